@@ -1,0 +1,65 @@
+# Two commands matter: `make demo` shows the system at work, `make test` passes the tests.
+# Each target makes .venv when it is missing; nothing is installed outside this folder
+# (but for system packages a test needs, where the machine is Debian and we are root).
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+BENCH_READY := $(VENV)/.bench-ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test chaos bench lint fmt check-types requirements clean
+
+help:  ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+$(READY): requirements/dev.txt pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) (once; about a minute)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(BENCH_READY): $(READY) requirements/bench.txt
+	@echo "installing the peers of the benchmark into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/bench.txt
+	@touch $@
+
+demo: $(READY)  ## See the system at work: a worker is killed half way, nothing is lost
+	@$(BIN)/python -m kingdom demo
+
+test: $(READY)  ## Lint, types, layers and every test but the long campaigns
+	@scripts/system-packages
+	@$(MAKE) --no-print-directory lint
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report
+
+chaos: $(READY)  ## The full crash campaign (500 kills); CHAOS_SEED=N repeats a run
+	@scripts/system-packages
+	$(BIN)/python -m tests.chaos $(ARGS)
+
+bench: $(BENCH_READY)  ## Measure beside the peers; results as a table and in artifacts/bench.json
+	$(BIN)/python -m bench $(ARGS)
+
+lint: $(READY)  ## Formatting, lint rules, types, and the contracts between layers
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+fmt: $(READY)  ## Format the code and mend what the linter can
+	$(BIN)/ruff check --quiet --fix .
+	$(BIN)/ruff format --quiet .
+
+requirements: $(READY)  ## Compile the pinned requirements anew
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile -q --no-emit-index-url --no-annotate --no-header --universal --python-version 3.11 \
+		--extra testing --upgrade pyproject.toml requirements/dev.in -o requirements/dev.txt
+	$(BIN)/uv pip compile -q --no-emit-index-url --no-annotate --no-header --universal --python-version 3.11 \
+		--upgrade requirements/bench.in -o requirements/bench.txt
+
+clean:  ## Remove what the other targets made
+	rm -rf $(VENV) artifacts .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*

@@ -1,0 +1,220 @@
+"""The envelope: what every event looks like, whatever carries it.
+
+Its JSON form is fixed, so that an event means the same in a file, a row or a Kafka record::
+
+    {"schemaVersion": 1, "eventId": "…", "type": "CreateOrderAttempt", "occurredAt": "2026-02-17T00:00:00.000Z",
+     "traceId": "…", …attributes…, "payload": {…}}
+
+``aggregate_type``, ``aggregate_id``, ``priority`` and ``not_before`` say how the event is *routed*. They are not part
+of that form: each transport keeps them where it can use them (columns, a key, a header).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, Self
+from uuid import UUID
+
+from kingdom.bus.errors import InvalidEnvelope, InvalidName
+from kingdom.bus.ids import new_event_id
+from kingdom.bus.names import check_event_id
+
+Priority = Literal["high", "normal", "low"]
+PRIORITIES: Final[tuple[Priority, ...]] = ("high", "normal", "low")  # in the order they are claimed
+RESERVED: Final = frozenset({"schemaVersion", "eventId", "type", "occurredAt", "traceId", "payload"})
+DEFAULT_MAX_BYTES: Final = 1024 * 1024
+_MAX_LABEL: Final = 200  # characters of type, aggregate_type, aggregate_id and trace_id
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """One event: what happened (``type``, ``payload``), to what (``aggregate_*``), and how it is routed."""
+
+    type: str
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    aggregate_type: str | None = None
+    aggregate_id: str | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    event_id: str = field(default_factory=new_event_id)
+    trace_id: str = ""  # an event that starts a trace gives it its own id
+    occurred_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    schema_version: int = 1
+    priority: Priority = "normal"
+    not_before: datetime | None = None
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        if isinstance(self.event_id, UUID):
+            put(self, "event_id", str(self.event_id))
+        if isinstance(self.aggregate_id, (UUID, int)):
+            put(self, "aggregate_id", str(self.aggregate_id))
+        _check_fields(self)
+        if not self.trace_id:
+            put(self, "trace_id", self.event_id)
+        # The JSON form carries milliseconds: what is read back must equal what was sent.
+        micro = self.occurred_at.microsecond
+        if micro % 1000:
+            put(self, "occurred_at", self.occurred_at.replace(microsecond=micro - micro % 1000))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form as a dictionary, in the order of the specification."""
+        return {
+            "schemaVersion": self.schema_version,
+            "eventId": self.event_id,
+            "type": self.type,
+            "occurredAt": format_time(self.occurred_at),
+            "traceId": self.trace_id,
+            **self.attributes,
+            "payload": self.payload if isinstance(self.payload, dict) else dict(self.payload),
+        }
+
+    def to_json(self, max_bytes: int = DEFAULT_MAX_BYTES) -> str:
+        """Return the JSON form as text, or raise :class:`InvalidEnvelope` that says what cannot be stored."""
+        try:
+            text = _encode(self.to_dict())
+            size = len(text.encode())
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidEnvelope(f"event {self.event_id} ({self.type}) is not JSON: {_blame(self, error)}") from None
+        if size > max_bytes:
+            raise InvalidEnvelope(
+                f"event {self.event_id} ({self.type}) is {size:,} bytes, the limit is {max_bytes:,}: "
+                "store the data elsewhere and publish a reference to it, or raise max_bytes"
+            )
+        if "\\u0000" in text and (place := _find_nul(self.to_dict(), "")):
+            raise InvalidEnvelope(
+                f"event {self.event_id} ({self.type}): {place} contains a NUL character, "
+                "which PostgreSQL cannot store; remove it or encode the bytes"
+            )
+        return text
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any], **routing: Any) -> Self:
+        """Rebuild an envelope from its JSON form; unknown keys are attributes and survive the round trip."""
+        if not isinstance(document, Mapping):
+            raise InvalidEnvelope(f"an envelope is a JSON object, not {type(document).__name__}")
+        missing = [key for key in ("eventId", "type", "occurredAt") if key not in document]
+        if missing:
+            raise InvalidEnvelope(f"the envelope has no {', '.join(missing)}")
+        return cls(
+            type=document["type"],
+            payload=document.get("payload", {}),
+            attributes={key: value for key, value in document.items() if key not in RESERVED},
+            event_id=document["eventId"],
+            trace_id=document.get("traceId") or "",
+            occurred_at=parse_time(document["occurredAt"], "occurredAt"),
+            schema_version=document.get("schemaVersion", 1),
+            **routing,
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes, **routing: Any) -> Self:
+        """Rebuild an envelope from JSON text."""
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InvalidEnvelope(f"not JSON: {error}") from None
+        return cls.from_dict(document, **routing)
+
+
+def format_time(moment: datetime) -> str:
+    """Format a time as the envelope does: UTC, milliseconds, ``Z``."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+
+
+def parse_time(text: object, what: str) -> datetime:
+    """Parse an ISO 8601 time with a zone; raise :class:`InvalidEnvelope` naming ``what`` when it is none."""
+    try:
+        moment = datetime.fromisoformat(text)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise InvalidEnvelope(f"{what} {text!r} is not an ISO 8601 time") from None
+    if moment.tzinfo is None:
+        raise InvalidEnvelope(f"{what} {text!r} has no time zone; write it in UTC with a Z")
+    return moment
+
+
+def _check_fields(envelope: Envelope) -> None:
+    try:
+        check_event_id(envelope.event_id)
+    except InvalidName as error:
+        raise InvalidEnvelope(str(error)) from None
+    for name in ("type", "trace_id", "aggregate_type", "aggregate_id"):
+        value = getattr(envelope, name)
+        if value is None and name.startswith("aggregate"):
+            continue
+        if not isinstance(value, str) or len(value) > _MAX_LABEL or (name == "type" and not value):
+            raise InvalidEnvelope(
+                f"event {envelope.event_id}: {name} must be text of 1 to {_MAX_LABEL} characters, not {value!r:.80}"
+            )
+        if "\0" in value:
+            raise InvalidEnvelope(f"event {envelope.event_id}: {name} contains a NUL character")
+    if not isinstance(envelope.payload, Mapping):
+        raise InvalidEnvelope(
+            f"event {envelope.event_id}: payload must be a mapping, not {type(envelope.payload).__name__}"
+        )
+    _check_routing(envelope)
+
+
+def _check_routing(envelope: Envelope) -> None:
+    if envelope.attributes and (taken := RESERVED.intersection(envelope.attributes)):
+        raise InvalidEnvelope(
+            f"event {envelope.event_id}: attribute {min(taken)!r} is a field of the envelope; name it otherwise"
+        )
+    if envelope.priority not in PRIORITIES:
+        raise InvalidEnvelope(
+            f"event {envelope.event_id}: priority must be one of {', '.join(PRIORITIES)}, not {envelope.priority!r}"
+        )
+    if not isinstance(envelope.schema_version, int):
+        raise InvalidEnvelope(f"event {envelope.event_id}: schema_version must be a whole number")
+    for name in ("occurred_at", "not_before"):
+        moment = getattr(envelope, name)
+        if moment is None and name == "not_before":
+            continue
+        if not isinstance(moment, datetime) or moment.tzinfo is None:
+            raise InvalidEnvelope(
+                f"event {envelope.event_id}: {name} must be a datetime with a time zone, not {moment!r:.80}"
+            )
+
+
+def _blame(envelope: Envelope, error: Exception) -> str:
+    """Say which key cannot be serialised; the encoder's own message names only the type."""
+    for where, value in _leaves({"attributes": envelope.attributes, "payload": envelope.payload}, "", 0):
+        try:
+            _encode(value).encode()
+        except (TypeError, ValueError) as reason:
+            return f"{where}: {reason}"
+    return str(error) or type(error).__name__
+
+
+def _leaves(value: object, where: str, depth: int) -> Iterator[tuple[str, object]]:
+    if depth > 50:
+        return
+    if isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            yield from _leaves(item, f"{where}.{key}" if where else str(key), depth + 1)
+    elif isinstance(value, (list, tuple)) and value:
+        for index, item in enumerate(value):
+            yield from _leaves(item, f"{where}[{index}]", depth + 1)
+    else:
+        yield where, value
+
+
+def _find_nul(value: object, where: str) -> str | None:
+    if isinstance(value, str):
+        return where if "\0" in value else None
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            place = f"{where}.{key}" if where else str(key)
+            if isinstance(key, str) and "\0" in key:
+                return f"a key of {where or 'the envelope'}"
+            if found := _find_nul(item, place):
+                return found
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            if found := _find_nul(item, f"{where}[{index}]"):
+                return found
+    return None

@@ -1,0 +1,247 @@
+"""The event bus: one contract over every transport.
+
+It checks what callers pass, so that a transport only ever sees names, envelopes and numbers it can trust.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Self
+
+from kingdom.bus.delivery import (
+    Check,
+    DeadHead,
+    DeadLetter,
+    DeadVerdict,
+    Delivery,
+    Depth,
+    Record,
+    RetryVerdict,
+    Status,
+    StreamOptions,
+)
+from kingdom.bus.envelope import Envelope
+from kingdom.bus.errors import InvalidEnvelope, InvalidOption
+from kingdom.bus.names import check_event_id, check_stream, check_worker
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from kingdom.bus.transport import Transport
+
+Seconds = float | int | timedelta
+DEFAULT_MAX_ATTEMPTS = 10
+
+
+class EventBus:
+    """A durable event bus. Made by :func:`kingdom.bus.connect`, used as ``async with connect(url) as bus``."""
+
+    def __init__(self, transport: Transport, url: str) -> None:
+        self.transport = transport
+        self.url = url
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Connect. ``async with`` does it."""
+        await self.transport.open()
+
+    async def close(self) -> None:
+        """Disconnect. ``async with`` does it."""
+        await self.transport.close()
+
+    # ── publishing ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def setup(self) -> list[str]:
+        """Make tables, directories or topics, or migrate old ones. Safe to repeat, and from two processes at once.
+
+        Returns the names of the migrations that were applied now.
+        """
+        return await self.transport.setup()
+
+    async def declare(
+        self,
+        stream: str,
+        *,
+        ordered: bool = False,
+        dead_head: DeadHead = "go-on",
+        states: dict[Status, str] | None = None,
+    ) -> None:
+        """Say how a stream behaves (:class:`StreamOptions`). Kept in the store; a stream nobody declared is plain."""
+        options = StreamOptions(ordered=ordered, dead_head=dead_head, states=dict(states or {}))
+        await self.transport.declare(check_stream(stream), options)
+
+    async def publish(self, stream: str, *envelopes: Envelope | Iterable[Envelope], tx: Any | None = None) -> list[str]:
+        """Publish one envelope or many, all or none; return the ids accepted now.
+
+        An ``event_id`` that was published before is left out, and nothing is written for it. With ``tx`` (an open
+        transaction of psycopg, asyncpg, sqlite3 or SQLAlchemy on the same database) the events become visible when
+        the caller commits, and leave no trace when it rolls back. Without it they are durable on return.
+        """
+        check_stream(stream)
+        unique = unique_envelopes(envelopes)
+        return await self.transport.publish(stream, unique, tx) if unique else []
+
+    # ── consuming ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def claim(
+        self,
+        stream: str,
+        *,
+        worker: str,
+        limit: int = 1,
+        lease: Seconds = 30,
+        types: Iterable[str] | None = None,
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+    ) -> list[Delivery]:
+        """Take up to ``limit`` events for ``lease`` seconds; ``types`` narrows what is taken.
+
+        An event whose lease ended on attempt ``max_attempts`` goes DEAD instead of being delivered once more.
+        """
+        if limit < 1:
+            raise InvalidOption(f"claim(limit={limit}): must be 1 or more")
+        if max_attempts < 1:
+            raise InvalidOption(f"claim(max_attempts={max_attempts}): must be 1 or more")
+        wanted = None if types is None else list(types)
+        if wanted is not None and not wanted:
+            return []
+        return await self.transport.claim(
+            check_stream(stream),
+            worker=check_worker(worker),
+            limit=limit,
+            lease=positive_seconds("claim(lease)", lease),
+            types=wanted,
+            max_attempts=max_attempts,
+        )
+
+    async def settle(
+        self,
+        *,
+        done: Iterable[Delivery] = (),
+        retry: Iterable[Delivery | RetryVerdict | tuple[Any, ...]] = (),
+        dead: Iterable[Delivery | DeadVerdict | tuple[Any, ...]] = (),
+    ) -> list[Delivery]:
+        """Write what became of deliveries; return those whose lease was lost, for which nothing was written.
+
+        ``retry`` takes deliveries, or tuples ``(delivery, after, code, message)`` with ``after`` in seconds; ``dead``
+        takes deliveries, or tuples ``(delivery, code, message)``. Trailing parts may be left out.
+        """
+        verdicts = list(done), [_retry(item) for item in retry], [_dead(item) for item in dead]
+        return await self.transport.settle(*verdicts) if any(verdicts) else []
+
+    async def extend(self, deliveries: Iterable[Delivery], lease: Seconds) -> list[Delivery]:
+        """Let the leases end ``lease`` seconds from now; return the deliveries whose lease was lost."""
+        held = list(deliveries)
+        return await self.transport.extend(held, positive_seconds("extend(lease)", lease)) if held else []
+
+    async def release(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
+        """Give events back unharmed: claimable at once, the attempt not counted. Returns those already lost."""
+        held = list(deliveries)
+        return await self.transport.release(held) if held else []
+
+    def subscribe(self, stream: str, wake: Callable[[], None]) -> Callable[[], None]:
+        """Have ``wake`` called when something may have become claimable (a hint); returns the undo."""
+        return self.transport.subscribe(check_stream(stream), wake)
+
+    # ── operating ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def depth(self) -> dict[str, Depth]:
+        """How full each stream is."""
+        return await self.transport.depth()
+
+    async def pending_types(self, stream: str) -> dict[str, int]:
+        """How many events of each type wait in a stream; a type no worker knows shows here."""
+        return await self.transport.pending_types(check_stream(stream))
+
+    async def dead(self, stream: str, limit: int = 100) -> list[DeadLetter]:
+        """The latest dead letters of a stream, newest first."""
+        if limit < 1:
+            raise InvalidOption(f"dead(limit={limit}): must be 1 or more")
+        return await self.transport.dead(check_stream(stream), limit)
+
+    async def find(self, event_id: str) -> Record | None:
+        """Everything the store knows of one event, or None."""
+        return await self.transport.find(check_event_id(event_id))
+
+    async def requeue(
+        self,
+        stream: str,
+        ids: Iterable[str] | None = None,
+        *,
+        event_type: str | None = None,
+        error_code: str | None = None,
+    ) -> int:
+        """Move DEAD events back to PENDING with a fresh count of attempts; return how many moved.
+
+        By ``ids`` (which may name DONE events too), or every DEAD event of a type, with an error code, or both.
+        """
+        if ids is None and event_type is None and error_code is None:
+            raise InvalidOption("requeue needs ids, event_type or error_code: it never takes everything by accident")
+        wanted = None if ids is None else [check_event_id(event_id) for event_id in ids]
+        if wanted is not None and not wanted:
+            return 0
+        return await self.transport.requeue(check_stream(stream), wanted, event_type=event_type, error_code=error_code)
+
+    async def purge(self, older_than: Seconds, *, stream: str | None = None, dead: bool = False) -> int:
+        """Forget DONE events that ended more than ``older_than`` seconds ago (DEAD too, with ``dead=True``).
+
+        A forgotten ``event_id`` may be published again. Returns how many were removed.
+        """
+        age = _seconds(older_than)
+        if age < 0:
+            raise InvalidOption(f"purge(older_than={older_than!r}): zero or more seconds")
+        if stream is not None:
+            check_stream(stream)
+        return await self.transport.purge(age, stream=stream, dead=dead)
+
+    async def doctor(self) -> list[Check]:
+        """Check what tends to go wrong with this store."""
+        return await self.transport.doctor()
+
+
+def unique_envelopes(items: Sequence[Envelope | Iterable[Envelope]]) -> list[Envelope]:
+    """Flatten envelopes and collections of envelopes; of those with one ``event_id``, the first counts."""
+    flat: list[Envelope] = []
+    for item in items:
+        if isinstance(item, Envelope):
+            flat.append(item)
+        elif isinstance(item, Iterable) and not isinstance(item, (str, bytes, dict)):
+            flat.extend(item)
+        else:
+            raise InvalidEnvelope(f"publish takes Envelope objects, not {type(item).__name__}")
+    for envelope in flat:
+        if not isinstance(envelope, Envelope):
+            raise InvalidEnvelope(f"publish takes Envelope objects, not {type(envelope).__name__}")
+    return list({envelope.event_id: envelope for envelope in reversed(flat)}.values())[::-1]
+
+
+def positive_seconds(what: str, value: Seconds) -> float:
+    """Return a span in seconds, or raise :class:`InvalidOption` when it is not more than zero."""
+    seconds = _seconds(value)
+    if not 0 < seconds < float("inf"):
+        raise InvalidOption(f"{what} = {value!r}: must be more than zero seconds")
+    return seconds
+
+
+def _seconds(value: Seconds) -> float:
+    return value.total_seconds() if isinstance(value, timedelta) else float(value)
+
+
+def _retry(item: Delivery | RetryVerdict | tuple[Any, ...]) -> RetryVerdict:
+    verdict = RetryVerdict(item) if isinstance(item, Delivery) else RetryVerdict(*item)
+    after = _seconds(verdict.after or 0)
+    if not 0 <= after < float("inf"):
+        raise InvalidOption(f"settle(retry): after={verdict.after!r} must be zero or more seconds")
+    return verdict._replace(after=after)
+
+
+def _dead(item: Delivery | DeadVerdict | tuple[Any, ...]) -> DeadVerdict:
+    return DeadVerdict(item) if isinstance(item, Delivery) else DeadVerdict(*item)

@@ -1,0 +1,74 @@
+"""What the SQL transports share: their statements as named files, and the insert that joins a caller's transaction."""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kingdom.bus.envelope import Envelope
+    from kingdom.bus.tx import Dialect
+
+RANK: Final = {"high": 0, "normal": 1, "low": 2}  # how priorities are stored: the smallest is claimed first
+PRIORITY: Final = ("high", "normal", "low")
+
+
+@cache
+def statement(dialect: Dialect, name: str) -> str:
+    """The statement in ``transports/<dialect>/sql/<name>.sql``."""
+    return (files("kingdom.bus.transports") / dialect / "sql" / f"{name}.sql").read_text("utf-8")
+
+
+@cache
+def migrations(dialect: Dialect) -> tuple[tuple[int, str, str], ...]:
+    """The numbered migrations of a dialect as (number, name, SQL), in order; files are ``NNN_name.sql``."""
+    folder = files("kingdom.bus.transports") / dialect / "migrations"
+    found = sorted(item.name for item in folder.iterdir() if item.name.endswith(".sql"))
+    return tuple((int(name[:3]), name.removesuffix(".sql"), (folder / name).read_text("utf-8")) for name in found)
+
+
+def insert_statement(
+    dialect: Dialect,
+    stream: str,
+    envelopes: Sequence[Envelope],
+    max_bytes: int,
+    schema: str | None = None,
+    now: float | None = None,
+) -> tuple[str, dict[str, Any]]:
+    """The statement and parameters that publish into an open transaction, in one round trip on any driver.
+
+    All rows travel as one JSON parameter: it works alike on every driver, and on psycopg it is 2.5 times faster than
+    arrays. ``now`` is for SQLite, which has no clock of its own.
+    """
+    rows = ",".join(_row(envelope, max_bytes) for envelope in envelopes)
+    params: dict[str, Any] = {"stream": stream, "rows": f"[{rows}]"}
+    if dialect == "sqlite":
+        params["now"] = time.time() if now is None else now
+    return qualified(statement(dialect, "publish_tx"), schema), params
+
+
+def qualified(sql: str, schema: str | None) -> str:
+    """Put the schema's name before our tables, for statements that run on somebody else's connection."""
+    if schema is None:
+        return sql
+    prefix = '"' + schema.replace('"', '""') + '".'
+    for table in ("outbox_event", "outbox_stream", "inbox_event"):
+        sql = sql.replace(f" {table}", f" {prefix}{table}")
+    return sql
+
+
+def _row(envelope: Envelope, max_bytes: int) -> str:
+    head = {
+        "event_id": envelope.event_id,
+        "event_type": envelope.type,
+        "aggregate_type": envelope.aggregate_type,
+        "aggregate_id": envelope.aggregate_id,
+        "priority": RANK[envelope.priority],
+        "not_before": None if envelope.not_before is None else envelope.not_before.timestamp(),
+    }
+    return f'{json.dumps(head)[:-1]},"payload_json":{envelope.to_json(max_bytes)}}}'

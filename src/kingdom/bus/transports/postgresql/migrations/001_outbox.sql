@@ -1,0 +1,59 @@
+-- The outbox of the specification. Column names are those a Debezium outbox router can be pointed at.
+--
+-- Narrow, fixed-width columns stand first: PostgreSQL then reads them without walking the wide ones.
+CREATE TABLE outbox_event (
+    id                 bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    next_retry_at      timestamptz NOT NULL DEFAULT statement_timestamp(),
+    created_at         timestamptz NOT NULL DEFAULT statement_timestamp(),
+    updated_at         timestamptz NOT NULL DEFAULT statement_timestamp(),
+    locked_until       timestamptz,
+    last_attempt_at    timestamptz,
+    processed_at       timestamptz,
+    attempt_count      integer NOT NULL DEFAULT 0,
+    max_attempts       integer,                       -- NULL: the worker's policy decides
+    priority           smallint NOT NULL DEFAULT 1,   -- 0 high, 1 normal, 2 low
+    status             text NOT NULL DEFAULT 'PENDING'
+                       CHECK (status IN ('PENDING', 'PROCESSING', 'DONE', 'DEAD')),
+    stream             text NOT NULL,
+    event_id           text NOT NULL,
+    event_type         text NOT NULL,
+    aggregate_type     text,
+    aggregate_id       text,
+    ordering_key       text,                          -- set in ordered streams only
+    locked_by          text,                          -- the claim: worker, host, process and a token of its own
+    last_error_code    text,
+    last_error_message text,
+    payload_json       jsonb NOT NULL,                -- the whole envelope
+    UNIQUE (event_id, stream)
+) WITH (
+    -- A queue table turns over completely: the defaults (20 % of the table) would let it bloat for hours.
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_insert_scale_factor = 0.1,
+    autovacuum_analyze_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 1
+);
+
+-- What can be claimed, in the order it is claimed.
+CREATE INDEX outbox_event_ready ON outbox_event (stream, priority, next_retry_at, id) WHERE status = 'PENDING';
+-- What is held. Not on locked_until: a renewal then changes no indexed column.
+CREATE INDEX outbox_event_held ON outbox_event (stream, id) WHERE status = 'PROCESSING';
+-- Dead letters, newest first.
+CREATE INDEX outbox_event_dead ON outbox_event (stream, processed_at) WHERE status = 'DEAD';
+-- The heads of aggregates in ordered streams; empty, and so free, for all others.
+CREATE INDEX outbox_event_order ON outbox_event (stream, ordering_key, id)
+    WHERE ordering_key IS NOT NULL AND status <> 'DONE';
+
+CREATE TABLE outbox_stream (
+    stream     text PRIMARY KEY,
+    ordered    boolean NOT NULL DEFAULT false,
+    dead_head  text NOT NULL DEFAULT 'go-on' CHECK (dead_head IN ('go-on', 'park')),
+    created_at timestamptz NOT NULL DEFAULT now()
+);
+
+CREATE TABLE inbox_event (
+    consumer    text NOT NULL,
+    event_id    text NOT NULL,
+    received_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (consumer, event_id)
+);

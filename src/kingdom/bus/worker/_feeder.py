@@ -1,0 +1,69 @@
+"""Claims events ahead of the handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from typing import TYPE_CHECKING
+
+from kingdom.bus.errors import StorageFull, TransportUnavailable
+from kingdom.bus.worker._loop import Outage
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from kingdom.bus.delivery import Delivery
+    from kingdom.bus.worker._held import Held
+    from kingdom.bus.worker._pace import Pace
+
+
+class Feeder:
+    """Keeps the handlers supplied; sleeps until the bus, a due retry or the poll interval wakes it."""
+
+    def __init__(
+        self,
+        claim: Callable[[int], Awaitable[list[Delivery]]],
+        held: Held,
+        pace: Pace,
+        poll: float,
+        blocked: Callable[[], bool],
+    ) -> None:
+        self._claim = claim
+        self._held = held
+        self._pace = pace
+        self._poll = poll
+        self._blocked = blocked
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self.claiming: asyncio.Future[None] | None = None
+
+    def wake(self) -> None:
+        """Something may be claimable."""
+        self._wake.set()
+
+    def finished(self) -> None:
+        """A handler ended or verdicts were written: there may be room."""
+        self._room.set()
+
+    async def run(self) -> None:
+        """Claim until cancelled."""
+        outage = Outage("claim events")
+        while True:
+            self._room.clear()
+            ask = 0 if self._blocked() else self._pace.ask(self._held.unfinished)
+            if not ask:
+                await self._room.wait()
+                continue
+            self._wake.clear()  # before the claim: what is published during it must not be missed
+            try:
+                claimed = await self._claim(ask)
+                outage.over()
+            except (TransportUnavailable, StorageFull) as error:
+                await outage.wait(error)
+                continue
+            self._held.add(claimed)
+            if len(claimed) < ask:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._poll * random.uniform(0.8, 1.2)):  # noqa: S311
+                        await self._wake.wait()

@@ -1,0 +1,33 @@
+"""How far ahead a worker claims."""
+
+from __future__ import annotations
+
+_HORIZON = 0.25  # seconds of work to hold in advance
+
+
+class Pace:
+    """Claims ahead what the handlers will get through in a quarter of a second, never more than one batch.
+
+    Fast handlers so always find work waiting, while slow ones (an agent that runs for minutes) do not sit on events
+    that another worker could start now.
+    """
+
+    def __init__(self, concurrency: int, batch: int) -> None:
+        self._concurrency = concurrency
+        self._batch = batch
+        self._mean: float | None = None  # seconds per handled event, exponentially weighted
+
+    def handled(self, seconds: float) -> None:
+        """Note how long one handler took."""
+        self._mean = seconds if self._mean is None else self._mean * 0.9 + seconds * 0.1
+
+    def ask(self, unfinished: int) -> int:
+        """How many events to claim now, with this many waiting or running; 0 when it is too early."""
+        ahead = 0
+        if self._mean is not None:
+            ahead = min(self._batch, int(_HORIZON * self._concurrency / max(self._mean, 1e-9)))
+        target = self._concurrency + ahead
+        room = min(self._batch, target - unfinished)
+        # Half a round or more at a time: refilling by ones would cost a statement for each event.
+        worthwhile = unfinished < self._concurrency or room * 2 >= min(self._batch, target)
+        return room if room > 0 and worthwhile else 0

@@ -1,0 +1,40 @@
+"""What every kind of test shares: a real PostgreSQL, and buses on each transport."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # tests, examples and bench import as packages
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a PostgreSQL 18 of our own, started for this run and stopped after it."""
+    from tests.support.postgres import PostgresServer
+
+    with PostgresServer(tmp_path_factory.mktemp("pg")) as server:
+        yield server.url
+
+
+@pytest.fixture
+def postgres_url(postgres_server: str) -> str:
+    """The URL of an empty schema of its own, on the shared server."""
+    from tests.support.postgres import create_schema
+
+    return asyncio.run(create_schema(postgres_server, f"t{next(_numbers)}"))
+
+
+@pytest.fixture(params=["files", "sqlite", "postgresql"])
+def bus_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty bus, on each transport in turn. Call ``setup()`` on it first."""
+    if request.param == "postgresql":
+        return str(request.getfixturevalue("postgres_url"))
+    return f"sqlite://{tmp_path}/bus.db" if request.param == "sqlite" else f"files://{tmp_path}/queue"
