@@ -1,0 +1,5 @@
+"""PostgreSQL: the outbox of the specification, claimed with SKIP LOCKED, in batches."""
+
+from kingdom.bus.transports.postgresql._transport import PostgresTransport as open  # noqa: A004, N813 - the name the port asks for
+
+__all__ = ["open"]

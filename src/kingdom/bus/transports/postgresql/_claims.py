@@ -1,0 +1,56 @@
+"""Which claim statement to run: behind the watermark, or the full one.
+
+The watermark is a hint kept per process and stream: how far this process has claimed, for each priority. Claims behind
+it stay fast whatever dead entries the index holds. What may lie before it (retries, expired leases, transactions that
+committed late) is found by a full claim, which runs
+
+* whenever there is no backlog (a full claim then costs nothing extra),
+* after a claim behind the mark that came back short, and
+* from time to time under load: at least every half second, unless full claims have become so slow that this would
+  take more than a twentieth of the time.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Any, Final
+
+_START: Final = (datetime(1970, 1, 1, tzinfo=UTC), 0)
+_SLOW: Final = 0.02  # seconds: a full claim this slow walks over dead entries, so it is run sparingly
+_PRIORITIES: Final = 3
+
+
+class Watermark:
+    """How far one process has claimed one stream."""
+
+    def __init__(self) -> None:
+        self._marks = [_START] * _PRIORITIES
+        self._backlog = False  # the last claim was filled to its limit
+        self._cost = 0.0  # seconds the last full claim took
+        self._next_full = 0.0
+
+    def usable(self) -> bool:
+        """Whether a claim behind the mark is worth trying first."""
+        return (self._backlog or self._cost > _SLOW) and time.monotonic() < self._next_full
+
+    def must_look_before(self, found: int, limit: int) -> bool:
+        """Whether a claim behind the mark that found this much must be followed by a full one."""
+        return found == 0 or (found < limit and self._cost <= _SLOW)
+
+    def arrays(self) -> tuple[list[datetime], list[int]]:
+        """The mark as the parameters of claim_fast.sql."""
+        return [mark[0] for mark in self._marks], [mark[1] for mark in self._marks]
+
+    def claimed(self, rows: list[Any], limit: int) -> None:
+        """Note what a claim returned."""
+        self._backlog = len(rows) >= limit
+        for row in rows:
+            position = (row["next_retry_at"], row["id"])
+            if position > self._marks[row["priority"]]:
+                self._marks[row["priority"]] = position
+
+    def full_claim_took(self, seconds: float) -> None:
+        """Note the cost of a full claim, and when the next one is due at the latest."""
+        self._cost = seconds
+        self._next_full = time.monotonic() + max(0.5, 20 * seconds)

@@ -1,0 +1,186 @@
+"""Connections: few, kept, and replaced when the server goes away.
+
+asyncpg's own pool resets a connection after each use, which costs a round trip per statement. Ours run nothing that
+would need it: single statements and short transactions that always end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import asyncpg
+from asyncpg import exceptions as pg
+
+from kingdom.bus.errors import BusError, InvalidOption, NotSetUp, StorageFull, TransportUnavailable
+
+T = TypeVar("T")
+Connection = Any  # asyncpg.Connection, whose stubs are generic in the record class
+
+OWN_OPTIONS: Final = frozenset({"schema", "pool", "pgbouncer", "listen"})
+# Our statements are written for their indexes. On a table that was just created, or has grown since it was last
+# analysed, the planner may prefer to read all of it; these sessions run nothing that would profit from that.
+_SESSION: Final = {
+    "application_name": "kingdom",
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "jit": "off",
+}
+_AWAY: Final = (
+    OSError,
+    pg.PostgresConnectionError,
+    pg.AdminShutdownError,
+    pg.CrashShutdownError,
+    pg.CannotConnectNowError,
+    pg.TooManyConnectionsError,
+    pg.InternalClientError,
+    asyncpg.InterfaceError,
+    TimeoutError,
+)
+_AGAIN: Final = (pg.DeadlockDetectedError, pg.SerializationError, pg.QueryCanceledError)
+
+
+class Connections:
+    """A handful of connections, and the rules for trying again."""
+
+    def __init__(self, url: str, timeout: float) -> None:
+        self.dsn, options = split_url(url)
+        self.shown = _redacted(self.dsn)
+        self.schema: str | None = options.get("schema") or None
+        self.pgbouncer = _flag(options.get("pgbouncer", "off"), "pgbouncer")
+        self.listens = _flag(options.get("listen", "on"), "listen") and not self.pgbouncer
+        self._size = _number(options.get("pool", "4"), "pool")
+        self._timeout = timeout
+        self._free: list[Connection] = []
+        self._slots = asyncio.Semaphore(self._size)
+        self._all: set[Connection] = set()
+        self._closed = False
+
+    async def connect(self) -> Connection:
+        """A new connection outside the pool's count; the caller closes it."""
+        settings = {} if self.pgbouncer else dict(_SESSION)
+        return await asyncpg.connect(
+            self.dsn,
+            timeout=min(10.0, self._timeout),
+            statement_cache_size=0 if self.pgbouncer else 200,
+            server_settings=settings,
+        )
+
+    @property
+    def pids(self) -> set[int]:
+        """The server processes behind our connections: their notifications are our own."""
+        return {connection.get_server_pid() for connection in self._all if not connection.is_closed()}
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[Connection]:
+        """Borrow a connection."""
+        async with self._slots:
+            connection = None
+            while self._free and connection is None:
+                candidate = self._free.pop()
+                if candidate.is_closed():
+                    self._all.discard(candidate)
+                else:
+                    connection = candidate
+            if connection is None:
+                connection = await self.connect()
+                self._all.add(connection)
+            broken = False
+            try:
+                yield connection
+            except asyncio.CancelledError:
+                # The statement may still be running on the server: a fresh connection is cheaper than guessing.
+                broken = True
+                raise
+            finally:
+                if broken or self._closed or connection.is_closed():
+                    self._all.discard(connection)
+                    connection.terminate()
+                else:
+                    self._free.append(connection)
+
+    async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Do ``work`` with a connection; when the server is away, try again with back-off until the time is up."""
+        started, tries = time.monotonic(), 0
+        while True:
+            tries += 1
+            try:
+                return await self._attempt(work)
+            except (*_AWAY, *_AGAIN) as error:
+                waited = time.monotonic() - started
+                if self._closed:
+                    raise TransportUnavailable(f"the bus at {self.shown} is closed") from error
+                if waited >= self._timeout:
+                    raise TransportUnavailable(
+                        f"{self.shown} did not answer in {waited:.0f} s ({tries} tries): {_one_line(error)}"
+                    ) from error
+                pause = min(2.0, 0.05 * 2 ** min(tries, 8)) * random.uniform(0.7, 1.3)  # noqa: S311
+                await asyncio.sleep(min(pause, max(0.0, self._timeout - waited)))
+
+    async def _attempt(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        try:
+            async with self.use() as connection:
+                return await work(connection)
+        except pg.UndefinedTableError as error:
+            raise NotSetUp(
+                f"{self.shown} has no tables of the bus yet ({_one_line(error)}): "
+                "run `await bus.setup()` or `kingdom bus migrate`"
+            ) from error
+        except (pg.DiskFullError, pg.OutOfMemoryError) as error:
+            raise StorageFull(f"{self.shown} has no room left: {_one_line(error)}") from error
+        except (pg.InvalidAuthorizationSpecificationError, pg.InvalidCatalogNameError) as error:
+            raise TransportUnavailable(f"cannot connect to {self.shown}: {_one_line(error)}") from error
+        except pg.PostgresError as error:
+            if isinstance(error, (*_AWAY, *_AGAIN)):
+                raise
+            raise BusError(f"{self.shown}: {type(error).__name__}: {_one_line(error)}") from error
+
+    async def close(self) -> None:
+        """Close every connection."""
+        self._closed = True
+        free, self._free = self._free, []
+        for connection in free:
+            try:
+                await connection.close(timeout=2)
+            except _AWAY:
+                connection.terminate()
+        self._all.clear()
+
+
+def split_url(url: str) -> tuple[str, dict[str, str]]:
+    """Part the bus's own options from what the driver understands."""
+    parts = urlsplit(url)
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    own = {key: value for key, value in query if key in OWN_OPTIONS}
+    rest = urlencode([(key, value) for key, value in query if key not in OWN_OPTIONS])
+    return urlunsplit(("postgresql", parts.netloc, parts.path, rest, "")), own
+
+
+def _flag(value: str, name: str) -> bool:
+    if value.lower() in ("on", "true", "1", "yes"):
+        return True
+    if value.lower() in ("off", "false", "0", "no"):
+        return False
+    raise InvalidOption(f"the URL's {name}={value!r}: write on or off")
+
+
+def _number(value: str, name: str) -> int:
+    if not value.isdigit() or not 1 <= int(value) <= 100:
+        raise InvalidOption(f"the URL's {name}={value!r}: a whole number from 1 to 100")
+    return int(value)
+
+
+def _redacted(dsn: str) -> str:
+    parts = urlsplit(dsn)
+    place = parts.netloc.rpartition("@")[2] or dict(parse_qsl(parts.query)).get("host", "localhost")
+    return f"postgresql://{place}{parts.path}"
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

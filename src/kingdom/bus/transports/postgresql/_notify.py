@@ -1,0 +1,127 @@
+"""LISTEN and NOTIFY: a hint that arrives at once, on top of polling that is always sufficient."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import asyncpg
+
+from kingdom.bus.errors import BusError
+
+if TYPE_CHECKING:
+    from kingdom.bus.transports.postgresql._connections import Connections
+
+CHANNEL: Final = "kingdom_outbox"
+_QUIET: Final = 0.01  # seconds between two notifications of one process for one stream
+_TROUBLE: Final = (OSError, BusError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+log = logging.getLogger("kingdom.bus.postgresql")
+
+
+class Listener:
+    """One connection that only listens.
+
+    Nothing else runs on it: a statement prepared there would hold back notifications until the next one.
+    """
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._subscribers: dict[str, list[Callable[[], None]]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def subscribe(self, stream: str, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call ``wake`` when a stream may have something; the first subscriber opens the connection."""
+        self._subscribers.setdefault(stream, []).append(wake)
+        if self._task is None and self._connections.listens:
+            self._task = asyncio.get_running_loop().create_task(self._listen(), name="kingdom-listen")
+
+        def undo() -> None:
+            self._subscribers[stream].remove(wake)
+
+        return undo
+
+    def wake(self, stream: str) -> None:
+        """Wake this process's subscribers of a stream."""
+        for subscriber in self._subscribers.get(stream, ()):
+            subscriber()
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+
+    async def _listen(self) -> None:
+        pause = 0.1
+        while True:
+            lost = asyncio.Event()
+            connection = None
+            try:
+                connection = await self._connections.connect()
+                connection.add_termination_listener(lambda _, lost=lost: lost.set())
+                await connection.add_listener(CHANNEL, self._heard)
+                pause = 0.1
+                for stream in self._subscribers:  # whatever came while nobody listened
+                    self.wake(stream)
+                await lost.wait()
+            except _TROUBLE as error:
+                log.info("not listening for notifications, polling until the server is back: %s", error)
+            finally:
+                if connection is not None:
+                    connection.terminate()
+            await asyncio.sleep(pause)
+            pause = min(5.0, pause * 2)
+
+    def _heard(self, connection: Any, pid: int, channel: str, payload: str) -> None:
+        if pid not in self._connections.pids:  # our own publishes woke our own subscribers already
+            self.wake(payload)
+
+
+class Notifier:
+    """Tells other processes, at most once per stream and 10 ms: the first at once, the rest together."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._last: dict[str, float] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._sending: set[asyncio.Task[None]] = set()
+
+    def due(self, stream: str) -> bool:
+        """Whether the publish about to happen shall carry the notification itself; if not, one follows later."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if now - self._last.get(stream, -1.0) >= _QUIET and stream not in self._timers:
+            self._last[stream] = now
+            return True
+        if stream not in self._timers:
+            self._timers[stream] = loop.call_later(_QUIET, self._send, stream)
+        return False
+
+    def tell(self, stream: str) -> None:
+        """Notify soon: something other than a publish made events claimable."""
+        if stream not in self._timers:
+            self._timers[stream] = asyncio.get_running_loop().call_later(0, self._send, stream)
+
+    async def close(self) -> None:
+        """Send what is still owed."""
+        for stream, timer in list(self._timers.items()):
+            timer.cancel()
+            self._send(stream)
+        if self._sending:
+            await asyncio.wait(self._sending)
+
+    def _send(self, stream: str) -> None:
+        self._timers.pop(stream, None)
+        self._last[stream] = asyncio.get_running_loop().time()
+        task = asyncio.get_running_loop().create_task(self._notify(stream))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _notify(self, stream: str) -> None:
+        with contextlib.suppress(*_TROUBLE):  # a hint that is lost is made up by polling
+            async with self._connections.use() as connection:
+                await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, stream)

@@ -1,0 +1,341 @@
+"""The transport: every operation as one statement, in batches."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from kingdom.bus.delivery import (
+    Check,
+    DeadLetter,
+    DeadVerdict,
+    Delivery,
+    Depth,
+    Record,
+    RetryVerdict,
+    StreamOptions,
+)
+from kingdom.bus.envelope import Envelope
+from kingdom.bus.outbox import PRIORITY, RANK, insert_statement, qualified, statement
+from kingdom.bus.transport import TransportOptions
+from kingdom.bus.transports.postgresql._claims import Watermark
+from kingdom.bus.transports.postgresql._connections import Connection, Connections
+from kingdom.bus.transports.postgresql._migrate import check_version, migrate
+from kingdom.bus.transports.postgresql._notify import CHANNEL, Listener, Notifier
+from kingdom.bus.tx import adopt, require
+
+_OPTIONS_FRESH = 5.0  # seconds a stream's options are believed before they are read again
+_AGGREGATES = 1000  # looked at per claim of an ordered stream
+
+
+class PostgresTransport:
+    """Events in the table ``outbox_event``; the row is the truth, whoever changes it."""
+
+    def __init__(self, url: str, options: TransportOptions) -> None:
+        self._connections = Connections(url, options.connect_timeout)
+        self._max_bytes = options.max_bytes
+        self._listener = Listener(self._connections)
+        self._notifier = Notifier(self._connections)
+        self._marks: dict[tuple[str, tuple[str, ...] | None], Watermark] = {}
+        self._streams: dict[str, StreamOptions] = {}
+        self._streams_until = 0.0
+        self._cursors: dict[str, str] = {}
+        self._sql: dict[str, str] = {}
+
+    # ── life ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def open(self) -> None:
+        """Connect, and refuse a database that a newer version has migrated."""
+        connections = self._connections
+        await connections.run(lambda c: check_version(c, connections.schema, connections.shown))
+
+    async def close(self) -> None:
+        """Send owed notifications, then disconnect."""
+        await self._notifier.close()
+        await self._listener.close()
+        await self._connections.close()
+
+    async def setup(self) -> list[str]:
+        """Create or migrate the tables."""
+        connections = self._connections
+        return await connections.run(lambda c: migrate(c, connections.schema, connections.shown))
+
+    async def declare(self, stream: str, options: StreamOptions) -> None:
+        """Store a stream's options and give events published before them their place."""
+
+        async def work(connection: Connection) -> None:
+            async with connection.transaction():
+                await connection.execute(self._text("declare"), stream, options.ordered, options.dead_head)
+                await connection.execute(self._text("declare_rows"), stream, options.ordered)
+
+        await self._connections.run(work)
+        self._streams_until = 0.0
+
+    # ── publishing ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def publish(self, stream: str, envelopes: Sequence[Envelope], tx: Any | None) -> list[str]:
+        """Insert, in the caller's transaction or in one of our own."""
+        if tx is not None:
+            transaction = adopt(tx)
+            require(transaction, "postgresql", self._connections.shown)
+            sql, params = insert_statement("postgresql", stream, envelopes, self._max_bytes, self._connections.schema)
+            return [row[0] for row in await transaction.run(sql, params)]
+        name, arguments = self._insert_arguments(envelopes)
+        if self._notifier.due(stream):
+            name += "+notify"
+        accepted = [row[0] for row in await self._fetch(name, stream, *arguments)]
+        if accepted:
+            self._listener.wake(stream)
+        return accepted
+
+    def _insert_arguments(self, envelopes: Sequence[Envelope]) -> tuple[str, tuple[Any, ...]]:
+        limit = self._max_bytes
+        rows = [
+            (e.event_id, e.type, e.aggregate_type, e.aggregate_id, e.to_json(limit), RANK[e.priority], e.not_before)
+            for e in envelopes
+        ]
+        return ("publish_one", rows[0]) if len(rows) == 1 else ("publish", tuple(zip(*rows, strict=True)))
+
+    # ── consuming ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def claim(
+        self,
+        stream: str,
+        *,
+        worker: str,
+        limit: int,
+        lease: float,
+        types: Sequence[str] | None,
+        max_attempts: int,
+    ) -> list[Delivery]:
+        """Claim; which statement depends on the stream (ordered or not) and on the watermark."""
+        token = f"{worker}/{secrets.token_hex(8)}"
+        wanted = None if types is None else list(types)
+        options = (await self._options()).get(stream)
+        if options is not None and options.ordered:
+            rows = await self._claim_ordered(stream, limit, lease, token, wanted, max_attempts, options)
+        else:
+            rows = await self._claim_plain(stream, limit, lease, token, wanted, max_attempts)
+        rows.sort(key=lambda row: (row["priority"], row["next_retry_at"], row["id"]))
+        return [Delivery(stream, _envelope(row), row["attempt_count"], token, worker, row["id"]) for row in rows]
+
+    async def _claim_plain(
+        self, stream: str, limit: int, lease: float, token: str, types: list[str] | None, max_attempts: int
+    ) -> list[Any]:
+        key = (stream, None if types is None else tuple(types))
+        mark = self._marks.get(key) or self._marks.setdefault(key, Watermark())
+        rows: list[Any] = []
+        if mark.usable():
+            rows = await self._fetch("claim_fast", stream, limit, lease, token, types, *mark.arrays())
+            mark.claimed(rows, limit)
+            if not mark.must_look_before(len(rows), limit):
+                return rows
+        if len(rows) < limit:
+            started = time.perf_counter()
+            more = await self._fetch("claim_full", stream, limit - len(rows), lease, token, types, max_attempts)
+            mark.full_claim_took(time.perf_counter() - started)
+            rows = [*rows, *more]
+            mark.claimed(rows, limit)
+        return rows
+
+    async def _claim_ordered(
+        self,
+        stream: str,
+        limit: int,
+        lease: float,
+        token: str,
+        types: list[str] | None,
+        max_attempts: int,
+        options: StreamOptions,
+    ) -> list[Any]:
+        rows: list[Any] = []
+        start = self._cursors.get(stream, "")
+        wrapped = start == ""
+        while True:
+            found = await self._fetch(
+                "claim_ordered", stream, limit - len(rows), lease, token, types, max_attempts, start,
+                options.dead_head == "park", _AGGREGATES,
+            )  # fmt: skip
+            rows += [row for row in found if row["id"] is not None]
+            looked_at, reached, buried = found[0]["looked_at"], found[0]["reached"], found[0]["buried"]
+            # More aggregates than one look takes in: the next look goes on behind them, so that none starves.
+            start = reached if looked_at == _AGGREGATES else ""
+            self._cursors[stream] = start
+            if len(rows) >= limit:
+                return rows
+            if buried:  # its follower may go now
+                continue
+            if start == "" and wrapped:
+                return rows
+            wrapped = wrapped or start == ""
+
+    async def settle(
+        self, done: Sequence[Delivery], retry: Sequence[RetryVerdict], dead: Sequence[DeadVerdict]
+    ) -> list[Delivery]:
+        """Write verdicts; two kinds in one call share a transaction."""
+        failed = [(v.delivery, "PENDING", v.after, v.code, v.message) for v in retry]
+        failed += [(v.delivery, "DEAD", 0.0, v.code, v.message) for v in dead]
+        failed.sort(key=lambda item: item[0].handle)
+        columns = list(zip(*failed, strict=True))
+
+        async def work(connection: Connection) -> set[int]:
+            settled: set[int] = set()
+            if done:
+                settled.update(row[0] for row in await connection.fetch(self._text("settle_done"), *_leases(done)))
+            if failed:
+                arguments = (*_leases(columns[0], ordered=True), *columns[1:])
+                settled.update(row[0] for row in await connection.fetch(self._text("settle_failed"), *arguments))
+            return settled
+
+        async def together(connection: Connection) -> set[int]:
+            async with connection.transaction():
+                return await work(connection)
+
+        settled = await self._connections.run(together if done and failed else work)
+        for stream in {v.delivery.stream for v in retry if v.after <= 0}:
+            self._wake(stream)
+        held = [*done, *(item[0] for item in failed)]
+        return [delivery for delivery in held if delivery.handle not in settled]
+
+    async def extend(self, deliveries: Sequence[Delivery], lease: float) -> list[Delivery]:
+        """Renew leases in one statement."""
+        kept = {row[0] for row in await self._fetch("extend", *_leases(deliveries), lease)}
+        return [delivery for delivery in deliveries if delivery.handle not in kept]
+
+    async def release(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        """Give events back."""
+        released = {row[0] for row in await self._fetch("release", *_leases(deliveries))}
+        for stream in {delivery.stream for delivery in deliveries}:
+            self._wake(stream)
+        return [delivery for delivery in deliveries if delivery.handle not in released]
+
+    def subscribe(self, stream: str, wake: Callable[[], None]) -> Callable[[], None]:
+        """Listen for notifications of a stream."""
+        return self._listener.subscribe(stream, wake)
+
+    # ── operating ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def depth(self) -> dict[str, Depth]:
+        """Count, from partial indexes only."""
+        return {
+            row["stream"]: Depth(row["pending"], row["processing"], row["dead"], max(0.0, row["oldest"]))
+            for row in await self._fetch("depth")
+        }
+
+    async def pending_types(self, stream: str) -> dict[str, int]:
+        """Count what waits by type."""
+        return {row["event_type"]: row["waiting"] for row in await self._fetch("pending_types", stream)}
+
+    async def dead(self, stream: str, limit: int) -> list[DeadLetter]:
+        """The latest dead letters."""
+        return [
+            DeadLetter(
+                row["event_id"],
+                _envelope(row),
+                row["attempt_count"],
+                row["last_error_code"],
+                row["last_error_message"],
+                row["processed_at"],
+            )
+            for row in await self._fetch("dead", stream, limit)
+        ]
+
+    async def find(self, event_id: str) -> Record | None:
+        """One row, whole."""
+        rows = await self._fetch("find", event_id)
+        if not rows:
+            return None
+        row = rows[0]
+        return Record(
+            stream=row["stream"],
+            envelope=_envelope(row),
+            status=row["status"],
+            attempts=row["attempt_count"],
+            created_at=row["created_at"],
+            next_retry_at=row["next_retry_at"],
+            locked_by=row["locked_by"],
+            locked_until=row["locked_until"],
+            error_code=row["last_error_code"],
+            error_message=row["last_error_message"],
+            finished_at=row["processed_at"],
+        )
+
+    async def requeue(
+        self, stream: str, ids: Sequence[str] | None, *, event_type: str | None, error_code: str | None
+    ) -> int:
+        """Start events over."""
+        wanted = None if ids is None else list(ids)
+        moved = await self._execute("requeue", stream, wanted, event_type, error_code)
+        if moved:
+            self._wake(stream)
+        return moved
+
+    async def purge(self, older_than: float, *, stream: str | None, dead: bool) -> int:
+        """Delete finished events, a batch at a time."""
+        removed, reached = 0, 0
+        while reached is not None:
+            row = (await self._fetch("purge", older_than, stream, dead, reached))[0]
+            removed += row["removed"]
+            reached = row["reached"]
+        await self._execute("purge_inbox", older_than)
+        return removed
+
+    async def doctor(self) -> list[Check]:
+        """Look at the server, the table and the clock."""
+        from kingdom.bus.transports.postgresql._doctor import examine
+
+        return await examine(self._connections)
+
+    # ── helpers ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _text(self, name: str) -> str:
+        sql = self._sql.get(name)
+        if sql is None:
+            base, _, notify = name.partition("+")
+            sql = qualified(statement("postgresql", base), self._connections.schema)
+            if notify:
+                told = f"(SELECT pg_notify('{CHANNEL}', $1::text)) AS told"
+                sql = f"WITH inserted AS ({sql}) SELECT inserted.event_id FROM inserted CROSS JOIN {told}"  # noqa: S608
+            self._sql[name] = sql
+        return sql
+
+    async def _fetch(self, name: str, *arguments: Any) -> list[Any]:
+        sql = self._text(name)
+        rows: list[Any] = await self._connections.run(lambda connection: connection.fetch(sql, *arguments))
+        return rows
+
+    async def _execute(self, name: str, *arguments: Any) -> int:
+        sql = self._text(name)
+        status: str = await self._connections.run(lambda connection: connection.execute(sql, *arguments))
+        return int(status.rpartition(" ")[2])
+
+    async def _options(self) -> dict[str, StreamOptions]:
+        if time.monotonic() >= self._streams_until:
+            rows = await self._fetch("stream_options")
+            self._streams = {
+                row["stream"]: StreamOptions(ordered=row["ordered"], dead_head=row["dead_head"]) for row in rows
+            }
+            self._streams_until = time.monotonic() + _OPTIONS_FRESH
+        return self._streams
+
+    def _wake(self, stream: str) -> None:
+        """Wake this process at once and the others by notification."""
+        self._listener.wake(stream)
+        self._notifier.tell(stream)
+
+
+def _envelope(row: Any) -> Envelope:
+    return Envelope.from_json(
+        row["payload_json"],
+        aggregate_type=row["aggregate_type"],
+        aggregate_id=row["aggregate_id"],
+        priority=PRIORITY[row["priority"]],
+    )
+
+
+def _leases(deliveries: Iterable[Delivery], *, ordered: bool = False) -> tuple[list[int], list[str]]:
+    """Row ids and tokens, in the order of ids: two statements on the same rows then never wait in a circle."""
+    held = list(deliveries) if ordered else sorted(deliveries, key=lambda delivery: delivery.handle)
+    return [delivery.handle for delivery in held], [delivery.token for delivery in held]

@@ -1,0 +1,20 @@
+-- A batch at a time and along the primary key, so that nothing waits for it and no two purges wait for each other.
+-- $4: the id to go on from. Returns how far it got and how many it removed.
+WITH looked_at AS MATERIALIZED (
+    SELECT e.id, e.stream, e.status, e.processed_at
+    FROM outbox_event e
+    WHERE e.id > $4
+    ORDER BY e.id
+    LIMIT 5000
+), removed AS (
+    DELETE FROM outbox_event e
+    USING (
+        SELECT id FROM looked_at
+        WHERE (status = 'DONE' OR ($3 AND status = 'DEAD')) AND processed_at <= now() - make_interval(secs => $1)
+          AND ($2::text IS NULL OR stream = $2)
+        ORDER BY id
+    ) AS old
+    WHERE e.id = old.id AND (e.status = 'DONE' OR ($3 AND e.status = 'DEAD'))
+    RETURNING e.id
+)
+SELECT (SELECT max(id) FROM looked_at) AS reached, (SELECT count(*) FROM removed) AS removed
