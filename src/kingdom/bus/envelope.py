@@ -20,7 +20,7 @@ from uuid import UUID
 
 from kingdom.bus.errors import InvalidEnvelope, InvalidName
 from kingdom.bus.ids import new_event_id
-from kingdom.bus.names import check_event_id
+from kingdom.bus.names import MAX_ID_BYTES, check_event_id, is_name
 
 Priority = Literal["high", "normal", "low"]
 PRIORITIES: Final[tuple[Priority, ...]] = ("high", "normal", "low")  # in the order they are claimed
@@ -49,11 +49,12 @@ class Envelope:
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        if isinstance(self.event_id, UUID):
-            put(self, "event_id", str(self.event_id))
-        if isinstance(self.aggregate_id, (UUID, int)):
-            put(self, "aggregate_id", str(self.aggregate_id))
-        _check_fields(self)
+        if not _is_plain(self):
+            if isinstance(self.event_id, UUID):
+                put(self, "event_id", str(self.event_id))
+            if isinstance(self.aggregate_id, (UUID, int)):
+                put(self, "aggregate_id", str(self.aggregate_id))
+            _check_fields(self)
         if not self.trace_id:
             put(self, "trace_id", self.event_id)
         # The JSON form carries milliseconds: what is read back must equal what was sent.
@@ -77,7 +78,7 @@ class Envelope:
         """Return the JSON form as text, or raise :class:`InvalidEnvelope` that says what cannot be stored."""
         try:
             text = _encode(self.to_dict())
-            size = len(text.encode())
+            size = len(text) if text.isascii() else len(text.encode())
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidEnvelope(f"event {self.event_id} ({self.type}) is not JSON: {_blame(self, error)}") from None
         if size > max_bytes:
@@ -97,16 +98,17 @@ class Envelope:
         """Rebuild an envelope from its JSON form; unknown keys are attributes and survive the round trip."""
         if not isinstance(document, Mapping):
             raise InvalidEnvelope(f"an envelope is a JSON object, not {type(document).__name__}")
-        missing = [key for key in ("eventId", "type", "occurredAt") if key not in document]
-        if missing:
-            raise InvalidEnvelope(f"the envelope has no {', '.join(missing)}")
+        try:
+            event_id, event_type, occurred_at = document["eventId"], document["type"], document["occurredAt"]
+        except KeyError as error:
+            raise InvalidEnvelope(f"the envelope has no {error.args[0]}") from None
         return cls(
-            type=document["type"],
+            type=event_type,
             payload=document.get("payload", {}),
             attributes={key: value for key, value in document.items() if key not in RESERVED},
-            event_id=document["eventId"],
+            event_id=event_id,
             trace_id=document.get("traceId") or "",
-            occurred_at=parse_time(document["occurredAt"], "occurredAt"),
+            occurred_at=parse_time(occurred_at, "occurredAt"),
             schema_version=document.get("schemaVersion", 1),
             **routing,
         )
@@ -123,7 +125,9 @@ class Envelope:
 
 def format_time(moment: datetime) -> str:
     """Format a time as the envelope does: UTC, milliseconds, ``Z``."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return moment.isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def parse_time(text: object, what: str) -> datetime:
@@ -135,6 +139,31 @@ def parse_time(text: object, what: str) -> datetime:
     if moment.tzinfo is None:
         raise InvalidEnvelope(f"{what} {text!r} has no time zone; write it in UTC with a Z")
     return moment
+
+
+def _is_plain(envelope: Envelope) -> bool:
+    """Whether everything is as it nearly always is, so that nothing need be looked at one by one."""
+    event_id, kind, trace_id = envelope.event_id, envelope.type, envelope.trace_id
+    aggregate_type, aggregate_id = envelope.aggregate_type, envelope.aggregate_id
+    return (
+        type(event_id) is str
+        and len(event_id) <= MAX_ID_BYTES
+        and is_name(event_id) is not None
+        and type(kind) is str
+        and 0 < len(kind) <= _MAX_LABEL
+        and type(trace_id) is str
+        and len(trace_id) <= _MAX_LABEL
+        and (aggregate_type is None or (type(aggregate_type) is str and len(aggregate_type) <= _MAX_LABEL))
+        and (aggregate_id is None or (type(aggregate_id) is str and len(aggregate_id) <= _MAX_LABEL))
+        and "\0" not in f"{kind}{trace_id}{aggregate_type}{aggregate_id}"
+        and type(envelope.payload) is dict
+        and not envelope.attributes
+        and envelope.not_before is None
+        and envelope.priority == "normal"
+        and type(envelope.schema_version) is int
+        and type(envelope.occurred_at) is datetime
+        and envelope.occurred_at.tzinfo is not None
+    )
 
 
 def _check_fields(envelope: Envelope) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import time
 
+_VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+
 
 def new_event_id() -> str:
     """Return a new UUIDv7 as text.
@@ -13,8 +15,6 @@ def new_event_id() -> str:
     ids, each insert into a large table touches a page of its own.
     """
     millis = time.time_ns() // 1_000_000
-    value = (millis << 80) | int.from_bytes(os.urandom(10))
-    value = (value & ~(0xF << 76)) | (0x7 << 76)  # version 7
-    value = (value & ~(0x3 << 62)) | (0x2 << 62)  # variant RFC 9562
-    text = f"{value:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    noise = os.urandom(10).hex()
+    # Version 7 leads the third group; the variant of RFC 9562 (one of 8, 9, a, b) leads the fourth.
+    return f"{millis >> 16:08x}-{millis & 0xFFFF:04x}-7{noise[:3]}-{_VARIANT[noise[3]]}{noise[4:7]}-{noise[7:19]}"

@@ -10,7 +10,7 @@ import re
 
 from kingdom.bus.errors import InvalidName
 
-_ALLOWED = re.compile(r"[A-Za-z0-9_:@+\-][A-Za-z0-9._:@+\-]*\Z").match
+is_name = re.compile(r"[A-Za-z0-9_:@+\-][A-Za-z0-9._:@+\-]*\Z").match
 _FIRST_BAD = re.compile(r"[^A-Za-z0-9._:@+\-]").search
 
 MAX_ID_BYTES = 200
@@ -33,7 +33,7 @@ def check_worker(value: str) -> str:
 
 
 def _check(what: str, value: str, limit: int) -> str:
-    if isinstance(value, str) and len(value) <= limit and _ALLOWED(value):
+    if isinstance(value, str) and len(value) <= limit and is_name(value):
         return value
     shown = value if isinstance(value, str) and len(value) <= 60 else repr(value)[:60] + "…"
     rule = "use A-Z a-z 0-9 . _ : @ + - and do not start with a dot"

@@ -10,6 +10,8 @@ from kingdom.bus.errors import StorageFull, TransportUnavailable
 from kingdom.bus.worker._loop import Outage, log
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kingdom.bus.delivery import DeadVerdict, Delivery, RetryVerdict
     from kingdom.bus.eventbus import EventBus
     from kingdom.bus.observe import Stats
@@ -25,17 +27,18 @@ class Settler:
     starts as soon as nothing else is left to do, so that the last event of a burst is not kept waiting.
     """
 
-    def __init__(self, bus: EventBus, held: Held, batch: int, stats: Stats) -> None:
+    def __init__(self, bus: EventBus, held: Held, batch: int, stats: Stats, on_flush: Callable[[], None]) -> None:
         self._bus = bus
         self._held = held
         self._batch = batch
         self._stats = stats
+        self._on_flush = on_flush
         self._done: list[Delivery] = []
         self._retry: list[RetryVerdict] = []
         self._dead: list[DeadVerdict] = []
         self._some = asyncio.Event()  # there is a verdict
         self._now = asyncio.Event()  # enough of them to flush without lingering
-        self.flushed = asyncio.Event()  # pulsed after each flush: there is room again
+        self._finishing = False
 
     @property
     def backlog(self) -> int:
@@ -62,10 +65,16 @@ class Settler:
         if self.backlog >= self._batch or not self._held.waiting:
             self._now.set()
 
+    def finish(self) -> None:
+        """Write what is left, then end :meth:`run`. A flush under way is never cut off: it may have landed already."""
+        self._finishing = True
+        self._some.set()
+        self._now.set()
+
     async def run(self) -> None:
-        """Flush for ever; cancelled by the worker after its last handler ended."""
+        """Flush until told to finish."""
         outage = Outage("settle events")
-        while True:
+        while not self._finishing or self.backlog:
             await self._some.wait()
             if not self._now.is_set():
                 with contextlib.suppress(TimeoutError):
@@ -75,6 +84,9 @@ class Settler:
                 await self.flush()
                 outage.over()
             except (TransportUnavailable, StorageFull) as error:
+                if self._finishing:
+                    log.warning("%d verdicts were not written, their leases will end: %s", self.backlog, error)
+                    return
                 await outage.wait(error)
 
     async def flush(self) -> None:
@@ -104,5 +116,4 @@ class Settler:
             self._stats.lease_lost(len(lost))
             for delivery in lost:
                 log.warning("lease lost before the verdict was written", extra=delivery.log_fields())
-        self.flushed.set()
-        self.flushed.clear()
+        self._on_flush()

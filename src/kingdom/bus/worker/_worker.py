@@ -44,6 +44,7 @@ from kingdom.bus.worker._settler import Settler
 from kingdom.bus.worker._signals import on_stop_signal
 
 H = TypeVar("H", bound=Callable[..., object])
+_LAST_WORDS = 20.0  # seconds the last verdicts may take to be written when the worker stops
 _MAX_MESSAGE = 4000  # characters of an error kept with the event
 
 
@@ -135,8 +136,8 @@ class Worker:
 
     async def _work(self, stopping: asyncio.Event) -> None:
         held = self._held
-        settler = Settler(self.bus, held, self._batch, self.stats)
         feeder = Feeder(self._claim, held, self._pace, self._poll, lambda: settler.backlog >= 10 * self._batch)
+        settler = Settler(self.bus, held, self._batch, self.stats, feeder.finished)
         renewer = Renewer(self.bus, held, self._lease, self.stats)
         unsubscribe = self.bus.subscribe(self.stream, feeder.wake)
         handlers = [
@@ -187,10 +188,10 @@ class Worker:
         for task in handlers:
             task.cancel()
         await asyncio.wait(handlers, timeout=1.0)  # a handler that swallows its cancellation is left behind
+        settler.finish()
+        await asyncio.wait([settling], timeout=_LAST_WORDS)
         await _end(settling)
-        with contextlib.suppress(BusError):  # the store is away: the leases end by themselves
-            await settler.flush()
-            await self._release([item for item in unharmed if item in self._held.leased])
+        await self._release([item for item in unharmed if item in self._held.leased])
         await _end(renewing)
         self._held.running.clear()
         self._held.leased.clear()
