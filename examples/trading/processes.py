@@ -1,0 +1,42 @@
+"""Starting the workers as processes of their own, and killing them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import fields
+from pathlib import Path
+
+from examples.trading.workers import Role, Settings
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+async def start(settings: Settings, *roles: Role) -> Process:
+    """Start ``python -m examples.trading worker <roles>``."""
+    options = [f"--{field.name.replace('_', '-')}={getattr(settings, field.name)}" for field in fields(settings)]
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "examples.trading", "worker", *roles, *options, cwd=_ROOT
+    )
+
+
+async def kill(process: Process) -> None:
+    """SIGKILL: no goodbye, no clean-up."""
+    if process.returncode is None:
+        process.kill()
+    await process.wait()
+
+
+@asynccontextmanager
+async def running(settings: Settings, *roles: Role) -> AsyncIterator[Process]:
+    """A process of these roles for the length of a block; asked to drain at its end."""
+    process = await start(settings, *roles)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()

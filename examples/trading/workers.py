@@ -1,0 +1,117 @@
+"""The processes of the example: which role handles which stream, and with what patience."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from examples.trading import events
+from examples.trading.backtest import Backtester
+from examples.trading.exchange_client import ExchangeClient
+from examples.trading.executor import Executor
+from examples.trading.killswitch import KillSwitch
+from examples.trading.notifier import Notifier
+from examples.trading.reconciler import Reconciler
+from examples.trading.states import IllegalTransition
+from examples.trading.store import Database
+from kingdom.bus import EventBus, RetryPolicy, Worker, connect
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What every process is told. All spans are in seconds."""
+
+    database: str
+    exchange: str
+    timeout: float = 5.0  # of one request to the exchange or the push server
+    reconcile_after: float = 5.0  # from UNKNOWN to the first question
+    lease: float = 30.0  # until a dead process's events go to another
+    poll: float = 1.0  # between looks at a stream that nothing wakes us for (a delayed event falls due quietly)
+
+
+class Desk:
+    """Makes the workers of a role."""
+
+    def __init__(self, settings: Settings, bus: EventBus, database: Database) -> None:
+        self._settings = settings
+        self._bus = bus
+        self._database = database
+        self._exchange = ExchangeClient(settings.exchange, timeout=settings.timeout)
+
+    def executor(self) -> list[Worker]:
+        """Sends orders."""
+        executor = Executor(self._bus, self._database, self._exchange, reconcile_after=self._settings.reconcile_after)
+        # Each death of a process counts as an attempt of every command it held, and is no fault of theirs.
+        worker = self._worker(events.TRADE_COMMAND, "order-executor", RetryPolicy(base=0.5, max_attempts=100))
+        worker.on(events.CREATE_ORDER_ATTEMPT)(executor.execute)
+        return [worker]
+
+    def reconciler(self) -> list[Worker]:
+        """Settles orders without an answer; on the executor's stream, but for another type of command."""
+        reconciler = Reconciler(self._bus, self._database, self._exchange)
+        # It does not give up: an attempt left UNKNOWN is an order somebody may or may not have.
+        patient = RetryPolicy(base=0.5, cap=30, max_attempts=10_000)
+        worker = self._worker(events.TRADE_COMMAND, "order-reconciler", patient)
+        worker.on(events.RECONCILE_ORDER_ATTEMPT)(reconciler.reconcile)
+        return [worker]
+
+    def notifier(self) -> list[Worker]:
+        """Pushes what happened, from two streams."""
+        notifier = Notifier(self._database, self._settings.exchange, timeout=self._settings.timeout)
+        orders = self._worker(events.TRADE_EVENT, "notifier", RetryPolicy(base=0.5, max_attempts=20))
+        orders.on(events.ORDER_ACCEPTED, events.ORDER_REJECTED)(notifier.notify)
+        backtests = self._worker(events.BACKTEST_EVENT, "notifier", RetryPolicy(base=0.5, max_attempts=20))
+        backtests.on(events.BACKTEST_FINISHED)(notifier.notify)
+        return [orders, backtests]
+
+    def backtest(self) -> list[Worker]:
+        """Runs backtests, two at a time, in threads."""
+        worker = self._worker(events.BACKTEST_COMMAND, "backtester", RetryPolicy(), concurrency=2)
+        worker.on(events.RUN_BACKTEST)(Backtester(self._settings.database).run)
+        return [worker]
+
+    def system(self) -> list[Worker]:
+        """Carries out the kill switch."""
+        worker = self._worker(events.SYSTEM_EVENT, "system", RetryPolicy(base=0.1), concurrency=1)
+        worker.on(events.KILL_SWITCH)(KillSwitch(self._bus, self._database).apply)
+        return [worker]
+
+    def _worker(self, stream: str, name: str, retry: RetryPolicy, *, concurrency: int = 8) -> Worker:
+        settings = self._settings
+        return Worker(
+            self._bus,
+            stream,
+            name=name,
+            concurrency=concurrency,
+            lease=settings.lease,
+            poll=settings.poll,
+            retry=retry,
+            classify=_classify,
+        )
+
+
+Role = Literal["executor", "reconciler", "notifier", "backtest", "system"]
+ROLES: Final[dict[Role, Callable[[Desk], list[Worker]]]] = {
+    "executor": Desk.executor,
+    "reconciler": Desk.reconciler,
+    "notifier": Desk.notifier,
+    "backtest": Desk.backtest,
+    "system": Desk.system,
+}
+
+
+async def run_workers(settings: Settings, roles: Iterable[Role]) -> None:
+    """Run the workers of these roles in this process until SIGTERM."""
+    async with connect(settings.database) as bus, Database(settings.database) as database:
+        desk = Desk(settings, bus, database)
+        async with asyncio.TaskGroup() as group:
+            for role in roles:
+                for worker in ROLES[role](desk):
+                    group.create_task(worker.run())
+
+
+def _classify(error: BaseException) -> Literal["dead"] | None:
+    # Retried, it would look settled and vanish; as a dead letter somebody sees it.
+    return "dead" if isinstance(error, IllegalTransition) else None
