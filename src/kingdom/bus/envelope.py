@@ -26,6 +26,7 @@ Priority = Literal["high", "normal", "low"]
 PRIORITIES: Final[tuple[Priority, ...]] = ("high", "normal", "low")  # in the order they are claimed
 RESERVED: Final = frozenset({"schemaVersion", "eventId", "type", "occurredAt", "traceId", "payload"})
 DEFAULT_MAX_BYTES: Final = 1024 * 1024
+_STORED: Final = ("event_id", "type", "trace_id", "payload", "schema_version")
 _MAX_LABEL: Final = 200  # characters of type, aggregate_type, aggregate_id and trace_id
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
@@ -121,6 +122,48 @@ class Envelope:
         except (ValueError, RecursionError) as error:
             raise InvalidEnvelope(f"not JSON: {error}") from None
         return cls.from_dict(document, **routing)
+
+    @classmethod
+    def from_store(
+        cls, text: str, aggregate_type: str | None, aggregate_id: str | None, priority: Priority = "normal"
+    ) -> Self:
+        """Rebuild an envelope that a transport stored: checked when it was published, so only its shape is looked at.
+
+        On the hot path of every claim. What does not look right goes through :meth:`from_json`, which says why.
+        """
+        try:
+            document = json.loads(text)
+            occurred_at = datetime.fromisoformat(document["occurredAt"])
+            event_id, trace_id, payload = document["eventId"], document["traceId"], document["payload"]
+            plain = type(event_id) is str and type(payload) is dict and occurred_at.tzinfo is not None
+            known = event_id, document["type"], trace_id, payload, document["schemaVersion"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            plain = False
+        if not plain:
+            routing = {"aggregate_type": aggregate_type, "aggregate_id": aggregate_id, "priority": priority}
+            return cls.from_json(text, **routing)
+        envelope = object.__new__(cls)
+        put = object.__setattr__
+        for name, value in zip(_STORED, known, strict=True):
+            put(envelope, name, value)
+        put(envelope, "occurred_at", occurred_at)
+        extra = len(document) > len(RESERVED)
+        attributes = {key: document[key] for key in document if key not in RESERVED} if extra else {}
+        put(envelope, "attributes", attributes)
+        put(envelope, "aggregate_type", aggregate_type)
+        put(envelope, "aggregate_id", aggregate_id)
+        put(envelope, "priority", priority)
+        put(envelope, "not_before", None)
+        return envelope
+
+    @classmethod
+    def unreadable(cls, event_id: str, event_type: str, text: str) -> Self:
+        """Stand in for a stored envelope that can no longer be read, so that operators can still look at it."""
+        envelope = cls(type="unreadable", payload={"stored": text})
+        object.__setattr__(envelope, "event_id", event_id)
+        object.__setattr__(envelope, "trace_id", event_id)
+        object.__setattr__(envelope, "type", event_type)
+        return envelope
 
 
 def format_time(moment: datetime) -> str:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kingdom.bus.envelope import Envelope
+    from kingdom.bus.envelope import Envelope, Priority
     from kingdom.bus.tx import Dialect
 
 RANK: Final = {"high": 0, "normal": 1, "low": 2}  # how priorities are stored: the smallest is claimed first
-PRIORITY: Final = ("high", "normal", "low")
+PRIORITY: Final[tuple[Priority, ...]] = ("high", "normal", "low")
 
 
 @cache

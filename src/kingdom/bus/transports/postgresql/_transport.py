@@ -18,6 +18,7 @@ from kingdom.bus.delivery import (
     StreamOptions,
 )
 from kingdom.bus.envelope import Envelope
+from kingdom.bus.errors import InvalidEnvelope
 from kingdom.bus.outbox import PRIORITY, RANK, insert_statement, qualified, statement
 from kingdom.bus.transport import TransportOptions
 from kingdom.bus.transports.postgresql._claims import Watermark
@@ -119,7 +120,15 @@ class PostgresTransport:
         else:
             rows = await self._claim_plain(stream, limit, lease, token, wanted, max_attempts)
         rows.sort(key=lambda row: (row["priority"], row["next_retry_at"], row["id"]))
-        return [Delivery(stream, _envelope(row), row["attempt_count"], token, worker, row["id"]) for row in rows]
+        deliveries, unreadable = [], []
+        for row in rows:
+            try:
+                deliveries.append(Delivery(stream, _envelope(row), row["attempt_count"], token, worker, row["id"]))
+            except InvalidEnvelope as error:
+                unreadable.append((row["id"], token, "DEAD", 0.0, "INVALID_ENVELOPE", str(error)))
+        if unreadable:  # edited by hand, or inserted by somebody else's code: it must not hold up the rest
+            await self._fetch("settle_failed", *zip(*unreadable, strict=True))
+        return deliveries
 
     async def _claim_plain(
         self, stream: str, limit: int, lease: float, token: str, types: list[str] | None, max_attempts: int
@@ -233,7 +242,7 @@ class PostgresTransport:
         return [
             DeadLetter(
                 row["event_id"],
-                _envelope(row),
+                _readable(row),
                 row["attempt_count"],
                 row["last_error_code"],
                 row["last_error_message"],
@@ -250,7 +259,7 @@ class PostgresTransport:
         row = rows[0]
         return Record(
             stream=row["stream"],
-            envelope=_envelope(row),
+            envelope=_readable(row),
             status=row["status"],
             attempts=row["attempt_count"],
             created_at=row["created_at"],
@@ -327,12 +336,15 @@ class PostgresTransport:
 
 
 def _envelope(row: Any) -> Envelope:
-    return Envelope.from_json(
-        row["payload_json"],
-        aggregate_type=row["aggregate_type"],
-        aggregate_id=row["aggregate_id"],
-        priority=PRIORITY[row["priority"]],
-    )
+    priority = PRIORITY[row["priority"]]
+    return Envelope.from_store(row["payload_json"], row["aggregate_type"], row["aggregate_id"], priority)
+
+
+def _readable(row: Any) -> Envelope:
+    try:
+        return _envelope(row)
+    except InvalidEnvelope:
+        return Envelope.unreadable(row["event_id"], row["event_type"], row["payload_json"])
 
 
 def _leases(deliveries: Iterable[Delivery], *, ordered: bool = False) -> tuple[list[int], list[str]]:
