@@ -1,1 +1,16 @@
-"""cli"""
+"""The ``kingdom`` command.
+
+Modules of this package import only the standard library, typer and each other at their top: the bus, rich and
+prometheus_client are imported inside the command that needs them, so that ``kingdom --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    from kingdom.cli.app import run
+
+    sys.exit(run(sys.argv[1:]))
