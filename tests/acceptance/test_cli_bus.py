@@ -1,0 +1,229 @@
+"""``kingdom bus …`` on each transport, as an operator uses it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import urllib.request
+from dataclasses import dataclass
+
+import pytest
+from tests.support.command import COMMAND, environment, kingdom, kingdom_json, kingdom_tty
+
+from kingdom.bus import Envelope, connect
+
+STREAM = "shop.orders"
+NASTY = "it \x1b[31mbroke\x1b[0m [bold]here[/bold]\nand there"
+
+
+@dataclass
+class Shop:
+    """A bus with two events waiting, one done, and three dead: two refunds and one order."""
+
+    url: str
+    done: str
+    refunds: list[str]
+    order: str
+
+
+@pytest.fixture
+def shop(bus_url: str) -> Shop:
+    async def fill() -> Shop:
+        async with connect(bus_url) as bus:
+            await bus.setup()
+            refunds = [Envelope(type="Refund", payload={"sum": 5}) for _ in range(2)]
+            order = Envelope(type="Order", payload={"note": "안녕"}, aggregate_type="Order", aggregate_id="7")
+            done = Envelope(type="Order")
+            await bus.publish(STREAM, refunds, order, done)
+            held = {item.event_id: item for item in await bus.claim(STREAM, worker="w", limit=10)}
+            await bus.settle(
+                done=[held[done.event_id]],
+                dead=[
+                    (held[refunds[0].event_id], "NO_FUNDS", "empty"),
+                    (held[refunds[1].event_id], "TIMEOUT", "late"),
+                    (held[order.event_id], "TIMEOUT", NASTY),
+                ],
+            )
+            await bus.publish(STREAM, [Envelope(type="Order"), Envelope(type="Refund")])
+        return Shop(bus_url, done.event_id, [item.event_id for item in refunds], order.event_id)
+
+    return asyncio.run(fill())
+
+
+def depth_of(url: str) -> dict[str, object]:
+    (stream,) = kingdom_json("bus", "depth", "--url", url)["streams"]
+    assert stream.pop("oldestPendingSeconds") >= 0
+    return stream
+
+
+def test_migrate_says_what_it_applied_and_may_be_repeated(bus_url: str) -> None:
+    first = kingdom_json("bus", "migrate", "--url", bus_url)
+    assert first["applied"] == sorted(first["applied"])
+    assert kingdom_json("bus", "migrate", "--url", bus_url) == {"applied": []}
+    assert "up to date" in kingdom("bus", "migrate", "--url", bus_url).stdout
+    assert kingdom_json("bus", "depth", "--url", bus_url) == {"streams": []}
+    assert "no streams yet" in kingdom("bus", "depth", "--url", bus_url).stdout
+
+
+def test_a_bus_that_is_not_set_up_says_what_to_do(bus_url: str) -> None:
+    result = kingdom("bus", "depth", "--url", bus_url)
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: ")
+    assert "kingdom bus migrate" in result.stderr
+
+
+def test_depth_counts(shop: Shop) -> None:
+    assert depth_of(shop.url) == {"stream": STREAM, "pending": 2, "processing": 0, "dead": 3}
+    header, row = kingdom("bus", "depth", "--url", shop.url).stdout.splitlines()
+    assert header.split() == ["stream", "pending", "processing", "dead", "oldest"]
+    assert row.split()[:4] == [STREAM, "2", "0", "3"]
+
+
+def test_dead_lists_and_narrows(shop: Shop) -> None:
+    def ids(*narrowed: str) -> set[str]:
+        document = kingdom_json("bus", "dead", STREAM, "--url", shop.url, *narrowed)
+        return {letter["eventId"] for letter in document["deadLetters"]}
+
+    assert ids() == {*shop.refunds, shop.order}
+    assert ids("--type", "Refund") == set(shop.refunds)
+    assert ids("--code", "TIMEOUT") == {shop.refunds[1], shop.order}
+    assert ids("--type", "Refund", "--code", "TIMEOUT") == {shop.refunds[1]}
+    assert ids("--code", "NO_FUNDS", "--limit", "1") == {shop.refunds[0]}  # found beyond the first one looked at
+    assert len(ids("--limit", "2")) == 2
+    assert ids("--type", "Nothing") == set()
+
+
+def test_dead_tells_people_why_and_no_text_can_touch_their_terminal(shop: Shop) -> None:
+    for shown in (
+        kingdom("bus", "dead", STREAM, "--url", shop.url).stdout,
+        kingdom_tty("bus", "dead", STREAM, "--url", shop.url, NO_COLOR="1")[1],
+        kingdom("bus", "show", shop.order, "--url", shop.url).stdout,
+    ):
+        assert "[bold]here[/bold]" in shown
+        assert "\x1b[31m" not in shown
+    assert "the streams here are: shop.orders" in kingdom("bus", "dead", "shop.order", "--url", shop.url).stdout
+
+
+def test_show_tells_everything_about_one_event(shop: Shop) -> None:
+    document = kingdom_json("bus", "show", shop.order, "--url", shop.url)
+    assert document["status"] == "DEAD"
+    assert document["stream"] == STREAM
+    assert document["attempts"] == 1
+    assert document["errorCode"] == "TIMEOUT"
+    assert document["errorMessage"] == NASTY
+    assert (document["aggregateType"], document["aggregateId"]) == ("Order", "7")
+    assert document["envelope"]["payload"] == {"note": "안녕"}
+    shown = kingdom("bus", "show", shop.order, "--url", shop.url).stdout
+    assert '"note": "안녕"' in shown
+    missing = kingdom("bus", "show", "nobody", "--url", shop.url, "--json")
+    assert (missing.returncode, json.loads(missing.stdout)["error"]["code"]) == (1, "NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    ("choice", "moved", "left"),
+    [
+        (["--type", "Refund"], 2, 1),
+        (["--code", "TIMEOUT"], 2, 1),
+        (["--type", "Refund", "--code", "TIMEOUT"], 1, 2),
+        (["--all"], 3, 0),
+    ],
+)
+def test_requeue_by_type_by_code_and_all(shop: Shop, choice: list[str], moved: int, left: int) -> None:
+    document = kingdom_json("bus", "requeue", STREAM, "--url", shop.url, *choice, "--yes")
+    assert document == {"stream": STREAM, "requeued": moved}
+    assert depth_of(shop.url) == {"stream": STREAM, "pending": 2 + moved, "processing": 0, "dead": left}
+
+
+def test_requeue_by_id_takes_finished_events_too(shop: Shop) -> None:
+    chosen = ["--id", shop.order, "--id", shop.done]
+    assert kingdom_json("bus", "requeue", STREAM, "--url", shop.url, *chosen, "--yes")["requeued"] == 2
+    assert kingdom_json("bus", "show", shop.done, "--url", shop.url)["status"] == "PENDING"
+
+
+def test_purge_forgets_what_is_finished_and_with_dead_what_failed(shop: Shop) -> None:
+    def purge(*more: str) -> int:
+        return int(kingdom_json("bus", "purge", "--url", shop.url, "--yes", *more)["purged"])
+
+    assert purge("--older-than", "7d") == 0
+    assert purge("--older-than", "0s", "--stream", "another") == 0
+    assert purge("--older-than", "0s", "--stream", STREAM) == 1
+    assert purge("--older-than", "0s", "--dead") == 3
+    assert depth_of(shop.url) == {"stream": STREAM, "pending": 2, "processing": 0, "dead": 0}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("requeue", STREAM, "--all"),
+        ("purge", "--older-than", "0s", "--dead"),
+        ("bench", "--events", "10"),
+    ],
+)
+def test_nothing_destructive_happens_unasked(shop: Shop, arguments: tuple[str, ...]) -> None:
+    before = kingdom_json("bus", "dead", STREAM, "--url", shop.url)
+    result = kingdom("bus", *arguments, "--url", shop.url)
+    assert result.returncode == 2
+    assert "--yes" in result.stderr
+    code, screen = kingdom_tty("bus", *arguments, "--url", shop.url, answer="n\n")
+    assert code == 1
+    assert "[y/N]" in screen
+    assert "nothing was changed" in screen
+    assert kingdom_json("bus", "dead", STREAM, "--url", shop.url) == before
+
+
+def test_a_yes_on_the_terminal_is_enough(shop: Shop) -> None:
+    code, screen = kingdom_tty("bus", "requeue", STREAM, "--code", "TIMEOUT", "--url", shop.url, answer="y\n")
+    assert code == 0
+    assert "Requeue 2 dead event(s) with the code TIMEOUT of shop.orders?" in screen
+    assert "2 events of shop.orders requeued" in screen
+
+
+def test_doctor_finds_a_fresh_bus_healthy(shop: Shop) -> None:
+    document = kingdom_json("bus", "doctor", "--url", shop.url)
+    assert document["ok"] is True
+    assert document["checks"]
+    assert {frozenset(check) for check in document["checks"]} == {frozenset({"name", "level", "message", "hint"})}
+    shown = kingdom("bus", "doctor", "--url", shop.url).stdout
+    assert all(check["name"] in shown for check in document["checks"])
+
+
+def test_bench_measures_and_leaves_nothing_behind(shop: Shop) -> None:
+    before = depth_of(shop.url)
+    document = kingdom_json("bus", "bench", "--url", shop.url, "--events", "600", "--singles", "5", "--yes")
+    assert document["stream"].startswith("kingdom.bench.")
+    assert document["removed"] == 600 + 5 + 1
+    assert document["latencySamples"] == 5
+    assert document["publishEventsPerSecond"] > 0
+    assert document["drainEventsPerSecond"] > 0
+    assert 0 < document["latencyP50Ms"] <= document["latencyP99Ms"]
+    assert depth_of(shop.url) == before
+
+
+def test_watch_keeps_looking(shop: Shop) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "bus", "depth", "--url", shop.url, "--watch", "--every", "10ms"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    ) as process:
+        assert process.stdout is not None
+        seen = [process.stdout.readline() for _ in range(6)]
+        process.kill()
+    assert sum(line.startswith(STREAM) for line in seen) == 3
+
+
+def test_metrics_are_served_to_prometheus(shop: Shop) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "bus", "metrics", "--url", shop.url, "--port", "0", "--prefix", "shop", "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    ) as process:
+        assert process.stdout is not None
+        address = json.loads("".join(process.stdout.readline() for _ in range(3)))["url"]
+        with urllib.request.urlopen(address, timeout=10) as answer:
+            text = answer.read().decode()
+        process.terminate()
+    assert f'shop_outbox_pending{{stream="{STREAM}"}} 2.0' in text
+    assert f'shop_outbox_dead{{stream="{STREAM}"}} 3.0' in text

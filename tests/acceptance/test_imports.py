@@ -1,0 +1,46 @@
+"""What is imported when: the bus drags in nothing it does not need, and the command line answers at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from tests.support.command import environment
+
+
+def modules_after(code: str) -> set[str]:
+    script = f"import sys\n{code}\nsys.stderr.write(chr(10).join(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment(), timeout=60, check=True
+    )
+    return set(done.stderr.split())
+
+
+def within(modules: set[str], *packages: str) -> set[str]:
+    return {
+        name for name in modules if name.startswith(tuple(f"{package}." for package in packages)) or name in packages
+    }
+
+
+def test_importing_the_bus_imports_no_driver_no_command_line_and_no_transport() -> None:
+    loaded = modules_after("import kingdom.bus")
+    assert "kingdom.bus.worker" in loaded
+    heavy = ("typer", "rich", "prometheus_client", "asyncpg", "psycopg", "sqlalchemy", "sqlite3")
+    assert within(loaded, *heavy) == set()
+    assert within(loaded, "kingdom") == within(loaded, "kingdom.bus") | {"kingdom"}
+    assert within(loaded, "kingdom.bus.transports") == set()
+
+
+def test_metrics_and_logs_are_imported_without_prometheus_until_somebody_scrapes() -> None:
+    loaded = modules_after("import kingdom.bus.metrics, kingdom.bus.logs\nkingdom.bus.metrics.Metrics()")
+    assert within(loaded, "prometheus_client") == set()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["bus", "--help"], ["bus", "depth", "--help"], ["demo", "--help"]]
+)
+def test_help_imports_neither_the_bus_nor_rich(arguments: list[str]) -> None:
+    loaded = modules_after(f"from kingdom.cli.app import run\nassert run({arguments!r}) == 0")
+    assert "kingdom.cli.bus.depth" in loaded
+    assert within(loaded, "kingdom.bus", "rich", "asyncio", "asyncpg", "sqlite3", "prometheus_client") == set()

@@ -1,0 +1,61 @@
+"""The real ``kingdom`` command in a process of its own, on a pipe or on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import subprocess
+import sys
+from typing import Any
+
+COMMAND = (sys.executable, "-m", "kingdom")
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """This process's environment without what would change how the command behaves."""
+    ignored = {"KINGDOM_BUS_URL", "NO_COLOR", "FORCE_COLOR", "COLUMNS"}
+    return {**{key: value for key, value in os.environ.items() if key not in ignored}, **extra}
+
+
+def kingdom(*arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
+    """Run the command without a terminal; keywords are environment variables."""
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=environment(**extra),
+        timeout=90,
+        check=False,
+    )
+
+
+def kingdom_json(*arguments: str) -> Any:
+    """Run a command that must succeed, and return its JSON document."""
+    result = kingdom(*arguments, "--json")
+    assert result.returncode == 0, result.stdout + result.stderr
+    return json.loads(result.stdout)
+
+
+def kingdom_tty(*arguments: str, answer: str = "", **extra: str) -> tuple[int, str]:
+    """Run the command on a terminal of its own, typing ``answer``; return its exit code and what was on the screen."""
+    master, slave = pty.openpty()
+    with subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env=environment(TERM="xterm-256color", COLUMNS="140", **extra),
+        start_new_session=True,
+    ) as process:
+        os.close(slave)
+        os.write(master, answer.encode())
+        screen = bytearray()
+        with contextlib.suppress(OSError):  # how Linux says that the other end of a terminal is gone
+            while chunk := os.read(master, 65536):
+                screen += chunk
+        os.close(master)
+        code = process.wait(timeout=60)
+    return code, screen.decode(errors="replace")
