@@ -1,0 +1,190 @@
+"""Leases: they end by themselves, can be renewed, and can be given back."""
+# ruff: noqa: D102 - the names of the tests are the documentation
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from kingdom.bus.errors import InvalidOption
+from kingdom.bus.eventbus import EventBus
+from kingdom.bus.testing.behaviours.base import Behaviours, counts, event, events, ids, known, take, take_one
+from kingdom.bus.testing.harness import Harness
+
+
+class Leases(Behaviours):
+    """Lease expiry, ``extend`` and ``release``."""
+
+    async def test_an_event_is_held_until_its_lease_ends(self, harness: Harness, stream: str) -> None:
+        await harness.bus.publish(stream, event())
+        await take_one(harness.bus, stream, lease=60)
+        await harness.advance(55)
+        assert await take(harness.bus, stream) == []
+        await harness.advance(5)
+        assert (await take_one(harness.bus, stream)).attempt == 2
+
+    async def test_a_lease_may_be_a_timedelta(self, harness: Harness, stream: str) -> None:
+        await harness.bus.publish(stream, event())
+        await take_one(harness.bus, stream, lease=timedelta(minutes=2))
+        await harness.advance(100)
+        assert await take(harness.bus, stream) == []
+        await harness.advance(21)
+        assert len(await take(harness.bus, stream)) == 1
+
+    async def test_the_events_of_a_dead_worker_are_finished_by_another(self, harness: Harness, stream: str) -> None:
+        several, other = events(20), await harness.open()
+        await harness.bus.publish(stream, several)
+        await take(harness.bus, stream, limit=15, lease=30)  # and then it dies
+        assert len(await take(other, stream)) == 5
+        await harness.advance(31)
+        inherited = await take(other, stream)
+        assert ids(inherited) == ids(several[:15])
+        assert {delivery.attempt for delivery in inherited} == {2}
+
+    async def test_only_the_types_asked_for_are_taken_over(self, harness: Harness, stream: str) -> None:
+        first, second = event("A"), event("B")
+        await harness.bus.publish(stream, first, second)
+        await take(harness.bus, stream, lease=10)
+        await harness.advance(11)
+        assert ids(await take(harness.bus, stream, types=["B"])) == [second.event_id]
+
+    async def test_a_lease_that_ends_on_the_last_attempt_is_the_end_of_the_event(
+        self, harness: Harness, stream: str
+    ) -> None:
+        bus = harness.bus
+        [event_id] = await bus.publish(stream, event())
+        for attempt in (1, 2, 3):
+            assert (await take_one(bus, stream, lease=10, max_attempts=3)).attempt == attempt
+            await harness.advance(11)
+        assert await take(bus, stream, max_attempts=3) == []
+        [letter] = await bus.dead(stream)
+        assert (letter.event_id, letter.attempts, letter.error_code) == (event_id, 3, "LEASE_EXPIRED")
+        assert letter.error_message
+        assert await counts(bus, stream) == (0, 0, 1)
+
+    async def test_what_died_on_its_last_attempt_cannot_be_settled_by_its_worker(
+        self, harness: Harness, stream: str
+    ) -> None:
+        await harness.bus.publish(stream, event())
+        late = await take_one(harness.bus, stream, lease=10, max_attempts=1)
+        await harness.advance(11)
+        assert await take(harness.bus, stream, max_attempts=1) == []
+        assert await harness.bus.settle(done=[late]) == [late]
+        assert await harness.bus.extend([late], 10) == [late]
+        assert await harness.bus.release([late]) == [late]
+        assert await counts(harness.bus, stream) == (0, 0, 1)
+
+    async def test_a_poison_event_takes_nothing_else_with_it(self, harness: Harness, stream: str) -> None:
+        poison, good = event("Poison"), events(3)
+        await harness.bus.publish(stream, poison)
+        await take(harness.bus, stream, lease=10, max_attempts=1)
+        await harness.advance(11)
+        await harness.bus.publish(stream, good)
+        assert ids(await take(harness.bus, stream, max_attempts=1)) == ids(good)
+        assert [letter.event_id for letter in await harness.bus.dead(stream)] == [poison.event_id]
+
+    async def test_extending_keeps_an_event_held(self, harness: Harness, stream: str) -> None:
+        bus = harness.bus
+        await bus.publish(stream, event())
+        delivery = await take_one(bus, stream, lease=60)
+        for _ in range(3):
+            await harness.advance(40)
+            assert await bus.extend([delivery], 60) == []
+        await harness.advance(40)
+        assert await take(bus, stream) == []
+        assert await bus.settle(done=[delivery]) == []
+
+    async def test_an_extended_lease_ends_that_long_from_now(self, harness: Harness, stream: str) -> None:
+        bus = harness.bus
+        await bus.publish(stream, event())
+        delivery = await take_one(bus, stream)
+        assert await bus.extend([delivery], 30) == []
+        await harness.advance(31)
+        assert (await take_one(bus, stream)).attempt == 2
+
+    async def test_extending_counts_no_attempt(self, harness: Harness, stream: str) -> None:
+        [event_id] = await harness.bus.publish(stream, event())
+        delivery = await take_one(harness.bus, stream)
+        await harness.bus.extend([delivery], 60)
+        assert (await known(harness.bus, event_id)).attempts == 1
+
+    async def test_extending_tells_which_leases_were_lost(self, harness: Harness, stream: str) -> None:
+        bus = harness.bus
+        await bus.publish(stream, events(3))
+        [lost] = await take(bus, stream, limit=1, lease=10)
+        kept, settled = await take(bus, stream, lease=100)
+        await harness.advance(11)
+        holder = await take_one(bus, stream, worker="other", lease=30)
+        await bus.settle(done=[settled])
+        assert sorted(ids(await bus.extend([lost, kept, settled], 1000))) == sorted(ids([lost, settled]))
+        await harness.advance(200)
+        assert ids(await take(bus, stream)) == [holder.event_id]
+
+    async def test_a_lease_that_ended_can_be_extended_while_nobody_else_took_the_event(
+        self, harness: Harness, stream: str
+    ) -> None:
+        await harness.bus.publish(stream, event())
+        delivery = await take_one(harness.bus, stream, lease=10)
+        await harness.advance(11)
+        assert await harness.bus.extend([delivery], 60) == []
+        assert await take(harness.bus, stream) == []
+
+    async def test_extending_nothing_loses_nothing(self, bus: EventBus) -> None:
+        assert await bus.extend([], 30) == []
+
+    async def test_extending_by_nothing_is_refused(self, bus: EventBus, stream: str) -> None:
+        await bus.publish(stream, event())
+        with pytest.raises(InvalidOption, match="extend"):
+            await bus.extend(await take(bus, stream), 0)
+
+    async def test_a_released_event_is_claimable_at_once_and_unharmed(self, bus: EventBus, stream: str) -> None:
+        [event_id] = await bus.publish(stream, event())
+        assert await bus.release([await take_one(bus, stream)]) == []
+        record = await known(bus, event_id)
+        assert (record.status, record.attempts, record.locked_by) == ("PENDING", 0, None)
+        assert (await take_one(bus, stream)).attempt == 1
+
+    async def test_a_release_takes_back_one_attempt_only(self, bus: EventBus, stream: str) -> None:
+        await bus.publish(stream, event())
+        await bus.settle(retry=[await take_one(bus, stream)])
+        await bus.release([await take_one(bus, stream)])
+        assert (await take_one(bus, stream)).attempt == 2
+
+    async def test_released_events_keep_their_place(self, harness: Harness, stream: str) -> None:
+        several = events(4)
+        await harness.bus.publish(stream, several)
+        held = await take(harness.bus, stream, limit=2)
+        await harness.advance(5)
+        await harness.bus.release(held)
+        assert ids(await take(harness.bus, stream)) == ids(several)
+
+    async def test_what_one_bus_released_another_can_claim(self, harness: Harness, stream: str) -> None:
+        other = await harness.open()
+        [event_id] = await harness.bus.publish(stream, event())
+        assert await take(other, stream, types=["Nothing"]) == []
+        await harness.bus.release(await take(harness.bus, stream))
+        assert ids(await take(other, stream)) == [event_id]
+
+    async def test_who_lost_the_lease_cannot_release(self, harness: Harness, stream: str) -> None:
+        bus = harness.bus
+        [event_id] = await bus.publish(stream, event())
+        late = await take_one(bus, stream, lease=10)
+        await harness.advance(11)
+        holder = await take_one(bus, stream, worker="other")
+        assert await bus.release([late]) == [late]
+        assert (await known(bus, event_id)).attempts == 2
+        assert await bus.settle(done=[holder]) == []
+
+    async def test_what_was_released_or_settled_is_no_longer_held(self, bus: EventBus, stream: str) -> None:
+        await bus.publish(stream, events(2))
+        released, settled = await take(bus, stream)
+        await bus.release([released])
+        await bus.settle(done=[settled])
+        assert sorted(ids(await bus.release([released, settled]))) == sorted(ids([released, settled]))
+        assert await bus.settle(done=[released]) == [released]
+        assert await bus.extend([released], 60) == [released]
+        assert await counts(bus, stream) == (1, 0, 0)
+
+    async def test_releasing_nothing_loses_nothing(self, bus: EventBus) -> None:
+        assert await bus.release([]) == []

@@ -1,0 +1,33 @@
+"""All behaviours in one class."""
+
+from __future__ import annotations
+
+from kingdom.bus.testing.behaviours.claiming import Claiming
+from kingdom.bus.testing.behaviours.leases import Leases
+from kingdom.bus.testing.behaviours.operating import Operating
+from kingdom.bus.testing.behaviours.ordering import Ordering
+from kingdom.bus.testing.behaviours.publishing import Publishing
+from kingdom.bus.testing.behaviours.requeueing import Requeueing
+from kingdom.bus.testing.behaviours.round_trip import RoundTrip
+from kingdom.bus.testing.behaviours.settling import Settling
+from kingdom.bus.testing.behaviours.stopping import Stopping
+from kingdom.bus.testing.behaviours.storing import Storing
+from kingdom.bus.testing.behaviours.waking import Waking
+from kingdom.bus.testing.behaviours.working import Working
+
+
+class ConformanceSuite(
+    Publishing,
+    RoundTrip,
+    Claiming,
+    Settling,
+    Leases,
+    Ordering,
+    Operating,
+    Requeueing,
+    Storing,
+    Waking,
+    Working,
+    Stopping,
+):
+    """Every behaviour of a transport. Derive a ``Test…`` class and give it the fixture ``harness``."""

@@ -1,0 +1,47 @@
+"""How each of our transports is put under test."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+from kingdom.bus.testing import Harness
+
+# Every stored time that the bus compares with the present. Moving them back is, seen from the store, the same as
+# waiting.
+_SHIFT = """
+UPDATE outbox_event
+SET next_retry_at = next_retry_at - moved.span, created_at = created_at - moved.span,
+    updated_at = updated_at - moved.span, locked_until = locked_until - moved.span,
+    last_attempt_at = last_attempt_at - moved.span, processed_at = processed_at - moved.span
+FROM (SELECT make_interval(secs => $1) AS span) AS moved
+"""
+
+
+def memory_url() -> str:
+    """A store in memory that several buses can share."""
+    return f"memory:{uuid4().hex}"
+
+
+class PostgresHarness(Harness):
+    """PostgreSQL has a clock of its own: time passes by moving what is stored into the past."""
+
+    _connection: Any = None
+
+    async def advance(self, seconds: float) -> None:
+        connection = await self._connected()
+        await connection.execute(_SHIFT, float(seconds))
+
+    async def forget(self, stream: str) -> None:
+        """Remove a stream's events, so that a shared store stays small."""
+        connection = await self._connected()
+        await connection.execute("DELETE FROM outbox_event WHERE stream = $1", stream)
+
+    async def _connected(self) -> Any:
+        if self._connection is None:
+            import asyncpg
+
+            url, _, schema = self.url.rpartition("schema=")
+            self._connection = await asyncpg.connect(url.rstrip("?&"), server_settings={"search_path": schema})
+            self._opened.push_async_callback(self._connection.close)
+        return self._connection
