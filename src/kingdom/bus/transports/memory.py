@@ -1,0 +1,313 @@
+"""A transport in this process's memory, for tests and demos. Nothing is durable.
+
+``memory:`` is a store of its own for each bus; buses connected to ``memory:NAME`` share one, which lives until the
+process ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+from kingdom.bus.delivery import Check, DeadLetter, DeadVerdict, Delivery, Depth, Record, RetryVerdict, StreamOptions
+from kingdom.bus.envelope import Envelope
+from kingdom.bus.errors import NotSetUp, TransactionMismatch
+from kingdom.bus.ids import new_event_id
+from kingdom.bus.stream_state import LEASE_EXPIRED, Entry, StreamState, moment, new_entry
+
+if TYPE_CHECKING:
+    from kingdom.bus.transport import TransportOptions
+
+_shared: Final[dict[str, Store]] = {}
+
+
+def open(url: str, options: TransportOptions) -> MemoryTransport:  # noqa: A001
+    """Return the transport of a ``memory:`` URL."""
+    name = url.partition(":")[2].partition("?")[0]
+    return MemoryTransport(_shared.setdefault(name, Store()) if name else Store(), url, options)
+
+
+class Stored(NamedTuple):
+    """An event as it was published, so that what is delivered is a copy and never the publisher's own object."""
+
+    text: str
+    routing: dict[str, Any]
+
+    @classmethod
+    def of(cls, envelope: Envelope, max_bytes: int) -> Self:
+        """Keep an envelope, or raise ``InvalidEnvelope``."""
+        names = ("aggregate_type", "aggregate_id", "priority", "not_before")
+        return cls(envelope.to_json(max_bytes), {name: getattr(envelope, name) for name in names})
+
+    def envelope(self) -> Envelope:
+        """A fresh copy of the envelope."""
+        return Envelope.from_json(self.text, **self.routing)
+
+
+@dataclass
+class Stream:
+    """One stream: its active events in ``state``, the DONE ones in ``done`` in the order they ended."""
+
+    declared: bool = False
+    state: StreamState = field(default_factory=StreamState)
+    stored: dict[str, Stored] = field(default_factory=dict)
+    done: dict[str, Entry] = field(default_factory=dict)
+    published: int = 0
+    wakers: list[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = field(default_factory=list)
+
+    def wake(self) -> None:
+        """Tell the subscribers, each in its own loop."""
+        for loop, wake in list(self.wakers):
+            with contextlib.suppress(RuntimeError):  # the loop closed without unsubscribing
+                loop.call_soon_threadsafe(wake)
+
+    def finish(self, entry: Entry, now: float) -> None:
+        """To DONE."""
+        self.state.remove(entry)
+        entry.ended_at = now
+        self.done[entry.event_id] = entry
+
+
+class Held(NamedTuple):
+    """A delivery whose lease still holds."""
+
+    stream: Stream
+    entry: Entry
+
+
+class Leases(dict[Delivery, Held]):
+    """The deliveries of one call that are still held, and those that are not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost: list[Delivery] = []
+
+
+class Store:
+    """What buses share. One lock: buses of several threads may work on it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.ready = False
+        self.streams: dict[str, Stream] = {}
+
+
+class MemoryTransport:
+    """See :class:`kingdom.bus.transport.Transport`."""
+
+    def __init__(self, store: Store, url: str, options: TransportOptions) -> None:
+        self._store = store
+        self._url = url
+        self._max_bytes = options.max_bytes
+        self._clock = options.clock or time.time
+
+    async def open(self) -> None:
+        """Nothing to take."""
+
+    async def close(self) -> None:
+        """Nothing to give back."""
+
+    async def setup(self) -> list[str]:
+        """Let the store be used."""
+        with self._store.lock:
+            fresh, self._store.ready = not self._store.ready, True
+        return ["001_memory"] if fresh else []
+
+    async def declare(self, stream: str, options: StreamOptions) -> None:
+        """Set the options of a stream."""
+        with self._using(stream) as found:
+            found.declared = True
+            found.state.configure(ordered=options.ordered, dead_head=options.dead_head)
+            found.wake()
+
+    async def publish(self, stream: str, envelopes: Sequence[Envelope], tx: Any | None) -> list[str]:
+        """Store the envelopes."""
+        if tx is not None:
+            raise TransactionMismatch(f"tx= was given, but {self._url} is no database: there is no transaction to join")
+        new = [(envelope, Stored.of(envelope, self._max_bytes)) for envelope in envelopes]
+        accepted = []
+        with self._using(stream) as found:
+            now = self._clock()
+            for envelope, stored in new:
+                if envelope.event_id in found.stored:
+                    continue
+                found.published += 1
+                found.stored[envelope.event_id] = stored
+                found.state.add(new_entry(envelope, seq=found.published, now=now))
+                accepted.append(envelope.event_id)
+            found.wake()
+        return accepted
+
+    async def claim(
+        self, stream: str, *, worker: str, limit: int, lease: float, types: Sequence[str] | None, max_attempts: int
+    ) -> list[Delivery]:
+        """Take up to ``limit`` events for ``lease`` seconds."""
+        with self._using(stream) as found:
+            now, token, state = self._clock(), new_event_id(), found.state
+            claimed: list[Delivery] = []
+            while len(claimed) < limit and (taken := state.take(now, limit - len(claimed), types)):
+                for entry in taken:
+                    if entry.spent(max_attempts):
+                        state.bury(entry, LEASE_EXPIRED, entry.epitaph, now)
+                        continue
+                    state.hold(entry, token, worker, now + lease)
+                    envelope = found.stored[entry.event_id].envelope()
+                    claimed.append(Delivery(stream, envelope, entry.attempts, token, worker))
+            return claimed
+
+    async def settle(
+        self, done: Sequence[Delivery], retry: Sequence[RetryVerdict], dead: Sequence[DeadVerdict]
+    ) -> list[Delivery]:
+        """Write verdicts; return the deliveries whose lease was lost."""
+        with self._acting([*done, *(item.delivery for item in retry), *(item.delivery for item in dead)]) as held:
+            now = self._clock()
+            for delivery in done:
+                if found := held.pop(delivery, None):
+                    found.stream.finish(found.entry, now)
+            for again in retry:
+                if found := held.pop(again.delivery, None):
+                    found.stream.state.retry(found.entry, now + again.after, again.code, again.message)
+            for end in dead:
+                if found := held.pop(end.delivery, None):
+                    found.stream.state.bury(found.entry, end.code, end.message, now)
+            return held.lost
+
+    async def extend(self, deliveries: Sequence[Delivery], lease: float) -> list[Delivery]:
+        """Let the leases end ``lease`` seconds from now; return those that were lost."""
+        with self._acting(deliveries) as held:
+            until = self._clock() + lease
+            for found in held.values():
+                found.stream.state.extend(found.entry, until)
+            return held.lost
+
+    async def release(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        """Give events back untouched; return those that were lost."""
+        with self._acting(deliveries) as held:
+            for found in held.values():
+                found.stream.state.release(found.entry)
+            return held.lost
+
+    async def depth(self) -> dict[str, Depth]:
+        """How full each stream is."""
+        with self._locked():
+            now = self._clock()
+            return {
+                name: found.state.depth(now)
+                for name, found in self._store.streams.items()
+                if found.declared or found.stored
+            }
+
+    async def pending_types(self, stream: str) -> dict[str, int]:
+        """How many events of each type wait."""
+        with self._using(stream) as found:
+            return found.state.pending_types(self._clock())
+
+    async def dead(self, stream: str, limit: int) -> list[DeadLetter]:
+        """The latest dead letters, newest first."""
+        with self._using(stream) as found:
+            return [
+                DeadLetter(
+                    entry.event_id,
+                    found.stored[entry.event_id].envelope(),
+                    entry.attempts,
+                    entry.error_code,
+                    entry.error_message,
+                    moment(entry.ended_at or 0),
+                )
+                for entry in found.state.dead(limit)
+            ]
+
+    async def find(self, event_id: str) -> Record | None:
+        """Everything known of one event."""
+        with self._locked():
+            for name, found in self._store.streams.items():
+                if entry := found.state.get(event_id) or found.done.get(event_id):
+                    return entry.record(name, found.stored[event_id].envelope())
+        return None
+
+    async def requeue(
+        self, stream: str, ids: Sequence[str] | None, *, event_type: str | None, error_code: str | None
+    ) -> int:
+        """Move DEAD events, and DONE ones that are named, back to PENDING."""
+        with self._using(stream) as found:
+            now, moved = self._clock(), 0
+            finished = {entry.event_id: entry for entry in found.state.dead()}
+            if ids is not None:
+                finished = {item: entry for item in ids if (entry := finished.get(item) or found.done.get(item))}
+            for event_id, entry in finished.items():
+                if event_type not in (None, entry.type) or error_code not in (None, entry.error_code):
+                    continue
+                found.done.pop(event_id, None)
+                found.state.requeue(entry, now)
+                moved += 1
+            found.wake()
+            return moved
+
+    async def purge(self, older_than: float, *, stream: str | None, dead: bool) -> int:
+        """Forget DONE, and with ``dead`` also DEAD events."""
+        purged = 0
+        with self._locked():
+            before = self._clock() - older_than
+            for name, found in self._store.streams.items():
+                if stream not in (None, name):
+                    continue
+                for entry in [*found.done.values(), *(found.state.dead() if dead else ())]:
+                    if (entry.ended_at or 0) > before:
+                        continue
+                    if not found.done.pop(entry.event_id, None):
+                        found.state.remove(entry)
+                    del found.stored[entry.event_id]
+                    purged += 1
+                found.wake()
+        return purged
+
+    async def doctor(self) -> list[Check]:
+        """There is one thing to know of it."""
+        return [Check("durability", "warning", "events are kept in memory only", "use files:, sqlite: or postgresql:")]
+
+    def subscribe(self, stream: str, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call ``wake`` when something may have become claimable; returns the undo."""
+        waker = (asyncio.get_running_loop(), wake)
+        with self._store.lock:
+            wakers = self._store.streams.setdefault(stream, Stream()).wakers
+            wakers.append(waker)
+
+        def undo() -> None:
+            with contextlib.suppress(ValueError):
+                wakers.remove(waker)
+
+        return undo
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._store.lock:
+            if not self._store.ready:
+                raise NotSetUp(f"{self._url} was not set up: await bus.setup() first")
+            yield
+
+    @contextlib.contextmanager
+    def _using(self, stream: str) -> Iterator[Stream]:
+        with self._locked():
+            yield self._store.streams.setdefault(stream, Stream())
+
+    @contextlib.contextmanager
+    def _acting(self, deliveries: Sequence[Delivery]) -> Iterator[Leases]:
+        """The deliveries that are still held; their streams' subscribers are woken afterwards."""
+        with self._locked():
+            held = Leases()
+            for delivery in deliveries:
+                stream = self._store.streams.setdefault(delivery.stream, Stream())
+                entry = stream.state.held(delivery.event_id, delivery.token)
+                if entry is None:
+                    held.lost.append(delivery)
+                else:
+                    held[delivery] = Held(stream, entry)
+            streams = {delivery.stream for delivery in held}
+            yield held
+            for name in streams:
+                self._store.streams[name].wake()
