@@ -34,10 +34,10 @@ class Lines(logging.Handler):
     def documents(self) -> list[dict[str, Any]]:
         return [json.loads(text) for text in self.texts]
 
-    async def until(self, part: str) -> None:
+    async def until(self, *parts: str) -> None:
         self._loop = asyncio.get_running_loop()
         async with asyncio.timeout(30):
-            while not any(part in text for text in self.texts):
+            while not any(all(part in text for part in parts) for text in self.texts):
                 self._written.clear()
                 await self._written.wait()
 
@@ -149,7 +149,7 @@ async def test_every_line_a_worker_or_its_handlers_write_about_an_event_names_th
         @worker.on("LostMeanwhile")
         async def lost_meanwhile(event: Envelope) -> None:
             await lose(bus, event)
-            await lines.until("lease lost while the event was held")
+            await lines.until("lease lost while the event was held", event.event_id)
 
         said = {
             "Fine": "a line of the handler's own",
@@ -162,7 +162,7 @@ async def test_every_line_a_worker_or_its_handlers_write_about_an_event_names_th
         running = asyncio.create_task(worker.run())
         for name, event in events.items():  # one after another: a stolen lease must not be another event's
             await bus.publish("orders", event)
-            await lines.until(said[name])
+            await lines.until(said[name], event.event_id)
         worker.stop()
         await running
 
