@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import sys
 from dataclasses import MISSING, fields
 
 from examples.trading.workers import ROLES, Settings, run_workers
@@ -29,7 +30,7 @@ def main() -> None:
     else:
         from examples.trading.story import tell
 
-        asyncio.run(tell())
+        sys.exit(not asyncio.run(tell()))
 
 
 if __name__ == "__main__":

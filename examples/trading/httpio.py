@@ -97,5 +97,7 @@ async def _read(reader: asyncio.StreamReader) -> tuple[str, dict[str, str], Any]
             raise BadMessage(f"a body of {length} bytes is not accepted")
         content = await reader.readexactly(length)
         return start, headers, json.loads(content) if content else None
-    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError) as error:
-        raise BadMessage(f"the message is cut off or is not HTTP with a JSON body: {error}") from None
+    except asyncio.IncompleteReadError:
+        raise BadMessage("the connection closed before the message was complete") from None
+    except (asyncio.LimitOverrunError, ValueError) as error:
+        raise BadMessage(f"the message is not HTTP with a JSON body: {error}") from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -47,13 +46,6 @@ class Trading:
             "SELECT status FROM order_attempt WHERE order_intent_id = %s ORDER BY attempt_no", intent_id
         )
         return [str(row[0]) for row in rows]
-
-    async def outcomes(self) -> Counter[str]:
-        """How many intents' last attempts are in each state."""
-        rows = await self.query(
-            "SELECT DISTINCT ON (order_intent_id) status FROM order_attempt ORDER BY order_intent_id, attempt_no DESC"
-        )
-        return Counter(str(row[0]) for row in rows)
 
     async def idle(self) -> bool:
         """Whether nothing is waiting or being handled on any of the five streams."""
