@@ -216,9 +216,7 @@ class TestEveryDriver:
         assert await bus.find(event.event_id) is None
         assert await bus.publish(STREAM, event) == [event.event_id]
 
-    async def test_a_savepoint_takes_back_only_what_came_after_it(
-        self, bus: EventBus, url: str, driver: Any
-    ) -> None:
+    async def test_a_savepoint_takes_back_only_what_came_after_it(self, bus: EventBus, url: str, driver: Any) -> None:
         before, after = order(1), order(2)
         async with driver(url) as held:
             await bus.publish(STREAM, before, tx=held.tx)
@@ -256,9 +254,7 @@ class TestEveryDriver:
             assert await Inbox("another").first(event, tx=held.tx) is True
             await held.run("ROLLBACK")
 
-    async def test_a_bad_envelope_leaves_the_transaction_usable(
-        self, bus: EventBus, url: str, driver: Any
-    ) -> None:
+    async def test_a_bad_envelope_leaves_the_transaction_usable(self, bus: EventBus, url: str, driver: Any) -> None:
         good = order()
         async with driver(url) as held:
             with pytest.raises(InvalidEnvelope, match=r"payload\.what"):

@@ -52,7 +52,11 @@ class EventBus:
 
     async def open(self) -> None:
         """Connect. ``async with`` does it."""
-        await self.transport.open()
+        try:
+            await self.transport.open()
+        except BaseException:
+            await self.transport.close()  # whatever was opened before it failed
+            raise
 
     async def close(self) -> None:
         """Disconnect. ``async with`` does it."""

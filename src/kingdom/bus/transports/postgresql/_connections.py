@@ -112,6 +112,8 @@ class Connections:
             tries += 1
             try:
                 return await self._attempt(work)
+            except BusError:  # judged already; two of them are OSErrors too
+                raise
             except (*_AWAY, *_AGAIN) as error:
                 waited = time.monotonic() - started
                 if self._closed:
@@ -146,11 +148,17 @@ class Connections:
         self._closed = True
         free, self._free = self._free, []
         for connection in free:
-            try:
-                await connection.close(timeout=2)
-            except _AWAY:
-                connection.terminate()
+            await hang_up(connection)
         self._all.clear()
+
+
+async def hang_up(connection: Connection) -> None:
+    """Close a connection politely, or at least for certain."""
+    try:
+        await connection.close(timeout=2)
+    except (*_AWAY, pg.PostgresError):
+        connection.terminate()
+        await asyncio.sleep(0)  # lets the loop close the socket
 
 
 def split_url(url: str) -> tuple[str, dict[str, str]]:

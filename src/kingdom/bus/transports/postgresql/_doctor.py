@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kingdom.bus.delivery import Check
 from kingdom.bus.outbox import migrations, qualified
+from kingdom.bus.transports.postgresql._connections import Connections, hang_up
 from kingdom.bus.transports.postgresql._notify import CHANNEL
-
-if TYPE_CHECKING:
-    from kingdom.bus.transports.postgresql._connections import Connections
 
 _SKEW_WARNING: Final = 5.0
 _OLD_WARNING: Final = 300.0
@@ -154,5 +152,5 @@ async def _listen(connections: Connections) -> Check:
             "connect workers directly, or add pgbouncer=on to the URL",
         )
     finally:
-        listening.terminate()
+        await hang_up(listening)
     return Check("listen", "ok", "a notification arrived")

@@ -6,14 +6,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import asyncpg
 
 from kingdom.bus.errors import BusError
-
-if TYPE_CHECKING:
-    from kingdom.bus.transports.postgresql._connections import Connections
+from kingdom.bus.transports.postgresql._connections import Connections, hang_up
 
 CHANNEL: Final = "kingdom_outbox"
 _QUIET: Final = 0.01  # seconds between two notifications of one process for one stream
@@ -72,7 +70,7 @@ class Listener:
                 log.info("not listening for notifications, polling until the server is back: %s", error)
             finally:
                 if connection is not None:
-                    connection.terminate()
+                    await hang_up(connection)
             await asyncio.sleep(pause)
             pause = min(5.0, pause * 2)
 
