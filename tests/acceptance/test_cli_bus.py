@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
 import urllib.request
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from tests.support.command import COMMAND, environment, kingdom, kingdom_json, kingdom_tty
@@ -188,6 +190,35 @@ def test_doctor_finds_a_fresh_bus_healthy(shop: Shop) -> None:
     assert all(check["name"] in shown for check in document["checks"])
 
 
+SICK = """
+from kingdom.bus import Check
+from kingdom.bus.transports import memory
+
+class Sick:
+    def __init__(self, url, options):
+        self._inner = memory.open("memory:", options)
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+    async def doctor(self):
+        return [Check("clock", "ok", "right", "not needed"), Check("disk", "error", "full", "remove something")]
+"""
+
+
+def test_doctor_exits_1_on_an_error_and_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "sick.py").write_text(SICK)
+    described = tmp_path / "sick-1.0.dist-info"  # a transport of another distribution, found by its entry point
+    described.mkdir()
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: sick\nVersion: 1.0\n")
+    (described / "entry_points.txt").write_text("[kingdom.bus.transports]\nsick = sick:Sick\n")
+    result = kingdom("bus", "doctor", "--url", "sick:", PYTHONPATH=str(tmp_path))
+    assert result.returncode == 1
+    assert result.stdout.splitlines()[-1] == "disk: remove something"
+    assert "not needed" not in result.stdout
+    document = kingdom("bus", "doctor", "--url", "sick:", "--json", PYTHONPATH=str(tmp_path))
+    assert document.returncode == 1
+    assert json.loads(document.stdout)["ok"] is False
+
+
 def test_bench_measures_and_leaves_nothing_behind(shop: Shop) -> None:
     before = depth_of(shop.url)
     document = kingdom_json("bus", "bench", "--url", shop.url, "--events", "600", "--singles", "5", "--yes")
@@ -198,6 +229,21 @@ def test_bench_measures_and_leaves_nothing_behind(shop: Shop) -> None:
     assert document["drainEventsPerSecond"] > 0
     assert 0 < document["latencyP50Ms"] <= document["latencyP99Ms"]
     assert depth_of(shop.url) == before
+
+
+async def test_an_interrupted_bench_leaves_nothing_behind(bus_url: str) -> None:
+    async with connect(bus_url) as bus:
+        await bus.setup()
+        command = (*COMMAND, "bus", "bench", "--url", bus_url, "--events", "20000", "--yes")
+        process = await asyncio.create_subprocess_exec(*command, env=environment(), stderr=asyncio.subprocess.PIPE)
+        assert process.stderr is not None
+        async with asyncio.timeout(60):
+            while not any(name.startswith("kingdom.bench.") for name in await bus.depth()):
+                await asyncio.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            complaints = await process.stderr.read()
+            assert (await process.wait(), complaints) == (130, b"")
+        assert await bus.depth() == {}
 
 
 def test_watch_keeps_looking(shop: Shop) -> None:

@@ -6,6 +6,7 @@ prometheus_client are imported inside the command that needs them, so that ``kin
 
 from __future__ import annotations
 
+import io
 import sys
 
 
@@ -13,4 +14,6 @@ def main() -> None:
     """Run the command line and exit with its code."""
     from kingdom.cli.app import run
 
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # an ASCII terminal is no reason to fail
     sys.exit(run(sys.argv[1:]))

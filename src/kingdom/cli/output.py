@@ -80,9 +80,7 @@ def console() -> Console:
     """A console on standard output. It honours NO_COLOR, and on a pipe neither colours nor wraps."""
     from rich.console import Console
 
-    return Console(
-        width=None if sys.stdout.isatty() else _PIPE_WIDTH, markup=False, highlight=False, emoji=False, soft_wrap=False
-    )
+    return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, markup=False, highlight=False, emoji=False)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Iterable[str] = ()) -> Table:

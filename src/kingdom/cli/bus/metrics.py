@@ -39,7 +39,12 @@ async def _serve(bus: EventBus, host: str, port: int, every: float, prefix: str,
     await watching.sample()  # so that the first scrape finds something, and a store that is not set up is said now
     registry = CollectorRegistry()
     watching.register(registry)
-    server, thread = start_http_server(port, host, registry)
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise output.Failure(
+            "CANNOT_SERVE", f"cannot serve on {host}:{port}: {error.strerror or error}; choose another --port or --host"
+        ) from error
     address = f"http://{host}:{server.server_port}/metrics"
     try:
         if json:

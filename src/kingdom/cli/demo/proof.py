@@ -55,8 +55,8 @@ class Proof:
         yield ""
         yield f"{_mark(self.lost == 0)} {self.published} events published, {self.handled} handled, {self.lost} lost"
         yield (
-            f"{_mark(self.doubled == 0)} {len(self.redelivered)} were delivered twice, because the killed worker held "
-            f"{self.held} of them; {self.doubled} took effect twice (the Inbox saw to that)"
+            f"{_mark(self.doubled == 0)} the killed worker held {self.held}: {len(self.redelivered)} it had begun were "
+            f"delivered a second time, {self.doubled} took effect twice (the Inbox sees to that)"
         )
         yield f"{_mark(self.unfinished == 0)} {self.published - self.unfinished} are DONE in the bus; ask it:"
         yield ""

@@ -23,6 +23,7 @@ from kingdom.cli.output import Failure
 
 _TICK: Final = 0.1  # seconds between two looks
 _PATIENCE: Final = 25.0  # seconds beyond the work itself, before the demo admits that it failed
+_DRAIN: Final = 10.0  # seconds a worker gets to end after SIGTERM
 _RATE: Final = 50  # events per second that a worker surely manages, on a slow machine too
 
 
@@ -192,4 +193,9 @@ class WorkerProcess:
         assert self._process is not None
         if self._process.returncode is None:
             self._process.send_signal(number)
-            await self._process.wait()
+            try:
+                async with asyncio.timeout(_DRAIN):
+                    await self._process.wait()
+            except TimeoutError:
+                self._process.kill()
+                await self._process.wait()
