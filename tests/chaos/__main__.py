@@ -1,0 +1,124 @@
+"""The full crash campaign: ``python -m tests.chaos [--kills 500] [--seed N] [--transport files] [--only campaign]``.
+
+A seed repeats the plan of a campaign (who is hit, after how long, what is published); the instants themselves also
+depend on the machine. Points, faults and disk follow no chance at all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.chaos import strace
+from tests.chaos.engine import Campaign
+from tests.chaos.faults import CALLS, walk_faults
+from tests.chaos.fulldisk import NotPermitted, fill_and_free, ground_on_small_disk
+from tests.chaos.grounds import TRANSPORTS, grounds
+from tests.chaos.sites import open_site
+from tests.chaos.walk import lives_of, walk
+
+PARTS = ("campaign", "points", "faults", "disk")
+
+
+@dataclass
+class Run:
+    """One run of everything asked for; a part that fails does not keep the others from running."""
+
+    kills: int
+    seed: int
+    failures: list[str] = field(default_factory=list)
+    summary: list[str] = field(default_factory=list)
+
+    def campaign(self, transport: str) -> None:
+        """Random kills under load."""
+        command = f"--transport {transport} --only campaign --kills {self.kills}"
+        with self._part(f"{transport} campaign", command) as folder, grounds(transport, folder) as ground:
+            tally = Campaign(ground, folder, self.seed, self._say).run(self.kills)
+            self.summary.append(f"{transport:<11} campaign     {tally}")
+
+    def points(self, transport: str) -> None:
+        """Every crash point of every life."""
+        command = f"--transport {transport} --only points"
+        with self._part(f"{transport} points", command) as folder, open_site(transport, folder) as site:
+            for kind, events in lives_of(transport):
+                self._note(str(walk(site, kind, events=events)))
+
+    def faults(self, transport: str) -> None:
+        """An error at every write and sync of every life."""
+        if not strace.available():
+            self._note(f"{transport:<11} faults       skipped: strace is not installed")
+            return
+        command = f"--transport {transport} --only faults"
+        with self._part(f"{transport} faults", command) as folder, open_site(transport, folder) as site:
+            for error in [error for name, error in CALLS if name == transport]:
+                for kind, events in lives_of(transport):
+                    self._note(str(walk_faults(site, kind, error, events=events)))
+
+    def disk(self, transport: str) -> None:
+        """A disk that is really full."""
+        with self._part(f"{transport} disk", f"--transport {transport} --only disk") as folder:
+            try:
+                with ground_on_small_disk(transport, folder) as (ground, disk):
+                    events = fill_and_free(ground, disk)
+            except NotPermitted as reason:
+                self._note(f"{transport:<11} full disk    skipped: {reason}")
+                return
+            self._note(f"{transport:<11} full disk    {events} events kept, refused, freed and drained")
+
+    @contextmanager
+    def _part(self, name: str, command: str) -> Iterator[Path]:
+        folder = Path(tempfile.mkdtemp(prefix="kingdom-chaos-"))
+        folder.chmod(0o755)  # PostgreSQL runs as a user of its own when we are root
+        try:
+            yield folder
+        except Exception:  # noqa: BLE001 - whatever breaks a part is its result
+            repeat = f"python -m tests.chaos {command} --seed {self.seed}"
+            report = (
+                f"FAILED {name} (seed {self.seed}); logs in {folder}\n{traceback.format_exc()}repeat with: {repeat}"
+            )
+            self._say(report)
+            self.failures.append(f"{name}: repeat with: {repeat}")
+        else:
+            shutil.rmtree(folder)
+
+    def _note(self, line: str) -> None:
+        self._say(line)
+        self.summary.append(line)
+
+    def _say(self, line: str) -> None:
+        print(line, flush=True)
+
+
+def main() -> int:
+    """Run what was asked for; 0 when every promise held."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--kills", type=int, default=500, help="how many processes to kill, over all transports")
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("CHAOS_SEED") or random.randrange(1_000_000)))
+    parser.add_argument("--transport", choices=TRANSPORTS, action="append", help="may be repeated; default: all")
+    parser.add_argument("--only", choices=PARTS, action="append", help="may be repeated; default: all")
+    options = parser.parse_args()
+    transports, parts = options.transport or TRANSPORTS, options.only or PARTS
+    tool = "strace" if strace.available() else "the stopper (strace is not installed)"
+    print(f"seed {options.seed}; crash points are walked with {tool}", flush=True)
+    started = time.monotonic()
+    run = Run(kills=-(-options.kills // len(transports)), seed=options.seed)
+    for part in parts:
+        for transport in transports:
+            getattr(run, part)(transport)
+    print(f"\nsummary (seed {options.seed}, {time.monotonic() - started:.0f} s)")
+    print("\n".join(run.summary + [f"FAILED {line}" for line in run.failures]))
+    return 1 if run.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

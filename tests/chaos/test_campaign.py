@@ -1,0 +1,33 @@
+"""The shortened crash campaign; ``make chaos`` runs the full one."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.engine import Campaign
+from tests.chaos.grounds import TRANSPORTS, grounds
+from tests.chaos.processes import Violation
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+KILLS = 8
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_nothing_is_lost_when_processes_are_killed_at_random_instants(transport: str, tmp_path: Path) -> None:
+    seed = int(os.environ.get("CHAOS_SEED") or random.randrange(1_000_000))
+    repeat = f"python -m tests.chaos --transport {transport} --only campaign --kills {KILLS} --seed {seed}"
+    print(f"seed {seed}; repeat with: {repeat}")
+    with grounds(transport, tmp_path) as ground:
+        try:
+            tally = Campaign(ground, tmp_path, seed).run(KILLS)
+        except Violation as violation:
+            pytest.fail(f"seed {seed}: {violation}\nrepeat with: {repeat}")
+    print(tally)
+    assert tally.kills == KILLS
+    assert tally.pauses == 1
+    assert tally.crashes == (1 if transport == "postgresql" else 0)
+    assert tally.events > 50, "hardly anything was published: the campaign attacked an idle bus"
