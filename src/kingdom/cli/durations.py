@@ -8,7 +8,7 @@ from typing import Final
 import typer
 
 _UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_FORM: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_FORM: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 
 
 def parse_duration(text: str) -> float:
@@ -22,7 +22,8 @@ def parse_duration(text: str) -> float:
 def format_duration(seconds: float) -> str:
     """Write a span with its two largest units: ``1d 4h``, ``3m 12s``, ``0.4s``."""
     if seconds < 60:
-        return f"{seconds:.1f}s" if seconds % 1 else f"{seconds:.0f}s"
+        tenths = int(seconds * 10)  # cut, not rounded: 59.97 is not 60
+        return f"{tenths / 10:g}s"
     rest = int(seconds)
     parts: list[str] = []
     for unit in ("d", "h", "m", "s"):
