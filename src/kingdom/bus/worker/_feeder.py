@@ -36,15 +36,23 @@ class Feeder:
         self._blocked = blocked
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
-        self.claiming: asyncio.Future[None] | None = None
 
     def wake(self) -> None:
         """Something may be claimable."""
         self._wake.set()
 
     def finished(self) -> None:
-        """A handler ended or verdicts were written: there may be room."""
+        """A handler ended: there may be room."""
         self._room.set()
+
+    def flushed(self, due_in: list[float]) -> None:
+        """Verdicts were written, among them retries due after so many seconds.
+
+        The store wakes nobody when a retry falls due, so we do: a little late is better than a little early.
+        """
+        self._room.set()
+        for delay in set(due_in):
+            asyncio.get_running_loop().call_later(delay + 0.002, self.wake)
 
     async def run(self) -> None:
         """Claim until cancelled."""

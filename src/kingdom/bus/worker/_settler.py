@@ -27,7 +27,9 @@ class Settler:
     starts as soon as nothing else is left to do, so that the last event of a burst is not kept waiting.
     """
 
-    def __init__(self, bus: EventBus, held: Held, batch: int, stats: Stats, on_flush: Callable[[], None]) -> None:
+    def __init__(
+        self, bus: EventBus, held: Held, batch: int, stats: Stats, on_flush: Callable[[list[float]], None]
+    ) -> None:
         self._bus = bus
         self._held = held
         self._batch = batch
@@ -116,4 +118,4 @@ class Settler:
             self._stats.lease_lost(len(lost))
             for delivery in lost:
                 log.warning("lease lost before the verdict was written", extra=delivery.log_fields())
-        self._on_flush()
+        self._on_flush([item.after for item in retry])

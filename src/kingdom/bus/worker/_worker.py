@@ -137,7 +137,7 @@ class Worker:
     async def _work(self, stopping: asyncio.Event) -> None:
         held = self._held
         feeder = Feeder(self._claim, held, self._pace, self._poll, lambda: settler.backlog >= 10 * self._batch)
-        settler = Settler(self.bus, held, self._batch, self.stats, feeder.finished)
+        settler = Settler(self.bus, held, self._batch, self.stats, feeder.flushed)
         renewer = Renewer(self.bus, held, self._lease, self.stats)
         unsubscribe = self.bus.subscribe(self.stream, feeder.wake)
         handlers = [
@@ -229,14 +229,14 @@ class Worker:
         while True:
             delivery = await held.take()
             try:
-                await self._handle(delivery, settler, feeder)
+                await self._handle(delivery, settler)
             finally:
                 held.running.discard(delivery)
             feeder.finished()
             if self._on_idle is not None and not held.running and not self._on_idle.done():
                 self._on_idle.set_result(None)
 
-    async def _handle(self, delivery: Delivery, settler: Settler, feeder: Feeder) -> None:
+    async def _handle(self, delivery: Delivery, settler: Settler) -> None:
         envelope = delivery.envelope
         mark = current.set(delivery)
         started = perf_counter()
@@ -259,11 +259,9 @@ class Worker:
             self.stats.handled(envelope.type, "done", seconds)
             settler.done(delivery)
         else:
-            self._failed(delivery, failure, seconds, settler, feeder)
+            self._failed(delivery, failure, seconds, settler)
 
-    def _failed(
-        self, delivery: Delivery, error: BaseException, seconds: float, settler: Settler, feeder: Feeder
-    ) -> None:
+    def _failed(self, delivery: Delivery, error: BaseException, seconds: float, settler: Settler) -> None:
         fate, code, message, after = judge(error, self._classify)
         code, message = code[:_MAX_MESSAGE], message[:_MAX_MESSAGE].replace("\0", "")
         fields = {**delivery.log_fields(), "errorCode": code}
@@ -276,8 +274,6 @@ class Worker:
         self.stats.handled(delivery.envelope.type, "retry", seconds)
         settler.retry(RetryVerdict(delivery, delay, code, message))
         log.info("attempt %d failed, again in %.2f s: %s", delivery.attempt, delay, message, extra=fields)
-        # The store wakes nobody when a retry falls due, so we do; a little late is better than a little early.
-        asyncio.get_running_loop().call_later(delay + 0.005, feeder.wake)
 
 
 def _identity(name: str) -> str:
