@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -28,6 +29,7 @@ from kingdom.bus.transports.postgresql._notify import CHANNEL, Listener, Notifie
 from kingdom.bus.tx import adopt, require
 
 _OPTIONS_FRESH = 5.0  # seconds a stream's options are believed before they are read again
+_CHUNK = 250  # events per statement of a large publish
 _AGGREGATES = 1000  # looked at per claim of an ordered stream
 
 
@@ -83,21 +85,44 @@ class PostgresTransport:
             require(transaction, "postgresql", self._connections.shown)
             sql, params = insert_statement("postgresql", stream, envelopes, self._max_bytes, self._connections.schema)
             return [row[0] for row in await transaction.run(sql, params)]
-        name, arguments = self._insert_arguments(envelopes)
-        if self._notifier.due(stream):
-            name += "+notify"
-        accepted = [row[0] for row in await self._fetch(name, stream, *arguments)]
+        notify = "+notify" if self._notifier.due(stream) else ""
+        if len(envelopes) == 1:
+            accepted = await self._fetch(f"publish_one{notify}", stream, *self._row(envelopes[0]))
+        elif len(envelopes) <= _CHUNK:
+            accepted = await self._fetch(f"publish{notify}", stream, *self._columns(envelopes))
+        else:
+            accepted = await self._connections.run(lambda c: self._publish_many(c, stream, envelopes, notify))
         if accepted:
             self._listener.wake(stream)
+        return [row[0] for row in accepted]
+
+    async def _publish_many(
+        self, connection: Connection, stream: str, envelopes: Sequence[Envelope], notify: str
+    ) -> list[Any]:
+        """Insert in chunks within one transaction: the server stores one while the next is being serialised."""
+        accepted: list[Any] = []
+        sending: asyncio.Task[list[Any]] | None = None
+        async with connection.transaction():
+            try:
+                for start in range(0, len(envelopes), _CHUNK):
+                    columns = self._columns(envelopes[start : start + _CHUNK])
+                    last = start + _CHUNK >= len(envelopes)
+                    if sending is not None:
+                        accepted += await sending
+                    sql = self._text(f"publish{notify}" if last else "publish")
+                    sending = asyncio.ensure_future(connection.fetch(sql, stream, *columns))
+                    await asyncio.sleep(0)  # lets it go out
+            finally:
+                if sending is not None:
+                    accepted += await sending
         return accepted
 
-    def _insert_arguments(self, envelopes: Sequence[Envelope]) -> tuple[str, tuple[Any, ...]]:
-        limit = self._max_bytes
-        rows = [
-            (e.event_id, e.type, e.aggregate_type, e.aggregate_id, e.to_json(limit), RANK[e.priority], e.not_before)
-            for e in envelopes
-        ]
-        return ("publish_one", rows[0]) if len(rows) == 1 else ("publish", tuple(zip(*rows, strict=True)))
+    def _row(self, e: Envelope) -> tuple[Any, ...]:
+        text = e.to_json(self._max_bytes)
+        return e.event_id, e.type, e.aggregate_type, e.aggregate_id, text, RANK[e.priority], e.not_before
+
+    def _columns(self, envelopes: Sequence[Envelope]) -> Iterable[tuple[Any, ...]]:
+        return zip(*map(self._row, envelopes), strict=True)
 
     # ── consuming ─────────────────────────────────────────────────────────────────────────────────────────────
 
