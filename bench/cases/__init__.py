@@ -1,0 +1,18 @@
+"""What is measured, in the order it runs: the name on the command line, and the module that measures it.
+
+A case is a module with a ``TITLE`` and ``PARTS``, functions that take the context and return tables.
+"""
+
+from typing import Final
+
+CASES: Final = {
+    "startup": "startup",
+    "postgres-drain": "postgres_drain",
+    "postgres-publish": "postgres_publish",
+    "postgres-snapshot": "postgres_snapshot",
+    "postgres-counts": "postgres_counts",
+    "history": "history",
+    "latency": "latency",
+    "sqlite": "sqlite",
+    "files": "files",
+}

@@ -1,0 +1,33 @@
+"""The event everybody carries: a JSON object of 300 bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+STREAM: Final = "bench.event"
+TYPE: Final = "OrderAccepted"
+SIZE: Final = 300
+
+
+def payload(number: int) -> dict[str, Any]:
+    """Payload number ``number``; compact JSON of exactly ``SIZE`` bytes."""
+    document: dict[str, Any] = {"orderAttemptId": number, "market": "KRW-BTC", "note": ""}
+    document["note"] = "x" * (SIZE - len(encode(document)))
+    return document
+
+
+def payloads(count: int) -> list[dict[str, Any]]:
+    """The first ``count`` payloads; made before the clock starts, since they are the caller's own work."""
+    return [payload(number) for number in range(count)]
+
+
+def chunks(documents: list[dict[str, Any]], size: int) -> Iterator[list[dict[str, Any]]]:
+    """The documents, ``size`` at a time."""
+    return (documents[first : first + size] for first in range(0, len(documents), size))
+
+
+def encode(document: dict[str, Any]) -> str:
+    """Compact JSON, as a careful hand would store it."""
+    return json.dumps(document, separators=(",", ":"))
