@@ -85,14 +85,24 @@ def test_a_renewed_lease_ends_later_even_when_it_had_ended() -> None:
 
 def test_spent_only_when_the_lease_of_the_last_attempt_ended() -> None:
     state = StreamState()
-    add(state, "a")
+    add(state, "a", "b")
+    add(state, "c", type="C")
     claim(state, 0, lease=10)
-    held = entry(state, "a")
-    assert not held.spent(1)
-    state.depth(10)
-    assert held.spent(1)
-    assert not held.spent(2)
-    assert "attempt 1" in held.epitaph
+    assert state.spent(9.9, 1) == []
+    assert [item.event_id for item in state.spent(10, 1)] == ["a", "b", "c"]
+    assert [item.event_id for item in state.spent(10, 1, ["C", "D"])] == ["c"]
+    assert state.spent(10, 2) == []
+    assert "attempt 1" in entry(state, "a").epitaph
+
+
+def test_burying_a_spent_head_brings_the_next_of_its_aggregate_to_light() -> None:
+    state = StreamState()
+    add(state, "a1", "a2")
+    claim(state, 0, lease=10)
+    state.configure(ordered=True, dead_head="go-on")
+    assert [item.event_id for item in state.spent(10, 1)] == ["a1"]
+    state.bury(entry(state, "a1"), LEASE_EXPIRED, None, 10)
+    assert [item.event_id for item in state.spent(10, 1)] == ["a2"]
 
 
 def test_release_restores_place_and_attempts() -> None:
@@ -256,18 +266,28 @@ class Model(RuleBasedStateMachine):
     def claim(self, limit: int, types: list[str] | None, lease: float, most: int) -> object:
         self.claims += 1
         token, got, expected = f"t{self.claims}", [], []
-        while len(got) < limit and (taken := self.state.take(self.now, limit - len(got), types)):
-            for item in taken:
-                if item.spent(most):
-                    self.state.bury(item, LEASE_EXPIRED, item.epitaph, self.now)
-                else:
-                    self.state.hold(item, token, "w", self.now + lease)
-                    got.append((item.event_id, item.attempts))
-        while len(expected) < limit and (event := self._next(types)):
-            if event["status"] == "PROCESSING" and event["attempts"] >= most:  # type: ignore[operator]
+        while spent := self.state.spent(self.now, most, types):
+            for item in spent:
+                self.state.bury(item, LEASE_EXPIRED, item.epitaph, self.now)
+        for item in self.state.take(self.now, limit, types):
+            self.state.hold(item, token, "w", self.now + lease)
+            got.append((item.event_id, item.attempts))
+        while spent := [
+            event
+            for event in self._claimables(types)
+            if event["status"] == "PROCESSING" and event["attempts"] >= most  # type: ignore[operator]
+        ]:
+            for event in spent:
                 event.update(status="DEAD", token=None)
-                continue
-            event.update(status="PROCESSING", attempts=event["attempts"] + 1, token=token, until=self.now + lease)  # type: ignore[operator]
+        while len(expected) < limit and (found := self._claimables(types)):
+            event = min(found, key=lambda event: (event["priority"], self._due(event), event["seq"]))
+            event.update(
+                ready=self._due(event),
+                status="PROCESSING",
+                attempts=event["attempts"] + 1,  # type: ignore[operator]
+                token=token,
+                until=self.now + lease,
+            )
             expected.append((event["id"], event["attempts"]))
         assert got == expected
         return multiple(*((event_id, token) for event_id, _ in got))
@@ -340,11 +360,10 @@ class Model(RuleBasedStateMachine):
             for one in others
         )
 
-    def _next(self, types: list[str] | None) -> dict[str, object] | None:
-        found = [
+    def _claimables(self, types: list[str] | None) -> list[dict[str, object]]:
+        return [
             event for event in self.model.values() if self._claimable(event) and (not types or event["type"] in types)
         ]
-        return min(found, key=lambda event: (event["priority"], self._due(event), event["seq"]), default=None)
 
 
 TestAgainstTheModel = Model.TestCase

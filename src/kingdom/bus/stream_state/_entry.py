@@ -88,10 +88,6 @@ class Entry:
         """The error message of an event that dies because its last lease ended."""
         return f"the lease of {self.worker} ended without a verdict on attempt {self.attempts}, the last one"
 
-    def spent(self, max_attempts: int) -> bool:
-        """Whether its lease ended on its last attempt, so that it must not be delivered again."""
-        return self.expired and self.attempts >= max_attempts
-
     def record(self, stream: str, envelope: Envelope) -> Record:
         """What ``bus.find`` shows of it."""
         held = self.status == "PROCESSING"

@@ -21,6 +21,7 @@ class StreamState:
 
     def __init__(self, *, ordered: bool = False, dead_head: DeadHead = "go-on") -> None:
         self._entries: dict[str, Entry] = {}
+        self.last_seq = 0  # the highest place in publish order so far
         self._dead: dict[str, Entry] = {}  # in the order they died
         self._reset(ordered, dead_head)
 
@@ -33,6 +34,7 @@ class StreamState:
         self._leases = Heap()
         self._ready: tuple[dict[str, Heap], ...] = ({}, {}, {})
         self._lanes: dict[str, Lane] = {}
+        self._expired: dict[str, dict[str, Entry]] = {}  # by type: held under a lease that ended
 
     def configure(self, *, ordered: bool, dead_head: DeadHead) -> None:
         """Change how the stream behaves; O(n)."""
@@ -84,6 +86,7 @@ class StreamState:
         """Put in an event that is not known yet, in whatever status it has."""
         assert entry.event_id not in self._entries, entry.event_id
         self._entries[entry.event_id] = entry
+        self.last_seq = max(self.last_seq, entry.seq)
         self._enter(entry)
 
     def remove(self, entry: Entry) -> None:
@@ -93,6 +96,19 @@ class StreamState:
         entry.status = "DONE"
         if self.ordered:
             self._refresh(entry.aggregate)
+
+    def spent(self, now: float, max_attempts: int, types: Iterable[str] | None = None) -> list[Entry]:
+        """Claimable events whose lease ended on their last attempt: to be buried before anything is taken.
+
+        Burying the head of an aggregate can bring another to light, so ask until there is none.
+        """
+        self._advance(now)
+        return [
+            entry
+            for kind in (self._expired if types is None else set(types) & self._expired.keys())
+            for entry in self._expired[kind].values()
+            if entry.heap is not None and entry.attempts >= max_attempts
+        ]
 
     def take(self, now: float, limit: int, types: Iterable[str] | None = None) -> list[Entry]:
         """Pick up to ``limit`` claimable events, the first in line first.
@@ -130,6 +146,7 @@ class StreamState:
     def hold(self, entry: Entry, token: str, worker: str, until: float) -> None:
         """Count an attempt and hold the event under a lease."""
         self._leave(entry)
+        entry.ready_at = entry.due  # a release brings it back to the place it was taken from
         entry.status, entry.expired = "PROCESSING", False
         entry.attempts += 1
         entry.token, entry.worker, entry.until = token, worker, until
@@ -208,6 +225,10 @@ class StreamState:
             self._types[entry.type] -= 1
             if not self._types[entry.type]:
                 del self._types[entry.type]
+            if entry.expired:
+                del self._expired[entry.type][entry.event_id]
+                if not self._expired[entry.type]:
+                    del self._expired[entry.type]
         else:
             self._counts["processing"] -= 1
             if self.ordered:
@@ -224,6 +245,8 @@ class StreamState:
         elif entry.claimable:
             self._counts["pending"] += 1
             self._types[entry.type] += 1
+            if entry.expired:
+                self._expired.setdefault(entry.type, {})[entry.event_id] = entry
             if not self.ordered:
                 self._waiting.push(entry.due, entry)
         else:

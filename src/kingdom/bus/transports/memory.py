@@ -149,15 +149,14 @@ class MemoryTransport:
         """Take up to ``limit`` events for ``lease`` seconds."""
         with self._using(stream) as found:
             now, token, state = self._clock(), new_event_id(), found.state
-            claimed: list[Delivery] = []
-            while len(claimed) < limit and (taken := state.take(now, limit - len(claimed), types)):
-                for entry in taken:
-                    if entry.spent(max_attempts):
-                        state.bury(entry, LEASE_EXPIRED, entry.epitaph, now)
-                        continue
-                    state.hold(entry, token, worker, now + lease)
-                    envelope = found.stored[entry.event_id].envelope()
-                    claimed.append(Delivery(stream, envelope, entry.attempts, token, worker))
+            while spent := state.spent(now, max_attempts, types):
+                for entry in spent:
+                    state.bury(entry, LEASE_EXPIRED, entry.epitaph, now)
+            claimed = []
+            for entry in state.take(now, limit, types):
+                state.hold(entry, token, worker, now + lease)
+                envelope = found.stored[entry.event_id].envelope()
+                claimed.append(Delivery(stream, envelope, entry.attempts, token, worker))
             return claimed
 
     async def settle(
@@ -257,7 +256,7 @@ class MemoryTransport:
                 if stream not in (None, name):
                     continue
                 for entry in [*found.done.values(), *(found.state.dead() if dead else ())]:
-                    if (entry.ended_at or 0) > before:
+                    if (entry.ended_at or 0) >= before:
                         continue
                     if not found.done.pop(entry.event_id, None):
                         found.state.remove(entry)
