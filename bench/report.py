@@ -49,7 +49,7 @@ def tally(results: Iterable[CaseResult]) -> dict[bool | None, list[str]]:
             for name, judged in verdicts(table).items():
                 for verdict in judged:
                     reached = _spread(verdict.measured, verdict.unit)
-                    lines[verdict.met].append(f"{table.title} · {name}: {reached} (bar {verdict.bar})")
+                    lines[verdict.met].append(f"{result.name}: {table.title}: {name}: {reached}, bar {verdict.bar}")
     return lines
 
 

@@ -20,9 +20,13 @@ def latency(context: Context) -> list[Table]:
     server, folder, count = context.postgres, context.directory("latency"), context.pick(40, 120)
     outcomes = context.race(
         Contestant("bare", partial(bare.latency, server, count), "INSERT + NOTIFY → LISTEN → claim, asyncpg"),
-        Contestant(_TRANSPORTS[0], partial(ours.postgres_latency, server, count)),
-        Contestant(_TRANSPORTS[1], partial(ours.local_latency, "sqlite", folder, count)),
-        Contestant(_TRANSPORTS[2], partial(ours.local_latency, "files", folder, count)),
+        Contestant(_TRANSPORTS[0], partial(ours.postgres_latency, server, count), "Worker, LISTEN"),
+        Contestant(
+            _TRANSPORTS[1], partial(ours.local_latency, "sqlite", folder, count), "Worker, another bus publishes"
+        ),
+        Contestant(
+            _TRANSPORTS[2], partial(ours.local_latency, "files", folder, count), "Worker, another bus publishes"
+        ),
         Contestant("PGQueuer", partial(Peer("pgqueuer", "latency"), server, count), "LISTEN, durable"),
         Contestant("Procrastinate", partial(Peer("procrastinate", "latency"), server, count), "LISTEN"),
     )
