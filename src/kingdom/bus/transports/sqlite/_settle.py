@@ -1,0 +1,90 @@
+"""Verdicts, renewals and releases: each for those deliveries only whose token still holds the event."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kingdom.bus.outbox import statement
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from kingdom.bus.delivery import DeadVerdict, Delivery, RetryVerdict
+
+
+class Outcome(NamedTuple):
+    """Which deliveries were refused, and in which streams something may have become claimable."""
+
+    lost: list[Delivery]
+    wake: set[str]
+
+
+class _Held:
+    """What of the deliveries given is still held."""
+
+    def __init__(self, found: list[tuple[str, str, int]]) -> None:
+        self._rows: dict[str, set[int]] = {token: set(json.loads(rows)) for token, rows, _ in found}
+        self.ordered = {token for token, _, ordered in found if ordered}  # the claims on an ordered stream
+
+    def __contains__(self, delivery: Delivery) -> bool:
+        return delivery.handle in self._rows.get(delivery.token, ())
+
+
+def settle(
+    connection: sqlite3.Connection,
+    now: float,
+    done: Sequence[Delivery],
+    retry: Sequence[RetryVerdict],
+    dead: Sequence[DeadVerdict],
+) -> Outcome:
+    """Write verdicts. Of several on one delivery the first counts."""
+    deliveries = [*done, *(verdict.delivery for verdict in retry), *(verdict.delivery for verdict in dead)]
+    held = _held(connection, deliveries)
+    if done:
+        _update(connection, "settle_done", now, ids=[delivery.handle for delivery in done if delivery in held])
+    if retry:
+        again = [(v.delivery.handle, v.after, _clean(v.code), _clean(v.message)) for v in retry if v.delivery in held]
+        _update(connection, "settle_retry", now, verdicts=again)
+    if dead:
+        ended = [(v.delivery.handle, _clean(v.code), _clean(v.message)) for v in dead if v.delivery in held]
+        _update(connection, "settle_dead", now, verdicts=ended)
+    wake = {verdict.delivery.stream for verdict in retry if verdict.after <= 0}
+    # In an ordered stream the end of one event is the beginning of the next of its aggregate.
+    wake.update(delivery.stream for delivery in deliveries if delivery.token in held.ordered)
+    return Outcome([delivery for delivery in deliveries if delivery not in held], wake)
+
+
+def extend(connection: sqlite3.Connection, now: float, deliveries: Sequence[Delivery], lease: float) -> Outcome:
+    """Let leases end ``lease`` seconds from now."""
+    held = _held(connection, deliveries)
+    _update(connection, "extend", now, ids=[item.handle for item in deliveries if item in held], lease=lease)
+    return Outcome([delivery for delivery in deliveries if delivery not in held], set())
+
+
+def release(connection: sqlite3.Connection, now: float, deliveries: Sequence[Delivery]) -> Outcome:
+    """Give events back as if they had not been claimed."""
+    held = _held(connection, deliveries)
+    given_back = [delivery for delivery in deliveries if delivery in held]
+    _update(connection, "release", now, ids=[delivery.handle for delivery in given_back])
+    return Outcome([item for item in deliveries if item not in held], {item.stream for item in given_back})
+
+
+def _held(connection: sqlite3.Connection, deliveries: Iterable[Delivery]) -> _Held:
+    claims: dict[str, list[int]] = {}
+    for delivery in deliveries:
+        claims.setdefault(delivery.token, []).append(delivery.handle)
+    return _Held(connection.execute(statement("sqlite", "held"), {"claims": json.dumps(claims)}).fetchall())
+
+
+def _update(connection: sqlite3.Connection, name: str, now: float, **given: Any) -> None:
+    """Run a statement on the rows given, if there are any; lists travel as JSON."""
+    packed = {key: json.dumps(value) if isinstance(value, list) else value for key, value in given.items()}
+    if "[]" not in packed.values():
+        connection.execute(statement("sqlite", name), {"now": now, **packed})
+
+
+def _clean(text: str | None) -> str | None:
+    """Text that can be stored: error messages may hold anything, half characters of foreign encodings included."""
+    return None if text is None else text.replace("\0", "").encode("utf-8", "replace").decode()

@@ -1,0 +1,11 @@
+-- Events whose lease ended on their last attempt. They killed, or hung, every worker that took them.
+UPDATE outbox_event NOT INDEXED
+SET status = 'DEAD', processed_at = :now, updated_at = :now, locked_by = NULL, locked_until = NULL,
+    last_error_code = 'LEASE_EXPIRED',
+    last_error_message = 'the lease of attempt ' || attempt_count || ' ended without a verdict (' || locked_by || ')'
+WHERE id IN (
+    SELECT e.id
+    FROM outbox_event AS e INDEXED BY outbox_event_held
+    WHERE e.status = 'PROCESSING' AND e.stream = :stream AND e.priority IN (0, 1, 2) AND e.locked_until <= :now
+      AND e.attempt_count >= coalesce(e.max_attempts, :max_attempts)
+      AND (:types IS NULL OR e.event_type IN (SELECT value FROM json_each(:types))))

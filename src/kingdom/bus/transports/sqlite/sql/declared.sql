@@ -1,0 +1,1 @@
+SELECT ordered, dead_head FROM outbox_stream WHERE stream = :stream

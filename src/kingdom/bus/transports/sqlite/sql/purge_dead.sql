@@ -1,0 +1,4 @@
+DELETE FROM outbox_event
+WHERE id IN (SELECT e.id FROM outbox_event AS e INDEXED BY outbox_event_dead
+             WHERE e.status = 'DEAD' AND e.stream = :stream AND e.processed_at <= :before
+             LIMIT :limit)

@@ -1,0 +1,6 @@
+-- Marks of events that are forgotten: a redelivery of them is no longer possible.
+DELETE FROM inbox_event
+WHERE (consumer, event_id) IN (
+    SELECT i.consumer, i.event_id FROM inbox_event AS i INDEXED BY inbox_event_received
+    WHERE i.received_at <= :before AND NOT EXISTS (SELECT 1 FROM outbox_event AS e WHERE e.event_id = i.event_id)
+    LIMIT :limit)

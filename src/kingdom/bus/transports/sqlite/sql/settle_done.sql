@@ -1,0 +1,3 @@
+UPDATE outbox_event NOT INDEXED
+SET status = 'DONE', processed_at = :now, updated_at = :now, locked_by = NULL, locked_until = NULL
+WHERE id IN (SELECT value FROM json_each(:ids)) AND status = 'PROCESSING'
