@@ -174,11 +174,11 @@ class TestDoctor:
         }
 
     async def test_what_is_wrong_is_found(self, bus: EventBus, sql: Any) -> None:
-        await sql.execute("DROP INDEX outbox_event_held")
+        await sql.execute("DROP INDEX outbox_event_ready")
         await sql.execute("ALTER TABLE outbox_event RESET (autovacuum_vacuum_scale_factor)")
         found = {check.name: check for check in await bus.doctor()}
         assert found["indexes"].level == "error"
-        assert "outbox_event_held" in found["indexes"].message
+        assert "outbox_event_ready" in found["indexes"].message
         assert found["autovacuum"].level == "warning"
         assert "ALTER TABLE" in found["autovacuum"].hint
 

@@ -10,7 +10,8 @@ Promises every transport keeps (the conformance suite checks them):
   stored, or none.
 * States move PENDING → PROCESSING → DONE | PENDING | DEAD. DONE and DEAD move only by ``requeue``.
 * ``claim`` takes PENDING events whose time has come and PROCESSING events whose lease ended, the highest priority
-  first, then by the time they became ready, then in publish order. It counts an attempt for each. An event whose lease
+  first, then by the time they became ready, then in publish order. An event whose lease ended keeps its place: it
+  counts as ready since it was first. Each claim counts an attempt. An event whose lease
   ended on its last attempt (``max_attempts``) is not delivered again: it goes DEAD with the code ``LEASE_EXPIRED``.
 * ``settle``, ``extend`` and ``release`` act on a delivery only while its token is the one the event is held under;
   what they refused is returned.

@@ -166,12 +166,14 @@ class PostgresTransport:
             mark.claimed(rows, limit)
             if not mark.must_look_before(len(rows), limit):
                 return rows
-        if len(rows) < limit:
+        buried = True
+        while buried and len(rows) < limit:  # a spent event took a place: look again
             started = time.perf_counter()
-            more = await self._fetch("claim_full", stream, limit - len(rows), lease, token, types, max_attempts)
+            found = await self._fetch("claim_full", stream, limit - len(rows), lease, token, types, max_attempts)
             mark.full_claim_took(time.perf_counter() - started)
-            rows = [*rows, *more]
-            mark.claimed(rows, limit)
+            buried = bool(found) and found[-1]["buried"] is not None
+            rows += found[:-1] if buried else found
+        mark.claimed(rows, limit)
         return rows
 
     async def _claim_ordered(

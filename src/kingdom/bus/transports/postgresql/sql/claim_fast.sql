@@ -1,7 +1,7 @@
 -- Claims behind a watermark: the hint ($6, $7: per priority, the last position claimed) keeps the index scan from
--- walking over the dead entries of everything claimed before. While some transaction holds an old snapshot those
--- entries cannot be removed, and a scan from the start slows down with every event. Retries, expired leases and
--- late commits may lie below the mark: claim_full.sql finds them.
+-- walking over the entries of everything claimed before. While some transaction holds an old snapshot, dead entries
+-- cannot be removed, and a scan from the start slows down with every event. Retries, expired leases and late commits
+-- may lie below the mark: claim_full.sql finds them.
 --
 -- Rejected: without the watermark, 14.4k events/s fell to 3.2k within 120,000 events under a held snapshot.
 WITH picked AS MATERIALIZED (
@@ -10,8 +10,9 @@ WITH picked AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT e.id
         FROM outbox_event e
-        WHERE e.stream = $1 AND e.priority = mark.rank - 1 AND e.status = 'PENDING'
+        WHERE e.stream = $1 AND e.priority = mark.rank - 1 AND NOT e.finished
           AND (e.next_retry_at, e.id) > (mark.ready_at, mark.id) AND e.next_retry_at <= now()
+          AND e.status = 'PENDING'
           AND ($5::text[] IS NULL OR e.event_type = ANY ($5))
         ORDER BY e.next_retry_at, e.id
         LIMIT $2

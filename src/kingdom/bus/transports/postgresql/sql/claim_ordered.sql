@@ -9,7 +9,7 @@
 WITH RECURSIVE head AS (
     (SELECT e.ordering_key, e.id
      FROM outbox_event e
-     WHERE e.stream = $1 AND e.ordering_key IS NOT NULL AND e.status <> 'DONE' AND ($8 OR e.status <> 'DEAD')
+     WHERE e.stream = $1 AND e.ordering_key IS NOT NULL AND (NOT e.finished OR e.dead) AND ($8 OR NOT e.dead)
        AND e.ordering_key > $7
      ORDER BY e.ordering_key, e.id
      LIMIT 1)
@@ -19,7 +19,7 @@ WITH RECURSIVE head AS (
     CROSS JOIN LATERAL (
         SELECT e.ordering_key, e.id
         FROM outbox_event e
-        WHERE e.stream = $1 AND e.ordering_key IS NOT NULL AND e.status <> 'DONE' AND ($8 OR e.status <> 'DEAD')
+        WHERE e.stream = $1 AND e.ordering_key IS NOT NULL AND (NOT e.finished OR e.dead) AND ($8 OR NOT e.dead)
           AND e.ordering_key > head.ordering_key
         ORDER BY e.ordering_key, e.id
         LIMIT 1
@@ -28,7 +28,7 @@ WITH RECURSIVE head AS (
     SELECT ordering_key, id FROM head LIMIT $9
 ), free AS MATERIALIZED (
     SELECT e.id, e.priority, e.status = 'PROCESSING' AND e.attempt_count >= coalesce(e.max_attempts, $6) AS spent,
-           CASE WHEN e.status = 'PROCESSING' THEN e.locked_until ELSE e.next_retry_at END AS ready_at
+           e.next_retry_at AS ready_at
     FROM looked_at
     JOIN outbox_event e ON e.id = looked_at.id
     WHERE ((e.status = 'PENDING' AND e.next_retry_at <= now()) OR (e.status = 'PROCESSING' AND e.locked_until <= now()))
@@ -47,7 +47,6 @@ WITH RECURSIVE head AS (
 ), claimed AS (
     UPDATE outbox_event e
     SET status = 'PROCESSING', locked_by = $4, locked_until = now() + make_interval(secs => $3),
-        next_retry_at = CASE WHEN e.status = 'PROCESSING' THEN e.locked_until ELSE e.next_retry_at END,
         attempt_count = e.attempt_count + 1, last_attempt_at = now(), updated_at = now()
     FROM picked
     WHERE e.id = picked.id

@@ -3,7 +3,7 @@ UPDATE outbox_event e
 SET status = 'PENDING', attempt_count = 0, next_retry_at = now(), updated_at = now(), processed_at = NULL,
     locked_by = NULL, locked_until = NULL, last_error_code = NULL, last_error_message = NULL
 WHERE e.stream = $1
-  AND (e.status = 'DEAD' OR (e.status = 'DONE' AND $2::text[] IS NOT NULL))
+  AND (e.dead OR (e.finished AND $2::text[] IS NOT NULL))
   AND ($2::text[] IS NULL OR e.event_id = ANY ($2))
   AND ($3::text IS NULL OR e.event_type = $3)
   AND ($4::text IS NULL OR e.last_error_code = $4)

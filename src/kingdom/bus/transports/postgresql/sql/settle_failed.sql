@@ -7,5 +7,5 @@ SET status = verdict.status, updated_at = now(), locked_until = NULL,
     last_error_code = verdict.code, last_error_message = verdict.message
 FROM unnest($1::bigint[], $2::text[], $3::text[], $4::float8[], $5::text[], $6::text[])
      AS verdict (id, token, status, after, code, message)
-WHERE e.id = verdict.id AND e.locked_by = verdict.token AND (e.status || '') = 'PROCESSING'
+WHERE e.id = verdict.id AND e.locked_by = verdict.token AND e.status = 'PROCESSING'
 RETURNING e.id
