@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 from collections.abc import Awaitable, Callable
@@ -12,7 +13,7 @@ from urllib.parse import urlsplit
 from kingdom.bus import Envelope, Inbox
 from tests.chaos.grounds import connect_postgres
 
-Leave = Callable[[Envelope], Awaitable[None] | None]
+Leave = Callable[[Envelope], Awaitable[None]]
 _INSERT = "INSERT INTO chaos_effect (event_id, worker) VALUES "
 
 
@@ -26,7 +27,7 @@ def _append(url: str, worker: str) -> Leave:
     path = Path(urlsplit(url).path).parent / "effects.log"
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
-    def leave(event: Envelope) -> None:
+    async def leave(event: Envelope) -> None:
         os.write(handle, f"{event.event_id} {worker}\n".encode())  # one append: lines never mix
 
     return leave
@@ -35,13 +36,16 @@ def _append(url: str, worker: str) -> Leave:
 def _sqlite(url: str, worker: str) -> Leave:
     path, inbox = urlsplit(url).path, Inbox("chaos")
 
-    def leave(event: Envelope) -> None:
+    def write(event: Envelope) -> None:
         with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as connection:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("BEGIN IMMEDIATE")
             with connection:
                 if inbox.first_sync(event, tx=connection):
                     connection.execute(_INSERT + "(?, ?)", (event.event_id, worker))
+
+    async def leave(event: Envelope) -> None:
+        await asyncio.to_thread(write, event)
 
     return leave
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sqlite3
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -22,6 +24,8 @@ from tests.chaos.grounds import connect_postgres
 
 T = TypeVar("T")
 STREAM = "life"
+_gate = ""
+_begun: Counter[str] = Counter()
 _TRIES = 4  # strace counts calls per thread, so that one fault may strike once in each
 
 
@@ -96,7 +100,7 @@ class Life:
 
     async def step(self, name: str, action: Callable[[], Awaitable[T]]) -> T:
         for _ in range(_TRIES):
-            announce("begin", name)
+            begin(name)
             try:
                 result = await action()
             except BusError as error:
@@ -172,29 +176,32 @@ LIVES: dict[str, Callable[[Life], Awaitable[None]]] = {
 }
 
 
-def live(kind: str, url: str, ids: list[str], lease: float) -> None:
-    """Live one life from beginning to end."""
+def live(kind: str, url: str, ids: list[str], lease: float, gate: str = "") -> None:
+    """Live one life from beginning to end; stop (SIGSTOP) before the step ``gate``, such as ``claim 2``, begins."""
+    global _gate
+    _gate = gate
     asyncio.run(_live(kind, url, ids, lease))
 
 
 async def _live(kind: str, url: str, ids: list[str], lease: float) -> None:
-    # One thread for all blocking calls: strace counts per thread, and a walk must pass every call.
+    # One thread for blocking calls: strace counts calls per thread, and a walk must pass every one of them.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
     bus = connect(url)
     for _ in range(_TRIES):
-        announce("begin", "open")
+        begin("open")
         try:
             await bus.open()
         except BusError as error:
             announce("raised", "open", type(error).__name__)
             bus = connect(url)
         else:
+            announce("ok", "open")
             break
     try:
         await LIVES[kind](Life(bus, url, ids, lease))
     except Unfinished as error:
         announce("unfinished", error)
-    announce("begin", "close")
+    begin("close")
     await bus.close()
     announce("ok", "close")
 
@@ -202,6 +209,14 @@ async def _live(kind: str, url: str, ids: list[str], lease: float) -> None:
 def make_event(event_id: str) -> Envelope:
     """The event of a life."""
     return Envelope(type="Lived", payload={"text": "x" * 300}, event_id=event_id)
+
+
+def begin(step: str) -> None:
+    """Announce a step; stop here first if this is the gate."""
+    _begun[step] += 1
+    if _gate == f"{step} {_begun[step]}":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    announce("begin", step)
 
 
 def announce(*words: object) -> None:

@@ -51,7 +51,7 @@ async def _recover(url: str, ids: list[str]) -> Found:
             await bus.settle(done=held)
             if not held:
                 depth = (await bus.depth()).get(STREAM)
-                if depth is None or not depth.processing or time.monotonic() > deadline:
+                if depth is None or not any(depth[:2]) or time.monotonic() > deadline:
                     break
                 await asyncio.sleep(0.02)  # until the lease of the dead ends, by the server's clock
         found.after, found.handled = await statuses(), dict(handled)

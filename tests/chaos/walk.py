@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections import Counter
 from collections.abc import Sequence
@@ -15,9 +16,10 @@ from tests.chaos.life import LIVES
 from tests.chaos.processes import Violation
 from tests.chaos.recovery import Found
 from tests.chaos.sites import Site
-from tests.chaos.verdicts import complaints
+from tests.chaos.verdicts import Story, complaints
 from tests.chaos.zygote import Ended
 
+LIFE: Final = "tests.chaos.life:live"
 LEASE: Final = {"files": 30.0, "sqlite": 30.0, "postgresql": 0.6}  # PostgreSQL has its own clock: recovery must wait
 # writev is how a life announces its steps, so that a stop just before and after each promise is among the points.
 CALLS: Final = {
@@ -28,6 +30,8 @@ CALLS: Final = {
     "sqlite": ("openat", "pwrite64", "write", "writev", "fdatasync", "fsync", "unlink", "ftruncate"),
     "postgresql": ("connect", "sendto", "sendmsg", "write", "writev"),
 }  # fmt: skip
+_BEGIN: Final = re.compile(r'iov_base="begin (\w+)')
+_OVER: Final = re.compile(r'iov_base="ok close')
 _MOST: Final = 400  # points per call: a walk that does not end is an error
 
 
@@ -39,37 +43,70 @@ class Walk:
     kind: str
     tool: str
     points: Counter[str] = field(default_factory=Counter)  # per call
-    calls: Counter[str] = field(default_factory=Counter)  # made by a life that nobody stops
+    missed: Counter[str] = field(default_factory=Counter)  # calls of an undisturbed life that no stop fell upon
 
     def __str__(self) -> str:
         parts = ", ".join(f"{count} {name}" for name, count in sorted(self.points.items()))
+        missed = f"; missed {dict(self.missed)}" if self.missed else ""
         total = self.points.total()
-        return f"{self.transport:<11} {self.kind:<12} {total:>4} crash points walked with {self.tool} ({parts})"
+        return f"{self.transport:<11} {self.kind:<12} {total:>4} crash points walked with {self.tool} ({parts}){missed}"
 
 
-def walk(site: Site, kind: str, *, events: int = 1, use_strace: bool | None = None) -> Walk:
-    """Stop a life before each of its calls in turn; after each stop a fresh process must find everything right."""
-    with_strace = strace.available() if use_strace is None else use_strace
-    names = CALLS[site.transport] if with_strace else stopper.CALLS[site.transport]
-    result = Walk(site.transport, f"{kind} ×{events}", "strace" if with_strace else "the stopper")
-    if with_strace:
-        result.calls.update(call.name for call in undisturbed(site, kind, events, names))
-        names = tuple(name for name in names if result.calls[name])
-    for name in names:
+def walk(site: Site, kind: str, *, events: int = 1, only: str | None = None, use_strace: bool | None = None) -> Walk:
+    """Stop a life before each of its calls in turn; after each stop a fresh process must find everything right.
+
+    ``only`` names the one step to walk (with strace; the stopper always walks the whole life).
+    """
+    if strace.available() if use_strace is None else use_strace:
+        return _walk_with_strace(site, kind, events, only)
+    result = Walk(site.transport, f"{kind} ×{events}", "the stopper")
+    for name in stopper.CALLS[site.transport]:
         for when in range(1, _MOST):
-            stopped = False
             with site.fresh(events) as (ground, ids):
-                ended = _stopped_life(site, ground, kind, ids, name, when, with_strace=with_strace)
-                stopped = ended.code == -signal.SIGKILL
-                if not stopped and ended.code != 0:
-                    raise Violation(f"{result}\nthe life failed by itself:\n{ended.said}{ended.errors}")
-                judge(site, ground, ids, ended, f"{kind} ×{events} on {site.transport}, killed at {name} {when}")
-            if not stopped:
-                break
+                life = (LIFE, kind, ground.url, ids, LEASE[site.transport])
+                ended = site.zygote.run(*life, stop=name, when=when)
+                if not _judge_stop(site, ground, ids, ended, f"{result.kind}, killed at {name} {when}"):
+                    break
             result.points[name] += 1
-        else:
-            raise Violation(f"{name}: still stopping after {_MOST} points")
     return result
+
+
+def _walk_with_strace(site: Site, kind: str, events: int, only: str | None) -> Walk:
+    """Walk step by step: strace counts from where it was attached, and per thread; steps are short enough for that."""
+    result = Walk(site.transport, f"{kind} ×{events}", "strace")
+    steps = calls_by_step(undisturbed(site, kind, events, CALLS[site.transport]))
+    for number, (gate, calls) in enumerate(steps.items(), start=1):
+        if only and gate.split()[0] != only:
+            continue
+        for name, made in Counter(call.name for call in calls).items():
+            walked = 0
+            while walked < _MOST and _stop_in_step(site, kind, events, (number, gate), name, walked + 1):
+                walked += 1
+            result.points[name] += walked
+            if walked < made:
+                result.missed[f"{gate}: {name}"] = made - walked
+    return result
+
+
+def _stop_in_step(site: Site, kind: str, events: int, step: tuple[int, str], name: str, when: int) -> bool:
+    """Stop before call number ``when`` after the gate; returns whether that was before the next step began."""
+    number, gate = step
+    tracer = strace.Strace(site.trace)
+    inject = f"{name}:signal=KILL:when={when}"
+    with site.fresh(events) as (ground, ids):
+        life = (LIFE, kind, ground.url, ids, LEASE[site.transport], gate)
+        ended = site.zygote.run(*life, attach=lambda pid: tracer.attach(pid, [name], inject))
+        tracer.finish()
+        where = f"{kind} ×{events}, killed at {name} {when} of {gate!r}"
+        return _judge_stop(site, ground, ids, ended, where) and len(Story.read(ended.said).begun) <= number
+
+
+def _judge_stop(site: Site, ground: Ground, ids: list[str], ended: Ended, where: str) -> bool:
+    """Judge a life that was to be stopped; returns whether it was."""
+    if ended.code not in (0, -signal.SIGKILL):
+        raise Violation(f"{where}: the life failed by itself:\n{ended.said}{ended.errors}")
+    judge(site, ground, ids, ended, f"{site.transport}, {where}")
+    return ended.code != 0
 
 
 def judge(site: Site, ground: Ground, ids: list[str], ended: Ended, where: str) -> Found:
@@ -94,30 +131,32 @@ def _row_without_event(ground: Ground, ids: list[str], found: Found) -> list[str
     )
 
 
-def _stopped_life(
-    site: Site, ground: Ground, kind: str, ids: list[str], name: str, when: int, *, with_strace: bool
-) -> Ended:
-    life = ("tests.chaos.life:live", kind, ground.url, ids, LEASE[site.transport])
-    if not with_strace:
-        return site.zygote.run(*life, stop=name, when=when)
-    tracer = strace.Strace(site.trace)
-    inject = f"{name}:signal=KILL:when={when}"
-    ended = site.zygote.run(*life, attach=lambda pid: tracer.attach(pid, [name], inject))
-    tracer.finish()
-    return ended
-
-
 def undisturbed(site: Site, kind: str, events: int, names: Sequence[str]) -> list[strace.Call]:
     """The calls of these names in a life that nobody stops."""
     tracer = strace.Strace(site.trace)
     with site.fresh(events) as (ground, ids):
-        life = ("tests.chaos.life:live", kind, ground.url, ids, LEASE[site.transport])
-        ended = site.zygote.run(*life, attach=lambda pid: tracer.attach(pid, names))
+        life = (LIFE, kind, ground.url, ids, LEASE[site.transport], "open 1")
+        ended = site.zygote.run(*life, attach=lambda pid: tracer.attach(pid, [*names, "writev"]))
         calls = tracer.finish()
         if ended.code != 0 or "ok close" not in ended.said:
             raise Violation(f"a life failed that nobody disturbed:\n{ended.said}{ended.errors}")
         judge(site, ground, ids, ended, f"{kind} ×{events} on {site.transport}, undisturbed")
     return calls
+
+
+def calls_by_step(calls: list[strace.Call]) -> dict[str, list[strace.Call]]:
+    """Part the calls by the step they were made in; the key names the gate before it, such as ``claim 2``."""
+    steps: dict[str, list[strace.Call]] = {}
+    count: Counter[str] = Counter()
+    for call in calls:
+        if match := _BEGIN.search(call.text):
+            count[match.group(1)] += 1
+            steps[f"{match.group(1)} {count[match.group(1)]}"] = []
+        if steps:
+            next(reversed(steps.values())).append(call)
+        if _OVER.search(call.text):  # what follows is the interpreter's own end
+            break
+    return steps
 
 
 def lives_of(transport: str) -> list[tuple[str, int]]:

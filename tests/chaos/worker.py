@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import inspect
 import logging
 import random
 
@@ -53,9 +52,7 @@ def make_worker(bus: EventBus, stream: str, options: argparse.Namespace, leave: 
             say("holding", event.event_id)
             await asyncio.sleep(options.hold)
         await asyncio.sleep(rng.uniform(0, 0.008))  # so that kills find handlers half way
-        result = await asyncio.to_thread(leave, event) if not inspect.iscoroutinefunction(leave) else leave(event)
-        if inspect.isawaitable(result):
-            await result
+        await leave(event)
         await asyncio.sleep(rng.uniform(0, 0.004))  # and between the effect and the verdict
 
     return worker

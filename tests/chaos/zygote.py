@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import traceback
@@ -52,13 +53,18 @@ class Zygote:
         self._process.communicate()
 
     def run(self, call: str, *arguments: Any, attach: Callable[[int], None] | None = None, **patch: Any) -> Ended:
-        """Run ``module:function`` with these arguments in a fresh process; ``attach`` gets its pid before it begins."""
+        """Run ``module:function`` with these arguments in a fresh process.
+
+        Where the process stops itself (SIGSTOP), ``attach`` gets its pid before it goes on.
+        """
         self._ask(call=call, arguments=arguments, out=str(self._out), err=str(self._err), **patch)
-        pid = self._answer()["pid"]
-        if attach:
-            attach(pid)
-        self._ask(go=True)
-        return Ended(self._answer()["code"], self._out.read_text(), self._err.read_text())
+        answer = self._answer()
+        if "stopped" in answer:
+            if attach:
+                attach(answer["stopped"])
+            self._ask(go=True)
+            answer = self._answer()
+        return Ended(answer["code"], self._out.read_text(), self._err.read_text())
 
     def _ask(self, **request: Any) -> None:
         assert self._process.stdin
@@ -80,22 +86,20 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     for line in sys.stdin:
         request = json.loads(line)
-        gate, opener = os.pipe()
         pid = os.fork()
         if pid == 0:
-            os.close(opener)
-            _become(request, gate)
-        os.close(gate)
-        answers.write(json.dumps({"pid": pid}) + "\n")
-        sys.stdin.readline()
-        os.write(opener, b"!")
-        os.close(opener)
-        _, status = os.waitpid(pid, 0)
+            _become(request)
+        _, status = os.waitpid(pid, os.WUNTRACED)
+        if os.WIFSTOPPED(status):
+            answers.write(json.dumps({"stopped": pid}) + "\n")
+            sys.stdin.readline()
+            os.kill(pid, signal.SIGCONT)
+            _, status = os.waitpid(pid, 0)
         answers.write(json.dumps({"code": os.waitstatus_to_exitcode(status)}) + "\n")
 
 
-def _become(request: dict[str, Any], gate: int) -> None:
-    """The child: redirect output, wait at the gate, make the call, end without a look back."""
+def _become(request: dict[str, Any]) -> None:
+    """The child: redirect output, make the call, end without a look back."""
     code = 1
     try:
         for path, number in ((request["out"], 1), (request["err"], 2)):
@@ -106,7 +110,6 @@ def _become(request: dict[str, Any], gate: int) -> None:
             from tests.chaos.stopper import install
 
             install(request["stop"], request["when"])
-        os.read(gate, 1)
         module, _, name = request["call"].partition(":")
         result = getattr(importlib.import_module(module), name)(*request["arguments"])
         if result is not None:

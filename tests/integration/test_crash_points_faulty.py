@@ -1,4 +1,4 @@
-"""One event's life with an I/O error or no space at each write and sync: publish says so, nothing half-written shows."""
+"""One life with an I/O error or no space at each write and sync: publish says so, nothing half-written shows."""
 
 from __future__ import annotations
 
