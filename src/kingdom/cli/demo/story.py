@@ -96,14 +96,13 @@ class Play:
     async def _publish(self) -> None:
         await self._bus.setup()
         for first in range(0, self._stage.events, 20):
-            orders = range(first, min(first + 20, self._stage.events))
-            accepted = await self._bus.publish(
-                STREAM,
-                [
-                    Envelope(type=EVENT_TYPE, payload={"order": order}, aggregate_type="Order", aggregate_id=str(order))
-                    for order in orders
-                ],
-            )
+            orders = [
+                Envelope(type=EVENT_TYPE, payload={"order": number}, aggregate_type="Order", aggregate_id=str(number))
+                for number in range(first, min(first + 20, self._stage.events))
+            ]
+            accepted = await self._bus.publish(STREAM, orders)
+            if accepted != [order.event_id for order in orders]:
+                raise Failure("DEMO_NOT_PUBLISHED", f"the bus accepted {len(accepted)} of {len(orders)} new events")
             self._stage.event_ids.extend(accepted)
             self._scene.published = len(self._stage.event_ids)
             await self._look()

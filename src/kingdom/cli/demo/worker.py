@@ -17,7 +17,7 @@ from kingdom.cli.demo.ledger import Ledger
 STREAM: Final = "demo.orders"
 EVENT_TYPE: Final = "OrderPlaced"
 LEASE: Final = 2.0  # seconds; short, so that nobody waits long for the events of the killed worker
-_WORK: Final = 0.1  # seconds one event takes
+_WORK: Final = 0.15  # seconds one event takes
 
 
 async def work(url: str, ledger: Ledger, name: str) -> None:
