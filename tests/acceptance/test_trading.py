@@ -31,13 +31,14 @@ EXECUTORS = 2
 
 
 class Killer:
-    """Keeps executors running and kills them, one after the other, at moments the seed chooses."""
+    """Keeps the processes running and kills them, one after the other, at moments the seed chooses."""
 
     def __init__(self, settings: Settings, rng: random.Random) -> None:
         self.kills = 0
         self._settings = settings
         self._rng = rng
         self._executors: dict[int, asyncio.subprocess.Process] = {}
+        self._office: asyncio.subprocess.Process | None = None  # all the other roles
         self._orders: asyncio.Queue[int] = asyncio.Queue()  # the process behind each order that reaches the exchange
 
     def saw(self, request: Request) -> None:
@@ -72,9 +73,17 @@ class Killer:
         self.kills += 1
         await self.fill_up()
 
+    async def replace_office(self) -> None:
+        """Kill the process of the other roles, if it runs, and start it anew."""
+        if self._office is not None:
+            await processes.kill(self._office)
+            assert self._office.returncode == -signal.SIGKILL
+        self._office = await processes.start(self._settings, "reconciler", "notifier", "backtest", "system")
+
     async def stop(self) -> None:
-        for process in self._executors.values():
-            await processes.kill(process)
+        for process in (*self._executors.values(), self._office):
+            if process is not None:
+                await processes.kill(process)
 
 
 @pytest.mark.chaos
@@ -90,12 +99,11 @@ async def test_executors_killed_at_random_place_no_order_twice_and_lose_none(pos
         settings = Settings(
             trading.url, exchange.url, timeout=0.4, reconcile_after=rng.choice([0.1, 0.3]), lease=1.5, poll=0.2
         )
-        roles = ("reconciler", "notifier", "backtest", "system")
-        await stack.enter_async_context(processes.running(settings, *roles))
         killer = Killer(settings, rng)
         stack.push_async_callback(killer.stop)
         exchange.on_order = killer.saw
         await killer.fill_up()
+        await killer.replace_office()
 
         intents = []
         for number in range(KILLS):
@@ -106,6 +114,8 @@ async def test_executors_killed_at_random_place_no_order_twice_and_lose_none(pos
                 if number in (20, 23):  # the kill switch is engaged for the length of three kills
                     await killswitch.ask(conn, trading.bus, engaged=number == 20)
             await killer.strike()
+            if number % 5 == 4:
+                await killer.replace_office()
 
         with suppress(TimeoutError):  # what is not settled by then is told in detail below
             await until(lambda: is_settled(trading.bus, trading.database), within=90)
