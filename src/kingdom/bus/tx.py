@@ -62,17 +62,23 @@ def require(transaction: Transaction, dialect: Dialect, url: str) -> None:
 def _adopt_psycopg(tx: Any, names: set[str]) -> Transaction:
     if "BaseConnection" not in names:
         raise TransactionMismatch(f"tx= is a psycopg {type(tx).__name__}; pass the connection")
+    from psycopg import AsyncCursor, Cursor
+    from psycopg.rows import tuple_row
+
+    # Cursors of our own: the connection's may return dictionaries (dict_row) or take numbered parameters only.
     if "AsyncConnection" in names:
 
         async def run_async(sql: str, params: Params) -> Rows:
-            cursor = await tx.execute(_pyformat(sql), dict(params))
-            return await cursor.fetchall() if cursor.description else ()
+            async with AsyncCursor(tx, row_factory=tuple_row) as cursor:
+                await cursor.execute(_pyformat(sql), dict(params))
+                return await cursor.fetchall() if cursor.description else ()
 
         return Transaction("postgresql", run_async=run_async)
 
     def run(sql: str, params: Params) -> Rows:
-        cursor = tx.execute(_pyformat(sql), dict(params))
-        return cursor.fetchall() if cursor.description else ()
+        with Cursor(tx, row_factory=tuple_row) as cursor:
+            cursor.execute(_pyformat(sql), dict(params))
+            return cursor.fetchall() if cursor.description else ()
 
     return Transaction("postgresql", run_sync=run)
 
@@ -96,7 +102,9 @@ def _adopt_sqlite3(tx: Any, names: set[str]) -> Transaction:
         # sqlite3 opens its implicit transaction for plain INSERTs only, not for those that start with WITH.
         if not tx.in_transaction and tx.isolation_level is not None:
             tx.execute(f"BEGIN {tx.isolation_level}")
-        return tx.execute(sql, dict(params)).fetchall()  # type: ignore[no-any-return]
+        cursor = tx.cursor()
+        cursor.row_factory = None  # the connection's own may return dictionaries
+        return cursor.execute(sql, dict(params)).fetchall()  # type: ignore[no-any-return]
 
     return Transaction("sqlite", run_sync=run)
 
