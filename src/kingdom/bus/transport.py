@@ -10,9 +10,10 @@ Promises every transport keeps (the conformance suite checks them):
   stored, or none.
 * States move PENDING → PROCESSING → DONE | PENDING | DEAD. DONE and DEAD move only by ``requeue``.
 * ``claim`` takes PENDING events whose time has come and PROCESSING events whose lease ended, the highest priority
-  first, then by the time they became ready, then in publish order. An event whose lease ended keeps its place: it
-  counts as ready since it was first. Each claim counts an attempt. An event whose lease
-  ended on its last attempt (``max_attempts``) is not delivered again: it goes DEAD with the code ``LEASE_EXPIRED``.
+  first, then by the time they became ready, then in publish order, until it has ``limit`` of them. An event whose
+  lease ended keeps its place: it counts as ready since it was before. Each claim counts an attempt. An event met on
+  the way whose lease ended on its last attempt (``max_attempts``) is not delivered again: it goes DEAD with the code
+  ``LEASE_EXPIRED``. Under a sustained backlog a transport may let what became ready late wait for a moment.
 * ``settle``, ``extend`` and ``release`` act on a delivery only while its token is the one the event is held under;
   what they refused is returned.
 * In an ordered stream only the first unfinished event of each aggregate can be claimed.

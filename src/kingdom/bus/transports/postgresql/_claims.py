@@ -4,7 +4,7 @@ The watermark is a hint kept per process and stream: how far this process has cl
 it stay fast whatever dead entries the index holds. What may lie before it (retries, expired leases, transactions that
 committed late) is found by a full claim, which runs
 
-* whenever there is no backlog (a full claim then costs nothing extra),
+* whenever there is no sustained backlog (a full claim then costs nothing extra),
 * after a claim behind the mark that came back short, and
 * from time to time under load: at least every half second, unless full claims have become so slow that this would
   take more than a twentieth of the time.
@@ -18,6 +18,8 @@ from typing import Any, Final
 
 _START: Final = (datetime(1970, 1, 1, tzinfo=UTC), 0)
 _SLOW: Final = 0.02  # seconds: a full claim this slow walks over dead entries, so it is run sparingly
+_SUSTAINED: Final = 2  # filled claims in a row, of at least so many events each:
+_LARGE: Final = 20
 _PRIORITIES: Final = 3
 
 
@@ -26,13 +28,13 @@ class Watermark:
 
     def __init__(self) -> None:
         self._marks = [_START] * _PRIORITIES
-        self._backlog = False  # the last claim was filled to its limit
+        self._filled = 0  # large claims in a row that were filled to their limit
         self._cost = 0.0  # seconds the last full claim took
         self._next_full = 0.0
 
     def usable(self) -> bool:
         """Whether a claim behind the mark is worth trying first."""
-        return (self._backlog or self._cost > _SLOW) and time.monotonic() < self._next_full
+        return (self._filled >= _SUSTAINED or self._cost > _SLOW) and time.monotonic() < self._next_full
 
     def must_look_before(self, found: int, limit: int) -> bool:
         """Whether a claim behind the mark that found this much must be followed by a full one."""
@@ -44,7 +46,7 @@ class Watermark:
 
     def claimed(self, rows: list[Any], limit: int) -> None:
         """Note what a claim returned."""
-        self._backlog = len(rows) >= limit
+        self._filled = self._filled + 1 if limit >= _LARGE and len(rows) >= limit else 0
         for row in rows:
             position = (row["next_retry_at"], row["id"])
             if position > self._marks[row["priority"]]:

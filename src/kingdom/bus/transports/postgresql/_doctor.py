@@ -15,7 +15,7 @@ from kingdom.bus.transports.postgresql._notify import CHANNEL
 _SKEW_WARNING: Final = 5.0
 _OLD_WARNING: Final = 300.0
 _OLD_ERROR: Final = 3600.0
-_INDEXES: Final = ("outbox_event_ready", "outbox_event_dead", "outbox_event_order")
+_INDEXES: Final = ("outbox_event_ready", "outbox_event_dead", "outbox_event_order", "outbox_event_held")
 
 
 async def examine(connections: Connections) -> list[Check]:

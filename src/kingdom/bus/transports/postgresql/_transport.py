@@ -139,11 +139,18 @@ class PostgresTransport:
         """Claim; which statement depends on the stream (ordered or not) and on the watermark."""
         token = f"{worker}/{secrets.token_hex(8)}"
         wanted = None if types is None else list(types)
-        options = (await self._options()).get(stream)
-        if options is not None and options.ordered:
-            rows = await self._claim_ordered(stream, limit, lease, token, wanted, max_attempts, options)
-        else:
-            rows = await self._claim_plain(stream, limit, lease, token, wanted, max_attempts)
+        rows: list[Any] = []
+        options = None
+        for fresh in (False, True):  # an empty hand may be due to what another process declared: look again, once
+            known, options = options, (await self._options(fresh=fresh)).get(stream, StreamOptions())
+            if fresh and known == options:
+                break
+            if options.ordered:
+                rows = await self._claim_ordered(stream, limit, lease, token, wanted, max_attempts, options)
+            else:
+                rows = await self._claim_plain(stream, limit, lease, token, wanted, max_attempts)
+            if rows:
+                break
         rows.sort(key=lambda row: (row["priority"], row["next_retry_at"], row["id"]))
         deliveries, unreadable = [], []
         for row in rows:
@@ -347,8 +354,8 @@ class PostgresTransport:
         status: str = await self._connections.run(lambda connection: connection.execute(sql, *arguments))
         return int(status.rpartition(" ")[2])
 
-    async def _options(self) -> dict[str, StreamOptions]:
-        if time.monotonic() >= self._streams_until:
+    async def _options(self, *, fresh: bool) -> dict[str, StreamOptions]:
+        if fresh or time.monotonic() >= self._streams_until:
             rows = await self._fetch("stream_options")
             self._streams = {
                 row["stream"]: StreamOptions(ordered=row["ordered"], dead_head=row["dead_head"]) for row in rows

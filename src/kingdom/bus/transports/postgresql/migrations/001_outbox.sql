@@ -27,6 +27,8 @@ CREATE TABLE outbox_event (
     aggregate_type     text,
     aggregate_id       text,
     ordering_key       text COLLATE "C",              -- set in ordered streams only
+    held_key           text COLLATE "C" GENERATED ALWAYS AS
+                       (CASE WHEN status = 'PROCESSING' THEN ordering_key END) STORED,
     locked_by          text COLLATE "C",              -- the claim: worker, host, process and a token of its own
     last_error_code    text,
     last_error_message text,
@@ -49,6 +51,9 @@ CREATE INDEX outbox_event_dead ON outbox_event (stream, processed_at) WHERE dead
 -- The heads of aggregates in ordered streams; empty, and so free, for all others.
 CREATE INDEX outbox_event_order ON outbox_event (stream, ordering_key, id)
     WHERE ordering_key IS NOT NULL AND (NOT finished OR dead);
+
+-- Which aggregates of ordered streams are being handled; empty for all others as well.
+CREATE INDEX outbox_event_held ON outbox_event (stream, held_key) WHERE held_key IS NOT NULL;
 
 CREATE TABLE outbox_stream (
     stream     text COLLATE "C" PRIMARY KEY,

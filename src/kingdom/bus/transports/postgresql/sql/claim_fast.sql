@@ -13,7 +13,7 @@ WITH picked AS MATERIALIZED (
         WHERE e.stream = $1 AND e.priority = mark.rank - 1 AND NOT e.finished
           AND (e.next_retry_at, e.id) > (mark.ready_at, mark.id) AND e.next_retry_at <= now()
           AND e.status = 'PENDING'
-          AND ($5::text[] IS NULL OR e.event_type = ANY ($5))
+          AND e.ordering_key IS NULL AND ($5::text[] IS NULL OR e.event_type = ANY ($5))
         ORDER BY e.next_retry_at, e.id
         LIMIT $2
         FOR UPDATE SKIP LOCKED

@@ -8,7 +8,7 @@ WITH found AS MATERIALIZED (
         FROM outbox_event e
         WHERE e.stream = $1 AND e.priority = rank AND NOT e.finished AND e.next_retry_at <= now()
           AND (e.status = 'PENDING' OR e.locked_until <= now())
-          AND ($5::text[] IS NULL OR e.event_type = ANY ($5))
+          AND e.ordering_key IS NULL AND ($5::text[] IS NULL OR e.event_type = ANY ($5))
         ORDER BY e.next_retry_at, e.id
         LIMIT $2
         FOR UPDATE SKIP LOCKED

@@ -33,6 +33,10 @@ WITH RECURSIVE head AS (
     JOIN outbox_event e ON e.id = looked_at.id
     WHERE ((e.status = 'PENDING' AND e.next_retry_at <= now()) OR (e.status = 'PROCESSING' AND e.locked_until <= now()))
       AND ($5::text[] IS NULL OR e.event_type = ANY ($5))
+      -- One at a time, also when an operator requeued the head while a follower is being handled.
+      AND NOT EXISTS (
+          SELECT 1 FROM outbox_event h
+          WHERE h.stream = $1 AND h.held_key = looked_at.ordering_key AND h.id <> e.id AND h.locked_until > now())
     FOR UPDATE OF e SKIP LOCKED
 ), buried AS (
     UPDATE outbox_event e

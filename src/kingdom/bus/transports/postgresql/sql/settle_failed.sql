@@ -1,6 +1,6 @@
 -- Retry (PENDING, due $4 seconds from now by this server's clock) or DEAD. Fenced as settle_done.sql is.
 UPDATE outbox_event e
-SET status = verdict.status, updated_at = now(), locked_until = NULL,
+SET status = verdict.status, updated_at = now(), locked_by = NULL, locked_until = NULL,
     next_retry_at = CASE WHEN verdict.status = 'PENDING' THEN now() + make_interval(secs => verdict.after)
                          ELSE e.next_retry_at END,
     processed_at = CASE WHEN verdict.status = 'DEAD' THEN now() END,
