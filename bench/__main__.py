@@ -15,14 +15,14 @@ from time import monotonic
 from rich.console import Console
 
 from bench.cases import CASES
-from bench.context import Context, machine
+from bench.context import Context, Mode, machine
 from bench.report import CaseResult, show, show_tally, write_json
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the cases asked for. The exit code says only whether the benchmark itself worked."""
     options = _parser().parse_args(arguments)
-    mode = "quick" if options.quick else "full" if options.full else "default"
+    mode: Mode = "quick" if options.quick else "full" if options.full else "default"
     reps = options.reps or (2 if options.quick else 5)
     console = Console(width=None if sys.stdout.isatty() else 170)
     if options.dir:

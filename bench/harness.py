@@ -104,7 +104,7 @@ def in_child(measure: Measure, timeout: float) -> Figures:
     try:
         if not receiver.poll(timeout):
             raise NotMeasured(f"no result within {timeout:.0f} s")
-        figures, failure = receiver.recv()
+        answer: tuple[Figures | None, str | None] = receiver.recv()
     except EOFError:
         child.join()
         raise NotMeasured(f"its process ended with exit code {child.exitcode}") from None
@@ -114,8 +114,10 @@ def in_child(measure: Measure, timeout: float) -> Figures:
             child.join(10)
             child.kill()
         child.join()
+    figures, failure = answer
     if failure is not None:
         raise NotMeasured(failure)
+    assert figures is not None
     return figures
 
 

@@ -17,7 +17,7 @@ _TRANSPORTS = ("kingdom, postgresql", "kingdom, sqlite", "kingdom, files")
 
 def latency(context: Context) -> list[Table]:
     """Events trickle in; how soon each is handled."""
-    server, folder, count = context.postgres, context.directory("latency"), context.pick(40, 120)
+    server, folder, count = context.postgres, context.directory("latency"), context.pick(30, 120)
     outcomes = context.race(
         Contestant("bare", partial(bare.latency, server, count), "INSERT + NOTIFY → LISTEN → claim, asyncpg"),
         Contestant(_TRANSPORTS[0], partial(ours.postgres_latency, server, count), "Worker, LISTEN"),
@@ -59,7 +59,7 @@ def idle(context: Context) -> list[Table]:
             Contestant("PGQueuer", partial(Peer("pgqueuer", "idle_cpu"), server, seconds)),
             Contestant("Procrastinate", partial(Peer("procrastinate", "idle_cpu"), server, seconds)),
         ],
-        reps=min(context.reps, 3),
+        reps=context.pick(1, 3),
     )
     return [
         Table(
