@@ -13,11 +13,12 @@ committed late) is found by a full claim, which runs
 from __future__ import annotations
 
 import time
+from collections import deque
 from datetime import UTC, datetime
 from typing import Any, Final
 
 _START: Final = (datetime(1970, 1, 1, tzinfo=UTC), 0)
-_SLOW: Final = 0.02  # seconds: a full claim this slow walks over dead entries, so it is run sparingly
+_SLOW: Final = 0.05  # seconds: full claims this slow, three in a row, walk over dead entries: they are run sparingly
 _SUSTAINED: Final = 2  # filled claims in a row, of at least so many events each:
 _LARGE: Final = 20
 _PRIORITIES: Final = 3
@@ -29,16 +30,16 @@ class Watermark:
     def __init__(self) -> None:
         self._marks = [_START] * _PRIORITIES
         self._filled = 0  # large claims in a row that were filled to their limit
-        self._cost = 0.0  # seconds the last full claim took
+        self._costs = deque([0.0] * 3, maxlen=3)  # seconds the last full claims took
         self._next_full = 0.0
 
     def usable(self) -> bool:
         """Whether a claim behind the mark is worth trying first."""
-        return (self._filled >= _SUSTAINED or self._cost > _SLOW) and time.monotonic() < self._next_full
+        return (self._filled >= _SUSTAINED or min(self._costs) > _SLOW) and time.monotonic() < self._next_full
 
     def must_look_before(self, found: int, limit: int) -> bool:
         """Whether a claim behind the mark that found this much must be followed by a full one."""
-        return found == 0 or (found < limit and self._cost <= _SLOW)
+        return found == 0 or (found < limit and min(self._costs) <= _SLOW)
 
     def arrays(self) -> tuple[list[datetime], list[int]]:
         """The mark as the parameters of claim_fast.sql."""
@@ -54,5 +55,5 @@ class Watermark:
 
     def full_claim_took(self, seconds: float) -> None:
         """Note the cost of a full claim, and when the next one is due at the latest."""
-        self._cost = seconds
+        self._costs.append(seconds)
         self._next_full = time.monotonic() + max(0.5, 20 * seconds)
