@@ -1,0 +1,101 @@
+"""The document of an event: the envelope's JSON form on one line, and the routing under the key ``bus``."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kingdom.bus.envelope import Envelope, parse_time
+from kingdom.bus.errors import InvalidEnvelope
+from kingdom.bus.stream_state import Entry, moment, new_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KEY: Final = "bus"
+_MICRO: Final = 1_000_000
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+class Document(NamedTuple):
+    """An event as it lies in its file."""
+
+    envelope: Envelope
+    bus: Mapping[str, Any]
+
+    def entry(self, now: float) -> Entry:
+        """The entry of an event that nothing but its document is known of."""
+        created = parse_time(self.bus["createdAt"], "bus.createdAt").timestamp() if "createdAt" in self.bus else now
+        index = self.bus.get("index", 0)
+        return new_entry(self.envelope, seq=place(created, index if isinstance(index, int) else 0), now=created)
+
+
+def place(created_at: float, index: int) -> int:
+    """The place in publish order of the ``index``-th event of a call. It is the time: known without a ledger, too."""
+    return round(created_at * _MICRO) + index
+
+
+def encode(envelope: Envelope, max_bytes: int, created_at: float, index: int) -> bytes:
+    """The document of an event published now, or :class:`InvalidEnvelope`."""
+    text = envelope.to_json(max_bytes)
+    bus: dict[str, Any] = {"createdAt": moment(created_at).isoformat(timespec="microseconds")}
+    if index:
+        bus["index"] = index
+    if envelope.aggregate_type is not None:
+        bus["aggregateType"] = envelope.aggregate_type
+    if envelope.aggregate_id is not None:
+        bus["aggregateId"] = envelope.aggregate_id
+    if envelope.priority != "normal":
+        bus["priority"] = envelope.priority
+    if envelope.not_before is not None:
+        bus["notBefore"] = envelope.not_before.isoformat()
+    if KEY in envelope.attributes:  # an attribute of that name moves over for ours
+        document = envelope.to_dict()
+        bus["attribute"] = document.pop(KEY)
+        text = _encode(document)
+    return f'{text[:-1]},"{KEY}":{_encode(bus)}}}\n'.encode()
+
+
+def decode(data: bytes, event_id: str) -> Document:
+    """Read a document, or raise :class:`InvalidEnvelope` that says why it is none."""
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise InvalidEnvelope(f"not JSON: {error}" if data.strip() else "the file is empty") from None
+    if not isinstance(document, dict):
+        raise InvalidEnvelope(f"an envelope is a JSON object, not {type(document).__name__}")
+    bus = document.pop(KEY, {})
+    if not isinstance(bus, dict):
+        raise InvalidEnvelope(f"the key {KEY!r} holds the routing and must be a JSON object")
+    if "attribute" in bus:
+        document[KEY] = bus["attribute"]
+    envelope = Envelope.from_dict(
+        document,
+        aggregate_type=bus.get("aggregateType"),
+        aggregate_id=bus.get("aggregateId"),
+        priority=bus.get("priority", "normal"),
+        not_before=_time(bus.get("notBefore")),
+    )
+    if envelope.event_id != event_id:
+        raise InvalidEnvelope(f"its eventId is {envelope.event_id!r}, so its file must be {envelope.event_id}.json")
+    return Document(envelope, bus)
+
+
+def _time(text: str | None) -> datetime | None:
+    return None if text is None else parse_time(text, "bus.notBefore")
+
+
+def done_stamp(at: float, attempts: int) -> int:
+    """The modification time of a DONE file in nanoseconds: when it was done, and how often it was tried.
+
+    DONE events are known by their files alone, whose documents are not rewritten. The bus counts time in microseconds,
+    so the last three digits of the file's nanoseconds are free for the number of attempts.
+    """
+    return round(at * _MICRO) * 1000 + min(attempts, 999)
+
+
+def read_done_stamp(nanoseconds: int) -> tuple[float, int]:
+    """When the event was done, and how often it had been tried."""
+    micros, attempts = divmod(nanoseconds, 1000)
+    return micros / _MICRO, attempts

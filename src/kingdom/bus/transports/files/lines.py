@@ -1,0 +1,196 @@
+"""What the lines of a ledger mean: each changes the state of the stream and asks for renames.
+
+The same functions serve the process that acts, the others that read about it, and whoever finishes the renames of a
+process that died in between: there is one meaning of each operation, not three.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from kingdom.bus.stream_state import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kingdom.bus.delivery import Status
+    from kingdom.bus.stream_state import StreamState
+    from kingdom.bus.transports.files.ledger import Line
+
+_SNAPSHOT_ROWS: Final = 1000  # entries per line of a snapshot
+
+
+class Move(NamedTuple):
+    """A file that changes its directory. ``source`` may be a temporary name; the target ``GONE`` means unlinked."""
+
+    event_id: str
+    source: Status | str
+    target: Status | Literal["GONE"]
+    attempts: int = 0
+    at: float = 0.0
+
+
+def apply(state: StreamState, line: Line) -> list[Move]:
+    """Change the state as the line says; return the moves that belong to it. Unknown lines mean nothing."""
+    meaning = _MEANINGS.get(line.get("op", ""))
+    return [] if meaning is None else meaning(state, line)
+
+
+def row(entry: Entry) -> list[Any]:
+    """An entry as it stands in a line. The short form is that of an event nothing has happened to yet."""
+    head = [
+        entry.event_id,
+        entry.type,
+        entry.aggregate,
+        entry.priority,
+        entry.seq,
+        entry.created_at,
+        entry.ready_at,
+    ]
+    if entry.status == "PENDING" and not entry.attempts and entry.error_code is None:
+        return head
+    return [
+        *head,
+        entry.status,
+        entry.attempts,
+        entry.token,
+        entry.worker,
+        entry.until,
+        entry.error_code,
+        entry.error_message,
+        entry.ended_at,
+    ]
+
+
+def from_row(fields: list[Any]) -> Entry:
+    """The entry of a row."""
+    event_id, kind, aggregate, priority, seq, created_at, ready_at, *rest = fields
+    entry = Entry(
+        event_id,
+        sys.intern(kind),
+        seq=seq,
+        created_at=created_at,
+        ready_at=ready_at,
+        aggregate=aggregate,
+        priority=priority,
+    )
+    if rest:
+        (
+            entry.status,
+            entry.attempts,
+            entry.token,
+            entry.worker,
+            entry.until,
+            entry.error_code,
+            entry.error_message,
+            entry.ended_at,
+        ) = rest
+    return entry
+
+
+def snapshot(state: StreamState) -> Iterator[Line]:
+    """Lines that bring an empty state to this one. The dead come last, in the order they died."""
+    entries = [entry for entry in state if entry.status != "DEAD"] + state.dead()[::-1]
+    for start in range(0, len(entries), _SNAPSHOT_ROWS):
+        yield {"op": "set", "entries": [row(entry) for entry in entries[start : start + _SNAPSHOT_ROWS]]}
+
+
+def _publish(state: StreamState, line: Line) -> list[Move]:
+    moves = []
+    for fields in line["entries"]:
+        if fields[0] not in state:
+            state.add(from_row(fields))
+            moves.append(Move(fields[0], line["tmp"] + fields[0], "PENDING"))
+    return moves
+
+
+def _claim(state: StreamState, line: Line) -> list[Move]:
+    token, worker, until = line["token"], sys.intern(line["worker"]), line["until"]
+    moves = []
+    for event_id in line["ids"]:
+        if entry := state.get(event_id):
+            moves.append(Move(event_id, entry.status, "PROCESSING"))
+            state.hold(entry, token, worker, until)
+    return moves
+
+
+def _settle(state: StreamState, line: Line) -> list[Move]:
+    at, moves = line["at"], []
+    for event_id in line.get("done", ()):
+        if entry := state.get(event_id):
+            moves.append(Move(event_id, entry.status, "DONE", entry.attempts, at))
+            state.remove(entry)
+    for event_id, ready_at, code, message in line.get("retry", ()):
+        if entry := state.get(event_id):
+            moves.append(Move(event_id, entry.status, "PENDING"))
+            state.retry(entry, ready_at, code, message)
+    for event_id, code, message in line.get("dead", ()):
+        if entry := state.get(event_id):
+            moves.append(Move(event_id, entry.status, "DEAD"))
+            state.bury(entry, code, message, at)
+    return moves
+
+
+def _extend(state: StreamState, line: Line) -> list[Move]:
+    for event_id in line["ids"]:
+        if entry := state.get(event_id):
+            state.extend(entry, line["until"])
+    return []
+
+
+def _release(state: StreamState, line: Line) -> list[Move]:
+    moves = []
+    for event_id in line["ids"]:
+        if entry := state.get(event_id):
+            moves.append(Move(event_id, entry.status, "PENDING"))
+            state.release(entry)
+    return moves
+
+
+def _requeue(state: StreamState, line: Line) -> list[Move]:
+    moves = []
+    for event_id in line["ids"]:
+        if entry := state.get(event_id):
+            moves.append(Move(event_id, entry.status, "PENDING"))
+            state.requeue(entry, line["at"])
+    for fields in line["entries"]:  # those that were DONE
+        if fields[0] not in state:
+            state.add(from_row(fields))
+            moves.append(Move(fields[0], "DONE", "PENDING"))
+    return moves
+
+
+def _purge(state: StreamState, line: Line) -> list[Move]:
+    moves = []
+    for event_id in line["ids"]:
+        if entry := state.get(event_id):
+            moves.append(Move(event_id, entry.status, "GONE"))
+            state.remove(entry)
+    return moves
+
+
+def _forget(state: StreamState, line: Line) -> list[Move]:
+    _purge(state, line)
+    return []
+
+
+def _set(state: StreamState, line: Line) -> list[Move]:
+    for fields in line["entries"]:
+        if entry := state.get(fields[0]):
+            state.remove(entry)
+        state.add(from_row(fields))
+    return []
+
+
+_MEANINGS: Final[dict[str, Callable[[StreamState, Line], list[Move]]]] = {
+    "publish": _publish,
+    "claim": _claim,
+    "settle": _settle,
+    "extend": _extend,
+    "release": _release,
+    "requeue": _requeue,
+    "purge": _purge,
+    "forget": _forget,
+    "set": _set,
+}

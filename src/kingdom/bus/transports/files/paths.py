@@ -1,0 +1,183 @@
+"""Where everything lies, and the version of the layout."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.bus.delivery import StreamOptions
+from kingdom.bus.errors import BusError, InvalidName, InvalidOption, NotSetUp, SchemaTooNew
+from kingdom.bus.names import check_stream
+from kingdom.bus.transports.files.syncing import sync_directory, write_file
+
+if TYPE_CHECKING:
+    from kingdom.bus.delivery import Status
+
+VERSION: Final = 1
+MARKER: Final = ".kingdom-bus.json"
+SUFFIX: Final = ".json"
+STATES: Final[dict[Status, str]] = {"PENDING": "pending", "PROCESSING": "processing", "DONE": "done", "DEAD": "dead"}
+ACTIVE: Final[tuple[Status, ...]] = ("PENDING", "PROCESSING", "DEAD")
+
+
+class StreamPaths:
+    """The paths of one stream. Those of directories end with a slash."""
+
+    def __init__(self, root: str, stream: str) -> None:
+        self.stream = stream
+        self.home = f"{root}/{stream}/"
+        self.ledger = self.home + ".ledger"
+        self.lock = self.home + ".lock"
+        self.invalid = self.home + "invalid/"
+        self._options = self.home + ".stream.json"
+        self.use(StreamOptions())
+
+    def use(self, options: StreamOptions) -> None:
+        """Take the names of the state directories from the options."""
+        names = check_states({**STATES, **options.states})
+        self.states: dict[Status, str] = {status: f"{self.home}{name}/" for status, name in names.items()}
+        self.active = list(dict.fromkeys(self.states[status] for status in ACTIVE))
+
+    def file(self, status: Status, event_id: str) -> str:
+        """The path of an event's document in a state."""
+        return f"{self.states[status]}{event_id}{SUFFIX}"
+
+    def make(self) -> None:
+        """Make the directories that are missing."""
+        if not os.path.isdir(self.home):
+            os.makedirs(self.home, exist_ok=True)
+            sync_directory(os.path.dirname(self.home.rstrip("/")))
+        missing = [path for path in (*self.states.values(), self.invalid) if not os.path.isdir(path)]
+        for path in missing:
+            os.makedirs(path, exist_ok=True)
+        if missing:
+            sync_directory(self.home)
+
+    def fingerprint(self) -> bytes:
+        """Changes whenever a file enters or leaves a directory of active events."""
+        try:
+            return b" ".join(b"%d" % os.stat(path).st_mtime_ns for path in self.active)
+        except FileNotFoundError:
+            self.make()
+            return b""
+
+    # ── options ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def declared(self) -> bool:
+        """Whether the stream has options of its own."""
+        return os.path.exists(self._options)
+
+    def load_options(self) -> StreamOptions:
+        """Read the options, and use their names of states."""
+        document: dict[str, Any] = {}
+        with contextlib.suppress(FileNotFoundError), open(self._options, "rb") as file:
+            try:
+                document = json.load(file)
+                options = StreamOptions(
+                    ordered=bool(document["ordered"]), dead_head=document["deadHead"], states=document["states"]
+                )
+                self.use(options)
+            except (ValueError, KeyError, TypeError) as error:
+                raise BusError(
+                    f"{self._options} cannot be read ({error}): mend it by hand, or declare the stream again"
+                ) from None
+            self._rename_states(document.get("formerly", {}))
+            return options
+        self.use(StreamOptions())
+        return StreamOptions()
+
+    def store_options(self, options: StreamOptions) -> None:
+        """Write the options; directories whose state has a new name are renamed."""
+        check_states({**STATES, **options.states})
+        # The old names are written down with the new ones: whoever reads the options next finishes the renaming,
+        # should this process die in the middle of it.
+        formerly = {status: os.path.basename(path.rstrip("/")) for status, path in self.states.items()}
+        document = {
+            "ordered": options.ordered,
+            "deadHead": options.dead_head,
+            "states": options.states,
+            "formerly": formerly,
+        }
+        write_file(self._options, json.dumps(document, indent=1).encode() + b"\n")
+        self.load_options()
+        self.make()
+
+    def _rename_states(self, formerly: dict[Status, str]) -> None:
+        for status, name in formerly.items():
+            old, new = f"{self.home}{name}", self.states[status].rstrip("/")
+            if old + "/" in self.states.values() or not os.path.isdir(old):
+                continue
+            if not os.path.isdir(new):
+                os.rename(old, new)
+                continue
+            for entry in os.listdir(old):
+                os.rename(f"{old}/{entry}", f"{new}/{entry}")
+            os.rmdir(old)
+
+
+def check_states(names: dict[Status, str]) -> dict[Status, str]:
+    """Return the names of states when they can be directories; raise :class:`InvalidOption` when not."""
+    for status, name in names.items():
+        try:
+            check_stream(name)
+        except InvalidName as error:
+            raise InvalidOption(f"states[{status!r}] = {name!r} cannot be a directory: {error}") from None
+    # Held events may stay where they waited: the ledger knows the difference. All else must be told apart by place.
+    places = [names["PENDING"], names["DONE"], names["DEAD"], "invalid"]
+    if names["PROCESSING"] != names["PENDING"]:
+        places.append(names["PROCESSING"])
+    if len(set(places)) < len(places):
+        raise InvalidOption(
+            f"states {names}: each needs a directory of its own other than 'invalid' "
+            "(only PENDING and PROCESSING may share one)"
+        )
+    return names
+
+
+def check_version(root: str) -> None:
+    """Raise :class:`NotSetUp` when there is no bus in the directory, :class:`SchemaTooNew` when a newer one is."""
+    version = _read_version(root)
+    if version is None:
+        raise NotSetUp(
+            f"there is no bus in {root} yet: await bus.setup(), or run kingdom bus migrate --url files://{root}"
+        )
+    if version > VERSION:
+        raise SchemaTooNew(
+            f"the bus in {root} has layout version {version}, this version of kingdom knows {VERSION}: "
+            "update kingdom; nothing was touched"
+        )
+
+
+def set_up(root: str) -> list[str]:
+    """Make the directory and its marker, unless they are there; return the names of what was done."""
+    if _read_version(root) is not None:
+        check_version(root)
+        return []
+    os.makedirs(root, exist_ok=True)
+    write_file(f"{root}/{MARKER}", json.dumps({"version": VERSION}).encode() + b"\n", replace=False)
+    sync_directory(os.path.dirname(root) or "/")
+    return ["001_directories"]
+
+
+def list_streams(root: str) -> list[str]:
+    """The names of the streams in the directory."""
+    names = []
+    for name in sorted(os.listdir(root)):
+        with contextlib.suppress(InvalidName):
+            check_stream(name)
+            if any(os.path.exists(f"{root}/{name}/{sign}") for sign in (".ledger", ".stream.json", "pending")):
+                names.append(name)
+    return names
+
+
+def _read_version(root: str) -> int | None:
+    try:
+        with open(f"{root}/{MARKER}", "rb") as file:
+            return int(json.load(file)["version"])
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise BusError(f'{root}/{MARKER} cannot be read ({error}): it should be {{"version": {VERSION}}}') from None

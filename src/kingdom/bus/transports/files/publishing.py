@@ -1,0 +1,179 @@
+"""Publishing: documents are written and made durable under temporary names, then appear all at once.
+
+Calls that arrive while one is being written are written together next (group commit): the disk is asked to be durable
+once for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kingdom.bus.errors import InvalidEnvelope
+from kingdom.bus.stream_state import new_entry
+from kingdom.bus.transports.files.document import encode, place
+from kingdom.bus.transports.files.faults import bus_error
+from kingdom.bus.transports.files.lines import row
+from kingdom.bus.transports.files.paths import SUFFIX
+from kingdom.bus.transports.files.syncing import Syncer, sync_directory
+from kingdom.bus.transports.files.temporaries import temporary_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from kingdom.bus.envelope import Envelope
+    from kingdom.bus.transports.files.stream import FileStream
+
+_GROUP = 2000  # events written together, unless one call alone has more
+
+
+@dataclass(eq=False)
+class Call:
+    """One call of ``publish``: what it brings, and what comes of it."""
+
+    envelopes: Sequence[Envelope]
+    at: float
+    future: asyncio.Future[list[str]]
+    documents: dict[str, bytes] = field(default_factory=dict)
+    accepted: list[str] = field(default_factory=list)
+    error: Exception | None = None
+
+
+class Publisher:
+    """The calls of one process that publish to one stream."""
+
+    def __init__(self, stream: FileStream, syncer: Syncer, run: Callable[..., Awaitable[None]]) -> None:
+        self._stream = stream
+        self._syncer = syncer
+        self._run = run
+        self._waiting: list[Call] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    async def publish(self, envelopes: Sequence[Envelope]) -> list[str]:
+        """Store the envelopes; return the ids accepted, in order."""
+        future: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
+        self._waiting.append(Call(envelopes, round(self._stream.clock(), 6), future))
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write_waiting(), name=f"publish-{self._stream.name}")
+        return await future
+
+    async def drained(self) -> None:
+        """Wait until nothing is being written."""
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+
+    async def _write_waiting(self) -> None:
+        try:
+            while self._waiting:
+                group = self._next_group()
+                try:
+                    await self._run(publish, self._stream, self._syncer, group)
+                except Exception as error:  # noqa: BLE001 - whoever called shall see it, not this task
+                    for call in group:
+                        call.error = error
+                for call in group:
+                    _answer(call)
+        finally:
+            self._writing = None
+
+    def _next_group(self) -> list[Call]:
+        events = 0
+        for count, call in enumerate(self._waiting):
+            events += len(call.envelopes)
+            if events > _GROUP and count:
+                group, self._waiting = self._waiting[:count], self._waiting[count:]
+                return group
+        group, self._waiting = self._waiting, []
+        return group
+
+
+def _answer(call: Call) -> None:
+    if call.future.done():
+        return  # nobody waits any more
+    if call.error is not None:
+        call.future.set_exception(call.error)
+    else:
+        call.future.set_result(call.accepted)
+
+
+def publish(stream: FileStream, syncer: Syncer, calls: Sequence[Call]) -> None:
+    """Write a group of calls; each then has its ``accepted`` ids or its ``error``."""
+    for call in calls:
+        try:
+            call.documents = {
+                envelope.event_id: encode(envelope, stream.max_bytes, call.at, index)
+                for index, envelope in enumerate(call.envelopes)
+            }
+        except InvalidEnvelope as error:
+            call.error = error
+    good = [call for call in calls if call.error is None]
+    try:
+        _publish(stream, syncer, good)
+    except OSError as error:
+        if len(good) == 1:
+            good[0].error = bus_error(error, stream.paths.home)
+            return
+        # One of them may be what does not fit: each gets its own chance and its own error.
+        for call in good:
+            publish(stream, syncer, [call])
+
+
+def _publish(stream: FileStream, syncer: Syncer, calls: Sequence[Call]) -> None:
+    new: dict[str, tuple[Call, int]] = {}
+    with stream.locked():
+        for call in calls:
+            for index, envelope in enumerate(call.envelopes):
+                if envelope.event_id not in new and not _known(stream, envelope.event_id):
+                    new[envelope.event_id] = call, index
+        seen = stream.ledger.inode, stream.ledger.offset
+    if not new:
+        return
+    prefix = temporary_prefix()
+    leftover = {event_id: f"{stream.paths.home}{prefix}{event_id}{SUFFIX}" for event_id in new}
+    visible = False
+    try:
+        syncer.write(stream.paths.home, [(leftover[item], call.documents[item]) for item, (call, _) in new.items()])
+        with stream.locked():
+            if seen != (stream.ledger.inode, stream.ledger.offset):  # somebody was faster with one of them, perhaps
+                new = {item: where for item, where in new.items() if not _known(stream, item)}
+            if new:
+                stream.commit({"op": "publish", "tmp": prefix, "entries": _rows(stream, new)})
+        visible = True
+        for item in new:
+            del leftover[item]
+        sync_directory(stream.paths.states["PENDING"])
+    except Exception:
+        if visible:
+            _withdraw(stream, new)
+        raise
+    finally:
+        for path in leftover.values():
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+    for item, (call, _) in new.items():
+        call.accepted.append(item)
+
+
+def _known(stream: FileStream, event_id: str) -> bool:
+    return event_id in stream.state or os.path.exists(stream.paths.file("DONE", event_id))
+
+
+def _rows(stream: FileStream, new: dict[str, tuple[Call, int]]) -> list[list[object]]:
+    rows, last = [], stream.state.last_seq
+    for call, index in new.values():
+        # The clock's time or the next number, whichever is later: later calls come later even if the clock steps back.
+        last = max(last + 1, place(call.at, index))
+        rows.append(row(new_entry(call.envelopes[index], seq=last, now=call.at)))
+    return rows
+
+
+def _withdraw(stream: FileStream, new: dict[str, tuple[Call, int]]) -> None:
+    """Take back what a failed call had already made visible, unless somebody has claimed it."""
+    with contextlib.suppress(Exception), stream.locked() as state:
+        entries = [entry for item in new if (entry := state.get(item))]
+        untouched = [entry.event_id for entry in entries if entry.status == "PENDING" and not entry.attempts]
+        if untouched:
+            stream.commit({"op": "purge", "ids": untouched})

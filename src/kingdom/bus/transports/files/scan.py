@@ -1,0 +1,163 @@
+"""Looking into the directories, for what the ledger does not say.
+
+Files are put into ``pending/`` by hand, moved from ``dead/`` to ``pending/``, or deleted; after a power cut the ledger
+may lack its last lines. In each case the directories are right, and what is found is written into the ledger, so that
+all processes agree. Only names are listed, and only files nobody knows are read.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from typing import TYPE_CHECKING, Final
+
+from kingdom.bus.errors import InvalidEnvelope
+from kingdom.bus.transports.files.document import Document, decode
+from kingdom.bus.transports.files.lines import from_row, row
+from kingdom.bus.transports.files.paths import ACTIVE, SUFFIX
+from kingdom.bus.transports.files.temporaries import remove_abandoned
+
+if TYPE_CHECKING:
+    from kingdom.bus.delivery import Status
+    from kingdom.bus.stream_state import Entry
+    from kingdom.bus.transports.files.stream import FileStream
+
+INTERVAL: Final = 10.0  # seconds between looks at directories in which something moves
+GROWING: Final = 2.0  # seconds a file that makes no sense must lie unchanged before it is set aside
+_SHARE: Final = 20  # at most one part in this many of the time is spent looking
+_SLACK_BYTES: Final = 4096  # what a document may be longer than its envelope
+
+
+class Scanner:
+    """Compares the directories of one stream with its state. Used under the stream's lock only."""
+
+    def __init__(self, stream: FileStream) -> None:
+        self._stream = stream
+        self._seen = b""  # the fingerprint of the directories at the last look
+        self._earliest = 0.0  # by the monotonic clock: no look before this,
+        self._latest = 0.0  # one after this if anything moved meanwhile,
+        self._again = float("inf")  # and one after this in any case
+
+    def look(self, note: bytes, *, urgent: bool, changed: bool) -> None:
+        """Scan when it is time to: at once if ``urgent``, soon if somebody else ``changed`` the directories."""
+        now = time.monotonic()
+        if changed:
+            self._again = min(self._again, self._earliest)
+        if urgent or now >= self._again or (now >= self._latest and note != self._seen):
+            self._scan()
+            took = time.monotonic() - now
+            self._earliest = now + took * _SHARE
+            self._latest = now + max(INTERVAL, took * _SHARE)
+            self._seen = note
+
+    def _scan(self) -> None:
+        self._again = float("inf")
+        stream, paths, state = self._stream, self._stream.paths, self._stream.state
+        remove_abandoned(paths.home)
+        found = {path: _ids(path) for path in paths.active}
+        expected: dict[str, set[str]] = {path: set() for path in paths.active}
+        for entry in state:
+            expected[paths.states[entry.status]].add(entry.event_id)
+        changed: list[Entry] = []
+        explained: set[str] = set()
+        for path in paths.active:
+            status = next(item for item in ACTIVE if paths.states[item] == path)
+            for event_id in found[path] - expected[path]:
+                known = state.get(event_id)
+                if known is None:
+                    new = self._adopt(f"{path}{event_id}{SUFFIX}", event_id, status)
+                elif event_id in found[paths.states[known.status]]:
+                    where = paths.states[known.status]
+                    stream.set_aside(f"{path}{event_id}{SUFFIX}", f"a copy: event {event_id} lies in {where}")
+                    continue
+                else:
+                    explained.add(event_id)
+                    new = self._moved(known, status)
+                if new is not None:
+                    changed.append(new)
+                    found[path].discard(event_id)
+        if changed:
+            stream.commit({"op": "set", "entries": [row(entry) for entry in changed]})
+        gone = [
+            event_id for path in paths.active for event_id in expected[path] - found[path] if event_id not in explained
+        ]
+        if gone := [event_id for event_id in gone if event_id in state]:
+            stream.commit({"op": "forget", "ids": gone})
+
+    def _adopt(self, path: str, event_id: str, status: Status) -> Entry | None:
+        """Take in a file nobody knows, or set it aside; None when it is not taken in (yet)."""
+        stream = self._stream
+        try:
+            document = self._read(path, event_id)
+            if document is None:
+                return None
+            entry = document.entry(stream.clock())
+        except InvalidEnvelope as error:
+            age = time.time() - os.lstat(path).st_mtime
+            if 0 <= age < GROWING:  # perhaps it is being written this moment
+                self._again = min(self._again, time.monotonic() + GROWING - age + 0.01)
+            else:
+                stream.set_aside(path, str(error))
+            return None
+        if os.path.exists(stream.paths.file("DONE", event_id)):
+            stream.set_aside(path, f"event {event_id} was published before and is done; to run it again, requeue it")
+            return None
+        if status == "DEAD":
+            entry.status, entry.ended_at = "DEAD", stream.clock()
+        elif status == "PROCESSING":
+            os.rename(path, stream.paths.file("PENDING", event_id))
+        return entry
+
+    def _moved(self, known: Entry, status: Status) -> Entry | None:
+        """An event whose file lies in the directory of another status: what becomes of it."""
+        stream = self._stream
+        entry = from_row(row(known))
+        if status == "PROCESSING":  # nobody claimed it, so it waits
+            os.rename(stream.paths.file("PROCESSING", entry.event_id), stream.paths.file("PENDING", entry.event_id))
+        if status == "DEAD":
+            entry.status, entry.ended_at = "DEAD", stream.clock()
+            entry.error_code, entry.error_message = "MOVED", "moved to the dead letters by hand"
+        elif entry.status == "DEAD":
+            entry.status, entry.ended_at, entry.ready_at = "PENDING", None, stream.clock()
+            entry.attempts, entry.error_code, entry.error_message = 0, None, None
+        else:
+            entry.status = "PENDING"
+        entry.token = entry.worker = None
+        entry.until = 0.0
+        return entry
+
+    def _read(self, path: str, event_id: str) -> Document | None:
+        try:
+            data = read_file(path, self._stream.max_bytes + _SLACK_BYTES)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno in (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+                raise  # not the file's fault
+            raise InvalidEnvelope(f"the file cannot be read: {error.strerror}") from None
+        return decode(data, event_id)
+
+
+def read_file(path: str, max_bytes: int | None = None) -> bytes:
+    """The contents of a regular file. A pipe, a link or a file over ``max_bytes`` raises :class:`InvalidEnvelope`."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        if max_bytes is not None:
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode):
+                raise InvalidEnvelope("not a regular file")
+            if found.st_size > max_bytes:
+                raise InvalidEnvelope(f"{found.st_size:,} bytes; the limit is {max_bytes:,}")
+        data = os.read(fd, 65536)
+        if len(data) == 65536:
+            while more := os.read(fd, 1 << 20):
+                data += more
+        return data
+    finally:
+        os.close(fd)
+
+
+def _ids(folder: str) -> set[str]:
+    return {name[: -len(SUFFIX)] for name in os.listdir(folder) if name.endswith(SUFFIX) and name[0] != "."}

@@ -1,0 +1,243 @@
+"""One stream on disk: its directories, its ledger and its state in memory, kept together.
+
+Every change follows one protocol, under the stream's lock:
+
+1. read what others wrote into the ledger;
+2. decide, on the state in memory, what to do;
+3. note ``dirty``; append one line to the ledger; rename the files; note ``clean``.
+
+The line is the moment it happens. Dying before it, nothing was done (a line without its end is cut off). Dying after
+it, the note is still ``dirty``, and the next process to take the lock reads the line and finishes its renames. A rename
+that fails is answered by renaming back and taking the line out again: nobody has read it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from kingdom.bus.stream_state import StreamState
+from kingdom.bus.transports.files.document import done_stamp
+from kingdom.bus.transports.files.guard import Guard
+from kingdom.bus.transports.files.ledger import Ledger
+from kingdom.bus.transports.files.lines import Move, apply, snapshot
+from kingdom.bus.transports.files.paths import SUFFIX, StreamPaths
+from kingdom.bus.transports.files.scan import Scanner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kingdom.bus.delivery import StreamOptions
+    from kingdom.bus.transport import Clock
+    from kingdom.bus.transports.files.ledger import Line
+
+COMPACT_BYTES: Final = 4 << 20  # the ledger is replaced when it is longer than this and twice what a snapshot needs
+_ROW_BYTES: Final = 200  # of one entry in a snapshot, about
+
+log = logging.getLogger("kingdom.bus.files")
+
+
+class FileStream:
+    """One process's hold on one stream. Its methods block, and may be called from any thread."""
+
+    def __init__(self, root: str, name: str, clock: Clock, lock_timeout: float, max_bytes: int) -> None:
+        self.name = name
+        self.clock = clock
+        self.max_bytes = max_bytes
+        self.paths = StreamPaths(root, name)
+        self.ledger = Ledger(self.paths.ledger)
+        self.state = StreamState()
+        self._mutex = threading.Lock()
+        self._guard = Guard(self.paths.lock, lock_timeout, self.paths.make)
+        self._scanner = Scanner(self)
+        self._loaded = False
+        self._clean = b""
+        self._compact_at = COMPACT_BYTES
+
+    def close(self) -> None:
+        """Let go of the files."""
+        with self._mutex:
+            self.ledger.close()
+            self._guard.close()
+            self._loaded = False
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[StreamState]:
+        """Hold the stream's lock, with the state up to date."""
+        with self._mutex, self._guard.held():
+            self._catch_up()
+            yield self.state
+            if self.ledger.offset > self._compact_at + 2 * _ROW_BYTES * len(self.state):
+                self._compact()
+
+    def prepare(self) -> None:
+        """Make the stream's directories and its ledger, so that they can be watched."""
+        self.paths.make()
+        os.close(os.open(self.paths.ledger, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
+
+    @property
+    def exists(self) -> bool:
+        """Whether anybody has used the stream yet."""
+        return os.path.isdir(self.paths.home)
+
+    def changed_outside(self) -> bool:
+        """Whether another process, or a hand, has changed something since we looked. Takes no lock, so it is a hint."""
+        if not self._loaded:
+            return True
+        if self._mutex.locked():
+            return False
+        return self.ledger.size_on_disk() != self.ledger.offset or self._note() != self._clean
+
+    # ── changing ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def commit(self, line: Line) -> list[Move]:
+        """Do what a line says, in the ledger, in memory and in the directories, or none of it.
+
+        Returns the moves whose file was nowhere to be found: somebody removed it, and the event is forgotten.
+        """
+        self._guard.write(b"dirty")
+        try:
+            start = self.ledger.append(line)
+        except OSError:
+            self._guard.write(self._clean)
+            raise
+        moved: list[Move] = []
+        missing: list[Move] = []
+        try:
+            for move in apply(self.state, line):
+                (moved if self._move(move) else missing).append(move)
+        except OSError:
+            self._loaded = False  # the state is ahead of the directories: read it again
+            self._undo(moved)
+            self.ledger.rewind(start)
+            self._tidy()
+            raise
+        self._tidy()
+        if missing:
+            self._forget(missing)
+        return missing
+
+    def configure(self, options: StreamOptions) -> None:
+        """Store other options. Under the lock."""
+        self.paths.store_options(options)
+        self.ledger.append({"op": "options"})
+        self.state.configure(ordered=options.ordered, dead_head=options.dead_head)
+        self._tidy()
+
+    def set_aside(self, path: str, reason: str) -> None:
+        """Move a file that cannot be understood to ``invalid/``, with the reason beside it. Under the lock."""
+        name = os.path.basename(path)
+        target = f"{self.paths.invalid}{name}"
+        if os.path.lexists(target):
+            target = f"{target}.{time.time_ns()}"
+        os.makedirs(self.paths.invalid, exist_ok=True)
+        with open(f"{target}.reason", "w", encoding="utf-8") as file:
+            file.write(f"{reason}\n")
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(path, target)
+        log.warning("set aside %s: %s", target, reason, extra={"stream": self.name})
+
+    def _move(self, move: Move) -> bool:
+        source, target = self._source(move), self._target(move)
+        if source == target:
+            return True
+        try:
+            if target is None:
+                os.unlink(source)
+                return True
+            if move.target == "DONE":
+                stamp = done_stamp(move.at, move.attempts)
+                os.utime(source, ns=(stamp, stamp))
+            os.rename(source, target)
+        except FileNotFoundError:
+            return self._seek(move)
+        return True
+
+    def _seek(self, move: Move) -> bool:
+        """Move a file that is not where it should be from wherever it is; False when it is nowhere."""
+        self.paths.make()
+        target = self._target(move)
+        if target is None:
+            return True
+        if os.path.exists(target):
+            return True
+        for path in (self._source(move), *(self.paths.file(status, move.event_id) for status in self.paths.states)):
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(path, target)
+                return True
+        return False
+
+    def _source(self, move: Move) -> str:
+        if move.source in self.paths.states:
+            return self.paths.file(move.source, move.event_id)
+        return f"{self.paths.home}{move.source}{SUFFIX}"
+
+    def _target(self, move: Move) -> str | None:
+        return None if move.target == "GONE" else self.paths.file(move.target, move.event_id)
+
+    def _undo(self, moves: Sequence[Move]) -> None:
+        for move in reversed(moves):
+            source, target = self._source(move), self._target(move)
+            if target is not None and source != target:
+                os.rename(target, source)
+
+    def _forget(self, missing: Sequence[Move]) -> None:
+        ids = [move.event_id for move in missing if move.event_id in self.state]
+        if ids:
+            log.warning("forgetting %d events whose files are gone, such as %s", len(ids), ids[0])
+            self.commit({"op": "forget", "ids": ids})
+
+    # ── keeping up ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _catch_up(self) -> None:
+        note, fresh = self._guard.read(), not self._loaded
+        if fresh:
+            self.ledger.close()
+        reset, lines = self.ledger.read()
+        if reset:
+            options = self.paths.load_options()
+            self.state = StreamState(ordered=options.ordered, dead_head=options.dead_head)
+        moves: list[Move] = []
+        for line in lines:
+            moves = self._apply(line)
+        self._loaded = True
+        current = self._note()
+        if note == b"dirty":
+            # Only the last line can be unfinished: its writer died under the lock, and nobody had it since.
+            for move in moves:
+                self._move(move)
+        self._scanner.look(current, urgent=reset or note == b"dirty", changed=note != current)
+        if note != current or reset:
+            self._tidy()
+        self._clean = self._note()
+        if self.ledger.vanished:
+            self._compact()
+
+    def _apply(self, line: Line) -> list[Move]:
+        try:
+            if line.get("op") == "options":
+                options = self.paths.load_options()
+                self.state.configure(ordered=options.ordered, dead_head=options.dead_head)
+            return apply(self.state, line)
+        except (KeyError, TypeError, ValueError, IndexError):
+            log.warning("skipping a line of %s that makes no sense: %.80r", self.paths.ledger, line)
+            return []
+
+    def _note(self) -> bytes:
+        return b"clean " + self.paths.fingerprint()
+
+    def _tidy(self) -> None:
+        self._clean = self._note()
+        self._guard.write(self._clean)
+
+    def _compact(self) -> None:
+        try:
+            self.ledger.replace(snapshot(self.state))
+            self._compact_at = COMPACT_BYTES
+        except OSError as error:
+            self._compact_at = 2 * self.ledger.offset  # not at every operation while the disk is full
+            log.warning("the ledger %s could not be compacted: %s", self.paths.ledger, error)

@@ -1,0 +1,257 @@
+"""The ``files`` transport: the port of the bus on top of blocking operations in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+
+from kingdom.bus.connecting import url_path
+from kingdom.bus.errors import BusError, InvalidOption, TransactionMismatch
+from kingdom.bus.inotify import Watch
+from kingdom.bus.transports.files import operations
+from kingdom.bus.transports.files.doctor import examine
+from kingdom.bus.transports.files.faults import bus_error
+from kingdom.bus.transports.files.paths import check_version, list_streams, set_up
+from kingdom.bus.transports.files.publishing import Publisher
+from kingdom.bus.transports.files.stream import FileStream
+from kingdom.bus.transports.files.syncing import Syncer
+from kingdom.bus.transports.files.watching import StreamWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kingdom.bus.delivery import (
+        Check,
+        DeadLetter,
+        DeadVerdict,
+        Delivery,
+        Depth,
+        Record,
+        RetryVerdict,
+        StreamOptions,
+    )
+    from kingdom.bus.envelope import Envelope
+    from kingdom.bus.transport import TransportOptions
+
+_THREADS: Final = 8
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def open(url: str, options: TransportOptions) -> FilesTransport:  # noqa: A001
+    """Return the transport of a ``files:`` URL.
+
+    ``?sync=files`` makes large batches durable file by file instead of with one ``syncfs``, which also waits for what
+    other programs wrote to the same file system.
+    """
+    return FilesTransport(url, options)
+
+
+class FilesTransport:
+    """See :class:`kingdom.bus.transport.Transport`."""
+
+    def __init__(self, url: str, options: TransportOptions) -> None:
+        self._root = os.path.abspath(url_path(url))
+        self._url = url
+        self._options = options
+        self._clock = options.clock or time.time
+        sync = options.query.get("sync", "filesystem")
+        if sync not in ("filesystem", "files"):
+            raise InvalidOption(f"{url!r}: sync={sync} is not known; use sync=filesystem or sync=files")
+        self._syncer = Syncer(whole_filesystem=sync == "filesystem")
+        self._pool: ThreadPoolExecutor | None = None
+        self._watch: Watch | None = None
+        self._ready = False
+        self._streams: dict[str, FileStream] = {}
+        self._publishers: dict[str, Publisher] = {}
+        self._watches: dict[str, StreamWatch] = {}
+
+    async def open(self) -> None:
+        """Start the threads."""
+        self._pool = self._pool or ThreadPoolExecutor(_THREADS, thread_name_prefix="kingdom-files")
+
+    async def close(self) -> None:
+        """Wait for what is under way, then let go of all files."""
+        for publisher in list(self._publishers.values()):
+            await publisher.drained()
+        for watch in self._watches.values():
+            watch.close()
+        if self._watch is not None:
+            self._watch.close()
+        pool, self._pool, self._watch, self._ready = self._pool, None, None, False
+        if pool is not None:
+            await asyncio.to_thread(pool.shutdown)
+            await asyncio.to_thread(self._syncer.close)
+        for stream in self._streams.values():
+            stream.close()
+        self._streams, self._publishers, self._watches = {}, {}, {}
+
+    async def setup(self) -> list[str]:
+        """Make the directory, unless there is one."""
+        return await self._run(set_up, self._root)
+
+    async def declare(self, stream: str, options: StreamOptions) -> None:
+        """Store the options of a stream; directories whose state is named anew are renamed."""
+        await self._call(operations.configure, stream, options)
+        self._wake(stream)
+
+    async def publish(self, stream: str, envelopes: Sequence[Envelope], tx: Any | None) -> list[str]:
+        """Store the envelopes; durable on return."""
+        if tx is not None:
+            raise TransactionMismatch(
+                f"tx= was given, but {self._url} is a directory, which has no transactions: "
+                "publish without tx=, or use a bus on sqlite: or postgresql:"
+            )
+        await self._check()
+        publisher = self._publishers.get(stream)
+        if publisher is None:
+            publisher = self._publishers[stream] = Publisher(self._stream(stream), self._syncer, self._run)
+        accepted = await publisher.publish(envelopes)
+        if accepted:
+            self._wake(stream)
+        return accepted
+
+    async def claim(
+        self, stream: str, *, worker: str, limit: int, lease: float, types: Sequence[str] | None, max_attempts: int
+    ) -> list[Delivery]:
+        """Take up to ``limit`` events for ``lease`` seconds."""
+        return await self._call(operations.claim, stream, operations.Claim(worker, limit, lease, types, max_attempts))
+
+    async def settle(
+        self, done: Sequence[Delivery], retry: Sequence[RetryVerdict], dead: Sequence[DeadVerdict]
+    ) -> list[Delivery]:
+        """Write verdicts, durably; return the deliveries whose lease was lost."""
+        lost: list[Delivery] = []
+        deliveries = [*done, *(item.delivery for item in retry), *(item.delivery for item in dead)]
+        for name in {item.stream for item in deliveries}:
+            refused, freed = await self._call(
+                operations.settle,
+                name,
+                [item for item in done if item.stream == name],
+                [item for item in retry if item.delivery.stream == name],
+                [item for item in dead if item.delivery.stream == name],
+            )
+            lost += refused
+            if freed:
+                self._wake(name)
+        return lost
+
+    async def extend(self, deliveries: Sequence[Delivery], lease: float) -> list[Delivery]:
+        """Let the leases end ``lease`` seconds from now; return those that were lost."""
+        lost: list[Delivery] = []
+        for name in {item.stream for item in deliveries}:
+            held = [item for item in deliveries if item.stream == name]
+            lost += await self._call(operations.extend, name, held, lease)
+        return lost
+
+    async def release(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        """Give events back untouched; return those that were lost."""
+        lost: list[Delivery] = []
+        for name in {item.stream for item in deliveries}:
+            lost += await self._call(operations.release, name, [item for item in deliveries if item.stream == name])
+            self._wake(name)
+        return lost
+
+    async def depth(self) -> dict[str, Depth]:
+        """How full each stream is."""
+        depths = {}
+        for name in await self._names():
+            depth = await self._call(operations.depth, name)
+            if depth is not None:
+                depths[name] = depth
+        return depths
+
+    async def pending_types(self, stream: str) -> dict[str, int]:
+        """How many events of each type wait."""
+        return await self._call(operations.pending_types, stream)
+
+    async def dead(self, stream: str, limit: int) -> list[DeadLetter]:
+        """The latest dead letters, newest first."""
+        return await self._call(operations.dead, stream, limit)
+
+    async def find(self, event_id: str) -> Record | None:
+        """Everything known of one event."""
+        for name in await self._names():
+            record = await self._call(operations.find, name, event_id)
+            if record is not None:
+                return record
+        return None
+
+    async def requeue(
+        self, stream: str, ids: Sequence[str] | None, *, event_type: str | None, error_code: str | None
+    ) -> int:
+        """Move DEAD events, and DONE ones that are named, back to PENDING."""
+        moved = await self._call(operations.requeue, stream, ids, event_type, error_code)
+        self._wake(stream)
+        return moved
+
+    async def purge(self, older_than: float, *, stream: str | None, dead: bool) -> int:
+        """Forget DONE, and with ``dead`` also DEAD events."""
+        purged = 0
+        for name in await self._names() if stream is None else [stream]:
+            purged += await self._call(operations.purge, name, older_than, dead)
+            self._wake(name)
+        return purged
+
+    async def doctor(self) -> list[Check]:
+        """Check what tends to go wrong with a directory."""
+        return await self._run(examine, self._root)
+
+    def subscribe(self, stream: str, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call ``wake`` when something may have become claimable; returns the undo."""
+        if self._watch is None:
+            self._watch = Watch(asyncio.get_running_loop())
+        watch = self._watches.get(stream)
+        if watch is None:
+            with contextlib.suppress(BusError, OSError):  # not set up yet, or away: watched from the first claim on
+                check_version(self._root)
+                self._stream(stream).prepare()
+            watch = self._watches[stream] = StreamWatch(self._stream(stream), self._watch)
+        return watch.subscribe(wake)
+
+    # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _call(
+        self, work: Callable[Concatenate[FileStream, P], R], name: str, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Run an operation on a stream in a thread."""
+        await self._check()
+        result = await self._run(work, self._stream(name), *args, **kwargs)
+        if watch := self._watches.get(name):
+            watch.refresh()
+        return result
+
+    async def _names(self) -> list[str]:
+        await self._check()
+        return await self._run(list_streams, self._root)
+
+    async def _check(self) -> None:
+        if not self._ready:
+            await self._run(check_version, self._root)
+            self._ready = True
+
+    async def _run(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        if self._pool is None:
+            raise BusError(f"the bus at {self._url} is not open: use `async with connect(…) as bus`")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, partial(work, *args, **kwargs))
+        except OSError as error:
+            raise bus_error(error, self._root) from error
+
+    def _stream(self, name: str) -> FileStream:
+        stream = self._streams.get(name)
+        if stream is None:
+            options = self._options
+            stream = self._streams[name] = FileStream(
+                self._root, name, self._clock, options.connect_timeout, options.max_bytes
+            )
+        return stream
+
+    def _wake(self, name: str) -> None:
+        if watch := self._watches.get(name):
+            watch.wake()
