@@ -140,24 +140,24 @@ class Publishing(Behaviours):
                 await bus.publish(stream, wrong)
         assert await counts(bus, stream) == (0, 0, 0)
 
-    @pytest.mark.parametrize("name", BAD_STREAMS)
-    async def test_a_bad_stream_name_is_refused_everywhere(self, bus: EventBus, name: str) -> None:
-        for call in (
-            bus.publish(name, event()),
-            bus.declare(name, ordered=True),
-            bus.claim(name, worker="anyone"),
-            bus.dead(name),
-            bus.pending_types(name),
-            bus.requeue(name, ["some"]),
-            bus.purge(0, stream=name),
-        ):
-            with pytest.raises(InvalidName, match="stream name"):
-                await call
+    async def test_a_bad_stream_name_is_refused_everywhere(self, bus: EventBus) -> None:
+        for name in BAD_STREAMS:
+            for call in (
+                bus.publish(name, event()),
+                bus.declare(name, ordered=True),
+                bus.claim(name, worker="anyone"),
+                bus.dead(name),
+                bus.pending_types(name),
+                bus.requeue(name, ["some"]),
+                bus.purge(0, stream=name),
+            ):
+                with pytest.raises(InvalidName, match="stream name"):
+                    await call
 
-    @pytest.mark.parametrize("name", BAD_IDS)
-    async def test_a_bad_event_id_is_refused_everywhere(self, bus: EventBus, stream: str, name: str) -> None:
-        with pytest.raises(InvalidEnvelope, match="event id"):
-            event(event_id=name)
-        for call in (bus.find(name), bus.requeue(stream, [name])):
-            with pytest.raises(InvalidName, match="event id"):
-                await call
+    async def test_a_bad_event_id_is_refused_everywhere(self, bus: EventBus, stream: str) -> None:
+        for name in BAD_IDS:
+            with pytest.raises(InvalidEnvelope, match="event id"):
+                event(event_id=name)
+            for call in (bus.find(name), bus.requeue(stream, [name])):
+                with pytest.raises(InvalidName, match="event id"):
+                    await call

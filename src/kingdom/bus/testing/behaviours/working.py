@@ -227,7 +227,7 @@ class Working(Behaviours):
         watched, seen, finish = WatchedBus(harness.bus), Tally(), asyncio.Event()
         [event_id] = await harness.bus.publish(stream, event())
         lease = 0.9
-        worker = worker_on(watched, stream, lease=lease)
+        worker = worker_on(watched, stream, lease=lease, concurrency=1)
 
         @worker.on("Happened")
         async def handle(item: Envelope) -> None:
@@ -279,7 +279,7 @@ class Working(Behaviours):
     async def test_a_worker_that_lost_its_lease_writes_nothing(self, harness: Harness, stream: str) -> None:
         watched, other, seen, finish = WatchedBus(harness.bus), await harness.open(), Tally(), asyncio.Event()
         [event_id] = await harness.bus.publish(stream, event())
-        worker = worker_on(watched, stream, lease=60, poll=600)
+        worker = worker_on(watched, stream, lease=60, concurrency=1)  # busy, so that it does not claim the event anew
 
         @worker.on("Happened")
         async def handle(item: Envelope) -> None:
