@@ -108,11 +108,13 @@ async def test_executors_killed_at_random_place_no_order_twice_and_lose_none(pos
         intents = []
         for number in range(KILLS):
             intents += [await trading.signal() for _ in range(SIGNALS // KILLS)]
-            async with trading.database.transaction() as conn:
-                if number % 10 == 0:
+            if number % 10 == 0:
+                async with trading.database.transaction() as conn:
                     await request_backtest(conn, trading.bus, "KRW-ETH", seed=number, candles=1000)
-                if number in (20, 23):  # the kill switch is engaged for the length of three kills
-                    await killswitch.ask(conn, trading.bus, engaged=number == 20)
+            if number == 20:
+                await engage(trading)
+            if number == 23:
+                await release(trading)
             await killer.strike()
             if number % 5 == 4:
                 await killer.replace_office()
@@ -125,6 +127,20 @@ async def test_executors_killed_at_random_place_no_order_twice_and_lose_none(pos
         await check_books(trading, exchange, intents)
         await check_pushes(trading, exchange)
         await check_that_it_was_a_test(trading, exchange)
+
+
+async def engage(trading: Trading) -> None:
+    """Engage the kill switch, and see it engaged."""
+    async with trading.database.transaction() as conn:
+        await killswitch.ask(conn, trading.bus, engaged=True)
+    await until(lambda: trading.any("SELECT 1 FROM kill_switch WHERE engaged"), within=60)
+
+
+async def release(trading: Trading) -> None:
+    """See that the kill switch has held something back, and release it."""
+    await until(lambda: trading.any("SELECT 1 FROM order_attempt WHERE status = 'SUSPENDED'"), within=60)
+    async with trading.database.transaction() as conn:
+        await killswitch.ask(conn, trading.bus, engaged=False)
 
 
 async def check_books(trading: Trading, exchange: Exchange, intents: list[int]) -> None:

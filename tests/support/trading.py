@@ -40,6 +40,10 @@ class Trading:
             cursor = await conn.execute(sql, arguments)
             return await cursor.fetchall()
 
+    async def any(self, sql: str) -> bool:
+        """Whether a query has rows."""
+        return bool(await self.query(sql))
+
     async def attempts(self, intent_id: int) -> list[str]:
         """The states of an intent's attempts, in their order."""
         rows = await self.query(
