@@ -6,7 +6,7 @@ from bench.bars import Bar
 from bench.harness import Outcome, Table
 
 
-def tables(outcomes: list[Outcome], *, ours: tuple[str, ...], same: tuple[str, ...]) -> list[Table]:
+def tables(outcomes: list[Outcome], *, ours: tuple[str, ...], same: tuple[str, ...], remark: str = "") -> list[Table]:
     """Put, and get with acknowledgement. ``same`` names the peers as durable as we are: only those are a bar."""
     bars = {name: [Bar(">", 1.0, of=other) for other in same] for name in ours}
     return [
@@ -17,7 +17,7 @@ def tables(outcomes: list[Outcome], *, ours: tuple[str, ...], same: tuple[str, .
             metric=metric,
             bars=bars,
             note_title="durability of a put",
-            remarks=remarks,
+            remarks=[text for text in (*remarks, remark) if text],
         )
         for metric, title, remarks in (
             ("put", "put, one event for each call", ()),

@@ -54,6 +54,7 @@ def publishers(context: Context) -> list[Table]:
 
 
 def peers(context: Context) -> list[Table]:
+    """Beside the embedded queues of others."""
     folder, count = context.directory("sqlite-peers"), context.pick(600, 3_000)
     outcomes = context.race(
         Contestant("kingdom", partial(ours.local_queue, "sqlite", folder, count, publishers=1), _FULL),

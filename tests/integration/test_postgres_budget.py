@@ -15,8 +15,8 @@ from bench.payload import payloads
 from kingdom.bus import connect
 
 EVENTS = 2_000
-WAL_PER_PUBLISHED = 1_400  # bytes; measured 1,117
-WAL_PER_DRAINED = 2_740  # bytes; measured 2,190
+WAL_PER_PUBLISHED = 1_400  # bytes; measured 1,112
+WAL_PER_DRAINED = 900  # bytes; measured 720
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ async def costs(postgres_server: str) -> dict[str, Figures]:
 
 
 async def test_an_event_costs_no_more_than_a_tenth_of_a_statement(costs: dict[str, Figures]):
-    # Counted in the server's log: at least one claim and one settle for each batch of 100, or the count is broken.
-    assert 0.02 <= costs["drain"]["statements"] <= 0.1
+    # The lower limits watch the counting itself: 2,000 events cannot be drained in fewer than 20 claims of 100.
+    assert 0.01 <= costs["drain"]["statements"] <= 0.1
     assert 0.001 <= costs["publish"]["statements"] <= 0.02
 
 
