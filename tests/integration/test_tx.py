@@ -284,6 +284,17 @@ class TestSynchronousCallers:
             await held.run("ROLLBACK")
 
 
+async def test_a_schema_that_is_not_on_the_search_path_is_named(postgres_url: str) -> None:
+    dsn, schema = _dsn(postgres_url)
+    async with connect(postgres_url) as bus:
+        await bus.setup()
+        event = order()
+        with psycopg.connect(dsn) as connection:
+            assert publish_sync(STREAM, event, tx=connection, schema=schema) == [event.event_id]
+            assert Inbox("elsewhere", schema=schema).first_sync(event, tx=connection) is True
+        assert await bus.find(event.event_id) is not None
+
+
 class TestMismatches:
     async def test_an_object_that_is_no_transaction_is_named(self, postgres_url: str) -> None:
         async with connect(postgres_url) as bus:

@@ -19,6 +19,7 @@ from typing import Any, Final
 from kingdom.bus.envelope import Envelope
 from kingdom.bus.errors import TransactionMismatch
 from kingdom.bus.names import check_worker
+from kingdom.bus.outbox import qualified
 from kingdom.bus.tx import adopt
 
 # The same text on SQLite and PostgreSQL.
@@ -29,22 +30,26 @@ _INSERT: Final = (
 
 
 class Inbox:
-    """Which events one consumer has handled. The table is made by ``bus.setup()`` on SQLite and PostgreSQL."""
+    """Which events one consumer has handled. The table is made by ``bus.setup()`` on SQLite and PostgreSQL.
 
-    def __init__(self, consumer: str) -> None:
+    ``schema`` names the PostgreSQL schema of the bus when it is not on the transaction's search path.
+    """
+
+    def __init__(self, consumer: str, *, schema: str | None = None) -> None:
         self.consumer = check_worker(consumer)
+        self._insert = qualified(_INSERT, schema)
 
     async def first(self, event: Envelope | str, *, tx: Any) -> bool:
         """Whether this consumer sees the event for the first time; marks it as seen in the transaction ``tx``."""
         transaction = adopt(tx)
-        return bool(await transaction.run(_INSERT, self._params(event)))
+        return bool(await transaction.run(self._insert, self._params(event)))
 
     def first_sync(self, event: Envelope | str, *, tx: Any) -> bool:
         """:meth:`first` for synchronous transactions."""
         transaction = adopt(tx)
         if transaction.run_sync is None:
             raise TransactionMismatch("first_sync needs a synchronous transaction; use `await inbox.first(…)`")
-        return bool(transaction.run_sync(_INSERT, self._params(event)))
+        return bool(transaction.run_sync(self._insert, self._params(event)))
 
     def _params(self, event: Envelope | str) -> dict[str, str]:
         return {"consumer": self.consumer, "event_id": event if isinstance(event, str) else event.event_id}
