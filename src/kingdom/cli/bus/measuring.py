@@ -103,9 +103,15 @@ async def _latency(bus: EventBus, measured: Measured, singles: int) -> None:
 
 async def _publish(bus: EventBus, measured: Measured, count: int) -> None:
     payload = {"fill": "x" * measured.size}
-    measured.published += len(
-        await bus.publish(measured.stream, [Envelope(type=_TYPE, payload=payload) for _ in range(count)])
+    publishing = asyncio.ensure_future(
+        bus.publish(measured.stream, [Envelope(type=_TYPE, payload=payload) for _ in range(count)])
     )
+    try:
+        accepted = await asyncio.shield(publishing)
+    except asyncio.CancelledError:
+        await publishing  # it must be there before it can be removed
+        raise
+    measured.published += len(accepted)
 
 
 async def _remove(bus: EventBus, measured: Measured) -> int:
