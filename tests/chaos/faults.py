@@ -8,26 +8,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from pathlib import Path
+from typing import Final, NamedTuple
 
+from tests.chaos.life import TRANSACTIONAL
 from tests.chaos.processes import Violation
 from tests.chaos.sites import Site
 from tests.chaos.strace import Call, Strace
 from tests.chaos.walk import LEASE, LIFE, calls_by_step, judge, undisturbed
 from tests.chaos.zygote import Ended
 
-DATA: Final = (
-    "write",
-    "pwrite64",
-    "pwritev",
-    "fsync",
-    "fdatasync",
-    "syncfs",
-    "sync_file_range",
-    "ftruncate",
-    "fallocate",
-)
+WRITES: Final = ("write", "pwrite64", "pwritev")
+SYNCS: Final = ("fsync", "fdatasync", "syncfs", "sync_file_range")
+DATA: Final = (*WRITES, *SYNCS, "ftruncate", "fallocate")
 NAMES: Final = ("openat", "rename", "renameat", "renameat2", "link", "linkat", "mkdir", "mkdirat")
 # Names need room too, but only a full disk refuses them while reading goes on.
 CALLS: Final = {
@@ -38,11 +33,20 @@ CALLS: Final = {
     ("postgresql", "EIO"): ("sendto", "sendmsg", "recvfrom"),
     ("postgresql", "ECONNRESET"): ("sendto", "sendmsg", "recvfrom"),
 }
-_SHM: Final = re.compile(
-    r"\.db-shm>"
-)  # the index of its log: no room for it is an I/O error to SQLite
-_SQLITE_DIRECTORY: Final = re.compile(r"\d+<[^>]*/point>\)")
+_PATH: Final = re.compile(r"\d+<(/[^>]*)>")
 _ANNOUNCED: Final = re.compile(r'iov_base="(begin|ok|raised) (\w+)')
+
+
+class Fault(NamedTuple):
+    """Which call fails: number ``when`` of its name after the gate, counting those on ``path`` only if one is given."""
+
+    gate: str
+    name: str
+    when: int
+    path: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.when}{f' on {self.path}' if self.path else ''} of {self.gate!r}"
 
 
 @dataclass
@@ -68,30 +72,46 @@ def walk_faults(site: Site, kind: str, error: str, *, events: int = 1, only: str
     for gate, calls in steps.items():
         if only and gate.split()[0] != only:
             continue
-        for name, made in Counter(call.name for call in calls if call.name != "writev").items():
-            for when in range(1, made + 1):
-                _one_fault(site, kind, events, result, gate, name, when)
+        for fault in _faults_of(site, gate, calls):
+            _one_fault(site, kind, events, result, fault)
     return result
 
 
-def _one_fault(site: Site, kind: str, events: int, result: Faults, gate: str, name: str, when: int) -> None:
-    """Fail call number ``when`` after the gate."""
-    where = f"{kind} ×{events} on {site.transport}, {result.error} at {name} {when} of {gate!r}"
+def _faults_of(site: Site, gate: str, calls: list[Call]) -> Iterator[Fault]:
+    """A fault for each call of a step.
+
+    strace counts per thread: where several threads make the same call, the first of each fail together. The calls on
+    files that keep their names are then also struck one path at a time.
+    """
+    for name in sorted({call.name for call in calls} - {"writev"}):
+        made = [call for call in calls if call.name == name]
+        yield from (Fault(gate, name, when) for when in range(1, len(made) + 1))
+        if len({call.thread for call in made}) > 1:
+            paths = Counter(match.group(1) for call in made if (match := _PATH.search(call.text)))
+            for path, count in paths.items():
+                if path.startswith(str(site.folder)) and not Path(path).name.startswith(".tmp-"):
+                    yield from (Fault(gate, name, when, path) for when in range(1, count + 1))
+
+
+def _one_fault(site: Site, kind: str, events: int, result: Faults, fault: Fault) -> None:
+    """Let one call fail, and hear what the life and its recovery say."""
+    where = f"{kind} ×{events} on {site.transport}, {result.error} at {fault}"
     with site.fresh(events) as (ground, ids):
         tracer = Strace(site.trace)
-        inject = f"{name}:error={result.error}:when={when}"
+        inject = f"{fault.name}:error={result.error}:when={fault.when}"
+        paths = [fault.path, str(site.zygote.said)] if fault.path else []
         ended = site.zygote.run(
             LIFE,
             kind,
             ground.url,
             ids,
             LEASE[site.transport],
-            gate,
-            attach=lambda pid: tracer.attach(pid, [name, "writev"], inject),
+            fault.gate,
+            attach=lambda pid: tracer.attach(pid, [fault.name, "writev"], inject, paths),
         )
         calls = tracer.finish()
         struck = [number for number, call in enumerate(calls) if call.injected]
-        result.points[name] += len(struck)
+        result.points[fault.name] += len(struck)
         result.raised.update(re.findall(r"^raised \w+ (\w+)", ended.said, re.MULTILINE))
         ours = [number for number in struck if _is_ours(calls[number], site)]
         if ours and ended.code != 0:
@@ -99,7 +119,7 @@ def _one_fault(site: Site, kind: str, events: int, result: Faults, gate: str, na
         judge(site, ground, ids, ended, where)
         wrong = _half_visible(ended, events)
         for number in ours:
-            wrong += _silence(calls, number, ended, result.error)
+            wrong += _silence(site, calls, number, ended, result.error)
         if wrong:
             raise Violation("\n".join([f"{where}:", *wrong, "the life had said:", ended.said]))
 
@@ -116,23 +136,26 @@ def _half_visible(ended: Ended, events: int) -> list[str]:
     ]
 
 
-def _silence(calls: list[Call], struck: int, ended: Ended, error: str) -> list[str]:
-    """A fault in a write or sync of ``publish`` that nobody was told about."""
+def _silence(site: Site, calls: list[Call], struck: int, ended: Ended, error: str) -> list[str]:
+    """A fault in a write or sync of ``publish`` that nobody was told about; a caller's own transaction tells itself."""
+    if TRANSACTIONAL in ended.said:
+        return []
     step = None
     for call in calls[:struck]:
         if match := _ANNOUNCED.search(call.text):
             step = match.group(2) if match.group(1) == "begin" else None
     call = calls[struck]
-    if step != "publish" or call.name not in DATA or _nobody_hears(call):
+    if step != "publish" or call.name not in WRITES + SYNCS or not _decides(call, site):
         return []
     raised = re.findall(r"^raised publish (\w+)", ended.said, re.MULTILINE)
     if not raised:
         return [f"publish returned although {call.name}({call.text} failed"]
-    if error == "ENOSPC" and "write" in call.name and not _SHM.search(call.text) and "StorageFull" not in raised:
+    if error == "ENOSPC" and call.name in WRITES and "StorageFull" not in raised:
         return [f"publish on a full disk raised {raised}, not StorageFull"]
     return []
 
 
-def _nobody_hears(call: Call) -> bool:
-    """SQLite syncs the directory after it made its log, and by its own decision ignores what comes of it."""
-    return bool(_SQLITE_DIRECTORY.match(call.text))
+def _decides(call: Call, site: Site) -> bool:
+    """Whether durability hangs on this call. In SQLite it hangs on the log alone: copying it into the database, its
+    index and the sync of the directory may fail without anything being lost, and SQLite then keeps silent."""
+    return site.transport != "sqlite" or "-wal>" in call.text

@@ -6,10 +6,11 @@ import asyncio
 import os
 import re
 import sqlite3
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Protocol
 
 from tests.support.postgres import PostgresServer, create_schema
@@ -63,10 +64,10 @@ class FilesGround:
 
     def complaints(self, ids: set[str]) -> list[str]:
         found = temporary_files(self.folder)
-        places: dict[str, list[str]] = {}
+        places: dict[str, list[str]] = defaultdict(list)
         for path in self.folder.rglob("*.json"):
-            for event_id in _ids_in(path.name, ids):
-                places.setdefault(event_id, []).append(str(path.parent.relative_to(self.folder)))
+            if path.stem in ids:
+                places[path.stem].append(str(path.parent.relative_to(self.folder)))
         found += [f"{key} lies in {len(at)} places: {sorted(at)}" for key, at in places.items() if len(at) > 1]
         return found
 
@@ -165,14 +166,26 @@ async def connect_postgres(url: str) -> Any:
 @contextmanager
 def grounds(transport: str, folder: Path) -> Iterator[Ground]:
     """A fresh ground of this transport, for as long as the context lasts."""
-    with ExitStack() as stack:
-        if transport == "files":
-            yield FilesGround(folder)
-        elif transport == "sqlite":
-            yield SqliteGround(folder)
-        else:
-            server = stack.enter_context(RestartableServer(folder / "pg"))
+    if transport == "files":
+        yield FilesGround(folder)
+    elif transport == "sqlite":
+        yield SqliteGround(folder)
+    else:
+        with restartable_server() as server:
             yield PostgresGround(server, "chaos")
+
+
+@contextmanager
+def restartable_server() -> Iterator[RestartableServer]:
+    """A server in a directory of its own.
+
+    Not in pytest's: started by root, PostgreSQL runs as another user, and pytest bars others from its directories each
+    time it starts, also while another run of it is still going on here.
+    """
+    with TemporaryDirectory(prefix="kingdom-chaos-pg-") as folder:
+        Path(folder).chmod(0o755)
+        with RestartableServer(Path(folder) / "data") as server:
+            yield server
 
 
 def temporary_files(folder: Path) -> list[str]:
@@ -184,7 +197,3 @@ def temporary_files(folder: Path) -> list[str]:
 def count_effects(effects: list[Effect]) -> Counter[str]:
     """How many effects each event left."""
     return Counter(effect.event_id for effect in effects)
-
-
-def _ids_in(name: str, ids: set[str]) -> list[str]:
-    return [event_id for event_id in ids if event_id in name]

@@ -18,12 +18,15 @@ from contextlib import closing
 from typing import TypeVar
 from urllib.parse import urlsplit
 
+import asyncpg
+
 from kingdom.bus import BusError, Delivery, Envelope, connect
 from kingdom.bus.eventbus import EventBus
 from tests.chaos.grounds import connect_postgres
 
 T = TypeVar("T")
 STREAM = "life"
+TRANSACTIONAL = "in a transaction of the caller"
 _gate = ""
 _begun: Counter[str] = Counter()
 _TRIES = 4  # strace counts calls per thread, so that one fault may strike once in each
@@ -43,25 +46,33 @@ class Life:
         await self.step("publish", lambda: self.bus.publish(STREAM, events))
 
     async def publish_in_transaction(self) -> None:
-        """The event and a row of the caller's own, in the caller's transaction."""
+        """The events, and a row of the caller's own for each, in the caller's transaction."""
+        announce(TRANSACTIONAL)
         events = [make_event(event_id) for event_id in self.ids]
+        work = self._sqlite_transaction if urlsplit(self.url).scheme == "sqlite" else self._postgres_transaction
 
-        async def work() -> None:
-            if urlsplit(self.url).scheme == "sqlite":
-                with closing(sqlite3.connect(urlsplit(self.url).path)) as connection, connection:
-                    await self.bus.publish(STREAM, events, tx=connection)
-                    connection.executemany(
-                        "INSERT INTO chaos_effect VALUES (?, 'caller')", [(key,) for key in self.ids]
-                    )
-                return
-            connection = await connect_postgres(self.url)
+        async def publish() -> None:
+            try:
+                await work(events)
+            except (sqlite3.Error, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+                raise CallersOwn(str(error)) from error
+
+        await self.step("publish", publish)
+
+    async def _sqlite_transaction(self, events: list[Envelope]) -> None:
+        with closing(sqlite3.connect(urlsplit(self.url).path)) as connection, connection:
+            await self.bus.publish(STREAM, events, tx=connection)
+            connection.executemany("INSERT INTO chaos_effect VALUES (?, 'caller')", [(key,) for key in self.ids])
+
+    async def _postgres_transaction(self, events: list[Envelope]) -> None:
+        insert = "INSERT INTO chaos_effect (event_id, worker) VALUES ($1, 'caller')"
+        connection = await connect_postgres(self.url)
+        try:
             async with connection.transaction():
                 await self.bus.publish(STREAM, events, tx=connection)
-                for key in self.ids:
-                    await connection.execute("INSERT INTO chaos_effect (event_id, worker) VALUES ($1, 'caller')", key)
-            await connection.close()
-
-        await self.step("publish", work)
+                await connection.executemany(insert, [(key,) for key in self.ids])
+        finally:
+            connection.terminate()
 
     async def claim(self) -> list[Delivery]:
         held = await self.step("claim", lambda: self.bus.claim(STREAM, worker="life", limit=10, lease=self.lease))
@@ -119,6 +130,10 @@ class Life:
             except BusError as error:
                 announce("raised", "find", type(error).__name__)
         raise Unfinished("find failed again and again")
+
+
+class CallersOwn(BusError):
+    """What the caller's own driver raised in the caller's own transaction."""
 
 
 class Unfinished(Exception):

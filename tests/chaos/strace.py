@@ -33,10 +33,14 @@ class Strace:
         self._output = output
         self._process: subprocess.Popen[str] | None = None
 
-    def attach(self, pid: int, calls: Sequence[str], inject: str | None = None) -> None:
-        """Follow ``calls`` of the process; ``inject`` is an expression such as ``write:signal=KILL:when=3``."""
+    def attach(self, pid: int, calls: Sequence[str], inject: str | None = None, paths: Sequence[str] = ()) -> None:
+        """Follow ``calls`` of the process, or only those that concern ``paths``.
+
+        ``inject`` is an expression such as ``write:signal=KILL:when=3``; calls are counted per thread, from now on.
+        """
         command = ["strace", "-f", "-y", "-s", "120", "-p", str(pid), "-o", str(self._output)]
         command += ["-e", f"trace={','.join(calls)}", "-e", "signal=none"]
+        command += [part for path in paths for part in ("-P", path)]
         if inject:
             command += [f"--inject={inject}"]
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

@@ -12,7 +12,7 @@ from typing import Final
 
 from tests.chaos import stopper, strace
 from tests.chaos.grounds import Ground
-from tests.chaos.life import LIVES
+from tests.chaos.life import LIVES, TRANSACTIONAL
 from tests.chaos.processes import Violation
 from tests.chaos.recovery import Found
 from tests.chaos.sites import Site
@@ -115,20 +115,18 @@ def judge(site: Site, ground: Ground, ids: list[str], ended: Ended, where: str) 
     if recovery.code != 0:
         raise Violation(f"{where}: recovery failed:\n{recovery.errors}\nthe life had said:\n{ended.said}{ended.errors}")
     found = Found(**json.loads(recovery.said))
-    wrong = complaints(ended.said, ids, found) + ground.complaints(set(ids)) + _row_without_event(ground, ids, found)
+    wrong = complaints(ended.said, ids, found) + ground.complaints(set(ids)) + _torn(ground, ids, ended, found)
     if wrong:
         raise Violation("\n".join([f"{where}:", *wrong, "the life had said:", ended.said + ended.errors]))
     return found
 
 
-def _row_without_event(ground: Ground, ids: list[str], found: Found) -> list[str]:
+def _torn(ground: Ground, ids: list[str], ended: Ended, found: Found) -> list[str]:
     """The caller's rows of a transactional publish are there exactly when the events are."""
-    rows = {effect.event_id for effect in ground.effects()} & set(ids)
-    return (
-        [f"the caller's transaction was torn: rows {rows}, events {list(found.after)}"]
-        if rows - found.after.keys()
-        else []
-    )
+    if TRANSACTIONAL not in ended.said:
+        return []
+    rows, events = {effect.event_id for effect in ground.effects()} & set(ids), set(found.after)
+    return [f"the caller's transaction was torn: {rows=}, {events=}"] if rows != events else []
 
 
 def undisturbed(site: Site, kind: str, events: int, names: Sequence[str]) -> list[strace.Call]:

@@ -34,7 +34,7 @@ class Zygote:
 
     def __init__(self, folder: Path, *modules: str) -> None:
         self._modules = modules
-        self._out, self._err = folder / "said", folder / "errors"
+        self.said, self._errors = folder / "said", folder / "errors"
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
@@ -57,14 +57,14 @@ class Zygote:
 
         Where the process stops itself (SIGSTOP), ``attach`` gets its pid before it goes on.
         """
-        self._ask(call=call, arguments=arguments, out=str(self._out), err=str(self._err), **patch)
+        self._ask(call=call, arguments=arguments, out=str(self.said), err=str(self._errors), **patch)
         answer = self._answer()
         if "stopped" in answer:
             if attach:
                 attach(answer["stopped"])
             self._ask(go=True)
             answer = self._answer()
-        return Ended(answer["code"], self._out.read_text(), self._err.read_text())
+        return Ended(answer["code"], self.said.read_text(), self._errors.read_text())
 
     def _ask(self, **request: Any) -> None:
         assert self._process.stdin

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from tests.chaos.fulldisk import NotPermitted, fill_and_free, ground_on_small_disk
 from tests.chaos.grounds import TRANSPORTS
 

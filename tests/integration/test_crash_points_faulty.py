@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from tests.chaos import strace
-from tests.chaos.faults import CALLS, walk_faults
+from tests.chaos.faults import walk_faults
 from tests.chaos.sites import open_site
 
 pytestmark = [
@@ -16,12 +17,22 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize(("transport", "error"), list(CALLS))
+@pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
+@pytest.mark.parametrize("transport", ["files", "sqlite"])
 def test_an_error_at_every_write_and_sync(transport: str, error: str, tmp_path: Path) -> None:
     with open_site(transport, tmp_path) as site:
-        results = [walk_faults(site, "done", error, events=events) for events in (1, 3)]
-    print(*results, sep="\n")
-    for result in results:
-        assert result.points.total() >= 5, f"the walk was too short to mean anything: {result}"
-    if transport != "postgresql":  # there the transport reconnects, and the caller need not know
-        assert any(result.raised for result in results), "no fault ever reached the caller"
+        whole = walk_faults(site, "done", error)
+        together = walk_faults(site, "done", error, events=3, only="publish")
+    print(whole, together, sep="\n")
+    assert whole.points.total() >= 10, f"the walk was too short to mean anything: {whole}"
+    assert together.points.total() >= 3, f"the walk was too short to mean anything: {together}"
+    expected = "StorageFull" if error == "ENOSPC" else "TransportUnavailable"
+    assert whole.raised[expected], "no fault ever reached the caller"
+    assert together.raised[expected], "no fault ever reached the caller"
+
+
+def test_a_connection_that_breaks_at_any_message_is_made_anew(tmp_path: Path) -> None:
+    with open_site("postgresql", tmp_path) as site:
+        result = walk_faults(site, "done", "ECONNRESET")
+    print(result)
+    assert result.points.total() >= 20, f"the walk was too short to mean anything: {result}"
