@@ -66,9 +66,9 @@ class Run:
 
     def disk(self, transport: str) -> None:
         """A disk that is really full."""
-        with self._part(f"{transport} disk", f"--transport {transport} --only disk") as folder:
+        with self._part(f"{transport} disk", f"--transport {transport} --only disk"):
             try:
-                with ground_on_small_disk(transport, folder) as (ground, disk):
+                with ground_on_small_disk(transport) as (ground, disk):
                     events = fill_and_free(ground, disk)
             except NotPermitted as reason:
                 self._note(f"{transport:<11} full disk    skipped: {reason}")

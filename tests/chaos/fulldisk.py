@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from kingdom.bus import Envelope, StorageFull, connect
 from kingdom.bus.eventbus import EventBus
-from tests.chaos.grounds import FilesGround, Ground, PostgresGround, SqliteGround, restartable_server
+from tests.chaos.grounds import FilesGround, Ground, PostgresGround, SqliteGround, open_folder, restartable_server
 from tests.chaos.processes import Violation
 
 STREAM: Final = "disk"
@@ -45,10 +45,11 @@ def small_disk(at: Path, megabytes: int) -> Iterator[Path]:
 
 
 @contextmanager
-def ground_on_small_disk(transport: str, folder: Path) -> Iterator[tuple[Ground, Path]]:
+def ground_on_small_disk(transport: str) -> Iterator[tuple[Ground, Path]]:
     """A ground, set up, whose events lie on a small disk."""
     with ExitStack() as stack:
         server = stack.enter_context(restartable_server()) if transport == "postgresql" else None
+        folder = stack.enter_context(open_folder())
         disk = stack.enter_context(small_disk(folder / "disk", MEGABYTES[transport][0]))
         if server is not None:
             postgres = PostgresGround(server, "disk")

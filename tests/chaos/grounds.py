@@ -177,15 +177,20 @@ def grounds(transport: str, folder: Path) -> Iterator[Ground]:
 
 @contextmanager
 def restartable_server() -> Iterator[RestartableServer]:
-    """A server in a directory of its own.
+    """A server in a directory of its own."""
+    with open_folder() as folder, RestartableServer(folder / "data") as server:
+        yield server
 
-    Not in pytest's: started by root, PostgreSQL runs as another user, and pytest bars others from its directories each
-    time it starts, also while another run of it is still going on here.
+
+@contextmanager
+def open_folder() -> Iterator[Path]:
+    """A directory other users may enter: started by root, PostgreSQL runs as one of them.
+
+    Not below pytest's: it bars others from its directories each time it starts, also while another run is under way.
     """
-    with TemporaryDirectory(prefix="kingdom-chaos-pg-") as folder:
+    with TemporaryDirectory(prefix="kingdom-chaos-") as folder:
         Path(folder).chmod(0o755)
-        with RestartableServer(Path(folder) / "data") as server:
-            yield server
+        yield Path(folder)
 
 
 def temporary_files(folder: Path) -> list[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.chaos.fulldisk import NotPermitted, fill_and_free, ground_on_small_disk
@@ -13,9 +11,9 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_a_full_disk_refuses_and_keeps_what_it_accepted(transport: str, tmp_path: Path) -> None:
+def test_a_full_disk_refuses_and_keeps_what_it_accepted(transport: str) -> None:
     try:
-        with ground_on_small_disk(transport, tmp_path) as (ground, disk):
+        with ground_on_small_disk(transport) as (ground, disk):
             published = fill_and_free(ground, disk)
     except NotPermitted as reason:
         pytest.skip(str(reason))
