@@ -224,7 +224,10 @@ def unique_envelopes(items: Sequence[Envelope | Iterable[Envelope]]) -> list[Env
     for envelope in flat:
         if not isinstance(envelope, Envelope):
             raise InvalidEnvelope(f"publish takes Envelope objects, not {type(envelope).__name__}")
-    return list({envelope.event_id: envelope for envelope in reversed(flat)}.values())[::-1]
+    first: dict[str, Envelope] = {}
+    for envelope in flat:
+        first.setdefault(envelope.event_id, envelope)
+    return list(first.values())
 
 
 def positive_seconds(what: str, value: Seconds) -> float:
