@@ -102,10 +102,8 @@ async def _latency(bus: EventBus, measured: Measured, singles: int) -> None:
 
 
 async def _publish(bus: EventBus, measured: Measured, count: int) -> None:
-    payload = {"fill": "x" * measured.size}
-    publishing = asyncio.ensure_future(
-        bus.publish(measured.stream, [Envelope(type=_TYPE, payload=payload) for _ in range(count)])
-    )
+    envelopes = [Envelope(type=_TYPE, payload={"fill": "x" * measured.size}) for _ in range(count)]
+    publishing = asyncio.ensure_future(bus.publish(measured.stream, envelopes))
     try:
         accepted = await asyncio.shield(publishing)
     except asyncio.CancelledError:
