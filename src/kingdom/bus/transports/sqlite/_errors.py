@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+from pathlib import Path
 from typing import Final
 
 from kingdom.bus.errors import BusError, NotSetUp, StorageFull, TransportUnavailable
 
 _HINT: Final = "run `await bus.setup()` or `kingdom bus migrate`"
 _PRIMARY: Final = 0xFF  # the low byte of a result code says what happened, the rest where
+_NO_SPACE: Final = 1 << 20  # bytes
 
 
 def translate(error: Exception, path: str) -> Exception:
@@ -26,7 +29,7 @@ def translate(error: Exception, path: str) -> Exception:
 def _translated(error: sqlite3.Error, path: str) -> BusError:
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & _PRIMARY
     text = f"{path}: {error}"
-    if code == sqlite3.SQLITE_FULL:
+    if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and _disk_is_full(path)):
         return StorageFull(f"{text}; nothing was written. Make room, or purge: `kingdom bus purge`")
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL):
         return TransportUnavailable(f"{text}: another connection holds the write lock and did not let go in time")
@@ -43,6 +46,14 @@ def _translated(error: sqlite3.Error, path: str) -> BusError:
     if "no such table" in str(error):
         return NotSetUp(f"{path} has no tables of the bus yet: {_HINT}")
     return BusError(text)
+
+
+def _disk_is_full(path: str) -> bool:
+    """SQLite calls it an I/O error when the index of its log, or a sync, finds no room."""
+    try:
+        return shutil.disk_usage(Path(path).parent).free < _NO_SPACE
+    except OSError:
+        return False
 
 
 def not_set_up(path: str, why: str) -> NotSetUp:

@@ -6,14 +6,11 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 from kingdom.bus.errors import TransportUnavailable
 from kingdom.bus.outbox import migrations
 from kingdom.bus.transports.sqlite._errors import translate
 from kingdom.bus.transports.sqlite._store import Store, schema_version
-
-_PATIENCE: Final = 15.0  # seconds to try to switch the journal to WAL
 
 
 def migrate(store: Store) -> list[str]:
@@ -25,7 +22,7 @@ def migrate(store: Store) -> list[str]:
     connection = store.connect_raw(create=True)
     try:
         store.refuse_newer(schema_version(connection))  # before anything is changed
-        _use_wal(connection)
+        _use_wal(connection, store.patience)
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("BEGIN IMMEDIATE")  # two processes that migrate at once take turns
         applied = _apply(connection, store)
@@ -65,9 +62,9 @@ def statements(script: str) -> Iterator[str]:
     assert not text.strip(), f"the last statement is not complete: {text}"
 
 
-def _use_wal(connection: sqlite3.Connection) -> None:
+def _use_wal(connection: sqlite3.Connection, patience: float) -> None:
     """Switch to WAL. SQLite does not wait for other connections here, so we do."""
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + patience
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")

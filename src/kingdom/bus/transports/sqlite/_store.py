@@ -15,8 +15,6 @@ from kingdom.bus.transport import TransportOptions
 from kingdom.bus.transports.sqlite._errors import not_set_up, translate
 
 _NEEDED: Final = (3, 35, 0)  # RETURNING, UPDATE … FROM
-_BUSY_SECONDS: Final = 30.0
-_OPTIONS: Final = frozenset({"busy_timeout"})
 # FULL: a commit is on the disk when it returns. The WAL is cut back to this size after a burst has grown it.
 _PRAGMAS: Final = (
     "PRAGMA synchronous = FULL",
@@ -32,8 +30,8 @@ class Store:
     def __init__(self, url: str, options: TransportOptions) -> None:
         if ":memory:" in url:
             raise InvalidOption(f"{url!r}: SQLite in memory would be neither durable nor shared; use memory: for tests")
-        if unknown := set(options.query) - _OPTIONS:
-            raise InvalidOption(f"{url!r}: unknown option {min(unknown)!r}; sqlite takes {', '.join(_OPTIONS)}")
+        if options.query:
+            raise InvalidOption(f"{url!r}: sqlite takes no options, and {min(options.query)!r} is none it knows")
         if sqlite3.sqlite_version_info < _NEEDED:
             raise BusError(
                 f"SQLite {sqlite3.sqlite_version} is too old for the bus: this Python needs one linked with "
@@ -41,7 +39,7 @@ class Store:
             )
         self.path = str(Path(url_path(url)).absolute())
         self.clock = options.clock or time.time
-        self._busy = _seconds(url, options.query.get("busy_timeout"))
+        self.patience = options.connect_timeout  # seconds to wait for others to let go of the file
 
     @property
     def exists(self) -> bool:
@@ -79,7 +77,7 @@ class Store:
                 uri=True,
                 isolation_level=None,
                 check_same_thread=False,
-                timeout=self._busy,
+                timeout=self.patience,
             )
         except sqlite3.Error as error:
             raise translate(error, self.path) from error
@@ -127,15 +125,3 @@ def schema_version(connection: sqlite3.Connection) -> int:
 def _text(value: bytes) -> str:
     """Text as it is stored; bytes that are no text (a damaged row) must not stop those who read other rows with it."""
     return value.decode("utf-8", "replace")
-
-
-def _seconds(url: str, text: str | None) -> float:
-    if text is None:
-        return _BUSY_SECONDS
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < 86400:
-        raise InvalidOption(f"{url!r}: busy_timeout={text!r} must be seconds to wait for the write lock")
-    return seconds

@@ -30,9 +30,9 @@ CREATE TABLE outbox_event (
     UNIQUE (event_id, stream)
 );
 
--- What can be claimed, in the order it is claimed. The type stands in it so that events nobody asks for are passed
--- over without reading their rows. What is blocked lies in a part of the index that no claim looks at.
-CREATE INDEX outbox_event_ready ON outbox_event (stream, blocked, priority, next_retry_at, id, event_type)
+-- What can be claimed: for each type and priority in the order it is claimed, so that neither what is delayed nor
+-- types nobody asks for are ever read. What is blocked lies in a part of the index that no claim looks at.
+CREATE INDEX outbox_event_ready ON outbox_event (stream, blocked, event_type, priority, next_retry_at)
     WHERE status = 'PENDING';
 -- What is held, by the end of its lease: a claim looks at those that ended, not at those that are held.
 CREATE INDEX outbox_event_held ON outbox_event (stream, priority, locked_until) WHERE status = 'PROCESSING';
