@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import contextlib
 import inspect
-import io
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 import typer
-from tests.support.pages import PAGES, ROOT, Block, anchors, blocks, headings, links, name_of, same
+from tests.support.pages import PAGES, ROOT, Block, anchors, blocks, headings, links, name_of
+from tests.support.reader import Reader
 
 import kingdom.bus
-from kingdom.cli.app import app, run
+from kingdom.cli.app import app
 
 DOCS = ROOT / "docs"
 README, TWIN = ROOT / "README.md", ROOT / "README.ko.md"
-RUNNING = [page for page in PAGES if any(block.mark == "run" for block in blocks(page))]
+# The Korean README has the very same code.
+RUNNING = [page for page in PAGES if page != TWIN and any(block.mark == "run" for block in blocks(page))]
 ALL_BLOCKS = [block for page in PAGES for block in blocks(page)]
 
 
@@ -37,63 +37,6 @@ def by_name(page: Path) -> str:
 
 
 # ── what is written is run ────────────────────────────────────────────────────────────────────────────────────
-
-
-class Reader:
-    """Does what a page says, block by block, in a directory of its own."""
-
-    def __init__(self, environment: pytest.MonkeyPatch, database: str) -> None:
-        self._environment = environment
-        self._database = database
-        self._names: dict[str, Any] = {"__name__": "__main__"}
-        self._runner = asyncio.Runner()
-        self._printed = io.StringIO()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._runner.close()
-
-    def follow(self, block: Block) -> None:
-        if block.mark == "prints":
-            printed = self._printed.getvalue()
-            assert same(block.text, printed), f"{block.place}: printed was\n{printed}"
-            self._printed = io.StringIO()
-        elif block.mark == "run" and block.language == "python":
-            with contextlib.redirect_stdout(self._printed):
-                self._execute(block)
-        elif block.mark == "run":
-            assert block.language == "console", f"{block.place}: only python and console blocks can be run"
-            for command, output in block.commands:
-                self._command(block, command, "\n".join(output))
-
-    def _execute(self, block: Block) -> None:
-        source = "\n" * (block.line - 1) + self._with_database(block.text)  # line numbers as in the page
-        code = compile(source, name_of(block.page), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        if code.co_flags & inspect.CO_COROUTINE:
-            self._runner.run(eval(code, self._names))
-        else:
-            exec(code, self._names)
-
-    def _command(self, block: Block, command: str, expected: str) -> None:
-        words = shlex.split(self._with_database(command))
-        if words[0] == "export":
-            self._environment.setenv(*words[1].split("=", 1))
-            return
-        assert words[0] == "kingdom", f"{block.place}: only kingdom commands can be run here, not {command}"
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-            code = run(words[1:])
-        failed = expected.startswith("error:")
-        assert code == (1 if failed else 0), f"{block.place}: {command}\n{printed.getvalue()}"
-        assert same(expected, printed.getvalue()), f"{block.place}: {command} printed\n{printed.getvalue()}"
-
-    def _with_database(self, text: str) -> str:
-        """Put the test's own database where the pages say ``postgresql://localhost/shop``."""
-        rest = self._database.partition("://")[2]
-        text = re.sub(r"(postgresql(?:\+\w+)?)://localhost/shop\?", lambda match: f"{match[1]}://{rest}&", text)
-        return re.sub(r"(postgresql(?:\+\w+)?)://localhost/shop", lambda match: f"{match[1]}://{rest}", text)
 
 
 def create_database(server: str, name: str) -> str:
@@ -255,12 +198,14 @@ def test_the_two_readmes_are_twins() -> None:
     assert [(b.language, b.mark, b.text) for b in blocks(README)] == [
         (b.language, b.mark, b.text) for b in blocks(TWIN)
     ]
-    others = {"README.md", "README.ko.md"}
-    assert [link for link in links(README) if link not in others] == [
-        link for link in links(TWIN) if link not in others
-    ]
+    assert _files(README) == _files(TWIN)
     rows = [re.findall(r"^\|", page.read_text("utf-8"), re.MULTILINE) for page in (README, TWIN)]
     assert len(rows[0]) == len(rows[1])
+
+
+def _files(page: Path) -> list[str]:
+    """What a page links to in the repository, but for itself and its twin."""
+    return [link for link in links(page) if link not in (README.name, TWIN.name) and not link.startswith("#")]
 
 
 def test_pages_name_no_place_of_the_machine_they_were_written_on() -> None:
