@@ -223,6 +223,14 @@ class TestPlans:
         pages = await self._pages(sql, "claim_ordered", STREAM, 10, 30.0, "t", None, 10, "", False, 1000)
         assert pages < 200
 
+    async def test_statistics_from_before_the_first_claim_mislead_no_settle(self, bus: EventBus, sql: Any) -> None:
+        await self._fill(sql, 5_000, "priority", "1")
+        await sql.execute("ANALYZE outbox_event")  # now the planner believes that hardly anything is ever PROCESSING
+        claimed = await bus.claim(STREAM, worker="w", limit=500)
+        ids, token = [delivery.handle for delivery in claimed], claimed[0].token
+        # A page or two per row and index, not the table once for each row.
+        assert await self._pages(sql, "settle_done", ids, token) < 500 * 40
+
     async def test_counting_does_not_read_finished_events(self, bus: EventBus, sql: Any) -> None:
         await self._fill(sql, 20_000, "status, processed_at", "'DONE', now()")
         await bus.publish(STREAM, order())

@@ -158,8 +158,8 @@ class PostgresTransport:
                 deliveries.append(Delivery(stream, _envelope(row), row["attempt_count"], token, worker, row["id"]))
             except InvalidEnvelope as error:
                 unreadable.append((row["id"], token, "DEAD", 0.0, "INVALID_ENVELOPE", str(error)))
-        if unreadable:  # edited by hand, or inserted by somebody else's code: it must not hold up the rest
-            await self._fetch("settle_failed", *zip(*unreadable, strict=True))
+        for broken in unreadable:  # edited by hand, or inserted by somebody else's code: it must not hold up the rest
+            await self._fetch("settle_failed", *broken)
         return deliveries
 
     async def _claim_plain(
@@ -221,38 +221,38 @@ class PostgresTransport:
         failed = [(v.delivery, "PENDING", v.after, v.code, v.message) for v in retry]
         failed += [(v.delivery, "DEAD", 0.0, v.code, v.message) for v in dead]
         failed.sort(key=lambda item: item[0].handle)
-        columns = list(zip(*failed, strict=True))
+        rows = [(delivery.handle, delivery.token, *verdict) for delivery, *verdict in failed]
 
-        async def work(connection: Connection) -> set[int]:
-            settled: set[int] = set()
-            if done:
-                settled.update(row[0] for row in await connection.fetch(self._text("settle_done"), *_leases(done)))
-            if failed:
-                arguments = (*_leases(columns[0], ordered=True), *columns[1:])
-                settled.update(row[0] for row in await connection.fetch(self._text("settle_failed"), *arguments))
-            return settled
+        async def work(connection: Connection) -> list[Any]:
+            settled = await connection.fetchmany(self._text("settle_done"), _leases(done)) if done else []
+            return [*settled, *(await connection.fetchmany(self._text("settle_failed"), rows) if rows else ())]
 
-        async def together(connection: Connection) -> set[int]:
+        async def together(connection: Connection) -> list[Any]:
             async with connection.transaction():
                 return await work(connection)
 
-        settled = await self._connections.run(together if done and failed else work)
+        settled = {row[0] for row in await self._connections.run(together if done and rows else work)}
         for stream in {v.delivery.stream for v in retry if v.after <= 0}:
             self._wake(stream)
         held = [*done, *(item[0] for item in failed)]
         return [delivery for delivery in held if delivery.handle not in settled]
 
     async def extend(self, deliveries: Sequence[Delivery], lease: float) -> list[Delivery]:
-        """Renew leases in one statement."""
-        kept = {row[0] for row in await self._fetch("extend", *_leases(deliveries), lease)}
-        return [delivery for delivery in deliveries if delivery.handle not in kept]
+        """Renew leases, one statement per claim, all in one round trip."""
+        return await self._lost(deliveries, "extend", [(*held, lease) for held in _leases(deliveries)])
 
     async def release(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         """Give events back."""
-        released = {row[0] for row in await self._fetch("release", *_leases(deliveries))}
+        lost = await self._lost(deliveries, "release", _leases(deliveries))
         for stream in {delivery.stream for delivery in deliveries}:
             self._wake(stream)
-        return [delivery for delivery in deliveries if delivery.handle not in released]
+        return lost
+
+    async def _lost(self, deliveries: Sequence[Delivery], name: str, leases: list[Any]) -> list[Delivery]:
+        sql = self._text(name)
+        rows = await self._connections.run(lambda connection: connection.fetchmany(sql, leases))
+        kept = {row[0] for row in rows}
+        return [delivery for delivery in deliveries if delivery.handle not in kept]
 
     def subscribe(self, stream: str, wake: Callable[[], None]) -> Callable[[], None]:
         """Listen for notifications of a stream."""
@@ -381,7 +381,9 @@ def _readable(row: Any) -> Envelope:
         return Envelope.unreadable(row["event_id"], row["event_type"], row["payload_json"])
 
 
-def _leases(deliveries: Iterable[Delivery], *, ordered: bool = False) -> tuple[list[int], list[str]]:
-    """Row ids and tokens, in the order of ids: two statements on the same rows then never wait in a circle."""
-    held = list(deliveries) if ordered else sorted(deliveries, key=lambda delivery: delivery.handle)
-    return [delivery.handle for delivery in held], [delivery.token for delivery in held]
+def _leases(deliveries: Iterable[Delivery]) -> list[tuple[list[int], str]]:
+    """Row ids by claim, in order: two statements on the same rows then never wait in a circle."""
+    claims: dict[str, list[int]] = {}
+    for delivery in deliveries:
+        claims.setdefault(delivery.token, []).append(delivery.handle)
+    return sorted((sorted(ids), token) for token, ids in claims.items())

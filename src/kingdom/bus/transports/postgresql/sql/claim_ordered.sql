@@ -27,17 +27,22 @@ WITH RECURSIVE head AS (
 ), looked_at AS MATERIALIZED (
     SELECT ordering_key, id FROM head LIMIT $9
 ), free AS MATERIALIZED (
-    SELECT e.id, e.priority, e.status = 'PROCESSING' AND e.attempt_count >= coalesce(e.max_attempts, $6) AS spent,
-           e.next_retry_at AS ready_at
+    SELECT head.*
     FROM looked_at
-    JOIN outbox_event e ON e.id = looked_at.id
-    WHERE ((e.status = 'PENDING' AND e.next_retry_at <= now()) OR (e.status = 'PROCESSING' AND e.locked_until <= now()))
-      AND ($5::text[] IS NULL OR e.event_type = ANY ($5))
-      -- One at a time, also when an operator requeued the head while a follower is being handled.
-      AND NOT EXISTS (
-          SELECT 1 FROM outbox_event h
-          WHERE h.stream = $1 AND h.held_key = looked_at.ordering_key AND h.id <> e.id AND h.locked_until > now())
-    FOR UPDATE OF e SKIP LOCKED
+    CROSS JOIN LATERAL (
+        SELECT e.id, e.priority, e.next_retry_at AS ready_at,
+               e.status = 'PROCESSING' AND e.attempt_count >= coalesce(e.max_attempts, $6) AS spent
+        FROM outbox_event e
+        WHERE e.id = looked_at.id
+          AND ((e.status = 'PENDING' AND e.next_retry_at <= now())
+               OR (e.status = 'PROCESSING' AND e.locked_until <= now()))
+          AND ($5::text[] IS NULL OR e.event_type = ANY ($5))
+          -- One at a time, also when an operator requeued the head while a follower is being handled.
+          AND NOT EXISTS (
+              SELECT 1 FROM outbox_event h
+              WHERE h.stream = $1 AND h.held_key = looked_at.ordering_key AND h.id <> e.id AND h.locked_until > now())
+        FOR UPDATE OF e SKIP LOCKED
+    ) AS head
 ), buried AS (
     UPDATE outbox_event e
     SET status = 'DEAD', processed_at = now(), updated_at = now(), locked_by = NULL, locked_until = NULL,

@@ -1,6 +1,8 @@
--- Found by primary key and fenced by the claim's own token.
+-- Found by primary key and fenced by the claim's own token; run once per claim, all in one round trip.
+--
+-- Rejected: a join with unnest(ids, tokens). With statistics taken before anything was claimed, the planner expects
+-- hardly any row to be PROCESSING and reads the whole table first: 720 ms for 500 verdicts instead of 2 ms.
 UPDATE outbox_event e
 SET status = 'DONE', processed_at = now(), updated_at = now(), locked_until = NULL
-FROM unnest($1::bigint[], $2::text[]) AS verdict (id, token)
-WHERE e.id = verdict.id AND e.locked_by = verdict.token AND e.status = 'PROCESSING'
+WHERE e.id = ANY ($1::bigint[]) AND e.locked_by = $2 AND e.status = 'PROCESSING'
 RETURNING e.id
