@@ -182,13 +182,15 @@ class EventBus:
         *,
         event_type: str | None = None,
         error_code: str | None = None,
+        everything: bool = False,
     ) -> int:
         """Move DEAD events back to PENDING with a fresh count of attempts; return how many moved.
 
-        By ``ids`` (which may name DONE events too), or every DEAD event of a type, with an error code, or both.
+        By ``ids`` (which may name DONE events too), or every DEAD event of a type, with an error code, or both; or
+        all of them, when ``everything`` says so.
         """
-        if ids is None and event_type is None and error_code is None:
-            raise InvalidOption("requeue needs ids, event_type or error_code: it never takes everything by accident")
+        if ids is None and event_type is None and error_code is None and not everything:
+            raise InvalidOption("requeue needs ids, event_type, error_code or everything=True: nothing by accident")
         wanted = None if ids is None else [check_event_id(event_id) for event_id in ids]
         if wanted is not None and not wanted:
             return 0

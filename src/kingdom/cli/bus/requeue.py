@@ -12,7 +12,7 @@ from kingdom.cli.bus.options import ErrorCode, EventType, Json, Stream, Url, Yes
 from kingdom.cli.bus.session import on_bus
 
 if TYPE_CHECKING:
-    from kingdom.bus import EventBus
+    pass
 
 _COUNTED = 1000  # dead letters counted for the question; beyond, it says "at least"
 
@@ -36,7 +36,10 @@ def requeue(
         raise output.misuse("say which events to requeue: --id (once or more), or --type and/or --code, or --all")
     if not yes:
         output.confirm(_question(url, stream, ids, event_type, code), yes=False)
-    moved = on_bus(url, lambda bus: _move(bus, stream, ids, event_type, code))
+    moved = on_bus(
+        url,
+        lambda bus: bus.requeue(stream, ids or None, event_type=event_type, error_code=code, everything=everything),
+    )
     if json:
         output.emit({"stream": stream, "requeued": moved})
     else:
@@ -51,12 +54,3 @@ def _question(url: str, stream: str, ids: list[str] | None, event_type: str | No
     narrowed = [f"of type {event_type}"] if event_type else []
     narrowed += [f"with the code {code}"] if code else []
     return f"Requeue {' '.join([count, 'dead event(s)', *narrowed])} of {stream}?"
-
-
-async def _move(bus: EventBus, stream: str, ids: list[str] | None, event_type: str | None, code: str | None) -> int:
-    if ids or event_type is not None or code is not None:
-        return await bus.requeue(stream, ids or None, event_type=event_type, error_code=code)
-    from kingdom.bus.names import check_stream
-
-    # The bus refuses to take everything, lest code does so by accident; here the operator said --all.
-    return await bus.transport.requeue(check_stream(stream), None, event_type=None, error_code=None)
