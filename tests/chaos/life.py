@@ -75,7 +75,9 @@ class Life:
             connection.terminate()
 
     async def claim(self) -> list[Delivery]:
-        held = await self.step("claim", lambda: self.bus.claim(STREAM, worker="life", limit=10, lease=self.lease))
+        held = await self.step(
+            "claim", lambda: self.bus.claim(STREAM, worker="life", limit=len(self.ids), lease=self.lease)
+        )
         if len(held) != len(
             self.ids
         ):  # only after a fault: a claim that raised may hold the events until its lease ends

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from kingdom.bus import connect
 from tests.chaos.grounds import FilesGround, Ground, SqliteGround, grounds
-from tests.chaos.life import STREAM
 from tests.chaos.zygote import Zygote
 
 
@@ -58,4 +57,3 @@ def open_site(transport: str, folder: Path) -> Iterator[Site]:
 async def _set_up(url: str) -> None:
     async with connect(url) as bus:
         await bus.setup()
-        await bus.declare(STREAM)

@@ -19,6 +19,8 @@ class Call(NamedTuple):
     name: str
     text: str  # its arguments and result as strace shows them, descriptors with their paths
     injected: bool
+    began: int = 0  # the line of the trace it began on
+    ended: int = 0  # and the one it ended on
 
 
 def available() -> bool:
@@ -56,15 +58,17 @@ class Strace:
         self._process.communicate(timeout=30)
         calls: list[Call] = []
         begun: dict[int, int] = {}  # thread → index of a call whose end stands on a later line
-        for line in self._output.read_text(errors="replace").splitlines():
+        for number, line in enumerate(self._output.read_text(errors="replace").splitlines()):
             if not (match := _LINE.match(line)):
                 continue
             thread, name, text = int(match.group(1)), match.group(2), match.group(3)
+            injected = "(INJECTED)" in text
             if f"<... {name} resumed>" in line:
                 index = begun.pop(thread)
-                calls[index] = Call(thread, name, calls[index].text + text, "(INJECTED)" in text)
+                first = calls[index]
+                calls[index] = first._replace(text=first.text + text, injected=injected, ended=number)
                 continue
             if text.endswith("<unfinished ...>"):
                 begun[thread] = len(calls)
-            calls.append(Call(thread, name, text, "(INJECTED)" in text))
+            calls.append(Call(thread, name, text, injected, number, number))
         return calls
