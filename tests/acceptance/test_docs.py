@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 import typer
-from tests.support.pages import PAGES, ROOT, Block, anchors, blocks, headings, links, name_of
-from tests.support.reader import Reader
 
 import kingdom.bus
 from kingdom.cli.app import app
+from tests.support.pages import PAGES, ROOT, Block, anchors, blocks, headings, links, name_of
+from tests.support.reader import DATABASE, Reader
 
 DOCS = ROOT / "docs"
 README, TWIN = ROOT / "README.md", ROOT / "README.ko.md"
@@ -37,6 +37,10 @@ def by_name(page: Path) -> str:
 
 
 # ── what is written is run ────────────────────────────────────────────────────────────────────────────────────
+
+
+def needs_database(page: Path) -> bool:
+    return any(block.mark == "run" and DATABASE in block.text for block in blocks(page))
 
 
 def create_database(server: str, name: str) -> str:
@@ -60,12 +64,21 @@ def database(request: pytest.FixtureRequest, postgres_server: str) -> str:
     return create_database(postgres_server, re.sub(r"\W+", "_", request.node.name.lower())[-50:])
 
 
+@pytest.mark.parametrize("page", [page for page in RUNNING if not needs_database(page)], ids=by_name)
+def test_what_a_page_marks_as_runnable_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    follow(page, tmp_path, monkeypatch, database="")
+
+
 @pytest.mark.postgres
-@pytest.mark.parametrize("page", RUNNING, ids=by_name)
-def test_what_a_page_marks_as_runnable_runs(
+@pytest.mark.parametrize("page", [page for page in RUNNING if needs_database(page)], ids=by_name)
+def test_what_a_page_marks_as_runnable_runs_on_postgresql(
     page: Path, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    follow(page, tmp_path, monkeypatch, database)
+
+
+def follow(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, database: str) -> None:
+    monkeypatch.chdir(folder)
     with Reader(monkeypatch, database) as reader:
         for block in blocks(page):
             reader.follow(block)

@@ -12,9 +12,12 @@ import shlex
 from typing import Any, Self
 
 import pytest
-from tests.support.pages import Block, name_of, same
 
 from kingdom.cli.app import run
+from tests.support.pages import Block, name_of, same
+
+DATABASE = "://localhost/shop"  # what the pages call the database; a test has one of its own instead
+_URL = re.compile(rf"(postgresql(?:\+\w+)?){re.escape(DATABASE)}(\?)?")
 
 
 class Reader:
@@ -68,7 +71,5 @@ class Reader:
         assert same(expected, printed.getvalue()), f"{block.place}: {command} printed\n{printed.getvalue()}"
 
     def _with_database(self, text: str) -> str:
-        """Put the test's own database where the pages say ``postgresql://localhost/shop``."""
         rest = self._database.partition("://")[2]
-        text = re.sub(r"(postgresql(?:\+\w+)?)://localhost/shop\?", lambda match: f"{match[1]}://{rest}&", text)
-        return re.sub(r"(postgresql(?:\+\w+)?)://localhost/shop", lambda match: f"{match[1]}://{rest}", text)
+        return _URL.sub(lambda match: f"{match[1]}://{rest}{'&' if match[2] else ''}", text)
