@@ -146,7 +146,10 @@ class StreamState:
     def hold(self, entry: Entry, token: str, worker: str, until: float) -> None:
         """Count an attempt and hold the event under a lease."""
         self._leave(entry)
-        entry.ready_at = entry.due  # a release brings it back to the place it was taken from
+        if entry.status == "PROCESSING":
+            entry.ready_at = (
+                entry.until
+            )  # when its lease ended: a release brings it back to the place it was taken from
         entry.status, entry.expired = "PROCESSING", False
         entry.attempts += 1
         entry.token, entry.worker, entry.until = token, worker, until

@@ -84,18 +84,3 @@ def decode(data: bytes, event_id: str) -> Document:
 
 def _time(text: str | None) -> datetime | None:
     return None if text is None else parse_time(text, "bus.notBefore")
-
-
-def done_stamp(at: float, attempts: int) -> int:
-    """The modification time of a DONE file in nanoseconds: when it was done, and how often it was tried.
-
-    DONE events are known by their files alone, whose documents are not rewritten. The bus counts time in microseconds,
-    so the last three digits of the file's nanoseconds are free for the number of attempts.
-    """
-    return round(at * _MICRO) * 1000 + min(attempts, 999)
-
-
-def read_done_stamp(nanoseconds: int) -> tuple[float, int]:
-    """When the event was done, and how often it had been tried."""
-    micros, attempts = divmod(nanoseconds, 1000)
-    return micros / _MICRO, attempts

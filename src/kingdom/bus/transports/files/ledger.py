@@ -127,8 +127,8 @@ class Ledger:
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         self.inode = os.fstat(self._fd).st_ino
         self._generation, self._snapshot_end = 0, 0
-        header = _parse(os.pread(self._fd, _HEADER_BYTES, 0).rstrip())
-        if header is not None and "ledger" in header:
+        first = os.pread(self._fd, _HEADER_BYTES, 0)
+        if first.startswith(b'{"ledger"') and (header := _parse(first)):
             self._generation, self._snapshot_end = int(header["generation"]), int(header["snapshotEnd"])
 
     def _rest(self) -> list[Line]:

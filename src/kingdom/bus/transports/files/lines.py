@@ -27,14 +27,24 @@ class Move(NamedTuple):
     event_id: str
     source: Status | str
     target: Status | Literal["GONE"]
-    attempts: int = 0
     at: float = 0.0
+    attempts: int = 0
+    error_code: str | None = None
+    error_message: str | None = None
 
 
 def apply(state: StreamState, line: Line) -> list[Move]:
     """Change the state as the line says; return the moves that belong to it. Unknown lines mean nothing."""
     meaning = _MEANINGS.get(line.get("op", ""))
     return [] if meaning is None else meaning(state, line)
+
+
+def makes_claimable(line: Line, ordered: bool) -> bool:
+    """Whether an event may have become claimable by what the line says."""
+    op = line.get("op")
+    if op == "settle":
+        return ordered or "retry" in line
+    return op in ("publish", "release", "requeue", "set", "options") or (ordered and op in ("purge", "forget"))
 
 
 def row(entry: Entry) -> list[Any]:
@@ -119,7 +129,8 @@ def _settle(state: StreamState, line: Line) -> list[Move]:
     at, moves = line["at"], []
     for event_id in line.get("done", ()):
         if entry := state.get(event_id):
-            moves.append(Move(event_id, entry.status, "DONE", entry.attempts, at))
+            facts = entry.attempts, entry.error_code, entry.error_message
+            moves.append(Move(event_id, entry.status, "DONE", at, *facts))
             state.remove(entry)
     for event_id, ready_at, code, message in line.get("retry", ()):
         if entry := state.get(event_id):

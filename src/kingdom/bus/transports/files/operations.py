@@ -10,8 +10,9 @@ from kingdom.bus.delivery import DeadLetter, Delivery, Depth, Record
 from kingdom.bus.errors import InvalidEnvelope
 from kingdom.bus.ids import new_event_id
 from kingdom.bus.stream_state import LEASE_EXPIRED, moment
-from kingdom.bus.transports.files.document import Document, decode, read_done_stamp
+from kingdom.bus.transports.files.document import Document, decode
 from kingdom.bus.transports.files.lines import row
+from kingdom.bus.transports.files.marks import done_at, read_marks
 from kingdom.bus.transports.files.scan import read_file
 from kingdom.bus.transports.files.syncing import sync_directory
 
@@ -96,11 +97,11 @@ def settle(
         seen: set[str] = set()
 
         def holds(delivery: Delivery) -> bool:
-            if delivery.event_id in seen:
-                return False
             if state.held(delivery.event_id, delivery.token) is None:
                 lost.append(delivery)
                 return False
+            if delivery.event_id in seen:
+                return False  # named twice: the first verdict counts
             seen.add(delivery.event_id)
             return True
 
@@ -187,21 +188,21 @@ def find(stream: FileStream, event_id: str) -> Record | None:
             document = _load(stream, event_id, entry.status)
             return None if document is None else entry.record(stream.name, document.envelope)
         try:
-            ended = os.stat(stream.paths.file("DONE", event_id)).st_mtime_ns
+            marks = read_marks(stream.paths.file("DONE", event_id))
         except FileNotFoundError:
             return None
         document = _load(stream, event_id, "DONE")
     if document is None:
         return None
-    finished, attempts = read_done_stamp(ended)
-    created = document.entry(finished).created_at
     return Record(
         stream.name,
         document.envelope,
         "DONE",
-        attempts,
-        created_at=moment(created),
-        finished_at=moment(finished),
+        marks.attempts,
+        created_at=moment(document.entry(marks.at).created_at),
+        error_code=marks.error_code,
+        error_message=marks.error_message,
+        finished_at=moment(marks.at),
     )
 
 
@@ -219,7 +220,7 @@ def requeue(stream: FileStream, ids: Sequence[str] | None, event_type: str | Non
             and event_type in (None, entry.type)
             and error_code in (None, entry.error_code)
         ]
-        done = [] if ids is None or error_code is not None else _done_entries(stream, ids, event_type, now)
+        done = [] if ids is None else _done_entries(stream, ids, event_type, error_code, now)
         if not wanted and not done:
             return 0
         line = {"op": "requeue", "at": now, "ids": wanted, "entries": [row(entry) for entry in done]}
@@ -228,16 +229,21 @@ def requeue(stream: FileStream, ids: Sequence[str] | None, event_type: str | Non
     return len(wanted) + len(done) - len(missing)
 
 
-def _done_entries(stream: FileStream, ids: Sequence[str], event_type: str | None, now: float) -> list[Entry]:
+def _done_entries(
+    stream: FileStream, ids: Sequence[str], event_type: str | None, error_code: str | None, now: float
+) -> list[Entry]:
     entries = []
     for event_id in dict.fromkeys(ids):
         if event_id in stream.state:
             continue
         document = _load(stream, event_id, "DONE")
-        if document is not None and event_type in (None, document.envelope.type):
-            entry = document.entry(now)
-            entry.ready_at = now
-            entries.append(entry)
+        if document is None or event_type not in (None, document.envelope.type):
+            continue
+        if error_code not in (None, read_marks(stream.paths.file("DONE", event_id)).error_code):
+            continue
+        entry = document.entry(now)
+        entry.ready_at = now
+        entries.append(entry)
     return entries
 
 
@@ -270,7 +276,7 @@ def _ended_before(path: str, before: float) -> bool:
         found = os.lstat(path)
     except FileNotFoundError:
         return False
-    return stat.S_ISREG(found.st_mode) and read_done_stamp(found.st_mtime_ns)[0] < before
+    return stat.S_ISREG(found.st_mode) and done_at(found) < before
 
 
 def _read(stream: FileStream, event_id: str, status: Status) -> Document | None:

@@ -40,17 +40,22 @@ class Scanner:
         self._latest = 0.0  # one after this if anything moved meanwhile,
         self._again = float("inf")  # and one after this in any case
 
-    def look(self, note: bytes, *, urgent: bool, changed: bool) -> None:
-        """Scan when it is time to: at once if ``urgent``, soon if somebody else ``changed`` the directories."""
+    def look(self, note: bytes, *, urgent: bool, changed: bool) -> bool:
+        """Scan when it is time to: at once if ``urgent``, soon if somebody else ``changed`` the directories.
+
+        Returns whether it did.
+        """
         now = time.monotonic()
         if changed:
             self._again = min(self._again, self._earliest)
-        if urgent or now >= self._again or (now >= self._latest and note != self._seen):
-            self._scan()
-            took = time.monotonic() - now
-            self._earliest = now + took * _SHARE
-            self._latest = now + max(INTERVAL, took * _SHARE)
-            self._seen = note
+        if not urgent and now < self._again and (now < self._latest or note == self._seen):
+            return False
+        self._scan()
+        took = time.monotonic() - now
+        self._earliest = now + took * _SHARE
+        self._latest = now + max(INTERVAL, took * _SHARE)
+        self._seen = note
+        return True
 
     def _scan(self) -> None:
         self._again = float("inf")

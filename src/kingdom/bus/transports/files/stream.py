@@ -21,10 +21,10 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from kingdom.bus.stream_state import StreamState
-from kingdom.bus.transports.files.document import done_stamp
 from kingdom.bus.transports.files.guard import Guard
 from kingdom.bus.transports.files.ledger import Ledger
-from kingdom.bus.transports.files.lines import Move, apply, snapshot
+from kingdom.bus.transports.files.lines import Move, apply, makes_claimable, snapshot
+from kingdom.bus.transports.files.marks import mark, unmark
 from kingdom.bus.transports.files.paths import SUFFIX, StreamPaths
 from kingdom.bus.transports.files.scan import Scanner
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kingdom.bus.transports.files.ledger import Line
 
 COMPACT_BYTES: Final = 4 << 20  # the ledger is replaced when it is longer than this and twice what a snapshot needs
+_DIRTY: Final = b"dirty"
 _ROW_BYTES: Final = 200  # of one entry in a snapshot, about
 
 log = logging.getLogger("kingdom.bus.files")
@@ -54,6 +55,7 @@ class FileStream:
         self._mutex = threading.Lock()
         self._guard = Guard(self.paths.lock, lock_timeout, self.paths.make)
         self._scanner = Scanner(self)
+        self.news = False  # others wrote of something claimable; whoever tells the subscribers sets it back
         self._loaded = False
         self._clean = b""
         self._compact_at = COMPACT_BYTES
@@ -99,7 +101,7 @@ class FileStream:
 
         Returns the moves whose file was nowhere to be found: somebody removed it, and the event is forgotten.
         """
-        self._guard.write(b"dirty")
+        self._guard.write(_DIRTY)
         try:
             start = self.ledger.append(line)
         except OSError:
@@ -150,8 +152,9 @@ class FileStream:
                 os.unlink(source)
                 return True
             if move.target == "DONE":
-                stamp = done_stamp(move.at, move.attempts)
-                os.utime(source, ns=(stamp, stamp))
+                mark(source, move.at, move.attempts, move.error_code, move.error_message)
+            elif move.source == "DONE":
+                unmark(source)
             os.rename(source, target)
         except FileNotFoundError:
             return self._seek(move)
@@ -194,8 +197,8 @@ class FileStream:
     # ── keeping up ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _catch_up(self) -> None:
-        note, fresh = self._guard.read(), not self._loaded
-        if fresh:
+        note = self._guard.read()
+        if not self._loaded:
             self.ledger.close()
         reset, lines = self.ledger.read()
         if reset:
@@ -205,20 +208,21 @@ class FileStream:
         for line in lines:
             moves = self._apply(line)
         self._loaded = True
-        current = self._note()
-        if note == b"dirty":
+        if note == _DIRTY:
             # Only the last line can be unfinished: its writer died under the lock, and nobody had it since.
             for move in moves:
                 self._move(move)
-        self._scanner.look(current, urgent=reset or note == b"dirty", changed=note != current)
-        if note != current or reset:
-            self._tidy()
         self._clean = self._note()
+        if self._scanner.look(self._clean, urgent=reset or note == _DIRTY, changed=note != self._clean):
+            self._clean = self._note()
+        if note != self._clean:
+            self._guard.write(self._clean)
         if self.ledger.vanished:
             self._compact()
 
     def _apply(self, line: Line) -> list[Move]:
         try:
+            self.news = self.news or makes_claimable(line, self.state.ordered)
             if line.get("op") == "options":
                 options = self.paths.load_options()
                 self.state.configure(ordered=options.ordered, dead_head=options.dead_head)

@@ -221,9 +221,13 @@ class FilesTransport:
     ) -> R:
         """Run an operation on a stream in a thread."""
         await self._check()
-        result = await self._run(work, self._stream(name), *args, **kwargs)
+        stream = self._stream(name)
+        result = await self._run(work, stream, *args, **kwargs)
         if watch := self._watches.get(name):
             watch.refresh()
+            if stream.news:
+                stream.news = False
+                watch.wake()
         return result
 
     async def _names(self) -> list[str]:

@@ -77,20 +77,22 @@ class StreamWatch:
             self._inode = inode
 
     def _ledger_changed(self, _: list[Change]) -> None:
-        if self._timer is None:
-            self._look()
+        self._look()
 
     def _file_appeared(self, _: list[Change]) -> None:
         if self._timer is None:
             self._look_after(_SETTLE)
 
     def _look_after(self, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._timed_out)
+
+    def _timed_out(self) -> None:
+        self._timer = None
+        self._look()
+        if not self._watch.available and self._wakers:
+            self._look_after(_POLL)
 
     def _look(self) -> None:
-        self._timer = None
         with contextlib.suppress(OSError):
             if self._stream.changed_outside():
                 self.wake()
-        if not self._watch.available and self._wakers:
-            self._look_after(_POLL)
