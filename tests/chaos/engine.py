@@ -82,11 +82,19 @@ class Campaign:
     # ── rounds ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _kill_round(self, kills: int) -> None:
-        """Publisher and workers at work; one of them at a time is killed and started again at once."""
+        """Publisher and workers at work; one of them at a time is killed and started again at once.
+
+        In the middle of it one worker is stopped, wherever it happens to be, and goes on when its leases are over.
+        """
         publisher = self._publisher()
         members = [publisher, *self._workers]
-        for _ in range(kills):
-            victim = self._rng.choice(members)
+        stop_at, sleeper = self._rng.randrange(kills), self._rng.choice(self._workers)
+        for number in range(kills):
+            if number == stop_at:
+                wait_until(sleeper.is_ready, f"{sleeper.name} to be ready", _START, members)
+                sleeper.send(signal.SIGSTOP)
+                woken_at = time.monotonic() + 1.2 * LEASE
+            victim = self._rng.choice([member for member in members if member is not sleeper])
             if self._rng.random() < 0.9:  # else: hit it while it starts
                 wait_until(victim.is_ready, f"{victim.name} to be ready", _START, members)
             time.sleep(self._rng.uniform(0, 0.3))
@@ -95,6 +103,9 @@ class Campaign:
             victim.kill()
             victim.start()
             self.tally.kills += 1
+        time.sleep(max(0.0, woken_at - time.monotonic()))
+        sleeper.send(signal.SIGCONT)
+        self.tally.pauses += 1
         self._reckon(f"{kills} kills", self._end_of_load(publisher))
 
     def _outage_round(self, ground: PostgresGround) -> None:
@@ -150,20 +161,11 @@ class Campaign:
     def _publisher(self) -> Member:
         self._round += 1
         self._acks = self.folder / f"acks-{self._round}"
-        told = [
-            "--url",
-            self.ground.url,
-            "--round",
-            str(self._round),
-            "--seed",
-            str(self.seed),
-            "--acks",
-            str(self._acks),
-        ]
+        told = [f"--url={self.ground.url}", f"--round={self._round}", f"--seed={self.seed}", f"--acks={self._acks}"]
         return self._member(Member(f"publisher-{self._round}", "publisher", told, self._logs))
 
     def _worker(self, name: str, streams: list[str], hold: float = 0.0) -> Member:
-        told = ["--url", self.ground.url, "--lease", str(LEASE), "--hold", str(hold), "--streams", *streams]
+        told = [f"--url={self.ground.url}", f"--lease={LEASE}", f"--hold={hold}", "--streams", *streams]
         return self._member(Member(name, "worker", told, self._logs))
 
     def _member(self, member: Member) -> Member:

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,9 +24,12 @@ class Call(NamedTuple):
     ended: int = 0  # and the one it ended on
 
 
+@cache
 def available() -> bool:
-    """Whether strace is installed and may attach to processes here."""
-    return shutil.which("strace") is not None
+    """Whether strace is installed and may trace processes here (containers often forbid it)."""
+    if shutil.which("strace") is None:
+        return False
+    return subprocess.run(["strace", "-e", "trace=none", "true"], capture_output=True, check=False).returncode == 0
 
 
 class Strace:

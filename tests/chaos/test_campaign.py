@@ -12,7 +12,7 @@ from tests.chaos.engine import Campaign
 from tests.chaos.grounds import TRANSPORTS, grounds
 from tests.chaos.processes import Violation
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 KILLS = 8
 
 
@@ -28,6 +28,6 @@ def test_nothing_is_lost_when_processes_are_killed_at_random_instants(transport:
             pytest.fail(f"seed {seed}: {violation}\nrepeat with: {repeat}")
     print(tally)
     assert tally.kills == KILLS
-    assert tally.pauses == 1
+    assert tally.pauses == 2
     assert tally.crashes == (1 if transport == "postgresql" else 0)
     assert tally.events > 50, "hardly anything was published: the campaign attacked an idle bus"

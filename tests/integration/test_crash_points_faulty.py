@@ -12,7 +12,7 @@ from tests.chaos.sites import open_site
 
 pytestmark = [
     pytest.mark.chaos,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(not strace.available(), reason="strace is not installed: faults cannot be injected"),
 ]
 
