@@ -17,7 +17,7 @@ from kingdom.bus.transports.files.scan import read_file
 from kingdom.bus.transports.files.syncing import sync_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from kingdom.bus.delivery import DeadVerdict, RetryVerdict, Status, StreamOptions
     from kingdom.bus.stream_state import Entry
@@ -152,11 +152,14 @@ def _split(stream: FileStream, deliveries: Sequence[Delivery]) -> tuple[list[str
     return held, lost
 
 
-def depth(stream: FileStream) -> Depth | None:
-    """How full the stream is; None when nothing was ever declared or published."""
-    with stream.locked() as state:
-        used = len(state) or stream.ledger.offset or stream.paths.declared
-        return state.depth(stream.clock()) if used else None
+def depths(streams: Iterable[FileStream]) -> dict[str, Depth]:
+    """How full each stream is; those in which nothing was ever declared or published are left out."""
+    found = {}
+    for stream in streams:
+        with stream.locked() as state:
+            if len(state) or stream.ledger.offset or stream.paths.declared:
+                found[stream.name] = state.depth(stream.clock())
+    return found
 
 
 def pending_types(stream: FileStream) -> dict[str, int]:
@@ -180,8 +183,17 @@ def dead(stream: FileStream, limit: int) -> list[DeadLetter]:
     return [DeadLetter(fact[0], document.envelope, *fact[1:]) for fact, document in found if document is not None]
 
 
-def find(stream: FileStream, event_id: str) -> Record | None:
+def find(streams: Sequence[FileStream], event_id: str) -> Record | None:
     """Everything known of one event."""
+    for _ in range(2):  # it may have moved from a directory we had yet to look into to one we had seen
+        for stream in streams:
+            files = (stream.paths.file(status, event_id) for status in stream.paths.states)
+            if any(map(os.path.lexists, files)) and (record := _record(stream, event_id)):
+                return record
+    return None
+
+
+def _record(stream: FileStream, event_id: str) -> Record | None:
     with stream.locked() as state:
         entry = state.get(event_id)
         if entry is not None:

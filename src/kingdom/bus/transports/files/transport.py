@@ -159,12 +159,8 @@ class FilesTransport:
 
     async def depth(self) -> dict[str, Depth]:
         """How full each stream is."""
-        depths = {}
-        for name in await self._names():
-            depth = await self._call(operations.depth, name)
-            if depth is not None:
-                depths[name] = depth
-        return depths
+        streams = [self._stream(name) for name in await self._names()]
+        return await self._run(operations.depths, streams)
 
     async def pending_types(self, stream: str) -> dict[str, int]:
         """How many events of each type wait."""
@@ -176,11 +172,8 @@ class FilesTransport:
 
     async def find(self, event_id: str) -> Record | None:
         """Everything known of one event."""
-        for name in await self._names():
-            record = await self._call(operations.find, name, event_id)
-            if record is not None:
-                return record
-        return None
+        streams = [self._stream(name) for name in await self._names()]
+        return await self._run(operations.find, streams, event_id)
 
     async def requeue(
         self, stream: str, ids: Sequence[str] | None, *, event_type: str | None, error_code: str | None
