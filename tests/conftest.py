@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,11 +17,12 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres_server() -> Iterator[str]:
     """The URL of a PostgreSQL 18 of our own, started for this run and stopped after it."""
     from tests.support.postgres import PostgresServer
 
-    with PostgresServer(tmp_path_factory.mktemp("pg")) as server:
+    # Not below pytest's own folder: another run of root's may close that to the server's user at any time.
+    with tempfile.TemporaryDirectory(prefix="kingdom-pg-") as folder, PostgresServer(Path(folder)) as server:
         yield server.url
 
 

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from kingdom.bus import Envelope, EventBus, Inbox, InvalidEnvelope, TransactionMismatch, connect, publish_sync
 from kingdom.bus.transports.postgresql._connections import split_url
@@ -295,12 +295,31 @@ async def test_a_schema_that_is_not_on_the_search_path_is_named(postgres_url: st
         assert await bus.find(event.event_id) is not None
 
 
+async def test_a_scoped_session_is_the_session_of_its_scope(tmp_path: Any) -> None:
+    async with connect(f"sqlite://{tmp_path}/bus.db") as bus:
+        await bus.setup()
+        engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path}/bus.db")
+        session = scoped_session(sessionmaker(engine))
+        event = order()
+        await bus.publish(STREAM, event, tx=session)
+        session.commit()
+        session.remove()
+        engine.dispose()
+        assert await bus.find(event.event_id) is not None
+
+
 class TestMismatches:
     async def test_an_object_that_is_no_transaction_is_named(self, postgres_url: str) -> None:
         async with connect(postgres_url) as bus:
             await bus.setup()
             with pytest.raises(TransactionMismatch, match=r"builtins\.dict; it takes psycopg"):
                 await bus.publish(STREAM, order(), tx={})
+
+    async def test_an_engine_is_no_transaction(self, postgres_url: str) -> None:
+        async with connect(postgres_url) as bus:
+            await bus.setup()
+            with pytest.raises(TransactionMismatch, match="SQLAlchemy Engine; pass the Session or the Connection"):
+                await bus.publish(STREAM, order(), tx=sqlalchemy.create_engine("postgresql+psycopg:///x"))
 
     async def test_a_transaction_of_another_database_is_refused(self, postgres_url: str, tmp_path: Any) -> None:
         async with connect(postgres_url) as bus:

@@ -43,7 +43,8 @@ def connect(
         raise InvalidOption(f"connect(max_bytes={max_bytes}): must be 1024 or more")
     match = _SCHEME.match(url) if isinstance(url, str) else None
     if not match:
-        raise UnknownTransport(f"{url!r} is not a URL; {_known()}")
+        shown = shown_url(url) if isinstance(url, str) else url
+        raise UnknownTransport(f"{shown!r} is not a URL; {_known()}")
     scheme = match.group(1).lower()
     options = TransportOptions(
         max_bytes=max_bytes,
@@ -83,12 +84,13 @@ def _opener(scheme: str, url: str) -> Callable[[str, TransportOptions], Transpor
 
     for entry in entry_points(group=_GROUP, name=scheme):
         return entry.load()  # type: ignore[no-any-return]
-    raise UnknownTransport(f"{scheme}: is no transport this installation knows (in {_redact(url)!r}); {_known()}")
+    raise UnknownTransport(f"{scheme}: is no transport this installation knows (in {shown_url(url)!r}); {_known()}")
 
 
 def _known() -> str:
     return "use files:///dir, sqlite:///file.db, postgresql://… or memory:"
 
 
-def _redact(url: str) -> str:
-    return re.sub(r"//[^@/]*@", "//…@", url)
+def shown_url(url: str) -> str:
+    """The URL without user, password and the like, fit to be shown."""
+    return re.sub(r"(password=)[^&]*", r"\1…", re.sub(r"[^/@]*@", "…@", url, count=1))

@@ -99,7 +99,7 @@ class Transport(Protocol):
         """Give events back untouched: claimable at once, the attempt not counted. Returns those already lost."""
 
     async def depth(self) -> dict[str, Depth]:
-        """How full each stream is, for every stream that has events or was declared."""
+        """How full each stream is, for every stream that has unfinished or dead events or was declared."""
 
     async def pending_types(self, stream: str) -> dict[str, int]:
         """How many events of each type wait in ``stream``."""

@@ -112,7 +112,12 @@ def _adopt_sqlite3(tx: Any, names: set[str]) -> Transaction:
 def _adopt_sqlalchemy(tx: Any, names: set[str]) -> Transaction:
     from sqlalchemy import text
 
-    bind = tx.get_bind() if "Session" in names or "AsyncSession" in names else tx
+    if names & {"scoped_session", "async_scoped_session"}:  # Flask-SQLAlchemy's db.session: the one of this scope
+        tx = tx()
+        names = {item.__name__ for item in type(tx).__mro__}
+    if not names & {"Session", "AsyncSession", "Connection", "AsyncConnection"}:
+        raise TransactionMismatch(f"tx= is an SQLAlchemy {type(tx).__name__}; pass the Session or the Connection")
+    bind = tx.get_bind() if names & {"Session", "AsyncSession"} else tx
     dialect = bind.dialect.name
     if dialect not in ("postgresql", "sqlite"):
         raise TransactionMismatch(f"tx= is an SQLAlchemy transaction on {dialect}; postgresql and sqlite are supported")
@@ -123,8 +128,6 @@ def _adopt_sqlalchemy(tx: Any, names: set[str]) -> Transaction:
             return result.fetchall() if result.returns_rows else ()
 
         return Transaction(dialect, run_async=run_async)
-    if not names & {"Session", "Connection"}:
-        raise TransactionMismatch(f"tx= is an SQLAlchemy {type(tx).__name__}; pass the Session or the Connection")
 
     def run(sql: str, params: Params) -> Rows:
         result = tx.execute(text(sql), dict(params))

@@ -8,7 +8,7 @@ import typer
 
 from kingdom.cli import output
 from kingdom.cli.bus.options import Json, Url, Yes
-from kingdom.cli.bus.session import on_bus, redact
+from kingdom.cli.bus.session import on_bus
 
 
 def bench(
@@ -24,8 +24,10 @@ def bench(
 
     Works in a stream of its own, kingdom.bench.<random>, and removes what it published.
     """
+    from kingdom.bus.connecting import shown_url
+
     output.confirm(
-        f"Publish and drain {events + singles:,} events on {redact(url)}, in a stream of their own?", yes=yes
+        f"Publish and drain {events + singles:,} events on {shown_url(url)}, in a stream of their own?", yes=yes
     )
     from kingdom.cli.bus.measuring import measure
 

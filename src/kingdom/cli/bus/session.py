@@ -35,8 +35,3 @@ def on_bus(url: str, action: Callable[[EventBus], Awaitable[T]]) -> T:
 def failure_of(error: BusError) -> Failure:
     """The failure that tells of a bus error; its code is the error's name, as ``NOT_SET_UP``."""
     return Failure(re.sub(r"(?<!^)(?=[A-Z])", "_", type(error).__name__).upper(), str(error))
-
-
-def redact(url: str) -> str:
-    """The URL without the user and password in it, to be shown."""
-    return re.sub(r"//[^@/]*@", "//…@", url)
