@@ -71,10 +71,12 @@ async def asyncpg_connection(url: str) -> AsyncIterator[Held]:
 @asynccontextmanager
 async def asyncpg_pool(url: str) -> AsyncIterator[Held]:
     dsn, schema = _dsn(url)
-    async with asyncpg.create_pool(dsn, min_size=1, max_size=1, server_settings={"search_path": schema}) as pool:
-        async with pool.acquire() as connection:
-            await connection.execute("BEGIN")
-            yield Held(connection, connection.execute)
+    async with (
+        asyncpg.create_pool(dsn, min_size=1, max_size=1, server_settings={"search_path": schema}) as pool,
+        pool.acquire() as connection,
+    ):
+        await connection.execute("BEGIN")
+        yield Held(connection, connection.execute)
 
 
 def _alchemy(url: str) -> tuple[str, str, str]:
