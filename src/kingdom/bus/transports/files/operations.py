@@ -185,12 +185,7 @@ def dead(stream: FileStream, limit: int) -> list[DeadLetter]:
 
 def find(streams: Sequence[FileStream], event_id: str) -> Record | None:
     """Everything known of one event."""
-    for _ in range(2):  # it may have moved from a directory we had yet to look into to one we had seen
-        for stream in streams:
-            files = (stream.paths.file(status, event_id) for status in stream.paths.states)
-            if any(map(os.path.lexists, files)) and (record := _record(stream, event_id)):
-                return record
-    return None
+    return next((record for stream in streams if (record := _record(stream, event_id))), None)
 
 
 def _record(stream: FileStream, event_id: str) -> Record | None:
