@@ -81,3 +81,53 @@ async def test_what_outlives_the_grace_is_released_unharmed(bus_url: str, tmp_pa
         claimed = await bus.claim("work", worker="next", limit=10)
         assert sorted(delivery.envelope.payload["n"] for delivery in claimed) == [0, 1, 2, 3]
         assert {delivery.attempt for delivery in claimed} == {1}
+
+
+POISON = '''
+import asyncio, os, signal, sys
+from kingdom.bus import RetryPolicy, Worker, connect
+
+async def main():
+    async with connect(sys.argv[1]) as bus:
+        worker = Worker(bus, "work", lease=0.3, poll=0.05, retry=RetryPolicy(max_attempts=3))
+
+        @worker.on("Poison")
+        async def die(event):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        @worker.on("Harmless")
+        async def live(event):
+            await asyncio.sleep(0)
+
+        await worker.run()
+
+asyncio.run(main())
+'''
+
+
+async def test_an_event_that_kills_its_worker_each_time_ends_dead_and_takes_nobody_with_it(bus_url: str) -> None:
+    poison = Envelope(type="Poison")
+    others = [Envelope(type="Harmless", payload={"n": n}) for n in range(20)]
+    async with connect(bus_url) as bus:
+        await bus.setup()
+        await bus.publish("work", poison, others)
+        for _ in range(3):
+            process = await asyncio.create_subprocess_exec(sys.executable, "-c", POISON, bus_url)
+            assert await asyncio.wait_for(process.wait(), 60) == -signal.SIGKILL
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", POISON, bus_url)
+
+        async def settled() -> bool:
+            depth = (await bus.depth())["work"]
+            return (depth.pending, depth.processing, depth.dead) == (0, 0, 1)
+
+        async with asyncio.timeout(60):
+            while not await settled():
+                await asyncio.sleep(0.02)
+        process.terminate()
+        await asyncio.wait_for(process.wait(), 30)
+        [letter] = await bus.dead("work")
+        assert (letter.event_id, letter.error_code, letter.attempts) == (poison.event_id, "LEASE_EXPIRED", 3)
+        for other in others:
+            record = await bus.find(other.event_id)
+            assert record is not None
+            assert (record.status, record.attempts) == ("DONE", 1)

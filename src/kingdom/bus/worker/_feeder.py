@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from kingdom.bus.worker._held import Held
     from kingdom.bus.worker._pace import Pace
 
+_WARM_UP = 1.0  # seconds a new worker runs one event at a time, unless a handler ends sooner
+
 
 class Feeder:
     """Keeps the handlers supplied; sleeps until the bus, a due retry or the poll interval wakes it."""
@@ -57,6 +59,17 @@ class Feeder:
     async def run(self) -> None:
         """Claim until cancelled."""
         outage = Outage("claim events")
+        warming = asyncio.get_running_loop().call_later(_WARM_UP, self._warmed_up)
+        try:
+            await self._claim_for_ever(outage)
+        finally:
+            warming.cancel()
+
+    def _warmed_up(self) -> None:
+        self._pace.warmed_up()
+        self._room.set()
+
+    async def _claim_for_ever(self, outage: Outage) -> None:
         while True:
             self._room.clear()
             ask = 0 if self._blocked() else self._pace.ask(self._held.unfinished)

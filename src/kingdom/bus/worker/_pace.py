@@ -10,19 +10,31 @@ class Pace:
 
     Fast handlers so always find work waiting, while slow ones (an agent that runs for minutes) do not sit on events
     that another worker could start now.
+
+    A worker that has just started takes one event and waits until a handler has ended, or :meth:`warmed_up` is called.
+    An event that kills its worker comes first again after each restart: it then dies alone, and does not spend the
+    attempts of others that were merely held with it.
     """
 
     def __init__(self, concurrency: int, batch: int) -> None:
         self._concurrency = concurrency
         self._batch = batch
         self._mean: float | None = None  # seconds per handled event, exponentially weighted
+        self._cold = True
 
     def handled(self, seconds: float) -> None:
         """Note how long one handler took."""
+        self._cold = False
         self._mean = seconds if self._mean is None else self._mean * 0.9 + seconds * 0.1
+
+    def warmed_up(self) -> None:
+        """The worker has been alive for a while."""
+        self._cold = False
 
     def ask(self, unfinished: int) -> int:
         """How many events to claim now, with this many waiting or running; 0 when it is too early."""
+        if self._cold:
+            return 0 if unfinished else 1
         ahead = 0
         if self._mean is not None:
             ahead = min(self._batch, int(_HORIZON * self._concurrency / max(self._mean, 1e-9)))
