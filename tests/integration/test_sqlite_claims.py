@@ -109,7 +109,7 @@ async def test_more_types_than_one_statement_takes_are_merged_in_order(bus: Even
         await bus.publish(STREAM, one)
     types = None if asked is None else [f"Type{number}" for number in range(asked)]
     expected = [one.event_id for rank in ("high", "normal", "low") for one in sent if one.priority == rank]
-    claimed = []
+    claimed: list[str] = []
     while batch := await bus.claim(STREAM, worker="w", limit=120, types=types):
         assert len(batch) == min(120, 500 - len(claimed))
         claimed += [delivery.event_id for delivery in batch]

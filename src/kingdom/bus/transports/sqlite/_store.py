@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import quote
 
 from kingdom.bus.connecting import url_path
-from kingdom.bus.errors import BusError, InvalidOption, SchemaTooNew
+from kingdom.bus.errors import BusError, InvalidOption, SchemaTooNew, TransactionMismatch
 from kingdom.bus.outbox import migrations
 from kingdom.bus.transport import TransportOptions
 from kingdom.bus.transports.sqlite._errors import not_set_up, translate
@@ -103,6 +103,15 @@ class Store:
             raise not_set_up(self.path, "has no tables of the bus yet")
         if version < newest:
             raise not_set_up(self.path, f"is at version {version} of the schema, this code needs {newest}")
+
+    def require_same(self, files: list[str | None]) -> None:
+        """Raise :class:`TransactionMismatch` when a caller's connection has other files open than this one."""
+        if Path(self.path).resolve() not in [Path(file).resolve() for file in files if file]:
+            shown = ", ".join(file for file in files if file) or "memory"
+            raise TransactionMismatch(
+                f"tx= is a transaction on {shown}, but this bus is on {self.path}: "
+                "an event can only join a transaction of the database it is stored in"
+            )
 
     def refuse_newer(self, version: int) -> None:
         """Raise :class:`SchemaTooNew` when ``version`` is one this code does not know."""

@@ -85,6 +85,7 @@ class SqliteTransport:
         if tx is not None:
             transaction = adopt(tx)
             require(transaction, "sqlite", self._url)
+            self._store.require_same([row[2] for row in await transaction.run("PRAGMA database_list", {})])
             sql, params = insert_statement("sqlite", stream, envelopes, self._max_bytes, now=self._clock())
             return [row[0] for row in await transaction.run(sql, params)]
         rows = _publish.rows_of(envelopes, self._max_bytes)
