@@ -20,7 +20,9 @@ class Event:
     event_type: str
     aggregate: str
     rank: int
-    ready: float
+    ready: float  # since when it can be claimed
+    latest: float = 0.0  # the same, as seen by a store where an ended lease moves the event behind others
+    late: bool = False  # it became ready otherwise than by being published
     status: str = "PENDING"
     attempts: int = 0
     token: int = 0  # of the claim that holds it
@@ -49,17 +51,48 @@ class Model:
                 accepted.append(item.event_id)
         return accepted
 
-    def claim(self, limit: int, lease: float, types: Collection[str] | None, max_attempts: int) -> list[Event]:
+    def claim(
+        self,
+        claimed: list[str],
+        buried: Collection[str],
+        *,
+        limit: int,
+        lease: float,
+        types: Collection[str] | None,
+        max_attempts: int,
+        hurried: bool = False,
+    ) -> list[Event]:
+        """Follow a claim of the store, after making sure that it was a right one.
+
+        Spent events are buried when a claim meets them; one that came back with less than it asked for has met them
+        all. Where an event stands whose lease ended is for the conformance suite to say. A ``hurried`` claim may leave
+        for later what did not become ready by being published.
+        """
         wanted = [item for item in self.events if types is None or item.event_type in types]
-        while spent := [item for item in wanted if self._free(item) and self._spent(item, max_attempts)]:
-            for item in spent:
+        free_before = [item for item in wanted if self._free(item) and not self._spent(item, max_attempts)]
+        while due := [item for item in wanted if item.event_id in buried and self._free(item)]:
+            for item in due:
+                assert self._spent(item, max_attempts), f"{item} was buried, and had attempts left"
                 self._end(item, "DEAD", "LEASE_EXPIRED")
-        free = sorted((item for item in wanted if self._free(item)), key=lambda item: (item.rank, self._since(item)))
-        for item in free[:limit]:
-            item.ready = self._since(item)
+        assert all(self._status_of(event_id) == "DEAD" for event_id in buried), "buried out of turn"
+        free = [item for item in wanted if self._free(item)]
+        if len(claimed) < limit and not hurried:
+            assert not [item for item in free if self._spent(item, max_attempts)], "a spent event was left"
+        free = [item for item in free if not self._spent(item, max_attempts)]
+        chosen = [item for event_id in claimed for item in free if item.event_id == event_id]
+        assert len(chosen) == len(claimed), f"{claimed} are not all among {free}"
+        least = min(1, len(free)) if hurried else min(limit, len(free))
+        assert least <= len(chosen) <= limit, f"{claimed} are not {limit} of {free}"
+        # What a burial set free in this very claim may wait for the next.
+        passed_over = [item for item in free_before if item not in chosen and not (hurried and self._late(item))]
+        for place, item in enumerate(chosen):
+            for other in [*chosen[place + 1 :], *passed_over]:
+                assert not self._surely_before(other, item), f"{other} goes before {item}"
+        for item in chosen:
+            item.late, item.latest = self._late(item), self._latest(item)
             item.status, item.token, item.lease_end = "PROCESSING", next(self._tokens), self.now + lease
             item.attempts += 1
-        return free[:limit]
+        return chosen
 
     def done(self, event_id: str, token: int) -> bool:
         return (item := self._held(event_id, token)) is not None and self._end(item, "DONE", item.code)
@@ -69,12 +102,13 @@ class Model:
 
     def retry(self, event_id: str, token: int, after: float, code: str) -> bool:
         if item := self._held(event_id, token):
-            item.status, item.ready, item.code = "PENDING", self.now + after, code
+            item.status, item.code = "PENDING", code
+            item.ready, item.latest, item.late = self.now + after, 0.0, True
         return item is not None
 
     def release(self, event_id: str, token: int) -> bool:
         if item := self._held(event_id, token):
-            item.status = "PENDING"
+            item.status, item.late = "PENDING", True
             item.attempts -= 1
         return item is not None
 
@@ -93,7 +127,8 @@ class Model:
             and (code is None or item.code == code)
         ]
         for item in moved:
-            item.status, item.attempts, item.ready, item.code = "PENDING", 0, self.now, None
+            item.status, item.attempts, item.code = "PENDING", 0, None
+            item.ready, item.latest, item.late = self.now, 0.0, True
         return len(moved)
 
     def purge(self, older_than: float, dead: bool) -> int:
@@ -115,8 +150,18 @@ class Model:
     def _expired(self, item: Event) -> bool:
         return item.status == "PROCESSING" and item.lease_end <= self.now
 
-    def _since(self, item: Event) -> float:
-        return item.lease_end if item.status == "PROCESSING" else item.ready
+    def _latest(self, item: Event) -> float:
+        return item.lease_end if item.status == "PROCESSING" else max(item.ready, item.latest)
+
+    def _surely_before(self, first: Event, second: Event) -> bool:
+        place = first.rank, self._latest(first), self.events.index(first)
+        return place < (second.rank, second.ready, self.events.index(second))
+
+    def _late(self, item: Event) -> bool:
+        return item.late or item.status == "PROCESSING"
+
+    def _status_of(self, event_id: str) -> str | None:
+        return item.status if (item := self.get(event_id)) else None
 
     def _spent(self, item: Event, max_attempts: int) -> bool:
         return item.status == "PROCESSING" and item.attempts >= max_attempts

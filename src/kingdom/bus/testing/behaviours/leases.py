@@ -42,6 +42,13 @@ class Leases(Behaviours):
         assert ids(inherited) == ids(several[:15])
         assert {delivery.attempt for delivery in inherited} == {2}
 
+    async def test_an_event_whose_lease_ended_keeps_its_place(self, harness: Harness, stream: str) -> None:
+        several = events(3)
+        await harness.bus.publish(stream, several)
+        await take(harness.bus, stream, limit=1, lease=10)
+        await harness.advance(11)
+        assert ids(await take(harness.bus, stream)) == ids(several)
+
     async def test_only_the_types_asked_for_are_taken_over(self, harness: Harness, stream: str) -> None:
         first, second = event("A"), event("B")
         await harness.bus.publish(stream, first, second)

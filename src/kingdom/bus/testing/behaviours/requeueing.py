@@ -103,10 +103,12 @@ class Requeueing(Behaviours):
 
     async def test_a_requeue_of_everything_must_be_meant(self, bus: EventBus, stream: str) -> None:
         await bury(bus, stream, event())
-        with pytest.raises(InvalidOption, match="needs ids, event_type or error_code"):
+        with pytest.raises(InvalidOption, match="everything=True"):
             await bus.requeue(stream)
         assert await bus.requeue(stream, []) == 0
         assert await counts(bus, stream) == (0, 0, 1)
+        assert await bus.requeue(stream, everything=True) == 1
+        assert await counts(bus, stream) == (1, 0, 0)
 
     async def test_purge_forgets_what_was_done_long_enough_ago(self, harness: Harness, stream: str) -> None:
         bus, old, recent = harness.bus, event(), event()
