@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 INTERVAL: Final = 10.0  # seconds between looks at directories in which something moves
 GROWING: Final = 2.0  # seconds a file that makes no sense must lie unchanged before it is set aside
-_SHARE: Final = 20  # at most one part in this many of the time is spent looking
+_SHARE: Final = 20  # at most one part in this many of the time is spent looking,
+_CHEAP: Final = 0.02  # unless a look takes less than this, in seconds
 _SLACK_BYTES: Final = 4096  # what a document may be longer than its envelope
 
 
@@ -39,6 +40,7 @@ class Scanner:
         self._earliest = 0.0  # by the monotonic clock: no look before this,
         self._latest = 0.0  # one after this if anything moved meanwhile,
         self._again = float("inf")  # and one after this in any case
+        self._last = 0  # the last place in publish order given away
 
     def look(self, note: bytes, *, urgent: bool, changed: bool) -> bool:
         """Scan when it is time to: at once if ``urgent``, soon if somebody else ``changed`` the directories.
@@ -50,12 +52,23 @@ class Scanner:
             self._again = min(self._again, self._earliest)
         if not urgent and now < self._again and (now < self._latest or note == self._seen):
             return False
+        began = time.thread_time()
         self._scan()
-        took = time.monotonic() - now
-        self._earliest = now + took * _SHARE
-        self._latest = now + max(INTERVAL, took * _SHARE)
+        took = time.thread_time() - began
+        pause = took * _SHARE if took > _CHEAP else 0.0
+        self._earliest = now + pause
+        self._latest = now + max(INTERVAL, pause)
         self._seen = note
         return True
+
+    @property
+    def due(self) -> bool:
+        """Whether the next one to take the lock looks. Needs no lock."""
+        return self._again <= time.monotonic()
+
+    def hurry(self) -> None:
+        """Let the next one to take the lock look. Needs no lock."""
+        self._again = 0.0
 
     def _scan(self) -> None:
         self._again = float("inf")
@@ -65,11 +78,12 @@ class Scanner:
         expected: dict[str, set[str]] = {path: set() for path in paths.active}
         for entry in state:
             expected[paths.states[entry.status]].add(entry.event_id)
+        self._last = state.last_seq
         changed: list[Entry] = []
         explained: set[str] = set()
         for path in paths.active:
             status = next(item for item in ACTIVE if paths.states[item] == path)
-            for event_id in found[path] - expected[path]:
+            for event_id in sorted(found[path] - expected[path]):
                 known = state.get(event_id)
                 if known is None:
                     new = self._adopt(f"{path}{event_id}{SUFFIX}", event_id, status)
@@ -99,6 +113,8 @@ class Scanner:
             if document is None:
                 return None
             entry = document.entry(stream.clock())
+            if "createdAt" not in document.bus:
+                self._last = entry.seq = max(entry.seq, self._last + 1)
         except InvalidEnvelope as error:
             age = time.time() - os.lstat(path).st_mtime
             if 0 <= age < GROWING:  # perhaps it is being written this moment

@@ -92,7 +92,11 @@ class FileStream:
             return True
         if self._mutex.locked():
             return False
-        return self.ledger.size_on_disk() != self.ledger.offset or self._note() != self._clean
+        return self._scanner.due or self.ledger.size_on_disk() != self.ledger.offset or self._note() != self._clean
+
+    def look_soon(self) -> None:
+        """Have the directories looked into by the next operation. Takes no lock."""
+        self._scanner.hurry()
 
     # ── changing ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -7,7 +7,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Final
 
-from kingdom.bus.inotify import CLOSE_WRITE, MODIFY, MOVED_TO, Change, Watch
+from kingdom.bus.inotify import CLOSE_WRITE, MODIFY, MOVED_TO, OVERFLOW, Change, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +79,10 @@ class StreamWatch:
     def _ledger_changed(self, _: list[Change]) -> None:
         self._look()
 
-    def _file_appeared(self, _: list[Change]) -> None:
+    def _file_appeared(self, changes: list[Change]) -> None:
+        # Ours are renamed into place; one that was closed after writing is somebody else's, and finished now.
+        if any(change.mask & (CLOSE_WRITE | OVERFLOW) for change in changes):
+            self._stream.look_soon()
         if self._timer is None:
             self._look_after(_SETTLE)
 
