@@ -6,14 +6,13 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Self
 
 import pytest
 
 from kingdom.bus import Envelope, EventBus, Worker, connect
 from kingdom.bus.testing import ManualClock
-from tests.support.queue_files import STREAM, QueueFiles, document
-
-from .test_files_layout import event
+from tests.support.queue_files import STREAM, QueueFiles, document, event
 
 
 @pytest.fixture
@@ -73,7 +72,7 @@ class Sleeper:
     async def _handle(self, envelope: Envelope) -> None:
         self._seen.put_nowait(envelope.event_id)
 
-    async def __aenter__(self) -> Sleeper:
+    async def __aenter__(self) -> Self:
         self._running = asyncio.create_task(self.worker.run())
         return self
 

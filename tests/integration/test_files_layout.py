@@ -8,19 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from kingdom.bus import Envelope, connect
+from kingdom.bus import connect
 from kingdom.bus.errors import BusError, InvalidOption, NotSetUp, SchemaTooNew, TransactionMismatch
 from kingdom.bus.testing import ManualClock
-from tests.support.queue_files import STREAM, QueueFiles
+from tests.support.queue_files import STREAM, QueueFiles, event
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> QueueFiles:
     return QueueFiles(tmp_path / "queue")
-
-
-def event(event_id: str, **more: object) -> Envelope:
-    return Envelope(**{"type": "T", "event_id": event_id, **more})  # type: ignore[arg-type]
 
 
 async def test_the_directory_an_event_lies_in_is_its_state(files: QueueFiles) -> None:

@@ -77,3 +77,8 @@ class _Noticeable:
 def document(event_id: str, **more: Any) -> str:
     """The text of a document somebody wrote by hand."""
     return json.dumps({**Envelope(type="T", payload={"n": 1}, event_id=event_id).to_dict(), **more})
+
+
+def event(event_id: str, **more: Any) -> Envelope:
+    """An event to publish."""
+    return Envelope(**{"type": "T", "event_id": event_id, **more})

@@ -116,13 +116,13 @@ class FileStream:
         try:
             for move in apply(self.state, line):
                 (moved if self._move(move) else missing).append(move)
+            self._tidy()
         except OSError:
             self._loaded = False  # the state is ahead of the directories: read it again
             self._undo(moved)
             self.ledger.rewind(start)
             self._tidy()
             raise
-        self._tidy()
         if missing:
             self._forget(missing)
         return missing
