@@ -68,6 +68,23 @@ async def test_concurrent_publishers_share_a_commit(bus: EventBus, path: Path) -
     assert commits(path) - before <= 2
 
 
+async def test_of_concurrent_publishers_of_one_event_the_first_is_told(bus: EventBus, path: Path) -> None:
+    once, old = event(), event()
+    await bus.publish(STREAM, old)
+    with locked(path):
+        publishing = [
+            asyncio.create_task(bus.publish(stream, envelopes))
+            for stream, envelopes in (
+                (STREAM, [once]),
+                (STREAM, [event(event_id="own"), once, old]),
+                ("another", [once]),
+                (STREAM, [old]),
+            )
+        ]
+        await asyncio.sleep(0)
+    assert [await task for task in publishing] == [[once.event_id], ["own"], [once.event_id], []]
+
+
 async def test_one_publisher_commits_each_event_by_itself(bus: EventBus, path: Path) -> None:
     await bus.publish(STREAM, event())
     before = commits(path)

@@ -8,8 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kingdom.bus.outbox import insert_statement
-from kingdom.bus.transports.sqlite import _claim, _operate, _publish, _settle
+from kingdom.bus.transports.sqlite import _claim, _operate, _settle
 from kingdom.bus.transports.sqlite._migrate import migrate
+from kingdom.bus.transports.sqlite._publish import Publish
 from kingdom.bus.transports.sqlite._reader import Reader
 from kingdom.bus.transports.sqlite._store import Store
 from kingdom.bus.transports.sqlite._wake import Neighbours, Subscribers, data_version
@@ -88,12 +89,8 @@ class SqliteTransport:
             self._store.require_same([row[2] for row in await transaction.run("PRAGMA database_list", {})])
             sql, params = insert_statement("sqlite", stream, envelopes, self._max_bytes, now=self._clock())
             return [row[0] for row in await transaction.run(sql, params)]
-        rows = _publish.rows_of(envelopes, self._max_bytes)
-
-        def work(connection: sqlite3.Connection) -> list[str]:
-            return _publish.insert(connection, stream, rows, self._clock())
-
-        return await self._writer.run(work, lambda accepted: self._ring(accepted and [stream]))
+        publish = Publish(stream, envelopes, self._max_bytes, self._clock)
+        return await self._writer.run(publish, lambda accepted: self._ring([stream] if accepted else []))
 
     # ── consuming ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -12,10 +12,12 @@ import asyncio
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from queue import Empty, SimpleQueue
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from kingdom.bus.errors import BusError
 from kingdom.bus.transports.sqlite._errors import must_reconnect, translate
@@ -23,7 +25,19 @@ from kingdom.bus.transports.sqlite._store import Store
 
 T = TypeVar("T")
 Operation = Callable[[sqlite3.Connection], T]
-_MAX_GROUP: Final = 512  # operations in one transaction: a bound on how long the write lock is held
+_MAX_GROUP: Final = 512  # operations after which a transaction takes no more: others want the write lock too
+
+
+class Mergeable(ABC, Generic[T]):
+    """An operation that can be run together with its neighbours of the same class, at less than the cost of each."""
+
+    @abstractmethod
+    def __call__(self, connection: sqlite3.Connection) -> T:
+        """Run by itself."""
+
+    @abstractmethod
+    def together(self, connection: sqlite3.Connection, calls: Sequence[Self]) -> list[T]:
+        """Run all of ``calls``, which this is the first of; return the result of each."""
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +66,8 @@ class Writer:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        self._arriving: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+        self._queue: SimpleQueue[list[_Job] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._connection: sqlite3.Connection | None = None
         self._closed = False
@@ -68,22 +83,38 @@ class Writer:
         with self._gate:
             if self._closed:
                 raise BusError(f"the bus at {self._store.path} is closed")
-            if self._thread is None:
-                # A daemon: a program that forgets to close the bus must still be able to end.
-                self._thread = threading.Thread(target=self._work, name="kingdom-sqlite-writer", daemon=True)
-                self._thread.start()
-            self._queue.put(job)
+            if arriving := self._arriving.get(loop):
+                arriving.append(job)
+            else:
+                # Handed over when the loop has run everything that is ready now: those who publish at the same time
+                # then arrive together, and the thread is woken once for all of them.
+                self._arriving[loop] = [job]
+                loop.call_soon(self._hand_over, loop)
         return await job.future  # type: ignore[no-any-return]
 
     async def close(self) -> None:
         """Finish what is queued, then disconnect. Safe to call twice."""
         with self._gate:
             self._closed = True
+        for loop in list(self._arriving):
+            self._hand_over(loop)
+        with self._gate:
             thread, self._thread = self._thread, None
             if thread is not None:
                 self._queue.put(None)
         if thread is not None:
             await asyncio.to_thread(thread.join)
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._gate:
+            jobs = self._arriving.pop(loop, None)
+            if not jobs:
+                return
+            if self._thread is None:
+                # A daemon: a program that forgets to close the bus must still be able to end.
+                self._thread = threading.Thread(target=self._work, name="kingdom-sqlite-writer", daemon=True)
+                self._thread.start()
+            self._queue.put(jobs)
 
     # ── the thread ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -99,14 +130,13 @@ class Writer:
     def _gather(self) -> tuple[list[_Job], bool]:
         """Wait for something to do, then take everything there is."""
         group: list[_Job] = []
-        item = self._queue.get()
+        arrived = self._queue.get()
         with contextlib.suppress(Empty):
-            while item is not None:
-                if not item.future.cancelled():
-                    group.append(item)
-                if len(group) == _MAX_GROUP:
+            while arrived is not None:
+                group += [job for job in arrived if not job.future.cancelled()]
+                if len(group) >= _MAX_GROUP:
                     return group, True
-                item = self._queue.get_nowait()
+                arrived = self._queue.get_nowait()
             return group, False
         return group, True
 
@@ -114,31 +144,29 @@ class Writer:
         try:
             connection = self._connect()
             connection.execute("BEGIN IMMEDIATE")
-            for job in group:
-                self._run_one(connection, job, alone=len(group) == 1)
+            for _, jobs in groupby(group, key=_kind):
+                self._run(connection, list(jobs), alone=len(group) == 1)
             if connection.in_transaction:
                 connection.execute("COMMIT")
         except Exception as error:  # noqa: BLE001 - whatever it is, everybody who waits must hear of it
             for job in group:
-                if job.error is None:
-                    job.error = translate(error, self._store.path)
+                job.error = job.error or translate(error, self._store.path)
             self._roll_back(error)
 
-    def _run_one(self, connection: sqlite3.Connection, job: _Job, *, alone: bool) -> None:
-        """Run one operation so that it can fail by itself. Raises what ends the whole transaction."""
-        if not alone:
-            connection.execute("SAVEPOINT operation")
-        try:
-            job.result = job.operation(connection)
-        except Exception as error:
-            job.error = translate(error, self._store.path)
-            if not connection.in_transaction:  # SQLite gave up all of it: a full disk, an I/O error
-                raise
-            connection.execute("ROLLBACK" if alone else "ROLLBACK TO operation")
-            if must_reconnect(error):
-                raise
-        if not alone:
-            connection.execute("RELEASE operation")
+    def _run(self, connection: sqlite3.Connection, jobs: list[_Job], *, alone: bool) -> None:
+        """Run jobs of one kind: together if that works, else one by one, so that each fails by itself."""
+        if len(jobs) > 1:
+            calls: list[Any] = [job.operation for job in jobs]  # all Mergeable, and of one class
+            with contextlib.suppress(_Undone):
+                results = _attempt(connection, lambda connection: calls[0].together(connection, calls), alone=False)
+                for job, result in zip(jobs, results, strict=True):
+                    job.result = result
+                return
+        for job in jobs:
+            try:
+                job.result = _attempt(connection, job.operation, alone=alone)
+            except _Undone as undone:
+                job.error = translate(undone.reason, self._store.path)
 
     def _connect(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -162,6 +190,37 @@ class Writer:
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 connection.close()
+
+
+class _Undone(Exception):
+    """An operation failed, and what it had written is gone; the transaction goes on."""
+
+    def __init__(self, reason: Exception) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def _attempt(connection: sqlite3.Connection, operation: Operation[T], *, alone: bool) -> T:
+    """Run an operation so that it can be undone by itself. Raises anything but ``_Undone`` when all is lost."""
+    if not alone:
+        connection.execute("SAVEPOINT operation")
+    try:
+        result = operation(connection)
+    except Exception as error:
+        if not connection.in_transaction or must_reconnect(error):  # SQLite gave up: a full disk, an I/O error
+            raise
+        connection.execute("ROLLBACK" if alone else "ROLLBACK TO operation")
+        if not alone:
+            connection.execute("RELEASE operation")
+        raise _Undone(error) from error
+    if not alone:
+        connection.execute("RELEASE operation")
+    return result
+
+
+def _kind(job: _Job) -> object:
+    """The same for jobs that can be run together."""
+    return type(job.operation) if isinstance(job.operation, Mergeable) else job
 
 
 def _resolve(group: list[_Job]) -> None:

@@ -1,1 +1,1 @@
-SELECT event_id FROM outbox_event WHERE id > :id
+SELECT event_id, stream FROM outbox_event WHERE id > :id
