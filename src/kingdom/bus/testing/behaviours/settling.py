@@ -169,6 +169,18 @@ class Settling(Behaviours):
         assert [(await known(bus, event_id)).status for event_id in ids(long)] == ["DONE", "PENDING", "DEAD"]
         assert await counts(bus, stream) == (1, 3, 1)
 
+    async def test_of_two_deliveries_of_one_event_in_a_call_only_the_one_that_holds_it_counts(
+        self, harness: Harness, stream: str
+    ) -> None:
+        bus = harness.bus
+        [event_id] = await bus.publish(stream, event())
+        late = await take_one(bus, stream, lease=10)
+        await harness.advance(11)
+        holder = await take_one(bus, stream)
+        assert await bus.extend([late, holder], 60) == [late]
+        assert await bus.settle(done=[late, holder]) == [late]
+        assert (await known(bus, event_id)).status == "DONE"
+
     @pytest.mark.parametrize("verdict", ["done", "retry", "dead"])
     async def test_an_event_is_settled_once(self, bus: EventBus, stream: str, verdict: str) -> None:
         [event_id] = await bus.publish(stream, event())
