@@ -222,7 +222,7 @@ async def test_the_parts_of_a_claim_are_merged_without_sorting(bus: EventBus, pa
     assert (
         sum("USING INDEX outbox_event_held (stream=? AND priority=? AND locked_until<?" in line for line in plan) == 3
     )
-    assert [line for line in plan if "TEMP B-TREE" in line] == []
+    assert sum("TEMP B-TREE" in line for line in plan) == 3  # for the expired, who keep their places
 
 
 # ── damage ───────────────────────────────────────────────────────────────────────────────────────────────────────

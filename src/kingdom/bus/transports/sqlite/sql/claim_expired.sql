@@ -1,4 +1,5 @@
-SELECT e.priority, e.locked_until AS ready_at, e.id
+-- Events whose lease ended. They keep their place in line, so these few are sorted.
+SELECT e.priority, e.next_retry_at AS ready_at, e.id
 FROM outbox_event AS e INDEXED BY outbox_event_held
 WHERE e.status = 'PROCESSING' AND e.stream = :stream AND e.priority = :priority AND e.locked_until <= :now
   AND e.blocked = 0

@@ -4,8 +4,8 @@
 -- cost 500 waits for it. Envelopes are joined by a character that JSON text cannot contain.
 --
 -- TERMS stands for claim_pending.sql, once for each type and priority, and claim_expired.sql, once for each priority,
--- with UNION ALL between them. Each is read in order and SQLite merges them, so that no more entries are read than
--- are taken. Rejected: one index by time with the type as a filter, which reads every event that waits for somebody
+-- with UNION ALL between them. Each comes in order and SQLite merges them, so that no more of what waits is read than
+-- is taken. Rejected: one index by time with the type as a filter, which reads every event that waits for somebody
 -- else (40 ms for 100,000 of them).
 SELECT json_group_array(e.id),
        json_group_array(json_array(
