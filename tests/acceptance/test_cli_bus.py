@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.support.command import COMMAND, environment, kingdom, kingdom_json, kingdom_tty
 
 from kingdom.bus import Depth, Envelope, connect
+from tests.support.command import COMMAND, environment, kingdom, kingdom_json, kingdom_tty
 
 STREAM = "shop.orders"
 NASTY = "it \x1b[31mbroke\x1b[0m [bold]here[/bold]\nand there"

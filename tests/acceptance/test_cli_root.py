@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.support.command import COMMAND, environment, kingdom, kingdom_tty
 
 import kingdom as package
+from tests.support.command import COMMAND, environment, kingdom, kingdom_tty
 
 
 def test_version() -> None:

@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from tests.support.command import COMMAND, environment, kingdom, kingdom_json, kingdom_tty
 
 

@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
+
 from examples.trading import events, killswitch, processes
 from examples.trading.backtest import request_backtest
 from examples.trading.books import is_settled, read_intents, until

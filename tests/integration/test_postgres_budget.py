@@ -8,10 +8,10 @@ a quarter. A change that goes over one writes more for each event than it used t
 from __future__ import annotations
 
 import pytest
+
 from bench import ours, pg
 from bench.harness import Figures
 from bench.payload import payloads
-
 from kingdom.bus import connect
 
 EVENTS = 2_000

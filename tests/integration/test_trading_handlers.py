@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import psycopg
 import pytest
+
 from examples.trading import events, killswitch
 from examples.trading.backtest import Backtester, request_backtest
 from examples.trading.exchange import Exchange
@@ -18,9 +19,8 @@ from examples.trading.notifier import Notifier
 from examples.trading.orders import MAX_ATTEMPTS, begin_sending, record_answer, record_signal
 from examples.trading.reconciler import Reconciler
 from examples.trading.states import IllegalTransition
-from tests.support.trading import SIGNAL, Trading, trading_database
-
 from kingdom.bus import Envelope, Reject
+from tests.support.trading import SIGNAL, Trading, trading_database
 
 pytestmark = pytest.mark.postgres
 

@@ -9,9 +9,9 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.rows import dict_row
-from tests.support.trading import trading_database
 
 from kingdom.bus import Envelope, Inbox, connect, publish_sync
+from tests.support.trading import trading_database
 
 
 def as_dict(cursor: sqlite3.Cursor, row: tuple[Any, ...]) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from decimal import Decimal
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
+
 from examples.trading import events
 from examples.trading.orders import Signal, record_signal
 from examples.trading.store import Database
-
 from kingdom.bus import EventBus, connect
 
 _numbers = itertools.count(1)

@@ -7,12 +7,13 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+
 from bench.bars import Bar, amount
 from bench.harness import Contestant, Figures, Measure, NotMeasured, Outcome, Table, in_child, race
 from bench.payload import SIZE, encode, payload
 from bench.report import CaseResult, show, show_tally, tally, verdicts, write_json
 from bench.stats import Spread, best, percentile, ratios, spread
-from rich.console import Console
 
 
 def outcome(name: str, *values: float | None, failure: str | None = None) -> Outcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from examples.trading.backtest import Outcome, crossover, generate_candles, moving_average
 
 

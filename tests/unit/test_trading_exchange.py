@@ -7,6 +7,7 @@ import random
 from decimal import Decimal
 
 import pytest
+
 from examples.trading.exchange import Exchange
 from examples.trading.exchange_client import Accepted, ExchangeClient, ExchangeError, NoAnswer, Refused, Throttled
 from examples.trading.faults import Fault, scripted, seeded

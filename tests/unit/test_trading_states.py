@@ -6,6 +6,7 @@ import re
 from itertools import product
 
 import pytest
+
 from examples.trading.states import FINAL, TRANSITIONS, IllegalTransition, Status, check_transition
 from examples.trading.store import SCHEMA
 
