@@ -36,12 +36,10 @@ def place(created_at: float, index: int) -> int:
     return round(created_at * _MICRO) + index
 
 
-def encode(envelope: Envelope, max_bytes: int, created_at: float, index: int) -> bytes:
-    """The document of an event published now, or :class:`InvalidEnvelope`."""
+def encode(envelope: Envelope, max_bytes: int, created_at: str, index: int) -> bytes:
+    """The document of an event published at ``created_at`` (of :func:`write_time`), or :class:`InvalidEnvelope`."""
     text = envelope.to_json(max_bytes)
-    bus: dict[str, Any] = {"createdAt": moment(created_at).isoformat(timespec="microseconds")}
-    if index:
-        bus["index"] = index
+    bus: dict[str, Any] = {}
     if envelope.aggregate_type is not None:
         bus["aggregateType"] = envelope.aggregate_type
     if envelope.aggregate_id is not None:
@@ -54,7 +52,14 @@ def encode(envelope: Envelope, max_bytes: int, created_at: float, index: int) ->
         document = envelope.to_dict()
         bus["attribute"] = document.pop(KEY)
         text = _encode(document)
-    return f'{text[:-1]},"{KEY}":{_encode(bus)}}}\n'.encode()
+    rest = f",{_encode(bus)[1:-1]}" if bus else ""
+    place = f',"index":{index}' if index else ""
+    return f'{text[:-1]},"{KEY}":{{"createdAt":"{created_at}"{place}{rest}}}}}\n'.encode()
+
+
+def write_time(seconds: float) -> str:
+    """A time of the clock as it stands in documents."""
+    return moment(seconds).isoformat(timespec="microseconds")
 
 
 def decode(data: bytes, event_id: str) -> Document:

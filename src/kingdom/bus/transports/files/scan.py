@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 INTERVAL: Final = 10.0  # seconds between looks at directories in which something moves
 GROWING: Final = 2.0  # seconds a file that makes no sense must lie unchanged before it is set aside
-_SHARE: Final = 20  # at most one part in this many of the time is spent looking,
+_RARELY: Final = 100  # at most one part in this many of the time is spent looking in case something was missed,
+_OFTEN: Final = 20  # or one in this many when something has changed for certain,
 _CHEAP: Final = 0.02  # unless a look takes less than this, in seconds
 _SLACK_BYTES: Final = 4096  # what a document may be longer than its envelope
 
@@ -55,9 +56,8 @@ class Scanner:
         began = time.thread_time()
         self._scan()
         took = time.thread_time() - began
-        pause = took * _SHARE if took > _CHEAP else 0.0
-        self._earliest = now + pause
-        self._latest = now + max(INTERVAL, pause)
+        self._earliest = now + (took * _OFTEN if took > _CHEAP else 0.0)
+        self._latest = now + max(INTERVAL, took * _RARELY)
         self._seen = note
         return True
 
@@ -74,36 +74,36 @@ class Scanner:
         self._again = float("inf")
         stream, paths, state = self._stream, self._stream.paths, self._stream.state
         remove_abandoned(paths.home)
-        found = {path: _ids(path) for path in paths.active}
-        expected: dict[str, set[str]] = {path: set() for path in paths.active}
-        for entry in state:
-            expected[paths.states[entry.status]].add(entry.event_id)
-        self._last = state.last_seq
-        changed: list[Entry] = []
-        explained: set[str] = set()
+        strangers: list[tuple[str, Status]] = []
+        in_place = 0
         for path in paths.active:
             status = next(item for item in ACTIVE if paths.states[item] == path)
-            for event_id in sorted(found[path] - expected[path]):
-                known = state.get(event_id)
-                if known is None:
-                    new = self._adopt(f"{path}{event_id}{SUFFIX}", event_id, status)
-                elif event_id in found[paths.states[known.status]]:
-                    where = paths.states[known.status]
-                    stream.set_aside(f"{path}{event_id}{SUFFIX}", f"a copy: event {event_id} lies in {where}")
-                    continue
-                else:
-                    explained.add(event_id)
-                    new = self._moved(known, status)
-                if new is not None:
-                    changed.append(new)
-                    found[path].discard(event_id)
+            for name in os.listdir(path):
+                if name.endswith(SUFFIX) and name[0] != ".":
+                    known = state.get(name[: -len(SUFFIX)])
+                    if known is not None and paths.states[known.status] == path:
+                        in_place += 1
+                    else:
+                        strangers.append((name[: -len(SUFFIX)], status))
+        some_missing = in_place < len(state)
+        self._last = state.last_seq
+        changed = [entry for item in sorted(strangers) if (entry := self._explain(*item))]
         if changed:
             stream.commit({"op": "set", "entries": [row(entry) for entry in changed]})
-        gone = [
-            event_id for path in paths.active for event_id in expected[path] - found[path] if event_id not in explained
-        ]
-        if gone := [event_id for event_id in gone if event_id in state]:
-            stream.commit({"op": "forget", "ids": gone})
+        if some_missing:
+            lost = [entry.event_id for entry in state if not os.path.lexists(paths.file(entry.status, entry.event_id))]
+            if lost:
+                stream.commit({"op": "forget", "ids": lost})
+
+    def _explain(self, event_id: str, status: Status) -> Entry | None:
+        """A file that is not where it is known to be: what the ledger should say of it, if anything."""
+        paths, known = self._stream.paths, self._stream.state.get(event_id)
+        if known is None:
+            return self._adopt(paths.file(status, event_id), event_id, status)
+        if os.path.lexists(home := paths.file(known.status, event_id)):
+            self._stream.set_aside(paths.file(status, event_id), f"a copy: event {event_id} lies in {home}")
+            return None
+        return self._moved(known, status)
 
     def _adopt(self, path: str, event_id: str, status: Status) -> Entry | None:
         """Take in a file nobody knows, or set it aside; None when it is not taken in (yet)."""
@@ -178,7 +178,3 @@ def read_file(path: str, max_bytes: int | None = None) -> bytes:
         return data
     finally:
         os.close(fd)
-
-
-def _ids(folder: str) -> set[str]:
-    return {name[: -len(SUFFIX)] for name in os.listdir(folder) if name.endswith(SUFFIX) and name[0] != "."}
