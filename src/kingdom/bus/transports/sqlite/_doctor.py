@@ -25,6 +25,7 @@ _NETWORK: Final = (
     *("nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "9p", "afs", "ceph", "glusterfs", "lustre", "beegfs", "gpfs"),
     *("fuse.sshfs", "fuse.s3fs", "fuse.glusterfs"),
 )
+_VOLATILE: Final = ("tmpfs", "ramfs")
 
 
 def examine(store: Store) -> list[Check]:
@@ -117,6 +118,8 @@ def _file_system(store: Store) -> Check:
             f"{kind}: SQLite's locks and its shared memory do not work across machines, the file can be damaged",
             "move it to a local disk, or use PostgreSQL",
         )
+    if kind in _VOLATILE:
+        return Check("file system", "warning", f"{kind}: events do not survive a restart of the machine")
     return Check("file system", "ok", kind)
 
 

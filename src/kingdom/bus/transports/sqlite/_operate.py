@@ -15,7 +15,7 @@ from kingdom.bus.outbox import PRIORITY, statement
 if TYPE_CHECKING:
     import sqlite3
 
-BATCH: Final = 5000  # rows moved or removed in one transaction: nobody waits long for the write lock
+BATCH: Final = 1000  # rows moved or removed in one transaction: nobody waits long for the write lock
 
 
 def declare(connection: sqlite3.Connection, stream: str, options: StreamOptions, now: float) -> None:
