@@ -121,16 +121,16 @@ class StreamState:
         for heaps in self._ready:
             # Merging the types' heaps is as cheap as one heap for all, and types nobody wants cost nothing.
             firsts = [
-                (*item[:3], kind, heap)
+                (item, kind, heap)
                 for kind, heap in heaps.items()
                 if (wanted is None or kind in wanted) and (item := heap.first())
             ]
             heapq.heapify(firsts)
             while firsts and len(taken) < limit:
-                _, _, _, kind, heap = firsts[0]
-                taken.append(heap.pop())
-                if item := heap.first():
-                    heapq.heapreplace(firsts, (*item[:3], kind, heap))
+                item, kind, heap = firsts[0]
+                taken.append(heap.pop(item))
+                if following := heap.first():
+                    heapq.heapreplace(firsts, (following, kind, heap))
                 else:
                     heapq.heappop(firsts)
                     del heaps[kind]
@@ -210,7 +210,7 @@ class StreamState:
             entry.expired = True
             self._enter(entry)
         while (item := self._waiting.first()) and item[0] <= now:
-            entry = self._waiting.pop()
+            entry = self._waiting.pop(item)
             heaps = self._ready[entry.priority]
             if (heap := heaps.get(entry.type)) is None:
                 heap = heaps[entry.type] = Heap()
