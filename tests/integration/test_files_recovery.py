@@ -14,7 +14,7 @@ import pytest
 from kingdom.bus import connect
 from kingdom.bus.delivery import DeadVerdict, Delivery, RetryVerdict
 from kingdom.bus.testing import ManualClock
-from kingdom.bus.transports.files import operations, stream
+from kingdom.bus.transports.files import operating, stream, working
 from kingdom.bus.transports.files.lines import row
 from kingdom.bus.transports.files.paths import set_up
 from kingdom.bus.transports.files.publishing import Call, publish
@@ -49,7 +49,7 @@ class Bench:
         assert call.accepted == ids
 
     def claim(self, process: FileStream) -> list[Delivery]:
-        return operations.claim(process, operations.Claim("w", 10, 30, None, 3))
+        return working.claim(process, working.Claim("w", 10, 30, None, 3))
 
     def places(self) -> dict[str, list[str]]:
         return {state: self.files(state) for state in ("pending", "processing", "done", "dead") if self.files(state)}
@@ -69,12 +69,12 @@ def known(process: FileStream) -> dict[str, list[Any]]:
 OPERATIONS: dict[str, tuple[str, Callable[[Bench, list[Delivery]], object]]] = {
     "publish": ("pending", lambda bench, _: bench.publish(bench.victim)),
     "claim": ("processing", lambda bench, _: bench.claim(bench.victim)),
-    "done": ("done", lambda bench, held: operations.settle(bench.victim, held, [], [])),
-    "retry": ("pending", lambda bench, held: operations.settle(bench.victim, [], [*map(RetryVerdict, held)], [])),
-    "dead": ("dead", lambda bench, held: operations.settle(bench.victim, [], [], [*map(DeadVerdict, held)])),
-    "release": ("pending", lambda bench, held: operations.release(bench.victim, held)),
-    "requeue": ("pending", lambda bench, _: operations.requeue(bench.victim, IDS, None, None)),
-    "purge": ("nowhere", lambda bench, _: operations.purge(bench.victim, -1, with_dead=True)),
+    "done": ("done", lambda bench, held: working.settle(bench.victim, held, [], [])),
+    "retry": ("pending", lambda bench, held: working.settle(bench.victim, [], [*map(RetryVerdict, held)], [])),
+    "dead": ("dead", lambda bench, held: working.settle(bench.victim, [], [], [*map(DeadVerdict, held)])),
+    "release": ("pending", lambda bench, held: working.release(bench.victim, held)),
+    "requeue": ("pending", lambda bench, _: operating.requeue(bench.victim, IDS, None, None)),
+    "purge": ("nowhere", lambda bench, _: operating.purge(bench.victim, -1, with_dead=True)),
 }
 
 
@@ -90,7 +90,7 @@ def test_what_a_dead_process_had_begun_is_finished(
     if name not in ("publish", "claim"):
         held = bench.claim(bench.victim)
     if name in ("requeue", "purge"):
-        operations.settle(bench.victim, [], [], [*map(DeadVerdict, held)])
+        working.settle(bench.victim, [], [], [*map(DeadVerdict, held)])
     known(bench.survivor)
 
     real, made = FileStream._move, 0
@@ -170,7 +170,7 @@ def test_garbled_lines_are_skipped_and_the_directories_tell(bench: Bench) -> Non
 def test_without_a_ledger_every_event_is_still_there(bench: Bench) -> None:
     bench.publish(bench.victim)
     (first, second, third) = bench.claim(bench.victim)
-    operations.settle(bench.victim, [first], [], [DeadVerdict(second)])
+    working.settle(bench.victim, [first], [], [DeadVerdict(second)])
     bench.publish(bench.victim, ["d"])
     os.unlink(bench.victim.paths.ledger)
     fresh = bench.process()
@@ -217,10 +217,10 @@ def test_a_rename_that_fails_undoes_the_others(bench: Bench, tmp_path: Path) -> 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "rename", failing)
         with pytest.raises(OSError, match="Input/output"):
-            operations.settle(bench.victim, held, [], [])
+            working.settle(bench.victim, held, [], [])
     assert bench.places() == {"processing": IDS}
     assert known(bench.survivor) == before == known(bench.victim) == known(bench.process())
-    assert operations.settle(bench.victim, held, [], []) == ([], False)
+    assert working.settle(bench.victim, held, [], []) == ([], False)
     assert bench.places() == {"done": IDS}
 
 
@@ -230,7 +230,7 @@ def test_attempts_are_counted_across_deaths_and_a_poison_event_ends_dead(bench: 
         assert [item.attempt for item in bench.claim(bench.process())] == [attempt]
         bench.clock.advance(31)
     assert bench.claim(bench.process()) == []
-    (letter,) = operations.dead(bench.process(), 10)
+    (letter,) = operating.dead(bench.process(), 10)
     assert (letter.event_id, letter.attempts, letter.error_code) == ("poison", 3, "LEASE_EXPIRED")
     assert bench.places() == {"dead": ["poison"]}
 
@@ -249,20 +249,20 @@ def test_a_compacted_ledger_says_the_same(bench: Bench) -> None:
     bench.publish(bench.victim, ["a", "b", "c", "d"])
     first, second, third, _ = bench.claim(bench.victim)
     later = [RetryVerdict(second, 60.0, "SLOW", "try later")]
-    operations.settle(bench.victim, [first], later, [DeadVerdict(third, "BAD", "no use")])
+    working.settle(bench.victim, [first], later, [DeadVerdict(third, "BAD", "no use")])
     before = known(bench.victim)
     known(bench.survivor)
     late = bench.process()
     known(late)
     for _ in range(40):
         bench.publish(bench.survivor, ["x"])
-        operations.settle(bench.survivor, bench.claim(bench.survivor), [], [])
-        operations.purge(bench.survivor, -1, with_dead=False)
+        working.settle(bench.survivor, bench.claim(bench.survivor), [], [])
+        operating.purge(bench.survivor, -1, with_dead=False)
     assert os.stat(bench.victim.paths.ledger).st_size < 3000, "it does not grow with history"
     header = bench.files.ledger()[0]
     assert header["generation"] > 2
     assert known(bench.victim) == before == known(late) == known(bench.process())
-    assert [item.event_id for item in operations.dead(bench.process(), 5)] == ["c"]
+    assert [item.event_id for item in operating.dead(bench.process(), 5)] == ["c"]
     assert bench.files.temporary() == []
 
 
@@ -272,7 +272,7 @@ def test_a_process_that_kept_up_skips_the_snapshot(bench: Bench, monkeypatch: py
     known(bench.survivor)
     held = bench.claim(bench.victim)
     while bench.files.ledger()[0].get("generation") != 1:
-        operations.extend(bench.victim, held, 30)
+        working.extend(bench.victim, held, 30)
     read: list[str] = []
     real = FileStream._apply
     monkeypatch.setattr(FileStream, "_apply", lambda self, line: (read.append(line["op"]), real(self, line))[1])
@@ -293,7 +293,7 @@ def test_a_full_disk_does_not_stop_a_stream_from_working_with_its_old_ledger(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(bench.victim.ledger, "replace", full)
-    operations.settle(bench.victim, held, [], [])
+    working.settle(bench.victim, held, [], [])
     assert "could not be compacted" in caplog.text
     assert bench.places() == {"done": IDS}
 

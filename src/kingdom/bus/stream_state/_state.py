@@ -37,7 +37,9 @@ class StreamState:
         self._expired: dict[str, dict[str, Entry]] = {}  # by type: held under a lease that ended
 
     def configure(self, *, ordered: bool, dead_head: DeadHead) -> None:
-        """Change how the stream behaves; O(n)."""
+        """Change how the stream behaves; O(n), but nothing when it behaves so already."""
+        if (ordered, dead_head == "park") == (self.ordered, self._park):
+            return
         self._reset(ordered, dead_head)
         for entry in self._entries.values():
             entry.heap = entry.item = None

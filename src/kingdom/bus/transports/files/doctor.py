@@ -99,15 +99,18 @@ def _notifications() -> Iterator[Check]:
 
 def _stream(root: str, stream: str) -> Iterator[Check]:
     paths = StreamPaths(root, stream)
+    guard = Guard(paths.lock, _LOCK_WAIT, paths.make)
     try:
-        paths.load_options()
-        paths.make()
-        with Guard(paths.lock, _LOCK_WAIT, paths.make).held():
-            yield Check(f"{stream}: lock", "ok", "can be taken")
+        with guard.held():
+            paths.load_options()
+            paths.make()
             leftover = remove_abandoned(paths.home)
     except (BusError, OSError) as error:
         yield Check(f"{stream}: lock", "error", str(error))
         return
+    finally:
+        guard.close()
+    yield Check(f"{stream}: lock", "ok", "can be taken")
     if leftover:
         yield Check(f"{stream}: temporary files", "ok", f"removed {leftover} that dead publishers had left")
     devices = {os.stat(path).st_dev for path in (paths.home, *paths.states.values(), paths.invalid)}

@@ -82,7 +82,7 @@ class StreamPaths:
                 self.use(options)
             except (ValueError, KeyError, TypeError) as error:
                 raise BusError(
-                    f"{self._options} cannot be read ({error}): mend it by hand, or declare the stream again"
+                    f"{self._options} cannot be read ({error}): mend it, or delete it and declare the stream again"
                 ) from None
             self._rename_states(document.get("formerly", {}))
             return options

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -39,6 +40,9 @@ class Call:
     documents: dict[str, bytes] = field(default_factory=dict)
     accepted: list[str] = field(default_factory=list)
     error: Exception | None = None
+
+
+New = dict[str, tuple[Call, int]]  # event ids: whose they are, and which of that call's envelopes
 
 
 class Publisher:
@@ -122,7 +126,7 @@ def publish(stream: FileStream, syncer: Syncer, calls: Sequence[Call]) -> None:
 
 
 def _publish(stream: FileStream, syncer: Syncer, calls: Sequence[Call]) -> None:
-    new: dict[str, tuple[Call, int]] = {}
+    new: New = {}
     with stream.locked():
         for call in calls:
             for index, envelope in enumerate(call.envelopes):
@@ -136,12 +140,7 @@ def _publish(stream: FileStream, syncer: Syncer, calls: Sequence[Call]) -> None:
     visible = False
     try:
         syncer.write(stream.paths.home, [(leftover[item], call.documents[item]) for item, (call, _) in new.items()])
-        with stream.locked():
-            if seen != (stream.ledger.inode, stream.ledger.offset):  # somebody was faster with one of them, perhaps
-                new = {item: where for item, where in new.items() if not _known(stream, item)}
-            if new:
-                stream.commit({"op": "publish", "tmp": prefix, "entries": _rows(stream, new)})
-        visible = True
+        new, visible = _reveal(stream, prefix, new, seen), True
         for item in new:
             del leftover[item]
         sync_directory(stream.paths.states["PENDING"])
@@ -157,12 +156,24 @@ def _publish(stream: FileStream, syncer: Syncer, calls: Sequence[Call]) -> None:
         call.accepted.append(item)
 
 
+def _reveal(stream: FileStream, prefix: str, new: New, seen: tuple[int, int]) -> New:
+    """Let the written files appear, all at once; returns which of them are new, now that nobody else can act."""
+    with stream.locked():
+        if seen != (stream.ledger.inode, stream.ledger.offset):  # somebody was faster with one of them, perhaps
+            new = {item: where for item, where in new.items() if not _known(stream, item)}
+        missing = stream.commit({"op": "publish", "tmp": prefix, "entries": _rows(stream, new)}) if new else []
+    if missing:
+        _withdraw(stream, new)
+        raise FileNotFoundError(errno.ENOENT, "removed while it was being published", prefix + missing[0].event_id)
+    return new
+
+
 def _known(stream: FileStream, event_id: str) -> bool:
     # os.access: that a file is not there is the normal case, and not worth an exception.
     return event_id in stream.state or os.access(stream.paths.file("DONE", event_id), os.F_OK)
 
 
-def _rows(stream: FileStream, new: dict[str, tuple[Call, int]]) -> list[list[object]]:
+def _rows(stream: FileStream, new: New) -> list[list[object]]:
     rows, last = [], stream.state.last_seq
     for call, index in new.values():
         # The clock's time or the next number, whichever is later: later calls come later even if the clock steps back.
@@ -171,7 +182,7 @@ def _rows(stream: FileStream, new: dict[str, tuple[Call, int]]) -> list[list[obj
     return rows
 
 
-def _withdraw(stream: FileStream, new: dict[str, tuple[Call, int]]) -> None:
+def _withdraw(stream: FileStream, new: New) -> None:
     """Take back what a failed call had already made visible, unless somebody has claimed it."""
     with contextlib.suppress(Exception), stream.locked() as state:
         entries = [entry for item in new if (entry := state.get(item))]

@@ -7,16 +7,14 @@ all processes agree. Only names are listed, and only files nobody knows are read
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 import time
 from typing import TYPE_CHECKING, Final
 
 from kingdom.bus.errors import InvalidEnvelope
-from kingdom.bus.transports.files.document import Document, decode
 from kingdom.bus.transports.files.lines import from_row, row
 from kingdom.bus.transports.files.paths import ACTIVE, SUFFIX
+from kingdom.bus.transports.files.reading import read_document
 from kingdom.bus.transports.files.temporaries import remove_abandoned
 
 if TYPE_CHECKING:
@@ -109,12 +107,12 @@ class Scanner:
         """Take in a file nobody knows, or set it aside; None when it is not taken in (yet)."""
         stream = self._stream
         try:
-            document = self._read(path, event_id)
-            if document is None:
-                return None
+            document = read_document(path, event_id, stream.max_bytes + _SLACK_BYTES)
             entry = document.entry(stream.clock())
             if "createdAt" not in document.bus:
                 self._last = entry.seq = max(entry.seq, self._last + 1)
+        except FileNotFoundError:
+            return None
         except InvalidEnvelope as error:
             age = time.time() - os.lstat(path).st_mtime
             if 0 <= age < GROWING:  # perhaps it is being written this moment
@@ -148,33 +146,3 @@ class Scanner:
         entry.token = entry.worker = None
         entry.until = 0.0
         return entry
-
-    def _read(self, path: str, event_id: str) -> Document | None:
-        try:
-            data = read_file(path, self._stream.max_bytes + _SLACK_BYTES)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            if error.errno in (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM):
-                raise  # not the file's fault
-            raise InvalidEnvelope(f"the file cannot be read: {error.strerror}") from None
-        return decode(data, event_id)
-
-
-def read_file(path: str, max_bytes: int | None = None) -> bytes:
-    """The contents of a regular file. A pipe, a link or a file over ``max_bytes`` raises :class:`InvalidEnvelope`."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        if max_bytes is not None:
-            found = os.fstat(fd)
-            if not stat.S_ISREG(found.st_mode):
-                raise InvalidEnvelope("not a regular file")
-            if found.st_size > max_bytes:
-                raise InvalidEnvelope(f"{found.st_size:,} bytes; the limit is {max_bytes:,}")
-        data = os.read(fd, 65536)
-        if len(data) == 65536:
-            while more := os.read(fd, 1 << 20):
-                data += more
-        return data
-    finally:
-        os.close(fd)

@@ -27,11 +27,12 @@ from kingdom.bus.transports.files.lines import Move, apply, makes_claimable, sna
 from kingdom.bus.transports.files.marks import mark, unmark
 from kingdom.bus.transports.files.paths import SUFFIX, StreamPaths
 from kingdom.bus.transports.files.scan import Scanner
+from kingdom.bus.transports.files.syncing import sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kingdom.bus.delivery import StreamOptions
+    from kingdom.bus.delivery import Status, StreamOptions
     from kingdom.bus.transport import Clock
     from kingdom.bus.transports.files.ledger import Line
 
@@ -127,12 +128,22 @@ class FileStream:
             self._forget(missing)
         return missing
 
+    def sync(self, statuses: set[Status], *, ledger: bool) -> None:
+        """Make the names in these directories durable, and the ledger if its facts matter. Takes no lock."""
+        for folder in {self.paths.states[status] for status in statuses}:
+            sync_directory(folder)
+        if ledger:
+            self.ledger.sync()
+
     def configure(self, options: StreamOptions) -> None:
-        """Store other options. Under the lock."""
-        self.paths.store_options(options)
-        self.ledger.append({"op": "options"})
-        self.state.configure(ordered=options.ordered, dead_head=options.dead_head)
-        self._tidy()
+        """Store other options, unless they are the old ones."""
+        with self.locked():
+            if self.paths.declared and self.paths.load_options() == options:
+                return
+            self.paths.store_options(options)
+            self.ledger.append({"op": "options"})
+            self.state.configure(ordered=options.ordered, dead_head=options.dead_head)
+            self._tidy()
 
     def set_aside(self, path: str, reason: str) -> None:
         """Move a file that cannot be understood to ``invalid/``, with the reason beside it. Under the lock."""

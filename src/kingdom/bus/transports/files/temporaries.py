@@ -16,8 +16,9 @@ _numbers = itertools.count(1)
 
 
 def temporary_prefix() -> str:
-    """The beginning of a temporary name that nobody else uses: machine, process and a number."""
-    return f"{PREFIX}{_machine()}-{os.getpid()}-{next(_numbers)}-"
+    """The beginning of a temporary name that nobody else uses: machine, process, its run and a number."""
+    pid = os.getpid()
+    return f"{PREFIX}{_machine()}-{pid}-{_run(pid)}-{next(_numbers)}-"
 
 
 def abandoned(folder: str) -> list[str]:
@@ -43,10 +44,11 @@ def remove_abandoned(folder: str) -> int:
 
 
 def _writer_gone(name: str) -> bool:
-    machine, _, rest = name.removeprefix(PREFIX).partition("-")
-    pid = rest.partition("-")[0]
+    machine, pid, run, *_ = [*name.removeprefix(PREFIX).split("-"), "", ""]
     if machine != _machine() or not pid.isdigit():
         return False  # another machine's, or another container's, whose processes we cannot see
+    if int(pid) == os.getpid():
+        return run != _run(int(pid))
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b") ")[2][:1] in b"ZX"
@@ -59,6 +61,12 @@ def _writer_gone(name: str) -> bool:
     except PermissionError:
         return False
     return os.path.exists("/proc/self/stat")  # there is a /proc, and the process is not in it
+
+
+@cache
+def _run(pid: int) -> str:
+    """Tells this process from an earlier one of the same number: in a container the first is always number 1."""
+    return f"{zlib.crc32(os.urandom(8)):08x}"
 
 
 @cache

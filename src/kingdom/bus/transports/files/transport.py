@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 from kingdom.bus.connecting import url_path
 from kingdom.bus.errors import BusError, InvalidOption, TransactionMismatch
 from kingdom.bus.inotify import Watch
-from kingdom.bus.transports.files import operations
+from kingdom.bus.transports.files import operating, working
 from kingdom.bus.transports.files.doctor import examine
 from kingdom.bus.transports.files.faults import bus_error
 from kingdom.bus.transports.files.paths import check_version, list_streams, set_up
@@ -97,7 +97,7 @@ class FilesTransport:
 
     async def declare(self, stream: str, options: StreamOptions) -> None:
         """Store the options of a stream; directories whose state is named anew are renamed."""
-        await self._call(operations.configure, stream, options)
+        await self._call(FileStream.configure, stream, options)
         self._wake(stream)
 
     async def publish(self, stream: str, envelopes: Sequence[Envelope], tx: Any | None) -> list[str]:
@@ -120,7 +120,7 @@ class FilesTransport:
         self, stream: str, *, worker: str, limit: int, lease: float, types: Sequence[str] | None, max_attempts: int
     ) -> list[Delivery]:
         """Take up to ``limit`` events for ``lease`` seconds."""
-        return await self._call(operations.claim, stream, operations.Claim(worker, limit, lease, types, max_attempts))
+        return await self._call(working.claim, stream, working.Claim(worker, limit, lease, types, max_attempts))
 
     async def settle(
         self, done: Sequence[Delivery], retry: Sequence[RetryVerdict], dead: Sequence[DeadVerdict]
@@ -130,7 +130,7 @@ class FilesTransport:
         deliveries = [*done, *(item.delivery for item in retry), *(item.delivery for item in dead)]
         for name in {item.stream for item in deliveries}:
             refused, freed = await self._call(
-                operations.settle,
+                working.settle,
                 name,
                 [item for item in done if item.stream == name],
                 [item for item in retry if item.delivery.stream == name],
@@ -146,40 +146,40 @@ class FilesTransport:
         lost: list[Delivery] = []
         for name in {item.stream for item in deliveries}:
             held = [item for item in deliveries if item.stream == name]
-            lost += await self._call(operations.extend, name, held, lease)
+            lost += await self._call(working.extend, name, held, lease)
         return lost
 
     async def release(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         """Give events back untouched; return those that were lost."""
         lost: list[Delivery] = []
         for name in {item.stream for item in deliveries}:
-            lost += await self._call(operations.release, name, [item for item in deliveries if item.stream == name])
+            lost += await self._call(working.release, name, [item for item in deliveries if item.stream == name])
             self._wake(name)
         return lost
 
     async def depth(self) -> dict[str, Depth]:
         """How full each stream is."""
         streams = [self._stream(name) for name in await self._names()]
-        return await self._run(operations.depths, streams)
+        return await self._run(operating.depths, streams)
 
     async def pending_types(self, stream: str) -> dict[str, int]:
         """How many events of each type wait."""
-        return await self._call(operations.pending_types, stream)
+        return await self._call(operating.pending_types, stream)
 
     async def dead(self, stream: str, limit: int) -> list[DeadLetter]:
         """The latest dead letters, newest first."""
-        return await self._call(operations.dead, stream, limit)
+        return await self._call(operating.dead, stream, limit)
 
     async def find(self, event_id: str) -> Record | None:
         """Everything known of one event."""
         streams = [self._stream(name) for name in await self._names()]
-        return await self._run(operations.find, streams, event_id)
+        return await self._run(operating.find, streams, event_id)
 
     async def requeue(
         self, stream: str, ids: Sequence[str] | None, *, event_type: str | None, error_code: str | None
     ) -> int:
         """Move DEAD events, and DONE ones that are named, back to PENDING."""
-        moved = await self._call(operations.requeue, stream, ids, event_type, error_code)
+        moved = await self._call(operating.requeue, stream, ids, event_type, error_code)
         self._wake(stream)
         return moved
 
@@ -187,7 +187,7 @@ class FilesTransport:
         """Forget DONE, and with ``dead`` also DEAD events."""
         purged = 0
         for name in await self._names() if stream is None else [stream]:
-            purged += await self._call(operations.purge, name, older_than, dead)
+            purged += await self._call(operating.purge, name, older_than, dead)
             self._wake(name)
         return purged
 
