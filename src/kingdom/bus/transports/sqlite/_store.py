@@ -15,9 +15,11 @@ from kingdom.bus.transport import TransportOptions
 from kingdom.bus.transports.sqlite._errors import not_set_up, translate
 
 _NEEDED: Final = (3, 35, 0)  # RETURNING, UPDATE … FROM
-# FULL: a commit is on the disk when it returns. The WAL is cut back to this size after a burst has grown it.
+# FULL: a commit is on the disk when it returns. Checkpoints at 4,000 pages rather than 1,000: an event's row is written
+# three times within moments, and reaches the database file once then. The log is cut back after a burst has grown it.
 _PRAGMAS: Final = (
     "PRAGMA synchronous = FULL",
+    "PRAGMA wal_autocheckpoint = 4000",
     "PRAGMA journal_size_limit = 67108864",
     "PRAGMA cache_size = -16000",
     "PRAGMA temp_store = MEMORY",

@@ -46,9 +46,11 @@ class SqliteTransport:
         self._connect()
 
     def _connect(self) -> None:
-        self._writer = Writer(self._store)
         self._reader = Reader(self._store)
-        self._neighbours = Neighbours(self._store.path, lambda: self._writer.run(data_version), self._subscribers)
+        writer = self._writer = Writer(self._store)
+        self._neighbours = Neighbours(
+            self._store.path, lambda: writer.run(data_version), lambda: writer.busy, self._subscribers
+        )
         self._open = True
 
     # ── life ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -63,9 +63,12 @@ class Subscribers:
 class Neighbours:
     """Notices the commits of other connections, while somebody here waits for them."""
 
-    def __init__(self, path: str, look: Callable[[], Awaitable[int]], subscribers: Subscribers) -> None:
+    def __init__(
+        self, path: str, look: Callable[[], Awaitable[int]], busy: Callable[[], bool], subscribers: Subscribers
+    ) -> None:
         self._log = f"{path}-wal"
         self._look = look
+        self._busy = busy
         self._subscribers = subscribers
         self._watch: Watch | None = None
         self._watching = False
@@ -108,6 +111,8 @@ class Neighbours:
             return  # something may have been written since the look
         await asyncio.sleep(_PAUSE)
         await self._changed.wait()
+        if self._busy():  # most likely it was us: the look can wait until it is in nobody's way
+            await asyncio.sleep(_PAUSE)
 
     def _on_change(self, changes: list[Change]) -> None:
         if any(change.mask & IGNORED for change in changes):  # the log was removed: we were not connected for a while

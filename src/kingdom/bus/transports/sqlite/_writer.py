@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import sqlite3
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from kingdom.bus.transports.sqlite._store import Store
 T = TypeVar("T")
 Operation = Callable[[sqlite3.Connection], T]
 _MAX_GROUP: Final = 512  # operations after which a transaction takes no more: others want the write lock too
+_MOMENT: Final = 0.005  # seconds
 
 
 class Mergeable(ABC, Generic[T]):
@@ -71,6 +73,7 @@ class Writer:
         self._thread: threading.Thread | None = None
         self._connection: sqlite3.Connection | None = None
         self._closed = False
+        self._last = 0.0  # when a transaction began or ended
         self._gate = threading.Lock()  # nothing is queued behind the mark that ends the thread
 
     async def run(self, operation: Operation[T], after: Callable[[T], None] | None = None) -> T:
@@ -91,6 +94,11 @@ class Writer:
                 self._arriving[loop] = [job]
                 loop.call_soon(self._hand_over, loop)
         return await job.future  # type: ignore[no-any-return]
+
+    @property
+    def busy(self) -> bool:
+        """Whether it is writing, or was a moment ago."""
+        return time.monotonic() - self._last < _MOMENT
 
     async def close(self) -> None:
         """Finish what is queued, then disconnect. Safe to call twice."""
@@ -123,7 +131,9 @@ class Writer:
         while going_on:
             group, going_on = self._gather()
             if group:
+                self._last = time.monotonic()
                 self._commit(group)
+                self._last = time.monotonic()
                 _resolve(group)
         self._disconnect()
 
