@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from kingdom.bus import Delivery, EventBus, TransportUnavailable, connect
+from kingdom.bus.transport import Clock
 
 
 class FaultyBus(EventBus):
@@ -43,8 +44,8 @@ class FaultyBus(EventBus):
 
 
 @asynccontextmanager
-async def memory_bus() -> AsyncIterator[EventBus]:
+async def memory_bus(clock: Clock | None = None) -> AsyncIterator[EventBus]:
     """A bus in memory, set up."""
-    async with connect("memory:") as bus:
+    async with connect("memory:", clock=clock) as bus:
         await bus.setup()
         yield bus

@@ -160,7 +160,7 @@ class Worker:
             # Also the way out when run() itself is cancelled: the same steps with no grace left.
             await _shielded(self._let_go(feeding, handlers, settling, renewing, settler))
         for task in everything:  # a loop that died of a bug must not look like a clean stop
-            if not task.cancelled() and (error := task.exception()):
+            if task.done() and not task.cancelled() and (error := task.exception()):
                 raise error
 
     async def _finish_running(self, handlers: list[asyncio.Task[None]], everything: list[asyncio.Task[None]]) -> None:

@@ -57,8 +57,9 @@ class Stopping(Behaviours):
 
     async def test_a_cancelled_worker_gives_back_what_it_holds(self, bus: EventBus, stream: str) -> None:
         several = events(3)
-        await bus.publish(stream, several)
+        await bus.publish(stream, event("Quick"), *several)
         worker, seen, _ = _blocked_worker(bus, stream, concurrency=3)
+        worker.on("Quick")(_nothing)
         task = asyncio.create_task(worker.run())
         await seen.reach(3)
         task.cancel()

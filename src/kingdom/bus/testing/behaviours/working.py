@@ -223,6 +223,20 @@ class Working(Behaviours):
         assert finished == {name: ids(items) for name, items in aggregates.items()}
         assert await counts(bus, stream) == (0, 0, 0)
 
+    async def test_the_followers_of_a_settled_event_do_not_wait_for_the_next_poll(
+        self, harness: Harness, stream: str
+    ) -> None:
+        if not harness.wakes:
+            pytest.skip("this transport has no wake-ups: its workers poll")
+        await harness.bus.declare(stream, ordered=True)
+        orders, seen = of("1", 10), Tally()
+        await harness.bus.publish(stream, orders)
+        worker = worker_on(harness.bus, stream, poll=600)
+        worker.on("Happened")(seen.add)
+        async with running(worker):
+            await seen.reach(10)
+        assert seen.ids == ids(orders)
+
     async def test_the_lease_is_renewed_while_a_handler_runs(self, harness: Harness, stream: str) -> None:
         watched, seen, finish = WatchedBus(harness.bus), Tally(), asyncio.Event()
         [event_id] = await harness.bus.publish(stream, event())
