@@ -275,6 +275,24 @@ async def test_an_event_spoiled_by_an_editor_is_set_aside_when_its_turn_comes(bu
     assert (await bus.depth())[STREAM][:3] == (0, 1, 0)
 
 
+async def test_an_event_that_became_a_directory_blocks_nobody(bus: EventBus, files: QueueFiles) -> None:
+    await bus.publish(STREAM, event("b"))
+    files.path("pending", "a").unlink()
+    files.path("pending", "a").mkdir()
+    assert await claim_ids(bus) == ["b"]
+    assert "cannot be read" in reason(files, "a.json")
+
+
+async def test_a_disk_too_full_for_the_reason_does_not_keep_a_broken_file_in_the_way(
+    bus: EventBus, files: QueueFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    (files.home / "invalid" / "half.json.reason").mkdir()  # it cannot be written
+    files.drop("pending", "half", "{", age=10)
+    assert await claim_ids(bus) == ["a"]
+    assert (files.home / "invalid" / "half.json").exists()
+    assert "not JSON" in caplog.text
+
+
 async def test_a_spoiled_dead_letter_is_set_aside(bus: EventBus, files: QueueFiles) -> None:
     await bus.settle(dead=await bus.claim(STREAM, worker="w"))
     files.path("dead", "a").write_text("?")

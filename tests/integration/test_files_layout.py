@@ -89,7 +89,47 @@ async def test_a_stream_may_name_its_own_states(files: QueueFiles) -> None:
         record = await bus.find("a")
         assert record is not None
         assert record.status == "DONE"
+        undo = bus.subscribe(STREAM, lambda: None)
+        undo()
     assert not (files.home / "processing").exists()
+
+
+async def test_a_new_process_knows_the_names_before_it_does_anything_else(files: QueueFiles) -> None:
+    clock = ManualClock()
+    async with connect(files.url, clock=clock) as bus:
+        await bus.setup()
+        await bus.declare(STREAM, states={"PENDING": "inbox", "DONE": "completed"})
+        await bus.publish(STREAM, event("a"))
+        await bus.settle(done=await bus.claim(STREAM, worker="w"))
+    clock.advance(10)
+    async with connect(files.url, clock=clock) as bus:
+        bus.subscribe(STREAM, lambda: None)
+        assert await bus.purge(5) == 1
+    assert files("completed") == []
+    assert not {"pending", "done"} & {path.name for path in files.home.iterdir()}
+
+
+async def test_options_that_make_no_sense_are_an_error_until_somebody_mends_them(files: QueueFiles) -> None:
+    async with connect(files.url) as bus:
+        await bus.setup()
+        await bus.declare(STREAM, ordered=True)
+        await bus.publish(STREAM, event("a"))
+    (files.home / ".stream.json").write_text('{"ordered": true')
+    async with connect(files.url) as bus:
+        with pytest.raises(BusError, match=r"\.stream\.json cannot be read"):
+            await bus.claim(STREAM, worker="w")
+        (files.home / ".stream.json").unlink()
+        await bus.declare(STREAM, ordered=True)
+        assert [item.event_id for item in await bus.claim(STREAM, worker="w")] == ["a"]
+
+
+async def test_declaring_the_same_again_writes_nothing(files: QueueFiles) -> None:
+    async with connect(files.url) as bus:
+        await bus.setup()
+        await bus.declare(STREAM, ordered=True, dead_head="park")
+        before = {path: path.stat().st_mtime_ns for path in files.home.iterdir()}
+        await bus.declare(STREAM, ordered=True, dead_head="park")
+        assert {path: path.stat().st_mtime_ns for path in files.home.iterdir()} == before
 
 
 async def test_naming_a_state_anew_takes_its_events_along(files: QueueFiles) -> None:

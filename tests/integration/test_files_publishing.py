@@ -185,3 +185,37 @@ async def test_publish_order_holds_when_the_clock_steps_back(files: QueueFiles) 
             order += [item.event_id for item in held]
             await bus.settle(done=held)
     assert order == ["a", "b", "c"]
+
+
+async def test_what_was_removed_while_it_was_being_published_is_not_accepted(
+    bus: EventBus, files: QueueFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Syncer.write
+
+    def removing(self: Syncer, folder: str, documents: list[tuple[str, bytes]]) -> None:
+        real(self, folder, documents)
+        os.unlink(documents[1][0])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Syncer, "write", removing)
+        with pytest.raises(TransportUnavailable, match="removed while it was being published"):
+            await bus.publish(STREAM, batch(3))
+    assert files("pending") == ["first"]
+    assert (await bus.depth())[STREAM].pending == 1
+    assert await bus.publish(STREAM, batch(3)) == ["e000", "e001", "e002"]
+
+
+async def test_a_claim_that_cannot_read_gives_the_events_back(
+    bus: EventBus, files: QueueFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bus.publish(STREAM, batch(3))
+
+    def failing(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kingdom.bus.transports.files.working.read_event", failing)
+        with pytest.raises(TransportUnavailable, match="Input/output error"):
+            await bus.claim(STREAM, worker="w", limit=10)
+    assert files("processing") == []
+    assert [item.attempt for item in await bus.claim(STREAM, worker="w", limit=10)] == [1, 1, 1, 1]

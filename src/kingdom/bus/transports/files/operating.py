@@ -129,14 +129,13 @@ def purge(stream: FileStream, older_than: float, with_dead: bool) -> int:
         return 0
     before = stream.clock() - older_than
     purged = 0
-    if with_dead:
-        with stream.locked() as state:
-            ids = [entry.event_id for entry in state.dead() if (entry.ended_at or 0) < before]
-            if ids:
-                stream.commit({"op": "purge", "ids": ids})
-                purged += len(ids)
-    folder = stream.paths.states["DONE"]
-    with os.scandir(folder) as files:
+    with stream.locked() as state:
+        ids = [entry.event_id for entry in state.dead() if with_dead and (entry.ended_at or 0) < before]
+        if ids:
+            stream.commit({"op": "purge", "ids": ids})
+            purged += len(ids)
+        stream.paths.make()
+    with os.scandir(stream.paths.states["DONE"]) as files:
         old = [file.path for file in files if file.name[0] != "." and _ended_before(file.path, before)]
     for start in range(0, len(old), _PURGE_CHUNK):
         with stream.locked():  # and look again: it may have been requeued, and done again, meanwhile

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kingdom.bus.delivery import StreamOptions
 from kingdom.bus.errors import BusError, InvalidName, InvalidOption, NotSetUp, SchemaTooNew
 from kingdom.bus.names import check_stream
 from kingdom.bus.transports.files.syncing import sync_directory, write_file
+from kingdom.bus.transports.files.temporaries import remove_abandoned
 
 if TYPE_CHECKING:
     from kingdom.bus.delivery import Status
@@ -71,23 +72,29 @@ class StreamPaths:
         return os.path.exists(self._options)
 
     def load_options(self) -> StreamOptions:
-        """Read the options, and use their names of states."""
-        document: dict[str, Any] = {}
-        with contextlib.suppress(FileNotFoundError), open(self._options, "rb") as file:
-            try:
+        """Read the options and use their names of states; finish what :meth:`store_options` began. Under the lock."""
+        options, formerly = self.read_options()
+        self._rename_states(formerly)
+        return options
+
+    def read_options(self) -> tuple[StreamOptions, dict[Status, str]]:
+        """Read the options and use their names of states; also returns what the states were called before."""
+        options, formerly = StreamOptions(), {}
+        try:
+            with open(self._options, "rb") as file:
                 document = json.load(file)
-                options = StreamOptions(
-                    ordered=bool(document["ordered"]), dead_head=document["deadHead"], states=document["states"]
-                )
-                self.use(options)
-            except (ValueError, KeyError, TypeError) as error:
-                raise BusError(
-                    f"{self._options} cannot be read ({error}): mend it, or delete it and declare the stream again"
-                ) from None
-            self._rename_states(document.get("formerly", {}))
-            return options
-        self.use(StreamOptions())
-        return StreamOptions()
+            options = StreamOptions(
+                ordered=bool(document["ordered"]), dead_head=document["deadHead"], states=document["states"]
+            )
+            formerly = dict(document["formerly"])
+            self.use(options)
+        except FileNotFoundError:
+            self.use(options)
+        except (ValueError, KeyError, TypeError) as error:
+            raise BusError(
+                f"{self._options} cannot be read ({error}): mend it, or delete it and declare the stream again"
+            ) from None
+        return options, formerly
 
     def store_options(self, options: StreamOptions) -> None:
         """Write the options; directories whose state has a new name are renamed."""
@@ -155,8 +162,10 @@ def set_up(root: str) -> list[str]:
     """Make the directory and its marker, unless they are there; return the names of what was done."""
     if _read_version(root) is not None:
         check_version(root)
+        remove_abandoned(root)
         return []
     os.makedirs(root, exist_ok=True)
+    remove_abandoned(root)
     write_file(f"{root}/{MARKER}", json.dumps({"version": VERSION}).encode() + b"\n", replace=False)
     sync_directory(os.path.dirname(root) or "/")
     return ["001_directories"]

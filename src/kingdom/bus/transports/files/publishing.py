@@ -115,7 +115,8 @@ def publish(stream: FileStream, syncer: Syncer, calls: Sequence[Call]) -> None:
             call.error = error
     good = [call for call in calls if call.error is None]
     try:
-        _publish(stream, syncer, good)
+        if good:
+            _publish(stream, syncer, good)
     except OSError as error:
         if len(good) == 1:
             good[0].error = bus_error(error, stream.paths.home)

@@ -78,7 +78,9 @@ class FileStream:
                 self._compact()
 
     def prepare(self) -> None:
-        """Make the stream's directories and its ledger, so that they can be watched."""
+        """Make the stream's directories and its ledger, so that they can be watched. Takes no lock."""
+        if not self._loaded:
+            self.paths.read_options()
         self.paths.make()
         os.close(os.open(self.paths.ledger, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
 
@@ -152,7 +154,8 @@ class FileStream:
         if os.path.lexists(target):
             target = f"{target}.{time.time_ns()}"
         os.makedirs(self.paths.invalid, exist_ok=True)
-        with open(f"{target}.reason", "w", encoding="utf-8") as file:
+        # A disk that is full must not keep a broken file in everybody's way: then the log alone has the reason.
+        with contextlib.suppress(OSError), open(f"{target}.reason", "w", encoding="utf-8") as file:
             file.write(f"{reason}\n")
         with contextlib.suppress(FileNotFoundError):
             os.rename(path, target)

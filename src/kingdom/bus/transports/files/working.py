@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kingdom.bus.delivery import DeadVerdict, RetryVerdict, Status
-    from kingdom.bus.stream_state import Entry
     from kingdom.bus.transports.files.stream import FileStream
 
 
@@ -35,15 +34,15 @@ def claim(stream: FileStream, wanted: Claim) -> list[Delivery]:
         token = new_event_id()
         held, all_there = _hold(stream, wanted, wanted.limit - len(claimed), token)
         try:
-            for entry in held:
-                document = read_event(stream, entry.event_id, "PROCESSING")
+            for event_id, attempt in held:
+                document = read_event(stream, event_id, "PROCESSING")
                 if document is None:
                     all_there = False
                 else:
-                    claimed.append(Delivery(stream.name, document.envelope, entry.attempts, token, wanted.worker))
+                    claimed.append(Delivery(stream.name, document.envelope, attempt, token, wanted.worker))
         except OSError:  # nobody would know of these claims until their leases end
             _give_back(stream, [(item.event_id, item.token) for item in claimed])
-            _give_back(stream, [(entry.event_id, token) for entry in held])
+            _give_back(stream, [(event_id, token) for event_id, _ in held])
             raise
         if all_there:
             break
@@ -57,8 +56,8 @@ def _give_back(stream: FileStream, held: Sequence[tuple[str, str]]) -> None:
             stream.commit({"op": "release", "ids": ids})
 
 
-def _hold(stream: FileStream, wanted: Claim, limit: int, token: str) -> tuple[list[Entry], bool]:
-    """Claim events; return them, and whether there was a file for each."""
+def _hold(stream: FileStream, wanted: Claim, limit: int, token: str) -> tuple[list[tuple[str, int]], bool]:
+    """Claim events; return their ids and attempts, and whether there was a file for each."""
     with stream.locked() as state:
         now = round(stream.clock(), 6)
         while spent := state.spent(now, wanted.max_attempts, wanted.types):
@@ -79,7 +78,7 @@ def _hold(stream: FileStream, wanted: Claim, limit: int, token: str) -> tuple[li
                     state.put_back(entry)
             raise
         gone = {move.event_id for move in missing}
-        return [entry for entry in taken if entry.event_id not in gone], not gone
+        return [(entry.event_id, entry.attempts) for entry in taken if entry.event_id not in gone], not gone
 
 
 def settle(
