@@ -17,11 +17,12 @@ def test_a_worker_that_has_been_alive_for_a_while_claims_what_it_can_start() -> 
     assert [pace.ask(0), pace.ask(3), pace.ask(8)] == [8, 5, 0]
 
 
-def test_fast_handlers_are_supplied_a_batch_ahead() -> None:
+def test_fast_handlers_have_one_batch_to_work_on_and_one_on_its_way() -> None:
     pace = Pace(concurrency=8, batch=100)
     pace.handled(0.0001)
     assert pace.ask(8) == 100
-    assert pace.ask(8 + 100) == 0
+    assert pace.ask(8 + 100) == 100
+    assert pace.ask(8 + 200) == 0
 
 
 def test_slow_handlers_do_not_sit_on_events_another_worker_could_start() -> None:
@@ -39,8 +40,8 @@ def test_in_between_a_quarter_of_a_second_is_held_in_advance() -> None:
 def test_the_store_is_not_asked_for_one_event_at_a_time() -> None:
     pace = Pace(concurrency=8, batch=100)
     pace.handled(0.0001)
-    assert pace.ask(8 + 99) == 0
-    assert pace.ask(8 + 50) == 50
+    assert pace.ask(8 + 199) == 0
+    assert pace.ask(8 + 101) == 0
 
 
 def test_the_pace_follows_the_handlers() -> None:

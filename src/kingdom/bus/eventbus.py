@@ -91,7 +91,8 @@ class EventBus:
         the caller commits, and leave no trace when it rolls back. Without it they are durable on return.
         """
         check_stream(stream)
-        unique = unique_envelopes(envelopes)
+        single = len(envelopes) == 1 and type(envelopes[0]) is Envelope
+        unique: Sequence[Envelope] = envelopes if single else unique_envelopes(envelopes)  # type: ignore[assignment]
         return await self.transport.publish(stream, unique, tx) if unique else []
 
     # ── consuming ─────────────────────────────────────────────────────────────────────────────────────────────

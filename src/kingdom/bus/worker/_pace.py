@@ -6,7 +6,8 @@ _HORIZON = 0.25  # seconds of work to hold in advance
 
 
 class Pace:
-    """Claims ahead what the handlers will get through in a quarter of a second, never more than one batch.
+    """Claims ahead what the handlers will get through in a quarter of a second, never more than two batches:
+    one to be worked on while the other is on its way.
 
     Fast handlers so always find work waiting, while slow ones (an agent that runs for minutes) do not sit on events
     that another worker could start now.
@@ -37,9 +38,10 @@ class Pace:
             return 0 if unfinished else 1
         ahead = 0
         if self._mean is not None:
-            ahead = min(self._batch, int(_HORIZON * self._concurrency / max(self._mean, 1e-9)))
-        target = self._concurrency + ahead
-        room = min(self._batch, target - unfinished)
-        # Half a round or more at a time: refilling by ones would cost a statement for each event.
-        worthwhile = unfinished < self._concurrency or room * 2 >= min(self._batch, target)
-        return room if room > 0 and worthwhile else 0
+            ahead = min(2 * self._batch, int(_HORIZON * self._concurrency / max(self._mean, 1e-9)))
+        room = self._concurrency + ahead - unfinished
+        # A whole batch at a time, or as much as there will ever be room for: refilling by ones would cost a statement
+        # for each event.
+        if room >= min(self._batch, max(1, ahead)) or unfinished < self._concurrency:
+            return max(0, min(self._batch, room))
+        return 0

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -31,6 +30,8 @@ _SESSION: Final = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "jit": "off",
+    # Planning them anew for each set of parameters costs more than running them.
+    "plan_cache_mode": "force_generic_plan",
 }
 _AWAY: Final = (
     OSError,
@@ -77,23 +78,13 @@ class Connections:
         """The server processes behind our connections: their notifications are our own."""
         return {connection.get_server_pid() for connection in self._all if not connection.is_closed()}
 
-    @asynccontextmanager
-    async def use(self) -> AsyncIterator[Connection]:
-        """Borrow a connection."""
+    async def use(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Do ``work`` with a borrowed connection, once."""
         async with self._slots:
-            connection = None
-            while self._free and connection is None:
-                candidate = self._free.pop()
-                if candidate.is_closed():
-                    self._all.discard(candidate)
-                else:
-                    connection = candidate
-            if connection is None:
-                connection = await self.connect()
-                self._all.add(connection)
+            connection = self._take_free() or await self._open()
             broken = False
             try:
-                yield connection
+                return await work(connection)
             except asyncio.CancelledError:
                 # The statement may still be running on the server: a fresh connection is cheaper than guessing.
                 broken = True
@@ -104,6 +95,19 @@ class Connections:
                     connection.terminate()
                 else:
                     self._free.append(connection)
+
+    def _take_free(self) -> Connection | None:
+        while self._free:
+            connection = self._free.pop()
+            if not connection.is_closed():
+                return connection
+            self._all.discard(connection)
+        return None
+
+    async def _open(self) -> Connection:
+        connection = await self.connect()
+        self._all.add(connection)
+        return connection
 
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Do ``work`` with a connection; when the server is away, try again with back-off until the time is up."""
@@ -127,8 +131,7 @@ class Connections:
 
     async def _attempt(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         try:
-            async with self.use() as connection:
-                return await work(connection)
+            return await self.use(work)
         except pg.UndefinedTableError as error:
             raise NotSetUp(
                 f"{self.shown} has no tables of the bus yet ({_one_line(error)}): "

@@ -121,5 +121,4 @@ class Notifier:
 
     async def _notify(self, stream: str) -> None:
         with contextlib.suppress(*_TROUBLE):  # a hint that is lost is made up by polling
-            async with self._connections.use() as connection:
-                await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, stream)
+            await self._connections.use(lambda c: c.execute("SELECT pg_notify($1, $2)", CHANNEL, stream))
