@@ -2,7 +2,8 @@
 
 Every commit of any process appends to the ``-wal`` file, our own included. SQLite's ``data_version`` tells them apart:
 on the connection that writes for us it changes with the commits of others only. So a change of the file leads to one
-look at that number, and to a wake-up if it moved; our own commits wake nobody twice.
+look at that number, and to a wake-up if it moved; our own commits wake nobody twice. When we have written nothing for a
+while, it is clear whose change it was, and nobody waits for the look.
 """
 
 from __future__ import annotations
@@ -42,8 +43,11 @@ class Subscribers:
 
     def ring(self, stream: str) -> None:
         """Wake everyone who waits for ``stream``. Called in a loop, which need not be theirs."""
+        waiting = self._waiting.get(stream)
+        if not waiting:
+            return
         here = asyncio.get_running_loop()
-        for loop, wake in list(self._waiting.get(stream, {}).values()):
+        for loop, wake in list(waiting.values()):
             if loop is here:
                 loop.call_soon(wake)
             else:
@@ -95,24 +99,30 @@ class Neighbours:
         self._watch = Watch(asyncio.get_running_loop())
         while self._watch.available:
             try:
-                await self._look_and_wait(self._watch)
+                await self._wait_and_look(self._watch)
             except (BusError, OSError):  # not set up yet, or away: those who wait poll meanwhile
                 await asyncio.sleep(_AWAY)
 
-    async def _look_and_wait(self, watch: Watch) -> None:
-        self._changed.clear()  # before the look: what is written during it leads to another one
-        version = await self._look()
-        if version != self._seen:
-            self._seen = version
-            self._subscribers.ring_all()
-        if not self._watching:  # the log exists now, for as long as we are connected
+    async def _wait_and_look(self, watch: Watch) -> None:
+        if self._watching:
+            await self._changed.wait()
+        else:
+            await self._look()  # the log exists then, for as long as we are connected
             watch.add(self._log, MODIFY, self._on_change)
             self._watching = True
-            return  # something may have been written since the look
-        await asyncio.sleep(_PAUSE)
-        await self._changed.wait()
-        if self._busy():  # most likely it was us: the look can wait until it is in nobody's way
+        # Whoever wrote before this line holds the write lock until the commit: our next transaction waits for it and
+        # sees it. Whoever writes after it leads to another round.
+        self._changed.clear()
+        clear = not self._busy()
+        if clear:
+            self._subscribers.ring_all()
+        else:  # most likely it was us: the look can wait until it is in nobody's way
             await asyncio.sleep(_PAUSE)
+        version = await self._look()
+        if version != self._seen and not clear:
+            self._subscribers.ring_all()
+        self._seen = version
+        await asyncio.sleep(_PAUSE)
 
     def _on_change(self, changes: list[Change]) -> None:
         if any(change.mask & IGNORED for change in changes):  # the log was removed: we were not connected for a while

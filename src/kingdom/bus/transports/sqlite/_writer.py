@@ -28,6 +28,7 @@ T = TypeVar("T")
 Operation = Callable[[sqlite3.Connection], T]
 _MAX_GROUP: Final = 512  # operations after which a transaction takes no more: others want the write lock too
 _MOMENT: Final = 0.005  # seconds
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.0001, 0.005  # seconds between two tries to get the write lock
 
 
 class Mergeable(ABC, Generic[T]):
@@ -153,7 +154,7 @@ class Writer:
     def _commit(self, group: list[_Job]) -> None:
         try:
             connection = self._connect()
-            connection.execute("BEGIN IMMEDIATE")
+            _begin(connection, self._store.patience)
             for _, jobs in groupby(group, key=_kind):
                 self._run(connection, list(jobs), alone=len(group) == 1)
             if connection.in_transaction:
@@ -181,6 +182,7 @@ class Writer:
     def _connect(self) -> sqlite3.Connection:
         if self._connection is None:
             self._connection = self._store.connect()
+            self._connection.execute("PRAGMA busy_timeout = 0")  # _begin waits instead
         return self._connection
 
     def _roll_back(self, error: Exception) -> None:
@@ -200,6 +202,22 @@ class Writer:
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 connection.close()
+
+
+def _begin(connection: sqlite3.Connection, patience: float) -> None:
+    """Take the write lock. SQLite's own way of waiting sleeps for 1 to 100 ms, when most commits end much sooner."""
+    deadline = time.monotonic() + patience
+    pause = _SHORTEST_PAUSE
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(pause)
+            pause = min(_LONGEST_PAUSE, 1.5 * pause)
+        else:
+            return
 
 
 class _Undone(Exception):
