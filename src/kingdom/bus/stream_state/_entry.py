@@ -59,7 +59,7 @@ class Entry:
         self.priority = priority
         self.seq = seq  # the place in publish order
         self.created_at = created_at
-        self.ready_at = ready_at  # when it may be claimed, while PENDING
+        self.ready_at = ready_at  # since when it may be claimed; a lease that ends leaves it as it was
         self.status: Status = "PENDING"
         self.attempts = 0
         self.token: str | None = None
@@ -74,9 +74,9 @@ class Entry:
         self.in_lane = False
 
     @property
-    def due(self) -> float:
-        """When it became, or becomes, ready to be claimed."""
-        return self.until if self.expired else self.ready_at
+    def place(self) -> tuple[int, float, int]:
+        """Orders it among others that can be claimed."""
+        return self.priority, self.ready_at, self.seq
 
     @property
     def claimable(self) -> bool:
@@ -87,6 +87,10 @@ class Entry:
     def epitaph(self) -> str:
         """The error message of an event that dies because its last lease ended."""
         return f"the lease of {self.worker} ended without a verdict on attempt {self.attempts}, the last one"
+
+    def spent(self, max_attempts: int) -> bool:
+        """Whether its lease ended on its last attempt, so that it must not be delivered again."""
+        return self.expired and self.attempts >= max_attempts
 
     def record(self, stream: str, envelope: Envelope) -> Record:
         """What ``bus.find`` shows of it."""

@@ -34,7 +34,6 @@ class StreamState:
         self._leases = Heap()
         self._ready: tuple[dict[str, Heap], ...] = ({}, {}, {})
         self._lanes: dict[str, Lane] = {}
-        self._expired: dict[str, dict[str, Entry]] = {}  # by type: held under a lease that ended
 
     def configure(self, *, ordered: bool, dead_head: DeadHead) -> None:
         """Change how the stream behaves; O(n), but nothing when it behaves so already."""
@@ -99,19 +98,6 @@ class StreamState:
         if self.ordered:
             self._refresh(entry.aggregate)
 
-    def spent(self, now: float, max_attempts: int, types: Iterable[str] | None = None) -> list[Entry]:
-        """Claimable events whose lease ended on their last attempt: to be buried before anything is taken.
-
-        Burying the head of an aggregate can bring another to light, so ask until there is none.
-        """
-        self._advance(now)
-        return [
-            entry
-            for kind in (self._expired if types is None else set(types) & self._expired.keys())
-            for entry in self._expired[kind].values()
-            if entry.heap is not None and entry.attempts >= max_attempts
-        ]
-
     def take(self, now: float, limit: int, types: Iterable[str] | None = None) -> list[Entry]:
         """Pick up to ``limit`` claimable events, the first in line first.
 
@@ -148,10 +134,6 @@ class StreamState:
     def hold(self, entry: Entry, token: str, worker: str, until: float) -> None:
         """Count an attempt and hold the event under a lease."""
         self._leave(entry)
-        if entry.status == "PROCESSING":
-            entry.ready_at = (
-                entry.until
-            )  # when its lease ended: a release brings it back to the place it was taken from
         entry.status, entry.expired = "PROCESSING", False
         entry.attempts += 1
         entry.token, entry.worker, entry.until = token, worker, until
@@ -216,7 +198,7 @@ class StreamState:
             heaps = self._ready[entry.priority]
             if (heap := heaps.get(entry.type)) is None:
                 heap = heaps[entry.type] = Heap()
-            heap.push(entry.due, entry)
+            heap.push(entry.ready_at, entry)
 
     def _leave(self, entry: Entry) -> None:
         """Take an event out of the counts and heaps before it changes. :meth:`_enter` follows."""
@@ -230,10 +212,6 @@ class StreamState:
             self._types[entry.type] -= 1
             if not self._types[entry.type]:
                 del self._types[entry.type]
-            if entry.expired:
-                del self._expired[entry.type][entry.event_id]
-                if not self._expired[entry.type]:
-                    del self._expired[entry.type]
         else:
             self._counts["processing"] -= 1
             if self.ordered:
@@ -250,10 +228,8 @@ class StreamState:
         elif entry.claimable:
             self._counts["pending"] += 1
             self._types[entry.type] += 1
-            if entry.expired:
-                self._expired.setdefault(entry.type, {})[entry.event_id] = entry
             if not self.ordered:
-                self._waiting.push(entry.due, entry)
+                self._waiting.push(entry.ready_at, entry)
         else:
             self._counts["processing"] += 1
             self._leases.push(entry.until, entry)
@@ -279,4 +255,4 @@ class StreamState:
             lane.armed.heap.remove(lane.armed)
         lane.armed = target
         if target is not None and target.heap is None:
-            self._waiting.push(target.due, target)
+            self._waiting.push(target.ready_at, target)

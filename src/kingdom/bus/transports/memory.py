@@ -149,11 +149,15 @@ class MemoryTransport:
         """Take up to ``limit`` events for ``lease`` seconds."""
         with self._using(stream) as found:
             now, token, state = self._clock(), new_event_id(), found.state
-            while spent := state.spent(now, max_attempts, types):
-                for entry in spent:
-                    state.bury(entry, LEASE_EXPIRED, entry.epitaph, now)
+            chosen: list[Entry] = []
+            while len(chosen) < limit and (taken := state.take(now, limit - len(chosen), types)):
+                for entry in taken:
+                    if entry.spent(max_attempts):
+                        state.bury(entry, LEASE_EXPIRED, entry.epitaph, now)
+                    else:
+                        chosen.append(entry)
             claimed = []
-            for entry in state.take(now, limit, types):
+            for entry in sorted(chosen, key=lambda entry: entry.place):  # a burial may set another free
                 state.hold(entry, token, worker, now + lease)
                 envelope = found.stored[entry.event_id].envelope()
                 claimed.append(Delivery(stream, envelope, entry.attempts, token, worker))
@@ -198,7 +202,7 @@ class MemoryTransport:
             return {
                 name: found.state.depth(now)
                 for name, found in self._store.streams.items()
-                if found.declared or found.stored
+                if found.declared or len(found.state)
             }
 
     async def pending_types(self, stream: str) -> dict[str, int]:

@@ -22,11 +22,11 @@ _PURGE_CHUNK = 500  # files removed while the lock is held
 
 
 def depths(streams: Iterable[FileStream]) -> dict[str, Depth]:
-    """How full each stream is; those in which nothing was ever declared or published are left out."""
+    """How full each stream is; those that were not declared and have nothing unfinished or dead are left out."""
     found = {}
     for stream in streams:
         with stream.locked() as state:
-            if len(state) or stream.ledger.offset or stream.paths.declared:
+            if len(state) or stream.paths.declared:
                 found[stream.name] = state.depth(stream.clock())
     return found
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kingdom.bus.delivery import DeadVerdict, RetryVerdict, Status
+    from kingdom.bus.stream_state import Entry
     from kingdom.bus.transports.files.stream import FileStream
 
 
@@ -60,18 +61,19 @@ def _hold(stream: FileStream, wanted: Claim, limit: int, token: str) -> tuple[li
     """Claim events; return their ids and attempts, and whether there was a file for each."""
     with stream.locked() as state:
         now = round(stream.clock(), 6)
-        while spent := state.spent(now, wanted.max_attempts, wanted.types):
-            dead = [[entry.event_id, LEASE_EXPIRED, entry.epitaph] for entry in spent]
-            stream.commit({"op": "settle", "at": now, "dead": dead})
-        taken = state.take(now, limit, wanted.types)
-        if not taken:
-            return [], True
-        ids = [entry.event_id for entry in taken]
-        until = round(now + wanted.lease, 6)
+        taken: list[Entry] = []
         try:
-            missing = stream.commit(
-                {"op": "claim", "ids": ids, "token": token, "worker": wanted.worker, "until": until}
-            )
+            while len(taken) < limit and (more := state.take(now, limit - len(taken), wanted.types)):
+                taken += more
+                if spent := [entry for entry in more if entry.spent(wanted.max_attempts)]:
+                    dead = [[entry.event_id, LEASE_EXPIRED, entry.epitaph] for entry in spent]
+                    stream.commit({"op": "settle", "at": now, "dead": dead})
+                    taken = [entry for entry in taken if entry not in spent]
+            taken.sort(key=lambda entry: entry.place)  # a burial may have set another free
+            if not taken:
+                return [], True
+            line = {"op": "claim", "ids": [entry.event_id for entry in taken], "token": token}
+            missing = stream.commit({**line, "worker": wanted.worker, "until": round(now + wanted.lease, 6)})
         except OSError:
             for entry in taken:
                 if entry.heap is None and entry.claimable:
