@@ -157,6 +157,7 @@ def test_what_is_no_envelope_is_refused_with_what_is_wrong(text: str, message: s
         ({"aggregate_type": 7}, "aggregate_type must be text"),
         ({"aggregate_id": "x" * 201}, "aggregate_id must be text"),
         ({"aggregate_id": "\0"}, "aggregate_id contains a NUL character"),
+        ({"aggregate_type": "\ud800"}, "aggregate_type is not text"),
         ({"event_id": "a/b"}, "event id 'a/b': '/' at position 1 is not allowed"),
         ({"event_id": 7}, "it must be a string, not int"),
         ({"payload": [1]}, "payload must be a mapping, not list"),

@@ -198,7 +198,8 @@ def _is_plain(envelope: Envelope) -> bool:
         and len(trace_id) <= _MAX_LABEL
         and (aggregate_type is None or (type(aggregate_type) is str and len(aggregate_type) <= _MAX_LABEL))
         and (aggregate_id is None or (type(aggregate_id) is str and len(aggregate_id) <= _MAX_LABEL))
-        and "\0" not in f"{kind}{trace_id}{aggregate_type}{aggregate_id}"
+        and (labels := f"{kind}{trace_id}{aggregate_type}{aggregate_id}").isascii()
+        and "\0" not in labels
         and type(envelope.payload) is dict
         and not envelope.attributes
         and envelope.not_before is None
@@ -224,6 +225,10 @@ def _check_fields(envelope: Envelope) -> None:
             )
         if "\0" in value:
             raise InvalidEnvelope(f"event {envelope.event_id}: {name} contains a NUL character")
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidEnvelope(f"event {envelope.event_id}: {name} is not text: {error}") from None
     if not isinstance(envelope.payload, Mapping):
         raise InvalidEnvelope(
             f"event {envelope.event_id}: payload must be a mapping, not {type(envelope.payload).__name__}"
