@@ -1,0 +1,48 @@
+"""The journal: everything that happens inside, one JSON line each, appended by all and read by whoever watches.
+
+::
+
+    journal = Journal("logs/events.log")
+    journal.emit(TaskStarted(task_id="task-20260207-001"), "gen-pr")
+
+    with Reader("logs/events.log", "state/chamberlain/journal.cursor") as reader:
+        for event in reader.read():
+            ...
+        reader.commit()
+
+``kingdom.journal.catalog`` is the list of events, ``docs/reference/internal-events.md`` the same for people.
+"""
+
+from kingdom.journal import catalog as catalog  # fills the registry
+from kingdom.journal.cursor import Cursor
+from kingdom.journal.errors import InvalidCursor, InvalidEvent, InvalidLine, JournalError, JournalUnavailable
+from kingdom.journal.lines import MAX_LINE_BYTES, Entry, JournalEvent, UnknownEvent, parse
+from kingdom.journal.problems import Problem
+from kingdom.journal.reader import Reader
+from kingdom.journal.registry import CATALOG, DataField, EventData, EventType
+from kingdom.journal.rotation import Rotation, rotate, rotate_to_old
+from kingdom.journal.writer import Journal
+
+__all__ = [
+    "CATALOG",
+    "MAX_LINE_BYTES",
+    "Cursor",
+    "DataField",
+    "Entry",
+    "EventData",
+    "EventType",
+    "InvalidCursor",
+    "InvalidEvent",
+    "InvalidLine",
+    "Journal",
+    "JournalError",
+    "JournalEvent",
+    "JournalUnavailable",
+    "Problem",
+    "Reader",
+    "Rotation",
+    "UnknownEvent",
+    "parse",
+    "rotate",
+    "rotate_to_old",
+]
