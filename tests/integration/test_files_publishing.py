@@ -149,6 +149,35 @@ async def test_concurrent_calls_share_the_price_of_durability(
     assert len(files("pending")) == 33
 
 
+async def test_many_large_calls_at_once_are_written_in_several_groups(
+    bus: EventBus, files: QueueFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "_GROUP", 10)
+    calls = [[event(f"c{call}-{number}") for number in range(6)] for call in range(5)]
+    accepted = await asyncio.gather(*(bus.publish(STREAM, call) for call in calls))
+    assert accepted == [[item.event_id for item in call] for call in calls]
+    assert [len(line["entries"]) for line in files.ledger()[1:]] == [6, 6, 6, 6, 6]
+
+
+async def test_a_caller_who_gives_up_does_not_disturb_the_others(bus: EventBus, files: QueueFiles) -> None:
+    calls = [asyncio.create_task(bus.publish(STREAM, event(name))) for name in ("a", "b", "c")]
+    await asyncio.sleep(0)
+    calls[0].cancel()
+    assert await asyncio.gather(*calls[1:]) == [["b"], ["c"]]
+    with pytest.raises(asyncio.CancelledError):
+        await calls[0]
+
+
+async def test_closing_waits_for_what_is_being_written(files: QueueFiles) -> None:
+    async with connect(files.url) as bus:
+        await bus.setup()
+        writing = asyncio.create_task(bus.publish(STREAM, batch(50)))
+        while not files.home.exists():
+            await asyncio.sleep(0)
+    assert len(await writing) == 50
+    assert len(files("pending")) == 50
+
+
 async def test_the_same_event_from_everybody_at_once_is_one_event(bus: EventBus, files: QueueFiles) -> None:
     async with connect(files.url) as second, connect(files.url) as third:
         results = await asyncio.gather(

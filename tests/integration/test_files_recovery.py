@@ -154,6 +154,28 @@ def test_a_line_without_its_end_never_happened(bench: Bench, keep: int) -> None:
     assert [item["op"] for item in bench.files.ledger()] == ["publish", "claim"]
 
 
+@pytest.mark.parametrize("written", [0, 10])
+def test_a_line_that_does_not_fit_is_taken_back(bench: Bench, monkeypatch: pytest.MonkeyPatch, written: int) -> None:
+    bench.publish(bench.victim)
+    before, lines = known(bench.survivor), bench.files.ledger()
+    real, calls = os.write, 0
+
+    def filling(fd: int, data: bytes) -> int:
+        nonlocal calls
+        calls += 1
+        if calls == 1 and written:
+            return real(fd, data[:written])
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", filling)
+        with pytest.raises(OSError, match="No space left"):
+            bench.claim(bench.victim)
+    assert bench.files.ledger() == lines
+    assert known(bench.victim) == before == known(bench.survivor)
+    assert [item.attempt for item in bench.claim(bench.victim)] == [1, 1, 1]
+
+
 def test_garbled_lines_are_skipped_and_the_directories_tell(bench: Bench) -> None:
     bench.publish(bench.victim, ["a"])
     bench.publish(bench.victim, ["b"])
