@@ -83,7 +83,7 @@ async def test_what_outlives_the_grace_is_released_unharmed(bus_url: str, tmp_pa
         assert {delivery.attempt for delivery in claimed} == {1}
 
 
-POISON = '''
+POISON = """
 import asyncio, os, signal, sys
 from kingdom.bus import RetryPolicy, Worker, connect
 
@@ -102,7 +102,7 @@ async def main():
         await worker.run()
 
 asyncio.run(main())
-'''
+"""
 
 
 async def test_an_event_that_kills_its_worker_each_time_ends_dead_and_takes_nobody_with_it(bus_url: str) -> None:

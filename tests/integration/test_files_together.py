@@ -15,7 +15,7 @@ import pytest
 
 from kingdom.bus import connect, inotify
 from kingdom.bus.errors import TransportUnavailable
-from kingdom.bus.transports.files.doctor import filesystem_of
+from kingdom.bus.filesystems import filesystem_of
 from kingdom.bus.transports.files.temporaries import PREFIX
 from tests.support.queue_files import STREAM, QueueFiles, event
 
@@ -253,7 +253,7 @@ def test_the_kind_of_file_system_is_that_of_the_innermost_mount(tmp_path: Path) 
 async def test_the_doctor_judges_the_file_system(
     files: QueueFiles, monkeypatch: pytest.MonkeyPatch, kind: str, level: str
 ) -> None:
-    monkeypatch.setattr("kingdom.bus.transports.files.doctor.filesystem_of", lambda _: kind)
+    monkeypatch.setattr("kingdom.bus.filesystems.filesystem_of", lambda _: kind)
     async with connect(files.url) as bus:
         await bus.setup()
         findings = {check.name: check for check in await bus.doctor()}

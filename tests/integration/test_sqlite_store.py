@@ -280,11 +280,11 @@ async def test_the_doctor_finds_damage(path: Path) -> None:
 
 async def test_the_doctor_finds_a_network_file_system(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await made(path)
-    monkeypatch.setattr(_doctor, "_file_system_kind", lambda path: "nfs4")
+    monkeypatch.setattr("kingdom.bus.filesystems.filesystem_of", lambda path: "nfs4")
     found = (await checks(path))["file system"]
     assert found.level == "error"
-    assert found.message.startswith("nfs4: ")
-    monkeypatch.setattr(_doctor, "_file_system_kind", lambda path: "tmpfs")
+    assert "is on nfs4: " in found.message
+    monkeypatch.setattr("kingdom.bus.filesystems.filesystem_of", lambda path: "tmpfs")
     assert (await checks(path))["file system"].level == "warning"
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from kingdom.bus.delivery import Check
 from kingdom.bus.errors import BusError
+from kingdom.bus.filesystems import filesystem_check
 from kingdom.bus.transports.files.guard import Guard
 from kingdom.bus.transports.files.paths import MARKER, StreamPaths, check_version, list_streams
 from kingdom.bus.transports.files.temporaries import remove_abandoned
@@ -16,8 +17,6 @@ from kingdom.bus.transports.files.temporaries import remove_abandoned
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_NETWORK: Final = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "fuse.s3fs"}
-_VOLATILE: Final = {"tmpfs", "ramfs"}
 _LOW_BYTES: Final = 256 << 20
 _LOW_INODES: Final = 10_000
 _LARGE_FOLDER: Final = 256 << 20  # bytes of a directory itself: millions of names
@@ -31,7 +30,7 @@ def examine(root: str) -> list[Check]:
     except (BusError, OSError) as error:
         return [Check("layout", "error", str(error))]
     checks = [Check("layout", "ok", f"{root} is set up")]
-    checks += _filesystem(root)
+    checks.append(filesystem_check(root))
     checks += _room(root)
     checks += _case(root)
     checks += _notifications()
@@ -39,23 +38,6 @@ def examine(root: str) -> list[Check]:
     for stream in list_streams(root):
         checks += _stream(root, stream)
     return checks
-
-
-def _filesystem(root: str) -> Iterator[Check]:
-    kind = filesystem_of(root)
-    if kind is None:
-        yield Check("file system", "ok", "its kind cannot be told on this system")
-    elif kind in _NETWORK:
-        yield Check(
-            "file system",
-            "error",
-            f"{root} is on {kind}: locks, renames and notifications are not reliable across a network",
-            "move the queue to a local disk, or use postgresql: for several machines",
-        )
-    elif kind in _VOLATILE:
-        yield Check("file system", "warning", f"{root} is on {kind}: events do not survive a restart of the machine")
-    else:
-        yield Check("file system", "ok", f"{kind}, local")
 
 
 def _room(root: str) -> Iterator[Check]:
@@ -132,15 +114,3 @@ def _stream(root: str, stream: str) -> Iterator[Check]:
     for status, path in paths.states.items():
         if os.stat(path).st_size > _LARGE_FOLDER:
             yield Check(f"{stream}: {status}", "warning", f"{path} holds millions of files", "purge more often")
-
-
-def filesystem_of(path: str, mounts: str = "/proc/self/mountinfo") -> str | None:
-    """The kind of file system a path is on, as the kernel names it; None where that cannot be told."""
-    real, best, kind = os.path.realpath(path), "", None
-    with contextlib.suppress(OSError), open(mounts, encoding="utf-8", errors="replace") as file:
-        for line in file:
-            before, _, after = line.partition(" - ")
-            point = before.split()[4].replace("\\040", " ")
-            if (real == point or real.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
-                best, kind = point, after.split()[0]
-    return kind

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
-import sys
 from pathlib import Path
 from typing import Final
 
 from kingdom.bus.delivery import Check
 from kingdom.bus.errors import BusError
+from kingdom.bus.filesystems import filesystem_check
 from kingdom.bus.outbox import migrations
 from kingdom.bus.transports.sqlite._errors import translate
 from kingdom.bus.transports.sqlite._store import Store, schema_version
@@ -20,19 +19,13 @@ _LITTLE_SPACE: Final = 1024 * _MIB
 _NO_SPACE: Final = 64 * _MIB
 _LARGE_LOG: Final = 256 * _MIB  # four times what the log is cut back to
 _LARGE_FILE: Final = 2048 * _MIB  # reading all of it would take minutes
-# Where the locks of one machine do not hold for another, or the memory map of the log is not shared.
-_NETWORK: Final = (
-    *("nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "9p", "afs", "ceph", "glusterfs", "lustre", "beegfs", "gpfs"),
-    *("fuse.sshfs", "fuse.s3fs", "fuse.glusterfs"),
-)
-_VOLATILE: Final = ("tmpfs", "ramfs")
 
 
 def examine(store: Store) -> list[Check]:
     """Every check, in the order an operator would look."""
     if not store.exists:
         return [Check("file", "error", f"{store.path} does not exist", "kingdom bus migrate")]
-    checks = [_file_system(store), _free_space(store)]
+    checks = [filesystem_check(store.path), _free_space(store)]
     try:
         connection = store.connect_raw()
     except BusError as error:
@@ -105,32 +98,3 @@ def _free_space(store: Store) -> Check:
     if free < _LITTLE_SPACE:
         return Check("free space", "warning", message, "make room, or purge: kingdom bus purge")
     return Check("free space", "ok", message)
-
-
-def _file_system(store: Store) -> Check:
-    kind = _file_system_kind(store.path)
-    if kind is None:
-        return Check("file system", "ok", "its kind is not known on this system; it must be a local one")
-    if kind in _NETWORK:
-        return Check(
-            "file system",
-            "error",
-            f"{kind}: SQLite's locks and its shared memory do not work across machines, the file can be damaged",
-            "move it to a local disk, or use PostgreSQL",
-        )
-    if kind in _VOLATILE:
-        return Check("file system", "warning", f"{kind}: events do not survive a restart of the machine")
-    return Check("file system", "ok", kind)
-
-
-def _file_system_kind(path: str) -> str | None:
-    """The kind of the file system that ``path`` lies on, from Linux's table of mounts."""
-    if not sys.platform.startswith("linux"):
-        return None
-    device = os.stat(path).st_dev  # noqa: PTH116 - never opened: closing it would drop SQLite's locks on it
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    for line in Path("/proc/self/mountinfo").read_text("utf-8").splitlines():
-        mount, _, rest = line.partition(" - ")
-        if mount.split()[2] == wanted:
-            return rest.split()[0]
-    return None
