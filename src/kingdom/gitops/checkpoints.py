@@ -1,0 +1,225 @@
+"""Checkpoints: what a Work left, as a commit that nothing loses; of several repositories all or nothing.
+
+The caller records three moments in its own store, and a crash between any two of them is finished or undone at start:
+
+1. *intent*: which checkpoint of which worktrees is about to be made. Then :meth:`Checkpoints.prepare`: commits are
+   made and kept under ``refs/kingdom/pending``; no branch moves.
+2. *commits*: what ``prepare`` returned. Then :meth:`Checkpoints.complete`: each commit is kept under
+   ``refs/kingdom/checkpoints`` and becomes the tip of its branch.
+3. *done*.
+
+With an intent and no commits recorded: :meth:`Checkpoints.undo`, then begin again. With commits recorded and not done:
+:meth:`Checkpoints.complete` again; it does what is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from kingdom.gitops.clock import Clock, system_clock
+from kingdom.gitops.commits import Identity, independent, make_commit, read_commits
+from kingdom.gitops.errors import CheckpointConflict, InvalidInput
+from kingdom.gitops.names import check_hash, check_id, is_hash
+from kingdom.gitops.refs import checkpoint_ref, checkpoints_of, pending_of, pending_ref
+from kingdom.gitops.snapshot import snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kingdom.gitops.commits import Commit
+    from kingdom.gitops.repository import Clone
+    from kingdom.gitops.worktree import Worktree
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Which checkpoint, of which workflow, after which Work, in which attempt."""
+
+    workflow: str
+    checkpoint: str
+    work: str
+    attempt: int = 1
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        for what in ("workflow", "checkpoint", "work"):
+            check_id(what, getattr(self, what))
+        if not isinstance(self.attempt, int) or self.attempt < 1:
+            raise InvalidInput(f"attempt {self.attempt!r}: a number from 1 is needed")
+
+    @property
+    def trailers(self) -> dict[str, str]:
+        """The lines at the end of the commit's message."""
+        return {
+            "Kingdom-Workflow": self.workflow,
+            "Kingdom-Work": self.work,
+            "Kingdom-Attempt": str(self.attempt),
+            "Kingdom-Checkpoint": self.checkpoint,
+        }
+
+
+@dataclass(frozen=True)
+class CheckpointCommit:
+    """The commit of a checkpoint in one worktree. Plain strings: :meth:`to_dict` fits into any store."""
+
+    worktree: str
+    commit: str
+    tree: str
+    previous: str
+    """The tip of the branch before."""
+
+    def to_dict(self) -> dict[str, str]:
+        """For a store."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> CheckpointCommit:
+        """From a store."""
+        check_id("worktree", stored["worktree"])
+        for name in ("commit", "tree", "previous"):
+            check_hash(name, stored[name])
+        return cls(**{name: stored[name] for name in ("worktree", "commit", "tree", "previous")})
+
+
+class Checkpoints:
+    """Makes, finishes and undoes checkpoints."""
+
+    def __init__(self, *, clock: Clock = system_clock, identity: Identity | None = None) -> None:
+        self._clock = clock
+        self._identity = identity or Identity()
+
+    async def create(self, trees: Sequence[Worktree], mark: Mark) -> tuple[CheckpointCommit, ...]:
+        """``prepare`` and ``complete`` in one call, for callers that keep no record in between."""
+        prepared = await self.prepare(trees, mark)
+        await self.complete(trees, mark, prepared)
+        return prepared
+
+    async def prepare(self, trees: Sequence[Worktree], mark: Mark) -> tuple[CheckpointCommit, ...]:
+        """Make a commit in each worktree, moving nothing. When one fails, those that were made are undone.
+
+        A checkpoint that is complete already is returned as it is.
+        """
+        _check_trees(trees, mark)
+        outcomes = await asyncio.gather(*(self._prepare(tree, mark) for tree in trees), return_exceptions=True)
+        failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        if failures:
+            # Whatever goes wrong here, the reason to be told is the first one.
+            await asyncio.gather(*(self._let_go(tree, mark) for tree in trees), return_exceptions=True)
+            raise failures[0]
+        return tuple(outcome for outcome in outcomes if isinstance(outcome, CheckpointCommit))
+
+    async def complete(self, trees: Sequence[Worktree], mark: Mark, commits: Sequence[CheckpointCommit]) -> None:
+        """Keep each commit for good and move the branches. Can be repeated at any time."""
+        _check_trees(trees, mark)
+        by_name = {commit.worktree: commit for commit in commits}
+        if set(by_name) != {tree.name for tree in trees}:
+            raise InvalidInput(f"checkpoint {mark.checkpoint}: the commits are not those of the worktrees given")
+        await asyncio.gather(*(self._complete(tree, mark, by_name[tree.name]) for tree in trees))
+
+    async def undo(self, trees: Sequence[Worktree], mark: Mark) -> None:
+        """Take back a checkpoint that was prepared, or completed in some worktrees only. No file is touched."""
+        _check_trees(trees, mark)
+        await asyncio.gather(*(self._undo(tree, mark) for tree in trees))
+
+    async def pending(self, clone: Clone, workflow: str) -> dict[str, str]:
+        """The commits of a workflow's checkpoints that are prepared and not complete, by checkpoint."""
+        prefix = pending_of(workflow)
+        return {name.removeprefix(prefix): value for name, value in (await clone.refs(prefix)).items()}
+
+    async def list(self, clone: Clone, workflow: str) -> dict[str, str]:
+        """The commits of a workflow's checkpoints, by checkpoint."""
+        prefix = checkpoints_of(workflow)
+        return {name.removeprefix(prefix): value for name, value in (await clone.refs(prefix)).items()}
+
+    async def remove(self, clone: Clone, workflow: str, checkpoint: str) -> None:
+        """Let go of a checkpoint. Its commit stays for as long as a branch or a rescue has it."""
+        ref = checkpoint_ref(workflow, checkpoint)
+        if ref in await clone.refs(checkpoints_of(workflow)):
+            await clone.update_refs([f"delete {ref}"])
+
+    async def _prepare(self, tree: Worktree, mark: Mark) -> CheckpointCommit:
+        async with tree.hold() as held:
+            clone = tree.clone
+            if (done := await clone.commit_of(checkpoint_ref(mark.workflow, mark.checkpoint))) is not None:
+                return _described(tree, mark, await _only(clone, done))
+            stored = await snapshot(held)
+            tip = await tree.tip() or tree.base
+            parents = await independent(clone, await held.head(), tip)
+            trailers = {**mark.trailers, "Kingdom-Worktree": tree.name, "Kingdom-Previous": tip}
+            title = mark.title or f"Checkpoint {mark.checkpoint} after work {mark.work}"
+            commit = await make_commit(clone, stored, parents, title, trailers, self._identity, self._clock())
+            await clone.update_refs([f"update {pending_ref(mark.workflow, mark.checkpoint)} {commit}"])
+            held.take_next_index()
+            return CheckpointCommit(tree.name, commit, stored, tip)
+
+    async def _complete(self, tree: Worktree, mark: Mark, made: CheckpointCommit) -> None:
+        clone = tree.clone
+        pin, pending = checkpoint_ref(mark.workflow, mark.checkpoint), pending_ref(mark.workflow, mark.checkpoint)
+        async with tree.hold() as held:
+            pinned = await clone.commit_of(pin)
+            if pinned not in (None, made.commit):
+                raise CheckpointConflict(
+                    f"checkpoint {mark.checkpoint} of {tree.branch} is {pinned}, not {made.commit}"
+                )
+            if pinned and await clone.commit_of(pending) is None:
+                return  # it was completed before; the branch may have gone anywhere since
+            await clone.tree_of(made.commit)
+            if pinned is None:
+                await clone.update_refs([f"create {pin} {made.commit}"])
+            tip = await tree.tip()
+            if tip not in (made.previous, made.commit, None):
+                raise CheckpointConflict(
+                    f"{tree.branch} moved to {tip} after the checkpoint was prepared: is something still at work there?"
+                )
+            await clone.update_refs([f"update {tree.ref} {made.commit}"])
+            held.publish()
+            await clone.update_refs([f"delete {pending}"])
+
+    async def _let_go(self, tree: Worktree, mark: Mark) -> None:
+        """Drop what was prepared and not completed."""
+        pending = pending_ref(mark.workflow, mark.checkpoint)
+        async with tree.hold(check=False) as held:
+            if await tree.clone.commit_of(pending) is not None:
+                await tree.clone.update_refs([f"delete {pending}"])
+                held.forget_index()  # it names objects that no ref may hold any more
+
+    async def _undo(self, tree: Worktree, mark: Mark) -> None:
+        clone = tree.clone
+        pin, pending = checkpoint_ref(mark.workflow, mark.checkpoint), pending_ref(mark.workflow, mark.checkpoint)
+        async with tree.hold(check=False) as held:
+            commit = await clone.commit_of(pending) or await clone.commit_of(pin)
+            if commit is None:
+                return
+            made = _described(tree, mark, await _only(clone, commit))
+            changes = [f"delete {ref}" for ref in (pin, pending) if await clone.commit_of(ref) == commit]
+            if await tree.tip() == commit:
+                changes.append(f"update {tree.ref} {made.previous} {commit}")
+            await clone.update_refs(changes)
+            held.forget_index()
+
+
+async def _only(clone: Clone, commit: str) -> Commit:
+    (found,) = await read_commits(clone, commit, limit=1)
+    return found
+
+
+def _described(tree: Worktree, mark: Mark, commit: Commit) -> CheckpointCommit:
+    expected = {**mark.trailers, "Kingdom-Worktree": tree.name}
+    trailers = commit.trailers
+    previous = trailers.get("Kingdom-Previous", "")
+    if any(trailers.get(name) != value for name, value in expected.items()) or not is_hash(previous):
+        raise CheckpointConflict(
+            f"checkpoint {mark.checkpoint} of workflow {mark.workflow} is {commit.hash}, which was made for {trailers}"
+        )
+    return CheckpointCommit(tree.name, commit.hash, commit.tree, previous)
+
+
+def _check_trees(trees: Sequence[Worktree], mark: Mark) -> None:
+    if not trees:
+        raise InvalidInput(f"checkpoint {mark.checkpoint}: no worktree given")
+    if any(tree.workflow != mark.workflow for tree in trees):
+        raise InvalidInput(f"checkpoint {mark.checkpoint}: a worktree is not one of workflow {mark.workflow}")
+    if len({tree.clone.folder for tree in trees}) != len(trees) or len({tree.name for tree in trees}) != len(trees):
+        raise InvalidInput(f"checkpoint {mark.checkpoint}: two worktrees of one clone need a checkpoint each")

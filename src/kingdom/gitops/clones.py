@@ -1,0 +1,217 @@
+"""One bare clone per URL, made once, fetched into afterwards.
+
+A clone is made beside its place and moved there when it is complete, so that a clone which is there is whole. Whatever
+a killed process left is removed at the next call. A clone that turns out damaged is moved aside, never deleted: it may
+hold checkpoints that exist nowhere else; what can be read of them is taken over into the new one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kingdom.gitops.control import CONTROL, REPO, control_is_whole, make_control, make_pair, restore_config
+from kingdom.gitops.errors import CloneBroken, CommandFailed, InvalidInput
+from kingdom.gitops.files import write_file
+from kingdom.gitops.locks import locked
+from kingdom.gitops.repository import ORIGIN, Clone
+from kingdom.gitops.runner import Git, Place
+from kingdom.gitops.salvage import salvage
+from kingdom.gitops.urls import RepositoryUrl, check_url
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_NOTE: Final = "clone.json"
+_HEADS: Final = "+refs/heads/*:refs/remotes/origin/*"
+_is_filter = re.compile(r"(?:blob:none|tree:0|blob:limit=[0-9]+[kmg]?)\Z").match
+
+
+@dataclass(frozen=True)
+class CloneOptions:
+    """How much of a repository is cloned. The options count when the clone is made."""
+
+    depth: int | None = None
+    """Only so many commits of each branch."""
+    partial: str | None = None
+    """Leave out objects until they are needed: ``blob:none``, ``blob:limit=1m`` or ``tree:0``."""
+
+    def __post_init__(self) -> None:
+        if self.depth is not None and self.depth < 1:
+            raise InvalidInput(f"depth {self.depth}: at least one commit is needed")
+        if self.partial is not None and not _is_filter(self.partial):
+            raise InvalidInput(f"partial {self.partial!r}: use blob:none, blob:limit=SIZE or tree:0")
+
+
+@dataclass(frozen=True)
+class Ensured:
+    """The clone, and what was done to have it."""
+
+    clone: Clone
+    made: bool = False
+    fetched: bool = False
+    broken: Path | None = None
+    """Where a damaged clone was moved to."""
+    lost: tuple[str, ...] = ()
+    """Refs of the damaged clone that could not be taken over."""
+
+
+class Clones:
+    """The clones below one folder."""
+
+    def __init__(
+        self,
+        git: Git,
+        folder: Path,
+        *,
+        allow_local: bool = False,
+        lock_timeout: float = 600.0,
+        network_timeout: float = 1800.0,
+    ) -> None:
+        self.git = git
+        self.folder = folder.resolve()
+        self.allow_local = allow_local
+        self._lock_timeout = lock_timeout
+        self._network_timeout = network_timeout
+
+    def find(self, url: str) -> Clone:
+        """The clone of a URL, without looking whether it is there and whole."""
+        checked = check_url(url, allow_local=self.allow_local)
+        folder = self.folder / checked.key
+        try:
+            partial = json.loads((folder / _NOTE).read_text("utf-8")).get("partial")
+        except (OSError, ValueError, AttributeError):
+            partial = None
+        return Clone(self.git, checked, folder, partial)
+
+    async def ensure(
+        self, url: str, options: CloneOptions | None = None, *, fetch: bool = True, deep: bool = False
+    ) -> Ensured:
+        """Clone, or fetch what is new, or (``fetch=False``) only see that the clone is whole.
+
+        ``deep`` looks at every object instead of the refs only. Safe to call from several processes at once.
+        """
+        clone = self.find(url)
+        clone.folder.mkdir(parents=True, exist_ok=True)
+        async with locked(clone.folder / "lock", self._lock_timeout):
+            self._sweep(clone.folder)
+            if not (clone.folder / REPO).exists():
+                made = await self._make(clone.url, options or CloneOptions())
+                lost = await self._take_over_earlier(made)
+                return Ensured(made, made=True, fetched=True, lost=lost)
+            if damage := await self._damage(clone, deep=deep):
+                return await self._make_again(clone, options or CloneOptions(partial=clone.partial), damage)
+            await restore_config(self.git, clone.folder)
+            if fetch:
+                await self._fetch(clone, None)
+            return Ensured(clone, fetched=fetch)
+
+    async def remove(self, url: str) -> None:
+        """Delete a clone with everything in it, checkpoints too. Nothing happens when it is not there."""
+        clone = self.find(url)
+        if not clone.folder.exists():
+            return
+        async with locked(clone.folder / "lock", self._lock_timeout):
+            shutil.rmtree(clone.folder)
+
+    async def _make(self, url: RepositoryUrl, options: CloneOptions) -> Clone:
+        folder = self.folder / url.key
+        making = folder / f"making-{secrets.token_hex(4)}"
+        making.mkdir()
+        listing = Place(making, protocol=url.protocol)
+        advertised = await self.git.run_remote(
+            listing, "ls-remote", "--symref", "--end-of-options", url.text, "HEAD", limit=self._network_timeout
+        )
+        wide = re.search(r"^[0-9a-f]{64}\t", advertised.text, re.MULTILINE) is not None
+        object_format = "sha256" if wide else "sha1"
+        await make_pair(self.git, making, object_format=object_format, url=url.text, partial=options.partial)
+        await self._fetch(Clone(self.git, url, making, options.partial), options.depth)
+        note = {"version": 1, "url": url.text, "partial": options.partial, "objectFormat": object_format}
+        write_file(folder / _NOTE, json.dumps(note).encode())
+        if (folder / CONTROL).exists():
+            shutil.rmtree(folder / CONTROL)
+        (making / REPO).rename(folder / REPO)
+        (making / CONTROL).rename(folder / CONTROL)
+        making.rmdir()
+        return Clone(self.git, url, folder, options.partial)
+
+    async def _fetch(self, clone: Clone, depth: int | None) -> None:
+        words = ["fetch", "--quiet", "--no-write-fetch-head", "--no-auto-maintenance", "--no-recurse-submodules"]
+        words += ["--prune", "--force", *([f"--depth={depth}"] if depth else [])]
+        words += [f"--filter={clone.partial}"] if clone.partial else []
+        place = Place(clone.control, protocol=clone.url.protocol)
+        await self.git.run_remote(place, *words, "--", "origin", _HEADS, limit=self._network_timeout)
+        if await clone.commit_of(f"{ORIGIN}HEAD") is None:
+            await self._find_default_branch(clone)
+
+    async def _find_default_branch(self, clone: Clone) -> None:
+        place = Place(clone.control, protocol=clone.url.protocol)
+        words = ("ls-remote", "--symref", "--", "origin", "HEAD")
+        advertised = await self.git.run_remote(place, *words, limit=self._network_timeout)
+        found = re.search(r"^ref: refs/heads/(\S+)\tHEAD$", advertised.text, re.MULTILINE)
+        for name in [found[1]] if found else ["main", "master"]:
+            if await clone.commit_of(f"{ORIGIN}{name}"):
+                await clone.run("symbolic-ref", f"{ORIGIN}HEAD", f"{ORIGIN}{name}")
+                return
+
+    async def _damage(self, clone: Clone, *, deep: bool) -> str:
+        """What is wrong with a clone, or nothing."""
+        repo = clone.repo
+        if missing := [name for name in ("HEAD", "objects", "refs") if not (repo / name).exists()]:
+            return f"{', '.join(missing)} missing"
+        if not control_is_whole(clone.folder):
+            try:
+                await self._remake_control(clone)
+            except (CloneBroken, CommandFailed) as error:
+                return str(error)
+        if not re.match(r"ref: refs/|[0-9a-f]{40}", (repo / "HEAD").read_text("utf-8", "replace")):
+            write_file(repo / "HEAD", b"ref: refs/heads/main\n")
+        (repo / "packed-refs").touch()
+        words = ("fsck", "--connectivity-only", "--no-dangling", "--no-progress")
+        try:
+            await clone.run("for-each-ref", "--format=%(objecttype)", stdin=b"")
+            if deep:
+                await clone.run(*words)
+        except CommandFailed as error:
+            return error.said or str(error)
+        return ""
+
+    async def _remake_control(self, clone: Clone) -> None:
+        try:
+            note = json.loads((clone.folder / _NOTE).read_text("utf-8"))
+            object_format, partial = str(note["objectFormat"]), note["partial"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CloneBroken(f"{clone.folder / _NOTE} cannot be read: {error}") from None
+        scratch = clone.folder / f"making-{secrets.token_hex(4)}"
+        scratch.mkdir()
+        await make_pair(self.git, scratch, object_format=object_format, url=clone.url.text, partial=partial)
+        await make_control(self.git, clone.folder, object_format, (scratch / REPO / "config").read_bytes())
+        shutil.rmtree(scratch)
+
+    async def _make_again(self, clone: Clone, options: CloneOptions, damage: str) -> Ensured:
+        aside = clone.folder / f"broken-{secrets.token_hex(4)}.git"
+        clone.repo.rename(aside)
+        try:
+            made = await self._make(clone.url, options)
+        except CommandFailed as error:
+            raise CloneBroken(
+                f"the clone {clone.repo} is damaged ({damage}) and was moved to {aside}; a new one failed: {error}"
+            ) from error
+        lost = await salvage(made, aside)
+        return Ensured(made, made=True, fetched=True, broken=aside, lost=lost)
+
+    async def _take_over_earlier(self, clone: Clone) -> tuple[str, ...]:
+        """A process may have been killed between moving a damaged clone aside and taking over what it held."""
+        lost: list[str] = []
+        for aside in sorted(clone.folder.glob("broken-*.git")):
+            lost += await salvage(clone, aside)
+        return tuple(lost)
+
+    def _sweep(self, folder: Path) -> None:
+        for pattern in ("making-*", f"{CONTROL}-*"):
+            for left in folder.glob(pattern):
+                shutil.rmtree(left, ignore_errors=True)

@@ -1,0 +1,131 @@
+"""Locks between processes (``flock``), and the lock files that git itself leaves behind.
+
+Ours are held on an open file, so the kernel lets go of them when the last process that has it open is gone; git
+inherits them (see ``Place.locks``). git's own are files ``*.lock`` whose existence is the lock: a killed git leaves
+them. Such a file is removed only when nobody has it open and no git process is at work in that repository.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kingdom.gitops.errors import LockBusy
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+_FIRST_WAIT: Final = 0.002
+_LONGEST_WAIT: Final = 0.1
+_PROC: Final = Path("/proc")
+_OLD_ENOUGH: Final = 600.0  # seconds; where processes cannot be looked at
+
+
+@contextlib.asynccontextmanager
+async def locked(path: Path, patience: float) -> AsyncIterator[int]:
+    """Hold the lock file ``path``; gives its file descriptor. Raises :class:`LockBusy` after ``patience`` seconds."""
+    deadline = time.monotonic() + patience
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            await _take(fd, path, deadline)
+            if _current(fd, path):
+                break
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)  # somebody deleted the file: those who come now lock another one
+    try:
+        yield fd
+    finally:
+        os.close(fd)  # not LOCK_UN: a git that inherited it and was left behind still holds it
+
+
+async def _take(fd: int, path: Path, deadline: float) -> None:
+    wait = _FIRST_WAIT
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise LockBusy(
+                    f"{path} is held by another process, which did not let go in time: "
+                    f"is another engine at work on this repository? (lslocks shows which process it is)"
+                ) from None
+            await asyncio.sleep(wait)
+            wait = min(wait * 1.5, _LONGEST_WAIT)
+        else:
+            return
+
+
+def _current(fd: int, path: Path) -> bool:
+    try:
+        return path.stat().st_ino == os.fstat(fd).st_ino
+    except FileNotFoundError:
+        return False
+
+
+def remove_stale_locks(locks: Iterable[Path], places: Iterable[Path]) -> list[Path]:
+    """Remove those of git's lock files whose owner is gone, and return them.
+
+    ``places`` are the folders of the repository and its worktrees: a git process that works in one of them, or names
+    one on its command line, may own a lock without having it open.
+    """
+    found = [lock for lock in locks if lock.is_file() and not lock.is_symlink()]
+    if not found:
+        return []
+    if not (_PROC / "self" / "fd").is_dir():
+        stale = [lock for lock in found if _age(lock) > _OLD_ENOUGH]
+    elif _git_at_work(list(places)):
+        stale = []
+    else:
+        opened = _open_files()
+        stale = [lock for lock in found if str(lock) not in opened and str(lock.resolve()) not in opened]
+    for lock in stale:
+        lock.unlink(missing_ok=True)
+    return stale
+
+
+def _age(path: Path) -> float:
+    try:
+        return time.time() - path.stat().st_mtime  # the file system's clock, not one that is passed in
+    except FileNotFoundError:
+        return 0.0
+
+
+def _git_at_work(places: list[Path]) -> bool:
+    roots = {root for place in places for root in (str(place), str(place.resolve()))}
+    for process in _processes():
+        try:
+            name = (process / "comm").read_text().strip()
+            if not name.startswith("git"):
+                continue
+            words = (process / "cmdline").read_bytes().decode("utf-8", "surrogateescape")
+            if not words:
+                continue  # it has ended already and waits for its parent
+            at = str((process / "cwd").readlink())
+        except OSError:
+            continue
+        if any(root in words or at == root or at.startswith(root + "/") for root in roots):
+            return True
+    return False
+
+
+def _open_files() -> set[str]:
+    opened: set[str] = set()
+    for process in _processes():
+        with contextlib.suppress(OSError):
+            for entry in (process / "fd").iterdir():
+                with contextlib.suppress(OSError):
+                    opened.add(str(entry.readlink()))
+    return opened
+
+
+def _processes() -> list[Path]:
+    return [entry for entry in _PROC.iterdir() if entry.name.isdigit()]

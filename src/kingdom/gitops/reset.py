@@ -1,0 +1,116 @@
+"""Going back: the files and the branch of a worktree become exactly those of a commit, and nothing is lost.
+
+Call it only when nothing is at work in the worktree any more: whoever writes there now writes into the result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kingdom.gitops.clock import Clock, system_clock
+from kingdom.gitops.commits import Identity
+from kingdom.gitops.errors import BaseNotFound, TreeMismatch
+from kingdom.gitops.files import in_the_way
+from kingdom.gitops.names import check_hash
+from kingdom.gitops.rescue import rescue
+from kingdom.gitops.snapshot import snapshot
+
+if TYPE_CHECKING:
+    from kingdom.gitops.worktree import HeldWorktree, Worktree
+
+_PASSES: Final = 3
+
+
+@dataclass(frozen=True)
+class Reset:
+    """Where a worktree is after a reset, and where what it dropped is kept."""
+
+    commit: str
+    tree: str
+    rescues: tuple[str, ...] = ()
+
+
+async def reset(
+    tree: Worktree,
+    commit: str | None = None,
+    *,
+    expected_tree: str | None = None,
+    remove_ignored: bool = False,
+    clock: Clock = system_clock,
+    identity: Identity | None = None,
+) -> Reset:
+    """Reset a worktree to a commit, or (None) to the base its branch began at.
+
+    Uncommitted files and commits that would be dropped are kept under a rescue ref first. Ignored files stay, unless
+    ``remove_ignored``; then they are rescued like the others. Afterwards the files are compared with the commit's tree:
+    :class:`TreeMismatch` when they differ. ``expected_tree`` is compared before anything is touched.
+    """
+    target = check_hash("commit", commit or tree.base)
+    async with tree.hold() as held:
+        if await tree.clone.commit_of(target) is None:
+            raise BaseNotFound(f"commit {target} is not in {tree.clone.folder}: verify() says what else is missing")
+        wanted = await tree.clone.tree_of(target)
+        if expected_tree is not None and wanted != expected_tree:
+            raise TreeMismatch(f"commit {target} has the tree {wanted}, and {expected_tree} was recorded")
+        rescues: list[str] = []
+        # More than one pass: the target may have other rules on what is ignored, so that files show up which are
+        # neither in the target nor rescued yet.
+        for number in range(_PASSES):
+            found = await _snapshot(held, wanted, ignored=remove_ignored)
+            if number and found == wanted:
+                break
+            why = f"Kept when {tree.branch} was reset to {target}"
+            kept = await rescue(held, found, why, clock, identity or Identity(), target=target)
+            rescues += [kept] if kept else []
+            await held.run("read-tree", "--reset", "-u", target, index=held.next_index)
+            held.take_next_index()
+            await tree.clone.update_refs([f"update {tree.ref} {target}"])
+            held.restore_links()
+        else:
+            await _compare_bytes(held, target, await snapshot(held), wanted)
+        held.publish()
+    return Reset(target, wanted, tuple(rescues))
+
+
+async def _snapshot(held: HeldWorktree, wanted: str, *, ignored: bool) -> str:
+    """The files as a tree; with ignored files that the target would overwrite."""
+    found = await snapshot(held, ignored=ignored)
+    words = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--diff-filter=A", found, wanted)
+    coming = (await held.clone.run(*words)).fields
+    covered = [in_the_way(held.tree.path, path) for path in coming]
+    if also := sorted({path for path in covered if path is not None}):
+        return await snapshot(held, ignored=ignored, also=also)
+    return found
+
+
+async def _compare_bytes(held: HeldWorktree, target: str, found: str, wanted: str) -> None:
+    """Accept files whose bytes are the recorded ones although git would store them differently today.
+
+    That is so where a repository asks for line ends (``.gitattributes``) that its own commits do not have.
+    """
+    words = ("diff-tree", "-r", "-z", "--no-renames", wanted, found)
+    fields = (await held.clone.run(*words)).fields
+    different = []
+    for about, path in zip(fields[::2], fields[1::2], strict=True):
+        blob = about.split()[2]
+        file = held.tree.path / path
+        is_file = file.is_file() and not file.is_symlink() and await asyncio.to_thread(_hashable, held, path)
+        if not is_file or await _blob_of(held, path) != blob:
+            different.append(path)
+    if different:
+        raise TreeMismatch(
+            f"after the reset to {target}, {len(different)} files of {held.tree.path} differ from it, among them "
+            f"{different[0]!r}: is something still at work there?",
+            different,
+        )
+
+
+def _hashable(held: HeldWorktree, path: str) -> bool:
+    return (held.tree.path / path).resolve().is_relative_to(held.tree.path)
+
+
+async def _blob_of(held: HeldWorktree, path: str) -> str:
+    words = ("hash-object", "--no-filters", "--end-of-options", path)
+    return (await held.run(*words, index=held.index)).text

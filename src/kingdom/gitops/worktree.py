@@ -1,0 +1,199 @@
+"""One worktree: where its parts are, how it is held, and how they are put back when somebody has changed them.
+
+Its parts: the folder with the files; ``.git`` in it, a file that points to the admin folder; the admin folder in
+``repo.git/worktrees``, which the git of whoever works there reads; and a state folder with what only we read: the
+record, the lock and an index of our own. We never follow ``.git`` and never trust the admin folder: both can be
+rewritten by whoever works in the worktree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from kingdom.gitops.errors import InvalidInput, WorktreeBroken
+from kingdom.gitops.files import real_folder, write_file
+from kingdom.gitops.locks import locked, remove_stale_locks
+from kingdom.gitops.names import is_hash
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from kingdom.gitops.repository import Clone
+    from kingdom.gitops.runner import Place, Result
+
+State = Literal["creating", "ready", "releasing"]
+RECORD: Final = "worktree.json"
+_UNFINISHED: Final = (
+    "MERGE_HEAD", "MERGE_MSG", "MERGE_MODE", "AUTO_MERGE", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD",
+    "rebase-merge", "rebase-apply", "sequencer", "config.worktree", "info",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Worktree:
+    """A worktree of one workflow on one clone."""
+
+    clone: Clone
+    workflow: str
+    name: str
+    path: Path
+    """The folder with the files."""
+    base: str
+    """The commit its branch began at."""
+    state_folder: Path
+    lock_timeout: float = 60.0
+
+    @property
+    def branch(self) -> str:
+        """Its branch, without ``refs/heads/``."""
+        return f"kingdom/{self.workflow}/{self.name}"
+
+    @property
+    def ref(self) -> str:
+        """The full name of its branch."""
+        return f"refs/heads/{self.branch}"
+
+    @cached_property
+    def admin(self) -> Path:
+        """The folder in ``repo.git/worktrees`` that makes it a worktree for other gits."""
+        return self.clone.repo / "worktrees" / f"{self.workflow}@{self.name}"
+
+    async def tip(self) -> str | None:
+        """The commit its branch is at; None when the branch is gone."""
+        return await self.clone.commit_of(self.ref)
+
+    @contextlib.asynccontextmanager
+    async def hold(self, *, check: bool = True) -> AsyncIterator[HeldWorktree]:
+        """Keep every other process of ours away from it. Raises :class:`LockBusy` or :class:`WorktreeBroken`."""
+        async with locked(self.state_folder / "lock", self.lock_timeout) as fd:
+            if check:
+                self._check()
+            for left in self.state_folder.glob("*.lock"):  # git held ours too, so nobody is left who owns these
+                left.unlink(missing_ok=True)
+            yield HeldWorktree(self, fd)
+
+    def _check(self) -> None:
+        if not (self.state_folder / RECORD).exists():
+            raise WorktreeBroken(f"worktree {self.branch} was released: create it again")
+        if not real_folder(self.path):
+            what = "is a link to somewhere else" if self.path.is_symlink() else "is gone, or behind a link"
+            raise WorktreeBroken(
+                f"the folder {self.path} of {self.branch} {what}: nothing was touched; create it again"
+            )
+
+
+class HeldWorktree:
+    """A worktree while it is locked: everything that changes it goes through here."""
+
+    def __init__(self, tree: Worktree, lock: int) -> None:
+        self.tree = tree
+        self.clone = tree.clone
+        self.index = tree.state_folder / "index"
+        self.next_index = tree.state_folder / "index.next"
+        self.lock = lock
+
+    async def run(self, *words: str, index: Path, stdin: bytes | None = None, ok: tuple[int, ...] = (0,)) -> Result:
+        """Run a git command on the files of the worktree, with an index of ours."""
+        return await self.clone.git.run(self.place(index), *words, stdin=stdin, ok=ok)
+
+    def place(self, index: Path) -> Place:
+        """Where such a command works. git inherits the lock."""
+        return self.clone.place(self.tree.path, index, (self.lock,))
+
+    async def head(self) -> str | None:
+        """The commit that whoever works there has checked out, or the tip of the branch when that is unclear."""
+        try:
+            text = (self.tree.admin / "HEAD").read_text("utf-8", "replace").strip()
+        except OSError:
+            text = ""
+        name = text.removeprefix("ref: ")
+        try:
+            found = await self.clone.commit_of(name) if is_hash(name) or name.startswith("refs/") else None
+        except InvalidInput:
+            found = None
+        return found or await self.tree.tip()
+
+    def take_next_index(self) -> None:
+        """Make the index that an operation prepared the current one."""
+        self.next_index.replace(self.index)
+
+    def forget_index(self) -> None:
+        """Have the next operation read the files anew."""
+        self.index.unlink(missing_ok=True)
+
+    def restore_links(self) -> None:
+        """Put the admin folder and the ``.git`` file back to what makes this folder a worktree on its branch."""
+        tree = self.tree
+        for folder in (tree.admin.parent, tree.admin):
+            if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+                folder.unlink()
+            folder.mkdir(parents=True, exist_ok=True)
+        pointer = tree.path / ".git"
+        if pointer.is_dir() and not pointer.is_symlink():
+            pointer.rename(self._free_name("replaced-git"))  # somebody's repository: kept, but out of the way
+        wanted = {
+            tree.admin / "commondir": "../..\n",
+            tree.admin / "gitdir": f"{pointer}\n",
+            tree.admin / "locked": f"in use by workflow {tree.workflow}\n",
+            tree.admin / "HEAD": f"ref: {tree.ref}\n",
+            pointer: f"gitdir: {tree.admin}\n",
+        }
+        for path, text in wanted.items():
+            content = text.encode("utf-8", "surrogateescape")
+            if path.is_symlink() or not path.is_file() or path.read_bytes() != content:
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                write_file(path, content, scratch=tree.state_folder)
+
+    def publish(self) -> None:
+        """Let the worktree's own git see the branch and the index as they are now, with nothing half done."""
+        self.restore_links()
+        admin = self.tree.admin
+        remove_stale_locks([admin / "index.lock", admin / "HEAD.lock"], [self.tree.path, self.clone.folder])
+        for name in _UNFINISHED:
+            left = admin / name
+            if left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left)
+            else:
+                left.unlink(missing_ok=True)
+        if self.index.exists():
+            write_file(admin / "index", self.index.read_bytes(), scratch=self.tree.state_folder)
+
+    def write_record(self, state: State) -> None:
+        """Note what this worktree is and how far it has come."""
+        tree = self.tree
+        note = {
+            "version": 1,
+            "state": state,
+            "url": tree.clone.url.text,
+            "workflow": tree.workflow,
+            "name": tree.name,
+            "path": str(tree.path),
+            "base": tree.base,
+        }
+        write_file(tree.state_folder / RECORD, json.dumps(note).encode())
+
+    def _free_name(self, name: str) -> Path:
+        number = 1
+        while (path := self.tree.state_folder / f"{name}-{number}").exists():
+            number += 1
+        return path
+
+
+def read_record(state_folder: Path) -> dict[str, Any] | None:
+    """The record of a worktree, or None when there is none that can be read."""
+    try:
+        note = json.loads((state_folder / RECORD).read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise WorktreeBroken(f"{state_folder / RECORD} cannot be read: {error}; delete it to start anew") from None
+    if not isinstance(note, dict) or note.get("version") != 1:
+        raise WorktreeBroken(f"{state_folder / RECORD} was written by another version of this program")
+    return note

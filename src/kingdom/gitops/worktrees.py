@@ -1,0 +1,224 @@
+"""Making, finding and releasing worktrees. Every step can be repeated, so that a killed process is finished later.
+
+The files that make a folder a worktree are written here, not by ``git worktree add``: that would read the clone's
+configuration, which is not ours alone, and choose a name that we would learn only afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.gitops.clock import Clock, system_clock
+from kingdom.gitops.commits import Identity
+from kingdom.gitops.control import restore_config
+from kingdom.gitops.errors import BranchExists, CommandFailed, FolderExists, WorktreeBroken
+from kingdom.gitops.files import real_folder
+from kingdom.gitops.locks import remove_stale_locks
+from kingdom.gitops.names import check_id, is_hash
+from kingdom.gitops.rescue import rescue
+from kingdom.gitops.snapshot import snapshot
+from kingdom.gitops.worktree import HeldWorktree, Worktree, read_record
+
+if TYPE_CHECKING:
+    from kingdom.gitops.clones import Clones
+    from kingdom.gitops.repository import Clone
+
+_TRASH: Final = "trash"
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What was found at start."""
+
+    finished: tuple[str, ...] = ()
+    """Branches of worktrees whose creation or release a killed process had left half done: they are released now."""
+    locks: tuple[Path, ...] = ()
+    """Lock files of dead processes, removed."""
+    unknown: tuple[Path, ...] = ()
+    """Folders among the worktrees that nobody has a record of. They are left alone."""
+
+
+class Worktrees:
+    """The worktrees below one folder: files in ``worktrees/``, what only we read in ``state/``."""
+
+    def __init__(
+        self,
+        clones: Clones,
+        folder: Path,
+        *,
+        clock: Clock = system_clock,
+        identity: Identity | None = None,
+        lock_timeout: float = 60.0,
+    ) -> None:
+        self._clones = clones
+        self._files = folder.resolve() / "worktrees"
+        self._states = folder.resolve() / "state"
+        self._clock = clock
+        self._identity = identity or Identity()
+        self._lock_timeout = lock_timeout
+
+    async def create(
+        self, clone: Clone, workflow: str, name: str, base: str | None = None, *, reuse_branch: bool = False
+    ) -> Worktree:
+        """The worktree of a workflow on a clone; made from ``base`` when it is not there, mended when it is damaged.
+
+        ``base`` is a branch of the remote, a tag, a commit (a checkpoint, to fork from it) or None for the default
+        branch. ``reuse_branch`` goes on with a branch that an earlier worktree of this name left.
+
+        Raises :class:`BranchExists`, :class:`FolderExists` or :class:`BaseNotFound`; then nothing was made.
+        """
+        tree = self._describe(clone, workflow, name, "")
+        async with tree.hold(check=False) as held:
+            record = read_record(tree.state_folder)
+            if record is not None and record["url"] != clone.url.text:
+                raise FolderExists(f"{tree.path} is a worktree of {record['url']}: choose another name")
+            if record is not None and record["state"] == "releasing":
+                await self._finish_release(held, delete_branch=False)
+                record, reuse_branch = None, True
+            if record is None:
+                held = HeldWorktree(await self._plan(tree, base, reuse_branch=reuse_branch), held.lock)
+                held.write_record("creating")
+            else:
+                held = HeldWorktree(replace(tree, base=record["base"]), held.lock)
+            if record is None or record["state"] == "creating" or not real_folder(tree.path):
+                await self._materialise(held)
+            else:
+                held.restore_links()
+            return held.tree
+
+    def find(self, workflow: str, name: str) -> Worktree:
+        """A worktree that was created. Raises :class:`WorktreeBroken` when there is none."""
+        state = self._states / check_id("workflow", workflow) / check_id("worktree", name)
+        record = read_record(state)
+        if record is None:
+            raise WorktreeBroken(f"workflow {workflow} has no worktree {name}: create it first")
+        return self._recorded(record)
+
+    def list(self, workflow: str | None = None) -> list[Worktree]:
+        """Every worktree there is a record of, or those of one workflow."""
+        pattern = "*/*" if workflow is None else f"{check_id('workflow', workflow)}/*"
+        records = [read_record(folder) for folder in sorted(self._states.glob(pattern))]
+        return [self._recorded(record) for record in records if record is not None]
+
+    async def release(self, workflow: str, name: str, *, delete_branch: bool = False) -> str | None:
+        """Remove a worktree; the branch stays unless asked. Uncommitted work is rescued first: returns that ref.
+
+        Nothing happens when it is not there.
+        """
+        state = self._states / check_id("workflow", workflow) / check_id("worktree", name)
+        if (record := read_record(state)) is None:
+            return None
+        tree = self._recorded(record)
+        async with tree.hold(check=False) as held:
+            if (record := read_record(state)) is None:
+                return None  # somebody else was faster
+            kept = await self._keep(held, delete_branch=delete_branch) if record["state"] != "creating" else None
+            held.write_record("releasing")
+            await self._finish_release(held, delete_branch=delete_branch)
+        return kept
+
+    async def prune(self) -> Pruned:
+        """Clean up after processes that were killed. Call it once at start, before work begins.
+
+        A worktree that was half made or half released is released (it never was given to anybody, or was given up).
+        """
+        finished: list[str] = []
+        locks: list[Path] = []
+        for tree in self.list():
+            async with tree.hold(check=False) as held:
+                record = read_record(tree.state_folder)
+                if record is None or record["state"] == "ready":
+                    continue
+                half_made = record["state"] == "creating"
+                await self._finish_release(held, delete_branch=half_made and await tree.tip() == tree.base)
+                finished.append(tree.branch)
+        for clone in {tree.clone.folder: tree.clone for tree in self.list()}.values():
+            trees = [tree for tree in self.list() if tree.clone.folder == clone.folder]
+            left = [*clone.repo.glob("*.lock"), *(clone.repo / "refs").rglob("*.lock")]
+            left += [lock for tree in trees for lock in tree.admin.glob("*.lock")]
+            locks += remove_stale_locks(left, [clone.folder, *(tree.path for tree in trees)])
+        known = {tree.path for tree in self.list()}
+        unknown = tuple(path for path in sorted(self._files.glob("*/*")) if path not in known)
+        return Pruned(tuple(finished), tuple(locks), unknown)
+
+    def _describe(self, clone: Clone, workflow: str, name: str, base: str) -> Worktree:
+        check_id("workflow", workflow)
+        check_id("worktree", name)
+        path, state = self._files / workflow / name, self._states / workflow / name
+        return Worktree(clone, workflow, name, path, base, state, self._lock_timeout)
+
+    def _recorded(self, record: dict[str, Any]) -> Worktree:
+        clone = self._clones.find(record["url"])
+        return self._describe(clone, record["workflow"], record["name"], record["base"])
+
+    async def _plan(self, tree: Worktree, base: str | None, *, reuse_branch: bool) -> Worktree:
+        """See that a new worktree can be made, and where its branch begins."""
+        if await tree.tip() is not None and not reuse_branch:
+            raise BranchExists(
+                f"the branch {tree.branch} exists in {tree.clone.folder}: "
+                f"use another name, delete it, or go on with it (reuse_branch=True)"
+            )
+        if tree.path.is_symlink() or (tree.path.exists() and (not tree.path.is_dir() or any(tree.path.iterdir()))):
+            raise FolderExists(f"{tree.path} exists and no record says that it is ours: move it away first")
+        return replace(tree, base=await tree.clone.resolve_base(base))
+
+    async def _materialise(self, held: HeldWorktree) -> None:
+        """Branch, folder and files, from whatever of them is there already."""
+        tree = held.tree
+        tip = await tree.tip()
+        if tip is None:
+            if not is_hash(tree.base) or await tree.clone.commit_of(tree.base) is None:
+                raise WorktreeBroken(
+                    f"the branch {tree.branch} and the commit {tree.base} it began at are gone from {tree.clone.folder}"
+                )
+            await tree.clone.update_refs([f"create {tree.ref} {tree.base}"])
+            tip = tree.base
+        if tree.path.is_symlink():
+            tree.path.unlink()
+        tree.path.mkdir(parents=True, exist_ok=True)
+        held.next_index.unlink(missing_ok=True)
+        await held.run("read-tree", "--reset", "-u", tip, index=held.next_index)
+        held.take_next_index()
+        await restore_config(tree.clone.git, tree.clone.folder)
+        held.publish()
+        held.write_record("ready")
+
+    async def _keep(self, held: HeldWorktree, *, delete_branch: bool) -> str | None:
+        if not real_folder(held.tree.path):
+            return None
+        stays = None if delete_branch else await held.tree.tip()
+        tree = await snapshot(held)
+        return await rescue(
+            held, tree, f"Kept when {held.tree.branch} was released", self._clock, self._identity, target=stays
+        )
+
+    async def _finish_release(self, held: HeldWorktree, *, delete_branch: bool) -> None:
+        tree = held.tree
+        trash = tree.state_folder / _TRASH
+        await asyncio.to_thread(shutil.rmtree, trash, ignore_errors=True)
+        if tree.path.is_symlink():
+            tree.path.unlink()
+        elif tree.path.exists():
+            tree.path.rename(trash)  # at once, so that no half deleted folder looks like a worktree
+        if tree.admin.is_symlink():
+            tree.admin.unlink()
+        elif tree.admin.exists():
+            await asyncio.to_thread(shutil.rmtree, tree.admin)
+        if delete_branch and (tip := await _tip_or_none(tree)) is not None:
+            await tree.clone.update_refs([f"delete {tree.ref} {tip}"])
+        await asyncio.to_thread(shutil.rmtree, trash, ignore_errors=True)
+        await asyncio.to_thread(shutil.rmtree, tree.state_folder)
+        for folder in (tree.path.parent, tree.state_folder.parent):
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+
+
+async def _tip_or_none(tree: Worktree) -> str | None:
+    try:
+        return await tree.tip()
+    except CommandFailed:  # the clone itself is gone, and the branch with it
+        return None
