@@ -15,4 +15,5 @@ CASES: Final = {
     "latency": "latency",
     "sqlite": "sqlite",
     "files": "files",
+    "journal": "journal",
 }

@@ -16,6 +16,7 @@ import pytest
 from kingdom.journal import Cursor, InvalidCursor, Journal, Problem, Reader, UnknownEvent, rotate
 from kingdom.journal.catalog import TaskStarted
 from kingdom.journal.locking import try_lock, unlock
+from kingdom.journal.logfile import LogFile
 
 DAY = datetime(2026, 2, 8, 1, tzinfo=UTC)
 
@@ -181,6 +182,32 @@ def test_a_writer_that_is_late_for_the_rotation_is_heard(court: Court):
     assert ids(reader) == ["late"]
     assert len(reader.cursor.files) == 2, "the file is let go of when its lock was free"
     os.close(late)
+
+
+def test_a_writer_s_lines_stay_in_order_when_it_moves_to_the_new_file_while_we_look(
+    court: Court, monkeypatch: pytest.MonkeyPatch
+):
+    court.emit("1")
+    late = os.open(court.log, os.O_WRONLY | os.O_APPEND)
+    assert try_lock(late)
+    line = court.log.read_bytes().replace(b'"1"', b'"2"')
+    reader = court.reader()
+    court.rotate()
+    assert ids(reader) == ["1"]
+    looks = []
+    real = LogFile.size
+
+    def size(file: LogFile) -> int:
+        found = real(file)
+        looks.append(file)
+        if len(looks) == 1:  # between the first look and the second one
+            os.write(late, line)
+            os.close(late)
+            court.emit("3")
+        return found
+
+    monkeypatch.setattr(LogFile, "size", size)
+    assert ids(reader) + ids(reader) == ["2", "3"]
 
 
 def test_one_that_writes_without_the_lock_is_heard_until_the_next_rotation(court: Court):

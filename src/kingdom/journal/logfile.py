@@ -11,7 +11,7 @@ from kingdom.journal.errors import not_a_file
 from kingdom.journal.lines import MAX_LINE_BYTES
 from kingdom.journal.locking import try_lock, unlock
 
-_BLOCK_BYTES: Final = 128 * 1024  # of whole lines at a time; larger ones fall out of the processor's cache
+_BLOCK_BYTES: Final = 64 * 1024  # of whole lines at a time; larger ones fall out of the processor's cache
 
 
 class LogFile:

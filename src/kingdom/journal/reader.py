@@ -220,6 +220,6 @@ def _decode(block: bytes) -> list[dict[str, Any]] | None:
     except (ValueError, RecursionError):
         return None
     # Two bad lines might make a good one together, but then there is one too few.
-    if len(documents) != text.count("\n") + 1 or not all(type(document) is dict for document in documents):
+    if len(documents) != text.count("\n") + 1 or set(map(type, documents)) != {dict}:
         return None
     return documents  # type: ignore[no-any-return]
