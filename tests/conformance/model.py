@@ -21,7 +21,6 @@ class Event:
     aggregate: str
     rank: int
     ready: float  # since when it can be claimed
-    latest: float = 0.0  # the same, as seen by a store where an ended lease moves the event behind others
     late: bool = False  # it became ready otherwise than by being published
     status: str = "PENDING"
     attempts: int = 0
@@ -65,8 +64,7 @@ class Model:
         """Follow a claim of the store, after making sure that it was a right one.
 
         Spent events are buried when a claim meets them; one that came back with less than it asked for has met them
-        all. Where an event stands whose lease ended is for the conformance suite to say. A ``hurried`` claim may leave
-        for later what did not become ready by being published.
+        all. A ``hurried`` claim may leave for later what did not become ready by being published.
         """
         wanted = [item for item in self.events if types is None or item.event_type in types]
         free_before = [item for item in wanted if self._free(item) and not self._spent(item, max_attempts)]
@@ -87,9 +85,9 @@ class Model:
         passed_over = [item for item in free_before if item not in chosen and not (hurried and self._late(item))]
         for place, item in enumerate(chosen):
             for other in [*chosen[place + 1 :], *passed_over]:
-                assert not self._surely_before(other, item), f"{other} goes before {item}"
+                assert self._place(item) < self._place(other), f"{other} goes before {item}"
         for item in chosen:
-            item.late, item.latest = self._late(item), self._latest(item)
+            item.late = self._late(item)
             item.status, item.token, item.lease_end = "PROCESSING", next(self._tokens), self.now + lease
             item.attempts += 1
         return chosen
@@ -103,7 +101,7 @@ class Model:
     def retry(self, event_id: str, token: int, after: float, code: str) -> bool:
         if item := self._held(event_id, token):
             item.status, item.code = "PENDING", code
-            item.ready, item.latest, item.late = self.now + after, 0.0, True
+            item.ready, item.late = self.now + after, True
         return item is not None
 
     def release(self, event_id: str, token: int) -> bool:
@@ -128,7 +126,7 @@ class Model:
         ]
         for item in moved:
             item.status, item.attempts, item.code = "PENDING", 0, None
-            item.ready, item.latest, item.late = self.now, 0.0, True
+            item.ready, item.late = self.now, True
         return len(moved)
 
     def purge(self, older_than: float, dead: bool) -> int:
@@ -150,12 +148,8 @@ class Model:
     def _expired(self, item: Event) -> bool:
         return item.status == "PROCESSING" and item.lease_end <= self.now
 
-    def _latest(self, item: Event) -> float:
-        return item.lease_end if item.status == "PROCESSING" else max(item.ready, item.latest)
-
-    def _surely_before(self, first: Event, second: Event) -> bool:
-        place = first.rank, self._latest(first), self.events.index(first)
-        return place < (second.rank, second.ready, self.events.index(second))
+    def _place(self, item: Event) -> tuple[int, float, int]:
+        return item.rank, item.ready, self.events.index(item)
 
     def _late(self, item: Event) -> bool:
         return item.late or item.status == "PROCESSING"

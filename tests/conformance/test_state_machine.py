@@ -27,10 +27,10 @@ from hypothesis.stateful import (
 
 from kingdom.bus import Delivery, Depth, Envelope, EventBus
 from kingdom.bus.delivery import DeadHead
-from kingdom.bus.envelope import PRIORITIES, Priority
 from kingdom.bus.testing import ManualClock
 from tests.conformance.harnesses import PostgresHarness, StoreHarness, memory_url
 from tests.conformance.model import RANKS, Event, Kind, Model
+from tests.conformance.steps import CLAIM, CODES, EVENTS, FATES, KINDS, PICK, PICKS, TICK, TYPES, WAITS, Fate, NewEvent
 
 SETTINGS = settings(
     max_examples=60,
@@ -40,29 +40,6 @@ SETTINGS = settings(
     report_multiple_bugs=False,
     suppress_health_check=list(HealthCheck),
 )
-# Between two steps time passes by a tick; everything the steps themselves wait for is much longer than all the ticks,
-# and the real time, of one example. So a store with a real clock agrees with the model about what comes first.
-TICK = 0.002
-SPANS = st.sampled_from([100, 200, 300, 500, 1000])
-WAITS = st.just(0) | SPANS
-TYPES = st.sampled_from(["A", "B"])
-CODES = st.sampled_from(["X", "Y", "LEASE_EXPIRED"])
-PICK = st.integers(0, 20)  # of what there is, counted round
-PICKS = st.lists(PICK, max_size=4)
-KINDS: st.SearchStrategy[Kind] = st.sampled_from(["plain", "go-on", "park"])
-EVENTS = st.tuples(
-    TYPES, st.sampled_from([None, "1", "2"]), st.sampled_from(PRIORITIES), st.just(0) | st.just(0) | SPANS
-)
-FATES = st.tuples(st.sampled_from(["keep", "done", "retry", "dead", "release", "extend"]), WAITS, CODES)
-CLAIM: dict[str, Any] = {
-    "limit": st.integers(1, 5),
-    "lease": SPANS,
-    "types": st.none() | st.none() | TYPES.map(lambda name: [name]),
-    "max_attempts": st.sampled_from([10, 2, 1]),
-    "fates": st.lists(FATES, min_size=1, max_size=3),
-}
-NewEvent = tuple[str, str | None, Priority, int]
-Fate = tuple[str, int, str]
 T = TypeVar("T")
 
 
@@ -177,8 +154,8 @@ class BusMachine(RuleBasedStateMachine):
             self.settle(bus, mine)
             for span in sorted({span for _, (what, span, _) in mine if what == "extend"}):
                 held = [item for item, (what, how_long, _) in mine if what == "extend" and how_long == span]
-                lost = [item.delivery for item in held if not self.model.extend(*_key(item), span or 1)]
-                assert _same(self.run(bus.extend([item.delivery for item in held], span or 1)), lost)
+                lost = [item.delivery for item in held if not self.model.extend(*_key(item), span or 100)]
+                assert _same(self.run(bus.extend([item.delivery for item in held], span or 100)), lost)
             held = [item for item, (what, _, _) in mine if what == "release"]
             lost = [item.delivery for item in held if not self.model.release(*_key(item))]
             assert _same(self.run(bus.release([item.delivery for item in held])), lost)

@@ -12,6 +12,7 @@ from kingdom.bus.testing.behaviours.round_trip import RoundTrip
 from kingdom.bus.testing.behaviours.settling import Settling
 from kingdom.bus.testing.behaviours.stopping import Stopping
 from kingdom.bus.testing.behaviours.storing import Storing
+from kingdom.bus.testing.behaviours.surviving import Surviving
 from kingdom.bus.testing.behaviours.waking import Waking
 from kingdom.bus.testing.behaviours.working import Working
 
@@ -28,6 +29,7 @@ class ConformanceSuite(
     Storing,
     Waking,
     Working,
+    Surviving,
     Stopping,
 ):
     """Every behaviour of a transport. Derive a ``Test…`` class and give it the fixture ``harness``."""
