@@ -430,7 +430,7 @@ def test_a_commit_that_was_killed_leaves_the_old_place(court: Court):
 
 def test_a_reader_holds_few_files_and_little_memory_however_much_there_is(court: Court):
     line = b'{"ts":"2026-02-07T10:00:00Z","type":"task.started","actor":"gen-a","data":{"task_id":"%d"}}\n'
-    for number in range(40):
+    for number in range(16):
         court.log.write_bytes(b"".join(line % (number * 5_000 + each) for each in range(5_000)))
         court.rotate()
     reader = court.reader()
@@ -445,9 +445,9 @@ def test_a_reader_holds_few_files_and_little_memory_however_much_there_is(court:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert count == 200_000
+    assert count == 80_000
     assert last - open_before <= 4
-    assert peak < 8_000_000, "of 19 MB"
+    assert peak < 3_000_000, "of 7.6 MB"
 
 
 # ── following ─────────────────────────────────────────────────────────────────────────────────────────────────
