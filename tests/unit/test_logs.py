@@ -188,6 +188,8 @@ async def test_every_line_a_worker_or_its_handlers_write_about_an_event_names_th
 def untouched_root() -> Iterator[logging.Logger]:
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
+    # An example or a page that was run before may have configured logging in this process.
+    root.handlers[:] = [handler for handler in handlers if type(handler).__module__ != logs.__name__]
     yield root
     root.handlers[:] = handlers
     root.setLevel(level)

@@ -77,6 +77,13 @@ class Depth(NamedTuple):
     oldest_pending_seconds: float = 0.0
 
 
+class Depths(dict[str, Depth]):
+    """Depths by stream. A stream with nothing unfinished or dead may be missing; asked for by name, it is empty."""
+
+    def __missing__(self, stream: str) -> Depth:
+        return Depth()
+
+
 class DeadLetter(NamedTuple):
     """An event in DEAD, with why."""
 

@@ -15,7 +15,7 @@ from kingdom.bus.delivery import (
     DeadLetter,
     DeadVerdict,
     Delivery,
-    Depth,
+    Depths,
     Record,
     RetryVerdict,
     Status,
@@ -158,9 +158,9 @@ class EventBus:
 
     # ── operating ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def depth(self) -> dict[str, Depth]:
-        """How full each stream is."""
-        return await self.transport.depth()
+    async def depth(self) -> Depths:
+        """How full each stream is; ``depths["stream"]`` is all zeros for a stream that has nothing to count."""
+        return Depths(await self.transport.depth())
 
     async def pending_types(self, stream: str) -> dict[str, int]:
         """How many events of each type wait in a stream; a type no worker knows shows here."""

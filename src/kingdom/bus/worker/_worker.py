@@ -225,8 +225,9 @@ class Worker:
     # ── one event ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _handle_all(self, settler: Settler, feeder: Feeder) -> None:
-        held = self._held
-        while True:
+        held, task = self._held, asyncio.current_task()
+        assert task is not None
+        while not task.cancelling():  # a handler may have swallowed its cancellation: it was meant for us
             delivery = await held.take()
             try:
                 await self._handle(delivery, settler)

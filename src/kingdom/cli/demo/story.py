@@ -95,6 +95,7 @@ class Play:
 
     async def _publish(self) -> None:
         await self._bus.setup()
+        await self._bus.declare(STREAM)  # so that it is listed when it is empty, too
         for first in range(0, self._stage.events, 20):
             orders = [
                 Envelope(type=EVENT_TYPE, payload={"order": number}, aggregate_type="Order", aggregate_id=str(number))
@@ -114,7 +115,7 @@ class Play:
 
     async def _look(self) -> None:
         """See how it stands and show it."""
-        self._scene.depth = (await self._bus.depth()).get(STREAM, self._scene.depth)
+        self._scene.depth = (await self._bus.depth())[STREAM]
         handled = self._ledger.handled_by()
         for actor in self._scene.actors:
             actor.handled = handled[actor.name]

@@ -231,11 +231,13 @@ class PostgresTransport:
             async with connection.transaction():
                 return await work(connection)
 
-        settled = {row[0] for row in await self._connections.run(together if done and rows else work)}
-        for stream in {v.delivery.stream for v in retry if v.after <= 0}:
-            self._wake(stream)
+        settled = await self._connections.run(together if done and rows else work)
         held = [*done, *(item[0] for item in failed)]
-        return [delivery for delivery in held if delivery.handle not in settled]
+        streams = {v.delivery.stream for v in retry if v.after <= 0}
+        for stream in {delivery.stream for delivery in held}:
+            if stream in streams or ((options := self._streams.get(stream)) and options.ordered):
+                self._wake(stream)  # it, or its follower, may go now
+        return _missing(held, settled)
 
     async def extend(self, deliveries: Sequence[Delivery], lease: float) -> list[Delivery]:
         """Renew leases, one statement per claim, all in one round trip."""
@@ -250,9 +252,7 @@ class PostgresTransport:
 
     async def _lost(self, deliveries: Sequence[Delivery], name: str, leases: list[Any]) -> list[Delivery]:
         sql = self._text(name)
-        rows = await self._connections.run(lambda connection: connection.fetchmany(sql, leases))
-        kept = {row[0] for row in rows}
-        return [delivery for delivery in deliveries if delivery.handle not in kept]
+        return _missing(deliveries, await self._connections.run(lambda connection: connection.fetchmany(sql, leases)))
 
     def subscribe(self, stream: str, wake: Callable[[], None]) -> Callable[[], None]:
         """Listen for notifications of a stream."""
@@ -379,6 +379,12 @@ def _readable(row: Any) -> Envelope:
         return _envelope(row)
     except InvalidEnvelope:
         return Envelope.unreadable(row["event_id"], row["event_type"], row["payload_json"])
+
+
+def _missing(deliveries: Iterable[Delivery], rows: Iterable[Any]) -> list[Delivery]:
+    """The deliveries for which nothing was written; two of one event differ by their token."""
+    written = {(row[0], row[1]) for row in rows}
+    return [delivery for delivery in deliveries if (delivery.handle, delivery.token) not in written]
 
 
 def _leases(deliveries: Iterable[Delivery]) -> list[tuple[list[int], str]]:
