@@ -36,9 +36,17 @@ class Held:
             if not self._wake_one():
                 break
 
+    def next(self) -> Delivery | None:
+        """The next delivery to run, if one waits."""
+        if not self.waiting:
+            return None
+        delivery = self.waiting.popleft()
+        self.running.add(delivery)
+        return delivery
+
     async def take(self) -> Delivery:
         """The next delivery to run; waits for one."""
-        while not self.waiting:
+        while (delivery := self.next()) is None:
             taker = asyncio.get_running_loop().create_future()
             self._takers.append(taker)
             try:
@@ -47,8 +55,6 @@ class Held:
                 if taker.done() and not taker.cancelled() and self.waiting:
                     self._wake_one()  # hand the wake-up on: it was meant for whoever can take
                 raise
-        delivery = self.waiting.popleft()
-        self.running.add(delivery)
         return delivery
 
     def drop_waiting(self) -> list[Delivery]:

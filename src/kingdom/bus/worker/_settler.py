@@ -64,7 +64,7 @@ class Settler:
 
     def _added(self) -> None:
         self._some.set()
-        if self.backlog >= self._batch or not self._held.waiting:
+        if not self._held.waiting or len(self._done) >= self._batch or self.backlog >= self._batch:
             self._now.set()
 
     def finish(self) -> None:

@@ -228,7 +228,7 @@ class Worker:
         held, task = self._held, asyncio.current_task()
         assert task is not None
         while not task.cancelling():  # a handler may have swallowed its cancellation: it was meant for us
-            delivery = await held.take()
+            delivery = held.next() or await held.take()
             try:
                 await self._handle(delivery, settler)
             finally:

@@ -29,7 +29,7 @@ from kingdom.bus.transports.postgresql._notify import CHANNEL, Listener, Notifie
 from kingdom.bus.tx import adopt, require
 
 _OPTIONS_FRESH = 5.0  # seconds a stream's options are believed before they are read again
-_CHUNK = 250  # events per statement of a large publish
+_CHUNK = 100  # events per statement of a large publish: what a socket takes at once, so that none waits half-sent
 _AGGREGATES = 1000  # looked at per claim of an ordered stream
 
 
