@@ -213,7 +213,7 @@ class Reader:
 
 
 def _decode(block: bytes) -> list[dict[str, Any]] | None:
-    """Decode lines all at once, as one JSON array: five times as fast as one by one. None: one of them is bad."""
+    """Decode lines all at once, as one JSON array: twice as fast as one by one. None: one of them is bad."""
     try:
         text = block[:-1].decode()
         documents = json.loads(f"[{text.replace(chr(10), ',')}]")
