@@ -145,7 +145,7 @@ async def test_git_sees_nothing_of_its_callers_environment(tmp_path: Path, monke
 
 
 async def test_git_inherits_the_locks_it_works_under_and_nothing_else(tmp_path: Path) -> None:
-    shown = "import os\nprint([fd for fd in range(256) if os.path.exists(f'/proc/self/fd/{fd}')])"
+    shown = "import os\nprint([fd for fd in range(65536) if os.path.exists(f'/proc/self/fd/{fd}')])"
     git = Git(program(tmp_path, shown))
     with (tmp_path / "lock").open("w") as lock, (tmp_path / "other").open("w") as other:
         os.set_inheritable(other.fileno(), False)
