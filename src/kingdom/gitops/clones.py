@@ -169,7 +169,7 @@ class Clones:
             except (CloneBroken, CommandFailed) as error:
                 return str(error)
         if not re.match(r"ref: refs/|[0-9a-f]{40}", (repo / "HEAD").read_text("utf-8", "replace")):
-            write_file(repo / "HEAD", b"ref: refs/heads/main\n")
+            write_file(repo / "HEAD", b"ref: refs/heads/main\n", scratch=clone.folder)
         (repo / "packed-refs").touch()
         words = ("fsck", "--connectivity-only", "--no-dangling", "--no-progress")
         try:
@@ -215,3 +215,5 @@ class Clones:
         for pattern in ("making-*", f"{CONTROL}-*"):
             for left in folder.glob(pattern):
                 shutil.rmtree(left, ignore_errors=True)
+        for left in folder.glob(".*"):  # files that were being written
+            left.unlink()

@@ -13,6 +13,7 @@ import shutil
 from typing import TYPE_CHECKING, Final
 
 from kingdom.gitops.errors import CommandFailed
+from kingdom.gitops.files import write_file
 from kingdom.gitops.runner import Git, Place
 
 if TYPE_CHECKING:
@@ -78,7 +79,10 @@ def control_is_whole(folder: Path) -> bool:
 
 
 async def restore_config(git: Git, folder: Path) -> bool:
-    """Put ``repo.git/config`` back when it has settings that are not harmless; whether that was needed."""
+    """Put ``repo.git/config`` back when it has settings that are not harmless; whether that was needed.
+
+    Call it under the lock of the clone.
+    """
     theirs, ours = folder / REPO / "config", folder / CONTROL / "config"
     if theirs.is_file() and theirs.read_bytes() == ours.read_bytes():
         return False
@@ -92,10 +96,7 @@ async def restore_config(git: Git, folder: Path) -> bool:
         harmless = False
     if harmless:
         return False
-    theirs.unlink(missing_ok=True)
-    fresh = theirs.with_name(f"config-{secrets.token_hex(4)}")
-    fresh.write_bytes(ours.read_bytes())
-    fresh.replace(theirs)
+    write_file(theirs, ours.read_bytes(), scratch=folder)
     return True
 
 

@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-def write_file(path: Path, content: bytes, *, scratch: Path | None = None) -> None:
+def write_file(path: Path, content: bytes, *, scratch: Path | None = None, modified_ns: int | None = None) -> None:
     """Write a file so that a reader, or a crash, sees the old content or the new one.
 
     The unfinished file is made in ``scratch`` (the same folder by default; it must be on the same file system).
+    ``modified_ns`` is its time of modification, when that is not to be now.
     """
     fresh = (scratch or path.parent) / f".{path.name.lstrip('.')}-{secrets.token_hex(4)}"
     fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
@@ -23,6 +24,8 @@ def write_file(path: Path, content: bytes, *, scratch: Path | None = None) -> No
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+        if modified_ns is not None:
+            os.utime(file.fileno(), ns=(modified_ns, modified_ns))
     fresh.replace(path)
 
 

@@ -27,7 +27,7 @@ async def snapshot(held: HeldWorktree, *, ignored: bool = False, also: Iterable[
     """
     extra = list(also)
     if held.index.exists():
-        await asyncio.to_thread(shutil.copyfile, held.index, held.next_index)
+        await asyncio.to_thread(shutil.copy2, held.index, held.next_index)  # with its time: see ``publish``
         try:
             return await _store(held, ignored=ignored, also=extra)
         except CommandFailed:

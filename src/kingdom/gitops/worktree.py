@@ -74,7 +74,8 @@ class Worktree:
         async with locked(self.state_folder / "lock", self.lock_timeout) as fd:
             if check:
                 self._check()
-            for left in self.state_folder.glob("*.lock"):  # git held ours too, so nobody is left who owns these
+            # git held our lock too, so nobody is left who owns its locks, or files that were being written.
+            for left in (*self.state_folder.glob("*.lock"), *self.state_folder.glob(".*")):
                 left.unlink(missing_ok=True)
             yield HeldWorktree(self, fd)
 
@@ -163,7 +164,11 @@ class HeldWorktree:
             else:
                 left.unlink(missing_ok=True)
         if self.index.exists():
-            write_file(admin / "index", self.index.read_bytes(), scratch=self.tree.state_folder)
+            # An index has the time it was written: git looks again at files that changed in that second or later.
+            # A copy with a later time would hide such a change.
+            written = self.index.stat().st_mtime_ns
+            content = self.index.read_bytes()
+            write_file(admin / "index", content, scratch=self.tree.state_folder, modified_ns=written)
 
     def write_record(self, state: State) -> None:
         """Note what this worktree is and how far it has come."""

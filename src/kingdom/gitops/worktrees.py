@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.gitops.clock import Clock, system_clock
 from kingdom.gitops.commits import Identity
-from kingdom.gitops.control import restore_config
 from kingdom.gitops.errors import BranchExists, CommandFailed, FolderExists, WorktreeBroken
 from kingdom.gitops.files import real_folder
 from kingdom.gitops.locks import remove_stale_locks
@@ -183,7 +182,6 @@ class Worktrees:
         held.next_index.unlink(missing_ok=True)
         await held.run("read-tree", "--reset", "-u", tip, index=held.next_index)
         held.take_next_index()
-        await restore_config(tree.clone.git, tree.clone.folder)
         held.publish()
         held.write_record("ready")
 
