@@ -201,7 +201,7 @@ class Checkpoints:
 
 
 async def _only(clone: Clone, commit: str) -> Commit:
-    (found,) = await read_commits(clone, commit, limit=1)
+    (found,) = await read_commits(clone, commit, history=False)
     return found
 
 

@@ -80,10 +80,13 @@ async def make_commit(
     return made.text
 
 
-async def read_commits(clone: Clone, *revisions: str, limit: int | None = None) -> list[Commit]:
-    """The commits that ``revisions`` (hashes, ``^hash``) select, newest first."""
+async def read_commits(clone: Clone, *revisions: str, limit: int | None = None, history: bool = True) -> list[Commit]:
+    """The commits that ``revisions`` (hashes, ``^hash``) select, newest first; or only these (``history=False``)."""
+    if not revisions:
+        return []
     words = ["log", "-z", f"--format=tformat:{_FIELDS}", "--no-show-signature", "--no-mailmap", "--no-color"]
     words += [] if limit is None else [f"--max-count={limit}"]
+    words += [] if history else ["--no-walk=unsorted"]
     fields = (await clone.run(*words, "--end-of-options", *revisions, "--")).fields
     return [_commit(fields[at : at + 7]) for at in range(0, len(fields) - 6, 7)]
 

@@ -55,21 +55,19 @@ async def rescue(
     at = clock()
     trailers = {"Kingdom-Workflow": workflow, "Kingdom-Worktree": held.tree.name}
     commit = await make_commit(clone, tree, kept_by, why, trailers, by, at)
-    for number in itertools.count(1):
-        ref = rescue_ref(workflow, stamp(at) + (f"-{number}" if number > 1 else ""))
-        if await clone.commit_of(ref) is None:
-            break
+    there = await clone.refs(rescues_of(workflow))
+    names = (stamp(at) + (f"-{number}" if number > 1 else "") for number in itertools.count(1))
+    ref = next(ref for ref in (rescue_ref(workflow, name) for name in names) if ref not in there)
     await clone.update_refs([f"create {ref} {commit}"])
     return ref
 
 
 async def list_rescues(clone: Clone, workflow: str) -> list[Rescue]:
     """What was rescued from a workflow's worktrees on this clone, oldest first."""
-    found = []
-    for ref, value in sorted((await clone.refs(rescues_of(workflow))).items()):
-        (commit,) = await read_commits(clone, value, limit=1)
-        found.append(Rescue(ref, value, commit.trailers.get("Kingdom-Worktree", ""), commit.at, commit.title))
-    return found
+    refs = await clone.refs(rescues_of(workflow))
+    commits = {commit.hash: commit for commit in await read_commits(clone, *refs.values(), history=False)}
+    found = [(ref, commits[value]) for ref, value in sorted(refs.items())]
+    return [Rescue(ref, c.hash, c.trailers.get("Kingdom-Worktree", ""), c.at, c.title) for ref, c in found]
 
 
 async def remove_rescue(clone: Clone, workflow: str, name: str) -> None:

@@ -1,0 +1,106 @@
+"""A process that does one operation of ``kingdom.gitops`` and is killed at a chosen point of it.
+
+``python -m tests.support.gitops_victim FOLDER REMOTES OPERATION NAME KIND WHEN``. KIND is ``before`` (before a git is
+started), ``during`` (just after: git goes on alone) or ``files`` (before a file or folder is made, moved or removed).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from kingdom.gitops import CheckpointCommit, Git, Mark, Worktree, reset
+from tests.support.repositories import Ground
+
+FILE_CALLS = ("rename", "replace", "unlink", "mkdir", "symlink_to", "rmdir", "touch")
+
+
+def install(kind: str, when: int) -> None:
+    """Have this process kill itself at its call number ``when``."""
+    made = 0
+
+    def due() -> bool:
+        nonlocal made
+        made += 1
+        return made == when
+
+    if kind == "files":
+        for name in FILE_CALLS:
+            setattr(Path, name, _dying(getattr(Path, name), due))
+        shutil.rmtree = _dying(shutil.rmtree, due)
+        return
+    start = Git._start
+
+    async def counted(*arguments: Any) -> Any:
+        last = due()
+        if last and kind == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        process = await start(*arguments)
+        if last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return process
+
+    Git._start = counted  # type: ignore[method-assign]
+
+
+def _dying(original: Callable[..., Any], due: Callable[[], bool]) -> Any:
+    def call(*arguments: Any, **named: Any) -> Any:
+        if due():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*arguments, **named)
+
+    return call
+
+
+async def checkpoint(ground: Ground, trees: Sequence[Worktree], mark: Mark, store: Path) -> None:
+    """As the layer above does it: intent, commits, done."""
+    _write(store, {"intent": mark.checkpoint})
+    made = await ground.checkpoints.prepare(trees, mark)
+    _write(store, {"intent": mark.checkpoint, "commits": [commit.to_dict() for commit in made]})
+    await ground.checkpoints.complete(trees, mark, made)
+    _write(store, {})
+
+
+async def recover(ground: Ground, trees: Sequence[Worktree], mark: Mark, store: Path) -> None:
+    """As the layer above does it at start."""
+    noted = json.loads(store.read_text()) if store.exists() else {}
+    if "commits" in noted:
+        await ground.checkpoints.complete(trees, mark, [CheckpointCommit.from_dict(one) for one in noted["commits"]])
+        _write(store, {})
+    elif "intent" in noted:
+        await ground.checkpoints.undo(trees, mark)
+        await checkpoint(ground, trees, mark, store)
+
+
+def _write(store: Path, note: dict[str, Any]) -> None:
+    fresh = f"{store}.new"
+    with open(fresh, "w") as file:
+        json.dump(note, file)
+    os.replace(fresh, store)
+
+
+async def main(folder: Path, urls: list[str], operation: str, name: str) -> None:
+    ground = Ground(folder)
+    if operation == "clone":
+        await ground.clones.ensure(urls[0])
+    elif operation == "create":
+        await ground.worktrees.create(ground.clones.find(urls[0]), name, "app")
+    elif operation == "checkpoint":
+        await checkpoint(ground, ground.worktrees.list("wf"), Mark("wf", name, "work"), folder / "store.json")
+    elif operation == "reset":
+        await reset(ground.worktrees.find("wf", "app"), name, clock=ground.clock)
+    elif operation == "release":
+        await ground.worktrees.release(name, "app")
+
+
+if __name__ == "__main__":
+    _folder, _urls, _operation, _name, _kind, _when = sys.argv[1:]
+    install(_kind, int(_when))
+    asyncio.run(main(Path(_folder), json.loads(_urls), _operation, _name))
