@@ -15,5 +15,6 @@ CASES: Final = {
     "latency": "latency",
     "sqlite": "sqlite",
     "files": "files",
+    "worktree": "worktree",
     "journal": "journal",
 }

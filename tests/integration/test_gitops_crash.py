@@ -64,6 +64,7 @@ async def test_a_clone(kind: str, fewest: int, ground: Ground, remote: Remote) -
         left = {path.name for path in ensured.clone.folder.iterdir()}
         assert left == {"clone.json", "control", "lock", "repo.git"}
         if not was_killed:
+            print(f"killed at {when - 1} points")
             assert when > fewest, "the walk was too short to mean anything"
             return
         shutil.rmtree(ground.clones.folder)
@@ -82,6 +83,7 @@ async def test_a_new_worktree(kind: str, fewest: int, ground: Ground, remote: Re
         assert plain_git(tree.path, "status", "--short", "--branch") == f"## kingdom/{workflow}/app"
         assert (await ground.worktrees.prune()).unknown == ()
         if not was_killed:
+            print(f"killed at {when - 1} points")
             assert when > fewest, "the walk was too short to mean anything"
             return
 
@@ -108,6 +110,7 @@ async def test_a_checkpoint_of_two_repositories(
             records[tree.name].append(await _complete(tree, ground, mark))
             assert await verify(tree.clone, records[tree.name], deep=when % 10 == 0) == []
         if not was_killed:
+            print(f"killed at {when - 1} points")
             assert when > fewest, "the walk was too short to mean anything"
             return
 
@@ -137,6 +140,7 @@ async def test_a_reset(kind: str, fewest: int, ground: Ground, remote: Remote) -
         kept = [plain_git(tree.clone.repo, "show", f"{one.ref}:a.txt") for one in await list_rescues(tree.clone, "wf")]
         assert f"unsaved {when}" in kept
         if not was_killed:
+            print(f"killed at {when - 1} points")
             assert when > fewest, "the walk was too short to mean anything"
             return
 
@@ -158,5 +162,6 @@ async def test_a_release(kind: str, fewest: int, ground: Ground, remote: Remote)
         assert [plain_git(tree.clone.repo, "show", f"{one.ref}:a.txt") for one in kept][:1] == ["unsaved"]
         assert await tree.tip() == tree.base
         if not was_killed:
+            print(f"killed at {when - 1} points")
             assert when > fewest, "the walk was too short to mean anything"
             return
