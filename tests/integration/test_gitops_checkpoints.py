@@ -11,6 +11,8 @@ import pytest
 from kingdom.gitops import (
     CheckpointCommit,
     CheckpointConflict,
+    CommandFailed,
+    Git,
     GitError,
     InvalidInput,
     Mark,
@@ -215,6 +217,20 @@ async def test_a_nested_repository_is_kept_as_files(tree: Worktree, ground: Grou
     (inner / "more.py").write_text("y = 2\n")
     two = await ground.checkpoint(tree, "two")
     assert [file.path for file in await diff(tree.clone, made.commit, two.commit)] == ["cloned/more.py"]
+
+
+async def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, remote: Remote) -> None:
+    git = tmp_path / "git-without-override"
+    # Root reads everything, unless the capability to do so is taken from it.
+    drop = "setpriv --bounding-set=-dac_override,-dac_read_search " if os.geteuid() == 0 else ""
+    git.write_text(f'#!/bin/sh\nexec {drop}{shutil.which("git")} "$@"\n')
+    git.chmod(0o755)
+    ground = Ground(tmp_path / "unprivileged", Git(str(git)))
+    tree = await ground.worktree(remote)
+    (tree.path / "secret").write_text("x")
+    (tree.path / "secret").chmod(0)
+    with pytest.raises(CommandFailed, match="secret"):
+        await ground.checkpoint(tree, "one")
 
 
 async def test_the_same_checkpoint_twice_is_one(tree: Worktree, ground: Ground) -> None:

@@ -19,11 +19,16 @@ from kingdom.gitops.errors import LockBusy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
+from contextvars import ContextVar
 
 _FIRST_WAIT: Final = 0.002
 _LONGEST_WAIT: Final = 0.1
 _PROC: Final = Path("/proc")
 _OLD_ENOUGH: Final = 600.0  # seconds; where processes cannot be looked at
+
+
+# Every git that is started while they are held inherits them: one that outlives its caller keeps others out.
+held: ContextVar[tuple[int, ...]] = ContextVar("kingdom_git_locks", default=())
 
 
 @contextlib.asynccontextmanager
@@ -41,9 +46,11 @@ async def locked(path: Path, patience: float) -> AsyncIterator[int]:
             os.close(fd)
             raise
         os.close(fd)  # somebody deleted the file: those who come now lock another one
+    mark = held.set((*held.get(), fd))
     try:
         yield fd
     finally:
+        held.reset(mark)
         os.close(fd)  # not LOCK_UN: a git that inherited it and was left behind still holds it
 
 

@@ -21,6 +21,7 @@ from kingdom.gitops.hardening import (
     remote_environment,
     remote_settings,
 )
+from kingdom.gitops.locks import held
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -184,7 +185,7 @@ class Git:
                 stderr=PIPE,
                 cwd=folder,
                 env=environment,
-                pass_fds=place.locks,
+                pass_fds=tuple({*place.locks, *held.get()}),
                 start_new_session=True,  # so that its helpers can be ended with it, and no terminal is asked
             )
         except FileNotFoundError:
