@@ -8,14 +8,16 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
+from kingdom.bus.envelope import PRIORITIES
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kingdom.bus.envelope import Envelope, Priority
+    from kingdom.bus.envelope import Envelope
     from kingdom.bus.tx import Dialect
 
-RANK: Final = {"high": 0, "normal": 1, "low": 2}  # how priorities are stored: the smallest is claimed first
-PRIORITY: Final[tuple[Priority, ...]] = ("high", "normal", "low")
+PRIORITY: Final = PRIORITIES  # as stored, by their place: the smallest is claimed first
+RANK: Final = {name: rank for rank, name in enumerate(PRIORITIES)}
 
 
 @cache
