@@ -1,0 +1,137 @@
+"""``config/system.yaml``: what holds for the whole court."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from kingdom.court.config.section import EnvName, Section, TimeZone
+from kingdom.court.errors import InvalidConfig
+from kingdom.court.home import MARKER
+from kingdom.yamlfile import YamlProblem, load_yaml
+
+if TYPE_CHECKING:
+    from kingdom.court.home import Home
+
+Locale = Literal["en", "ko"]
+Host = Literal["process", "tmux"]
+Usd = Annotated[float, Field(ge=0)]
+EngineName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_\-]*$", max_length=60)]
+
+
+class QueueSection(Section):
+    """Where the queues are."""
+
+    transport: str | None = None
+    """The URL of a bus, for generals on several machines; none: files below ``queue/``."""
+    transport_env: EnvName | None = None
+    """Or the name of the environment variable that holds the URL, when there is a password in it."""
+
+    @field_validator("transport")
+    @classmethod
+    def _without_password(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        try:
+            parts = urlsplit(url)
+        except ValueError as error:
+            raise ValueError(f"not a URL ({error})") from None
+        if not parts.scheme:
+            raise ValueError("not a URL: files:///dir, sqlite:///file.db or postgresql://host/database")
+        if parts.password is not None:
+            raise ValueError(
+                "a password does not belong in a file: put the URL in an environment variable "
+                "and name it here as transport_env"
+            )
+        return url
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> QueueSection:
+        if self.transport is not None and self.transport_env is not None:
+            raise ValueError("give transport or transport_env, not both")
+        return self
+
+
+class ConcurrencySection(Section):
+    """How much happens at once."""
+
+    max_soldiers: int = Field(default=3, ge=1, le=1000)
+    """Soldiers of all generals together. A general's own limit is in its manifest."""
+
+
+class QuestionSection(Section):
+    """Questions to people."""
+
+    deadline_hours: float = Field(default=24.0, gt=0, le=24 * 365)
+    """How long a question waits for its answer, unless the soldier says otherwise."""
+
+
+class RetriesSection(Section):
+    """What is tried again by the king. A general's own retries are in its manifest."""
+
+    killed: int = Field(default=2, ge=0, le=100)
+    """How often a task whose soldier was killed from outside is given out again."""
+
+
+class BudgetSection(Section):
+    """What the court may spend. None: no limit."""
+
+    daily_usd: Usd | None = None
+    monthly_usd: Usd | None = None
+    daily_tokens: int | None = Field(default=None, ge=0)
+    warning_percent: float = Field(default=80.0, gt=0, le=100)
+    """From here on people are warned."""
+
+
+class EngineSection(Section):
+    """An engine on this machine."""
+
+    path: str | None = Field(default=None, min_length=1)
+    """Its program, when it is not the one on the PATH."""
+    env: list[EnvName] = Field(default_factory=list)
+    """Environment variables passed on to it, for every general."""
+    model: str | None = Field(default=None, min_length=1)
+    """The model for generals whose manifest names none."""
+
+
+class SystemConfig(Section):
+    """The whole file."""
+
+    name: str = Field(default="kingdom", min_length=1, max_length=100)
+    """What the court calls itself in messages."""
+    locale: Locale = "en"
+    """The language of messages."""
+    timezone: TimeZone = "UTC"
+    """For days (budget, reports, cleaning) and for schedules that name none."""
+    channel: str = ""
+    """Where messages go when nothing says otherwise."""
+    host: Host = "process"
+    """What soldiers run in: a process of their own, or a tmux session that can be attached to."""
+    queue: QueueSection = Field(default_factory=QueueSection)
+    concurrency: ConcurrencySection = Field(default_factory=ConcurrencySection)
+    question: QuestionSection = Field(default_factory=QuestionSection)
+    retries: RetriesSection = Field(default_factory=RetriesSection)
+    budget: BudgetSection = Field(default_factory=BudgetSection)
+    engines: dict[EngineName, EngineSection] = Field(default_factory=dict)
+
+    def queue_url(self, home: Home) -> str:
+        """The URL of the bus the queues are on."""
+        if self.queue.transport_env is not None:
+            if url := os.environ.get(self.queue.transport_env):
+                return url
+            raise InvalidConfig(
+                f"{home.root / MARKER}: queue.transport_env names {self.queue.transport_env}, "
+                "but there is no such environment variable: set it to the URL of the bus"
+            )
+        return self.queue.transport or home.queue_url
+
+
+def load_system(home: Home) -> SystemConfig:
+    """Read ``config/system.yaml``. Raises :class:`InvalidConfig` with every problem, its file and its line."""
+    try:
+        return load_yaml(home.root / MARKER, SystemConfig)
+    except YamlProblem as error:
+        raise InvalidConfig(str(error)) from None

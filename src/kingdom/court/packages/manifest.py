@@ -1,0 +1,210 @@
+"""``manifest.yaml``: who a general is, what it hears, and within which limits it works."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import AfterValidator, Discriminator, Field, StringConstraints, Tag, field_validator, model_validator
+
+from kingdom.agents.port import Profile
+from kingdom.court.config.section import Abbreviated, EnvName, Section, TimeZone
+from kingdom.court.config.system import EngineName, Usd
+from kingdom.court.models import GeneralName, Priority
+
+Notify = Literal["all", "result", "silent"]
+Missed = Literal["run_once", "skip"]
+Mode = Literal["agent", "workflow"]
+Filter = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+_PATTERN: Final = re.compile(r"(\*|[a-z0-9_]+)(\.(\*|[a-z0-9_]+))*")
+_RESERVED: Final = ("king", "chamberlain", "sentinel", "envoy", "soldiers", "results", "prompts", "ledger")
+
+
+def _pattern(text: str) -> str:
+    if _PATTERN.fullmatch(text):
+        return text
+    raise ValueError(
+        f"{text!r:.80} is no event type: use words of a-z 0-9 _ with dots between, each a word or *, as github.pr.*"
+    )
+
+
+def _cron(text: str) -> str:
+    from kingdom.court.king.cron import parse_cron  # the king reads manifests, too
+
+    parse_cron(text)
+    return text
+
+
+def _inside(text: str) -> str:
+    path = PurePosixPath(text)
+    if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in text:
+        raise ValueError(f"{text!r:.80} must be a path inside the worktree, as docs/report.md: not absolute, no '..'")
+    return text
+
+
+class EngineChoice(Abbreviated):
+    """Which engine does the work; in short, only its name."""
+
+    short_form: ClassVar[str] = "name"
+
+    name: EngineName
+    model: str | None = Field(default=None, min_length=1)
+    options: dict[str, Any] = Field(default_factory=dict)
+    """The engine's own (``command``: argv; ``scripted``: script)."""
+
+
+class TimerSection(Section):
+    """How long a run may be silent, in seconds."""
+
+    first_output: float = Field(default=120.0, gt=0)
+    silence: float = Field(default=600.0, gt=0)
+
+
+class CapSection(Section):
+    """What one run may use. None: no limit."""
+
+    turns: int | None = Field(default=None, ge=1)
+    tokens: int | None = Field(default=None, ge=1)
+    cost_usd: float | None = Field(default=None, gt=0)
+
+
+class GeneralBudget(Section):
+    """What the general may spend. None: no limit of its own."""
+
+    daily_usd: Usd | None = None
+    daily_tokens: int | None = Field(default=None, ge=0)
+    monthly_usd: Usd | None = None
+
+
+class Subscription(Abbreviated):
+    """Events the general takes; in short, only their type."""
+
+    short_form: ClassVar[str] = "type"
+
+    type: Annotated[str, AfterValidator(_pattern)]
+    """An event type, or a pattern: ``*`` stands for one word, at the end for one or more."""
+    repos: list[Filter] = Field(default_factory=list)
+    """Only these repositories (``owner/*`` for all of an owner)."""
+    exclude_repos: list[Filter] = Field(default_factory=list)
+    authors: list[Filter] = Field(default_factory=list)
+    """Only events of these people."""
+    exclude_authors: list[Filter] = Field(default_factory=list)
+    priority: Priority | None = None
+    """The priority of its tasks, instead of the event's."""
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether it stands for more than one type."""
+        return "*" in self.type
+
+
+class Schedule(Section):
+    """Work at set times."""
+
+    name: GeneralName
+    cron: Annotated[str, AfterValidator(_cron)]
+    timezone: TimeZone | None = None
+    """The court's, when none is given."""
+    task_type: str = Field(default="scheduled", min_length=1, max_length=200)
+    missed: Missed = "run_once"
+    """When the court was down at the time: run once afterwards, however many were missed, or skip them."""
+    priority: Priority = "normal"
+    payload: dict[str, Any] = Field(default_factory=dict)
+
+
+class FileEvidence(Section):
+    """A file that must be there."""
+
+    file: Annotated[str, AfterValidator(_inside)]
+
+
+class CommandEvidence(Section):
+    """A program that must end with 0. It is run in the worktree, without a shell."""
+
+    command: list[Annotated[str, StringConstraints(min_length=1)]] = Field(min_length=1)
+    timeout_seconds: float = Field(default=300.0, gt=0)
+
+
+def _evidence_kind(value: Any) -> str | None:
+    if value == "commit":
+        return "commit"
+    kinds = {"file": FileEvidence, "command": CommandEvidence}
+    return next((kind for kind, model in kinds.items() if isinstance(value, model) or _has(value, kind)), None)
+
+
+def _has(value: Any, key: str) -> bool:
+    return isinstance(value, dict) and key in value
+
+
+Evidence = Annotated[
+    Annotated[Literal["commit"], Tag("commit")]
+    | Annotated[FileEvidence, Tag("file")]
+    | Annotated[CommandEvidence, Tag("command")],
+    Discriminator(
+        _evidence_kind,
+        custom_error_type="evidence",
+        custom_error_message="must be commit, {file: path} or {command: [program, argument, …]}",
+    ),
+]
+
+
+class Manifest(Section):
+    """The whole file."""
+
+    name: GeneralName
+    """Also the name of its folder, and of its role."""
+    description: str = Field(min_length=1, max_length=500)
+    engine: EngineChoice = EngineChoice(name="claude")
+    profile: Profile = "edit"
+    """What soldiers may do: read only, edit below the worktree, anything."""
+    mode: Mode = "agent"
+    template: str | None = Field(default=None, min_length=1)
+    """For mode workflow: the workflow template to run."""
+    timeout_seconds: float = Field(default=1800.0, gt=0)
+    timers: TimerSection = Field(default_factory=TimerSection)
+    caps: CapSection = Field(default_factory=CapSection)
+    retries: int = Field(default=2, ge=0, le=100)
+    """How often a run that failed or took too long is tried again."""
+    subscribes: list[Subscription] = Field(default_factory=list)
+    order: int = 100
+    """When several generals would take an event: the lowest first, then exact types before patterns, then by name."""
+    schedules: list[Schedule] = Field(default_factory=list)
+    default_repo: str | None = Field(default=None, min_length=1)
+    """Where to work when an event names no repository."""
+    fetch_repo: bool = True
+    """Whether a task gets a worktree of the repository."""
+    concurrency: int = Field(default=1, ge=1, le=1000)
+    budget: GeneralBudget = Field(default_factory=GeneralBudget)
+    evidence: list[Evidence] = Field(default_factory=list)
+    """What must be there before ``success`` is believed."""
+    env: list[EnvName] = Field(default_factory=list)
+    """Names of environment variables passed on to soldiers."""
+    notify: Notify = "all"
+    """What people are told: start and end of each task, the result only, nothing."""
+    memory_max_bytes: int = Field(default=20_000, ge=0, le=1_000_000)
+    prompt_max_bytes: int = Field(default=200_000, ge=4_000, le=4_000_000)
+
+    @field_validator("name")
+    @classmethod
+    def _not_a_role(cls, name: str) -> str:
+        if name in _RESERVED:
+            raise ValueError(f"{name!r} is taken by the court itself: choose another name, as gen-{name}")
+        return name
+
+    @field_validator("schedules")
+    @classmethod
+    def _names_differ(cls, schedules: list[Schedule]) -> list[Schedule]:
+        names = [schedule.name for schedule in schedules]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two schedules are called {twice[0]!r}: each needs a name of its own")
+        return schedules
+
+    @model_validator(mode="after")
+    def _template_for_workflow(self) -> Manifest:
+        if self.mode == "workflow" and self.template is None:
+            raise ValueError("mode is workflow, so 'template' must name the workflow template to run")
+        if self.mode == "agent" and self.template is not None:
+            raise ValueError("'template' is for mode: workflow")
+        return self
