@@ -1,0 +1,223 @@
+"""YAML files written by people: read, checked against a model, and every mistake told with its file and line.
+
+The words of YAML 1.2 hold: only ``true`` and ``false`` are truth values, ``no`` and ``13:00`` and dates are text.
+Secrets do not belong in such files; what looks like one is refused.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+MAX_BYTES: Final = 1_000_000
+_MAX_NODES: Final = 50_000  # with every alias written out: a few lines can stand for billions
+_SECRET: Final = re.compile(
+    r"xox[a-z]-|xapp-\d|gh[pousr]_\w{16}|github_pat_\w{16}|glpat-\w|sk-[\w-]{16}|ATATT3\w|AKIA[0-9A-Z]{16}"
+    r"|AIza[\w-]{30}|-----BEGIN [A-Z ]*PRIVATE KEY"
+)
+_TAGS: Final = {f"tag:yaml.org,2002:{word}" for word in ("map", "seq", "str", "int", "float", "bool", "null", "merge")}
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class YamlProblem(Exception):
+    """A YAML file that cannot be used. Its message has a line for each problem: ``file:line: what is wrong``."""
+
+    code = "INVALID_YAML"
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = list(problems)
+        super().__init__("\n".join(self.problems))
+
+
+def load_yaml(path: Path, model: type[M]) -> M:
+    """Read a file into a model, or raise :class:`YamlProblem` with every problem found. An empty file is ``{}``."""
+    return parse_yaml(read_text(path), model, str(path))
+
+
+def read_text(path: Path) -> str:
+    """The text of a file a person wrote; :class:`YamlProblem` when it is none."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise YamlProblem([f"{path}: not a file"])
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise YamlProblem([f"{path}: {error.strerror or error}"]) from None
+    if len(content) > MAX_BYTES:
+        raise YamlProblem([f"{path}: larger than {MAX_BYTES:,} bytes"])
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise YamlProblem([f"{path}:{line}: not UTF-8 text ({error.reason})"]) from None
+
+
+def parse_yaml(text: str, model: type[M], name: str) -> M:
+    """The same for text that is already there; ``name`` stands before the line numbers."""
+    node, document = _parse(text, name)
+    if not isinstance(document, dict):
+        raise YamlProblem([f"{name}:1: the file must be a mapping (key: value), not {_kind(document)}"])
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        found = sorted(((_place(node, item["loc"]), item) for item in error.errors()), key=lambda pair: pair[0])
+        raise YamlProblem(f"{name}:{line}: {_describe(item, where, model)}" for (line, where), item in found) from None
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain objects, by the words of YAML 1.2."""
+
+    yaml_implicit_resolvers: Final = {}  # type: ignore[misc]  # those of YAML 1.1 are not wanted
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z"), "tTfF")
+_Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"(?:~|null|Null|NULL|)\Z"), ["~", "n", "N", ""])
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?(?:0|[1-9][0-9]*)\Z"), "-+0123456789")
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(?:(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?|\.(?:inf|Inf|INF))\Z|\.nan\Z"),
+    "-+.0123456789",
+)
+_Loader.add_implicit_resolver("tag:yaml.org,2002:merge", re.compile(r"<<\Z"), "<")
+
+
+def _parse(text: str, name: str) -> tuple[yaml.Node | None, Any]:
+    """The nodes of a document, and the plain objects they stand for."""
+    try:
+        loader = _Loader(text)
+        try:
+            node: yaml.Node | None = loader.get_single_node()
+            if node is None:
+                return None, {}
+            _Checker(name).check(node)
+            document = loader.construct_document(node)
+            return node, {} if document is None else document
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f":{mark.line + 1}" if mark else ""
+        raise YamlProblem([f"{name}{line}: {error.problem or error.context}"]) from None
+    except yaml.reader.ReaderError as error:
+        at = text.count("\n", 0, error.position) + 1
+        raise YamlProblem([f"{name}:{at}: a character that YAML does not allow: {text[error.position]!r}"]) from None
+    except RecursionError:
+        raise YamlProblem([f"{name}: nested too deeply"]) from None
+    except (ValueError, LookupError) as error:  # a number of thousands of digits; a tag that does not fit its value
+        raise YamlProblem([f"{name}: a value that cannot be read: {error}"]) from None
+
+
+class _Checker:
+    """Looks through the nodes for what would otherwise go wrong in silence, or for ever."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._above: set[int] = set()
+        self._left = _MAX_NODES
+
+    def check(self, node: yaml.Node) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise self._problem(node, f"aliases stand for more than {_MAX_NODES:,} values")
+        if id(node) in self._above:
+            raise self._problem(node, "an alias that contains itself")
+        if node.tag not in _TAGS:
+            raise self._problem(node, f"the tag {node.tag!r:.80} is not used here: write the value without it")
+        self._above.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            self._check_mapping(node)
+        elif isinstance(node, yaml.SequenceNode):
+            for item in node.value:
+                self.check(item)
+        elif _SECRET.search(str(node.value)):
+            raise self._problem(
+                node, "this looks like a secret: put it in an environment variable and name it here, and replace it"
+            )
+        self._above.discard(id(node))
+
+    def _check_mapping(self, node: yaml.MappingNode) -> None:
+        seen: set[str] = set()
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:  # the second would silently win
+                    raise self._problem(key, f"{key.value!r:.80} is given twice")
+                seen.add(key.value)
+            self.check(key)
+            self.check(value)
+
+    def _problem(self, node: yaml.Node, what: str) -> YamlProblem:
+        return YamlProblem([f"{self._name}:{node.start_mark.line + 1}: {what}"])
+
+
+def _place(node: yaml.Node | None, path: Sequence[int | str]) -> tuple[int, str]:
+    """The line of the deepest part of ``path`` that is in the file, and the path as a person would write it."""
+    line = 1 if node is None else node.start_mark.line + 1
+    words = ""
+    for at, part in enumerate(path):
+        found: yaml.Node | None = None
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                if isinstance(key, yaml.ScalarNode) and key.value == str(part):
+                    found, line = value, key.start_mark.line + 1
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            found = node.value[part]
+            line = found.start_mark.line + 1
+        if found is None and at < len(path) - 1:
+            continue  # pydantic names union members in its paths; they are not in the file
+        if found is None and isinstance(node, yaml.ScalarNode):
+            continue
+        words += f"[{part}]" if isinstance(node, yaml.SequenceNode) else f".{part}" if words else str(part)
+        node = found or node
+    return line, words
+
+
+def _describe(item: Any, where: str, model: type[BaseModel]) -> str:
+    if item["type"] == "extra_forbidden":
+        known = _known_keys(model, item["loc"][:-1])
+        close = difflib.get_close_matches(str(item["loc"][-1]), known, 1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
+        return f"unknown key {where!r} ({hint})"
+    if item["type"] == "missing":
+        return f"{where!r} is missing"
+    before = f"{where}: " if where else ""
+    if item["type"] == "value_error":
+        return f"{before}{item['ctx']['error']}"
+    message = re.sub(r"^Input should be", "must be", item["msg"])
+    return f"{before}{message[:1].lower()}{message[1:]}, not {_shown(item['input'])}"
+
+
+def _known_keys(model: type[BaseModel], path: Sequence[int | str]) -> list[str]:
+    """The keys at a place of the file; parts of the path that are no field (indexes, names in a map) lead nowhere."""
+    models = [model]
+    for part in path:
+        fields = [current.model_fields[part] for current in models if part in current.model_fields]
+        if fields:
+            models = [found for field in fields for found in _models_in(field.annotation)]
+    return sorted({field.alias or name for current in models for name, field in current.model_fields.items()})
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [found for part in get_args(annotation) for found in _models_in(part)]
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _kind(value: Any) -> str:
+    return {list: "a list", str: "text", int: "a number", float: "a number", bool: "true or false"}.get(
+        type(value), type(value).__name__
+    )
