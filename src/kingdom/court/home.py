@@ -1,0 +1,112 @@
+"""The home of a court: one folder, and where everything in it lies."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from kingdom.court.errors import HomeNotFound, InvalidId
+
+MARKER: Final = "config/system.yaml"  # what makes a folder a home
+ENVIRONMENT: Final = "KINGDOM_HOME"
+_NAME: Final = re.compile(r"[A-Za-z0-9_:@+\-][A-Za-z0-9._:@+\-]*\Z")
+
+
+def checked(what: str, name: str) -> str:
+    """Return a name that may become part of a path; raise :class:`InvalidId` for any other."""
+    if isinstance(name, str) and len(name) <= 200 and _NAME.match(name):
+        return name
+    raise InvalidId(
+        f"{what} {name!r:.80} cannot be a file name: use A-Z a-z 0-9 . _ : @ + - and no leading dot or dash"
+    )
+
+
+class Home:
+    """Paths, nothing else: it makes no file and reads none."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = Path(root).absolute()
+        self.queue = self.root / "queue"
+        self.state = self.root / "state"
+        self.memory = self.root / "memory"
+        self.logs = self.root / "logs"
+        self.workspace = self.root / "workspace"
+        self.config = self.root / "config"
+        self.generals = self.config / "generals"  # one folder for each installed general
+        self.results = self.state / "results"
+        self.prompts = self.state / "prompts"
+        self.soldiers = self.state / "soldiers"  # the identity of each run, for whoever finds it later
+        self.ledger = self.state / "ledger"  # tokens and cost, one file for each month
+        self.sessions = self.logs / "sessions"
+        self.journal = self.logs / "events.log"
+        self.clones = self.workspace / ".clones"
+
+    @classmethod
+    def find(cls, start: Path | None = None) -> Home:
+        """The home around ``start`` (or the working folder), or the one ``KINGDOM_HOME`` names."""
+        if start is None and (named := os.environ.get(ENVIRONMENT)):
+            home = cls(named)
+            if home.exists:
+                return home
+            raise HomeNotFound(f"{ENVIRONMENT} is {named}, but there is no {MARKER} in it: kingdom init {named}")
+        folder = Path(start or Path.cwd()).absolute()
+        for candidate in (folder, *folder.parents):
+            home = cls(candidate)
+            if home.exists:
+                return home
+        raise HomeNotFound(
+            f"{folder} is not in the home of a court (no {MARKER} here or above): "
+            f"kingdom init DIR makes one, --home DIR or {ENVIRONMENT} names one"
+        )
+
+    @property
+    def exists(self) -> bool:
+        """Whether the folder has been made a home."""
+        return (self.root / MARKER).is_file()
+
+    @property
+    def queue_url(self) -> str:
+        """The URL of the bus its queues are on, unless the configuration says otherwise."""
+        return f"files://{self.queue}"
+
+    def role(self, name: str) -> Path:
+        """The folder of a role's own state."""
+        return self.state / checked("role", name)
+
+    def heartbeat(self, name: str) -> Path:
+        """The file a role renews in every loop."""
+        return self.role(name) / "heartbeat"
+
+    def result(self, task_id: str) -> Path:
+        """What the general reported of a task."""
+        return self.results / f"{checked('task', task_id)}.json"
+
+    def raw_result(self, task_id: str) -> Path:
+        """What the soldier left."""
+        return self.results / f"{checked('task', task_id)}-raw.json"
+
+    def soldier_id(self, task_id: str) -> Path:
+        """Which soldier is on a task, or was last."""
+        return self.results / f"{checked('task', task_id)}-soldier-id"
+
+    def session_id(self, task_id: str) -> Path:
+        """Which conversation a resume goes on with."""
+        return self.results / f"{checked('task', task_id)}-session-id"
+
+    def prompt(self, task_id: str) -> Path:
+        """The prompt of a task, as the soldier got it."""
+        return self.prompts / f"{checked('task', task_id)}.md"
+
+    def work(self, general: str) -> Path:
+        """The workspace of a general."""
+        return self.workspace / checked("general", general)
+
+    def general_memory(self, general: str) -> Path:
+        """What a general remembers."""
+        return self.memory / "generals" / checked("general", general)
+
+    def general(self, name: str) -> Path:
+        """The folder of an installed general."""
+        return self.generals / checked("general", name)

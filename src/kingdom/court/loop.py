@@ -1,0 +1,130 @@
+"""The loop every role runs: look at what lies there, act, wait to be woken.
+
+A role is level-triggered. ``tick`` looks at everything it is responsible for, every time; a wake-up only makes it look
+earlier. So nothing depends on having been awake when something happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import time
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from kingdom.court.errors import AlreadyRunning
+from kingdom.court.files import write_json
+from kingdom.court.models import timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from kingdom.bus import EventBus
+    from kingdom.court.home import Home
+    from kingdom.journal import Journal
+
+
+_FAILED_TICK: Final = (1.0, 30.0)  # seconds before the next look after a tick that raised: at first, at most
+log = logging.getLogger("kingdom.court")
+
+
+class Role(Protocol):
+    """One role of the court."""
+
+    name: str
+    interval: float  # seconds: the longest it waits between two looks
+
+    async def start(self) -> None:
+        """Reconcile with what a former process of this role left behind."""
+
+    async def tick(self) -> float | None:
+        """Look at everything and act. Returns the seconds until it wants to look again, if before ``interval``."""
+
+    def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Have ``wake`` called when a look is worth it; returns the undo."""
+
+    def report(self) -> Mapping[str, Any]:
+        """What the heartbeat tells about it."""
+
+    async def stop(self) -> None:
+        """Let go of everything. What runs on its own (soldiers) goes on."""
+
+
+class Services:
+    """What every role gets: the home, its queues, the journal and the time."""
+
+    def __init__(self, home: Home, bus: EventBus, journal: Journal, clock: Callable[[], float] = time.time) -> None:
+        self.home = home
+        self.bus = bus
+        self.journal = journal
+        self.clock = clock
+
+
+async def run_role(role: Role, services: Services, stop: asyncio.Event) -> None:
+    """Run a role until ``stop`` is set. Raises :class:`AlreadyRunning` when another process has it.
+
+    A tick that raises is logged and tried again after a moment: one bad file or a full disk does not end a role.
+    """
+    folder = services.home.role(role.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    with role_lock(folder, role.name):
+        woken = asyncio.Event()
+        undo = role.subscribe(woken.set)
+        try:
+            await role.start()
+            await _loop(role, services, stop, woken)
+        finally:
+            undo()
+            await role.stop()
+
+
+async def _loop(role: Role, services: Services, stop: asyncio.Event, woken: asyncio.Event) -> None:
+    path, began, failures = services.home.heartbeat(role.name), services.clock(), 0
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        while not stop.is_set():
+            woken.clear()
+            try:
+                wait = await role.tick()
+                failures = 0
+            except Exception:
+                log.exception("%s: a look at the court failed; trying again", role.name)
+                wait = min(_FAILED_TICK[0] * 2**failures, _FAILED_TICK[1])
+                failures += 1
+            _beat(path, role, services.clock(), began, failures)
+            seconds = role.interval if wait is None else min(wait, role.interval)
+            waking = asyncio.ensure_future(woken.wait())
+            if failures:
+                woken.clear()
+            await asyncio.wait([stopping, waking], timeout=max(seconds, 0), return_when=asyncio.FIRST_COMPLETED)
+            waking.cancel()
+    finally:
+        stopping.cancel()
+
+
+def _beat(path: Path, role: Role, now: float, began: float, failures: int) -> None:
+    heartbeat = {
+        "ts": timestamp(now),
+        "pid": os.getpid(),
+        "started_at": timestamp(began),
+        "failures": failures,
+        **role.report(),
+    }
+    with contextlib.suppress(OSError):  # on a full disk the old one stays, and gets old: that is the message
+        write_json(path, heartbeat, durable=False)
+
+
+@contextlib.contextmanager
+def role_lock(folder: Path, name: str) -> Iterator[None]:
+    """Be the only process that has the role. The kernel lets go when the process dies."""
+    with (folder / ".lock").open("a+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AlreadyRunning(
+                f"{name} is already running in {folder.parent.parent}: kingdom status shows it, kingdom down stops it"
+            ) from None
+        yield
