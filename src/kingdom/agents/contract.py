@@ -1,0 +1,148 @@
+"""The result contract: one JSON file in which an agent says what came of its task."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from kingdom.agents.errors import InvalidResult
+
+MAX_BYTES: Final = 1024 * 1024
+MAX_DEPTH: Final = 50
+
+
+class Ask(BaseModel):
+    """What a person is asked."""
+
+    model_config = ConfigDict(extra="allow")
+
+    text: str = Field(min_length=1)
+    choices: list[str] = Field(default_factory=list, max_length=20)
+    default: str | None = None  # taken when nobody answers in time
+
+
+class RawResult(BaseModel):
+    """What an agent leaves in its result file. Fields we do not know are kept."""
+
+    model_config = ConfigDict(extra="allow")
+
+    status: Literal["success", "failed", "needs_human", "skipped"]
+    summary: str = ""
+    error: str | None = None  # why it is not a success
+    question: Ask | None = None  # for needs_human; plain text is taken as its text
+    memory_updates: list[str] = Field(default_factory=list, max_length=100)
+    links: list[str] = Field(default_factory=list, max_length=100)
+
+    @field_validator("question", mode="before")
+    @classmethod
+    def _plain_question(cls, value: Any) -> Any:
+        return {"text": value} if isinstance(value, str) and value.strip() else value or None
+
+    @model_validator(mode="after")
+    def _question_when_needed(self) -> RawResult:
+        if self.status == "needs_human" and self.question is None:
+            raise ValueError("status needs_human needs a question")
+        return self
+
+    def document(self) -> dict[str, Any]:
+        """The JSON form, with every field of the contract."""
+        return self.model_dump(mode="json")
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a result file."""
+    return RawResult.model_json_schema()
+
+
+def check_result(document: Any) -> dict[str, Any]:
+    """A result document with every field of the contract, or :class:`InvalidResult`."""
+    if not isinstance(document, dict):
+        raise InvalidResult(f"the result must be a JSON object, not {type(document).__name__}")
+    _check_text(document, "", 0)
+    try:
+        return RawResult.model_validate(document).document()
+    except ValidationError as error:
+        raise InvalidResult("; ".join(map(_describe, error.errors()[:5]))) from None
+
+
+def read_result(path: Path) -> dict[str, Any] | str | None:
+    """The checked document in a result file, or what is wrong with it as text; None when there is no file."""
+    try:
+        data = _read(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, InvalidResult) as error:
+        return f"the result file {path} cannot be used: {error}"
+    try:
+        return check_result(json.loads(data.decode()))
+    except UnicodeDecodeError as error:
+        return f"the result file {path} is not UTF-8 text ({error.reason} at byte {error.start})"
+    except RecursionError:
+        return f"the result file {path} is nested too deep"
+    except InvalidResult as error:
+        return f"the result file {path} does not follow the contract: {error}"
+    except ValueError as error:
+        why = "it is empty" if not data.strip() else str(error)
+        return f"the result file {path} is not JSON: {why}"
+
+
+def instructions(result_path: Path | str) -> str:
+    """How to report, in words for an agent. Part of every prompt."""
+    return f"""\
+When you are done, write one JSON object to the file {result_path} (its path is also in $KINGDOM_RESULT_PATH).
+Write it even when you could not do the task. Nothing else you print is read by a program.
+
+Fields:
+- "status" (required): "success" when the task is done and checked; "failed" when you could not do it; "needs_human"
+  when you cannot go on without an answer from a person; "skipped" when there was nothing to do.
+- "summary": what you did and found, in a few sentences, for the person who asked.
+- "error": for "failed", why.
+- "question": for "needs_human", an object {{"text": "...", "choices": ["...", "..."], "default": "..."}}; choices and
+  default may be left out. Ask one clear question, then stop: you will go on in this session when it is answered.
+- "memory_updates": a list of short facts worth remembering for later tasks, or [].
+- "links": a list of URLs that belong to the result, or [].
+
+Example: {{"status": "success", "summary": "Fixed the parser and added a test.", "memory_updates": [], "links": []}}
+"""
+
+
+def _read(path: Path) -> bytes:
+    """The bytes of a regular file of a sane size. An agent may have put anything there: a link, a pipe, a device."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise InvalidResult("it is not a regular file")
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise InvalidResult(f"it is larger than {MAX_BYTES} bytes")
+    if b"\0" in data:
+        raise InvalidResult(f"it has a NUL byte (at {data.index(0)}); it must be JSON text")
+    return data
+
+
+def _check_text(value: Any, where: str, depth: int) -> None:
+    """Refuse what no text column, file name or terminal takes: NUL, and halves of surrogate pairs."""
+    if depth > MAX_DEPTH:
+        raise InvalidResult("it is nested too deep")
+    if isinstance(value, str):
+        if "\0" in value:
+            raise InvalidResult(f"{where or 'a name'}: has a NUL character")
+        if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+            raise InvalidResult(f"{where or 'a name'}: has half of a surrogate pair, which is not a character")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _check_text(key, "", depth)
+            _check_text(item, f"{where}.{key}" if where else str(key), depth + 1)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _check_text(item, f"{where}[{index}]", depth + 1)
+
+
+def _describe(error: Any) -> str:
+    where = ".".join(map(str, error["loc"])) or "the result"
+    return f"{where}: {error['msg']}"

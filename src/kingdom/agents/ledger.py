@@ -1,0 +1,197 @@
+"""What was used: one line for each attempt, in a file for each month. Only ever appended to."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kingdom.agents.port import Order, Outcome
+
+_DAY: Final = 86400.0
+_REMEMBERED: Final = 16  # questions whose sums are kept up to date
+
+
+@dataclass(slots=True)
+class Spent:
+    """A sum."""
+
+    cost_usd: float = 0.0
+    tokens: int = 0
+    runs: int = 0
+
+    def add(self, line: Line) -> None:
+        """Count one attempt."""
+        self.cost_usd += line.cost_usd
+        self.tokens += line.tokens
+        self.runs += 1
+
+
+@dataclass(slots=True)
+class Totals:
+    """What was used in a span of time, altogether and by general."""
+
+    cost_usd: float = 0.0
+    tokens: int = 0
+    runs: int = 0
+    by_general: dict[str, Spent] = field(default_factory=dict)
+
+
+class Line(NamedTuple):
+    """What a sum needs to know of an attempt."""
+
+    ts: float
+    general: str
+    cost_usd: float
+    tokens: int
+
+
+def entry(order: Order, outcome: Outcome, now: float, *, price_known: bool = True) -> dict[str, Any]:
+    """The ledger line of a run that has ended."""
+    tokens = outcome.tokens
+    made: dict[str, Any] = {
+        "ts": datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "run_id": order.run_id,
+        "task_id": order.task_id,
+        "engine": order.engine,
+        "model": outcome.model,
+        "session_id": outcome.session_id,
+        "tokens": {
+            "input": tokens.input,
+            "output": tokens.output,
+            "cache_read": tokens.cache_read,
+            "cache_write": tokens.cache_write,
+            "total": tokens.total,
+        },
+        "cost_usd": outcome.cost_usd,
+        "source": outcome.cost_source,
+        "turns": outcome.turns,
+        "status": outcome.status,
+        "seconds": round(outcome.ended_at - outcome.started_at, 3),
+    }
+    if not price_known:
+        made["price"] = "unknown model, priced as the dearest known"
+    return {**order.labels, **made}
+
+
+class Ledger:
+    """The ledger in a folder. Any number of processes may append and read."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: dict[str, _Month] = {}
+
+    def append(self, line: Mapping[str, Any]) -> None:
+        """Write a line so that it survives a power cut. Its month is that of its ``ts``."""
+        path = self._folder / f"{line['ts'][:7]}.jsonl"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        data = json.dumps(line, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            size = os.fstat(descriptor).st_size
+            if size and os.pread(descriptor, 1, size - 1) != b"\n":
+                data = b"\n" + data  # the line before was torn by a power cut: it must not swallow this one
+            os.write(descriptor, data)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def has(self, run_id: str, since: float) -> bool:
+        """Whether a run that began at ``since`` is written down already."""
+        return any(run_id in month.run_ids for month in self._months(since, None))
+
+    def totals(self, since: float, until: float | None = None) -> Totals:
+        """What was used from ``since`` to before ``until`` (None: to this day). Cheap to ask again: it reads on."""
+        made = Totals()
+        for month in self._months(since, until):
+            month.add_to(made, since, until)
+        return made
+
+    def _months(self, since: float, until: float | None) -> list[_Month]:
+        first = datetime.fromtimestamp(max(since - _DAY, 0.0), UTC).strftime("%Y-%m")
+        last = "9999-99" if until is None else datetime.fromtimestamp(until + _DAY, UTC).strftime("%Y-%m")
+        found = []
+        for path in sorted(self._folder.glob("[0-9][0-9][0-9][0-9]-[0-9][0-9].jsonl")):
+            if first <= path.stem <= last:
+                month = self._files.setdefault(path.stem, _Month(path))
+                month.read_on()
+                found.append(month)
+        return found
+
+
+class _Month:
+    """One file, read as far as it has grown; sums that were asked for once are kept up to date."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._forget()
+
+    def _forget(self) -> None:
+        self._inode = 0
+        self._offset = 0
+        self._lines: list[Line] = []
+        self._sums: dict[tuple[float, float | None], tuple[int, dict[str, Spent]]] = {}
+        self.run_ids: set[str] = set()
+
+    def read_on(self) -> None:
+        """Take in the lines written since the last time; a line that is not whole yet waits."""
+        try:
+            with self._path.open("rb") as file:
+                state = os.fstat(file.fileno())
+                if state.st_ino != self._inode or state.st_size < self._offset:
+                    self._forget()
+                    self._inode = state.st_ino
+                if state.st_size == self._offset:
+                    return
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            self._forget()
+            return
+        whole = data.rfind(b"\n") + 1
+        self._offset += whole
+        for raw in data[:whole].splitlines():
+            self._take(raw)
+
+    def _take(self, raw: bytes) -> None:
+        try:
+            document = json.loads(raw)
+            run_id = str(document["run_id"])
+            line = Line(
+                datetime.fromisoformat(document["ts"]).timestamp(),
+                str(document.get("general") or ""),
+                float(document.get("cost_usd") or 0.0),
+                int((document.get("tokens") or {}).get("total") or 0),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return  # a torn line
+        if run_id not in self.run_ids:
+            self.run_ids.add(run_id)
+            self._lines.append(line)
+
+    def add_to(self, totals: Totals, since: float, until: float | None) -> None:
+        """Add what lies in the span."""
+        counted, sums = self._sums.pop((since, until), (0, {}))
+        for line in self._lines[counted:]:
+            if since <= line.ts and (until is None or line.ts < until):
+                sums.setdefault(line.general, Spent()).add(line)
+        self._sums[since, until] = (len(self._lines), sums)
+        while len(self._sums) > _REMEMBERED:
+            del self._sums[next(iter(self._sums))]
+        for general, spent in sums.items():
+            totals.cost_usd += spent.cost_usd
+            totals.tokens += spent.tokens
+            totals.runs += spent.runs
+            own = totals.by_general.setdefault(general, Spent())
+            own.cost_usd += spent.cost_usd
+            own.tokens += spent.tokens
+            own.runs += spent.runs
+
+
+__all__ = ["Ledger", "Line", "Spent", "Totals", "entry"]
