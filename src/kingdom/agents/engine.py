@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from kingdom.agents.port import AgentEvent, Finished, OnEvent, Order
+
+
+PROMPT_PATH: Final = "{prompt_path}"
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
     """How to start the program of one run: an argument list, never a shell string."""
 
-    argv: tuple[str, ...]
+    argv: tuple[str, ...]  # an argument that is exactly PROMPT_PATH becomes the path of a file with the prompt
     env: Mapping[str, str] = field(default_factory=dict)  # beside the allow-listed environment and the order's
     stdin: bytes = b""  # written to a file that becomes standard input: it ends, it never blocks
 
@@ -41,7 +44,11 @@ class Examined:
 
 
 class Engine(Protocol):
-    """A program that does work."""
+    """A program that does work.
+
+    One whose reader never says ``Finished`` has an attribute ``exit_code_decides = True``: an exit code of 0 is then
+    its word for being done. For any other, an exit code of 0 without ``Finished`` is a failure.
+    """
 
     name: str
 

@@ -1,0 +1,72 @@
+"""The engines, found by name: ours, and those other distributions bring (entry points of ``kingdom.agents.engines``).
+
+An entry point names a callable that takes the engine's settings (a mapping, from ``engines:`` in the configuration) and
+returns an :class:`~kingdom.agents.engine.Engine` or a :class:`~kingdom.agents.engine.Player`. An engine is imported
+when it is first asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import entry_points
+from typing import Any, Final
+
+from kingdom.agents.engine import Engine, Player
+from kingdom.agents.errors import EngineUnknown
+
+GROUP: Final = "kingdom.agents.engines"
+Factory = Callable[[Mapping[str, Any]], Engine | Player]
+
+_OURS: Final = {
+    "claude": "kingdom.agents.engines.claude:ClaudeEngine",
+    "codex": "kingdom.agents.engines.codex:CodexEngine",
+    "command": "kingdom.agents.engines.command:CommandEngine",
+    "scripted": "kingdom.agents.engines.scripted:ScriptedEngine",
+}
+
+
+class Engines(Mapping[str, Engine | Player]):
+    """Engines by name, each made with its own settings when it is first asked for."""
+
+    def __init__(self, settings: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        self._settings = settings or {}
+        self._made: dict[str, Engine | Player] = {}
+
+    def __getitem__(self, name: str) -> Engine | Player:
+        if name not in self._made:
+            self._made[name] = self._factory(name)(self._settings.get(name) or {})
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted({*_OURS, *(point.name for point in entry_points(group=GROUP))}))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _factory(self, name: str) -> Factory:
+        if name in _OURS:
+            module, _, attribute = _OURS[name].partition(":")
+            factory: Factory = getattr(importlib.import_module(module), attribute)
+            return factory
+        for point in entry_points(group=GROUP, name=name):
+            loaded: Factory = point.load()
+            return loaded
+        raise KeyError(name)
+
+
+def default_engines(config: Mapping[str, Mapping[str, Any]] | None = None) -> Engines:
+    """Every engine there is, with the settings of each from ``config`` (``{name: {path: …}}``)."""
+    return Engines(config)
+
+
+def find_engine(engines: Mapping[str, Engine | Player], name: str) -> Engine | Player:
+    """The engine of that name, or :class:`EngineUnknown` with the names there are."""
+    try:
+        return engines[name]
+    except KeyError:
+        known = ", ".join(sorted(engines))
+        raise EngineUnknown(
+            f"there is no engine {name!r:.80}: use one of {known}, or install a distribution that brings it "
+            f"(entry point group {GROUP})"
+        ) from None

@@ -1,0 +1,76 @@
+"""Any program that follows the result contract (:mod:`kingdom.agents.contract`).
+
+``options["argv"]`` is its argument list, never a shell string. An argument that is exactly ``{prompt_path}``,
+``{result_path}`` or ``{cwd}`` is replaced as a whole, so that nothing in a path can become two arguments. The prompt is
+on standard input as well; each line it prints is shown; its exit code decides.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kingdom.agents.engine import Examined, Launch
+from kingdom.agents.errors import EngineNotInstalled, InvalidOrder
+from kingdom.agents.port import AgentEvent, Order, Text
+
+
+class CommandEngine:
+    """Runs the program an order names."""
+
+    name = "command"
+    exit_code_decides = True
+
+    def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
+        self._settings = settings or {}
+
+    def launch(self, order: Order) -> Launch:
+        """The program of the order's ``argv``, with its placeholders filled in."""
+        argv = order.options.get("argv", self._settings.get("argv"))
+        if not isinstance(argv, Sequence) or isinstance(argv, str) or not argv or not all(map(_is_text, argv)):
+            raise InvalidOrder(
+                f"engine command, task {order.task_id}: options.argv must be a list of arguments, "
+                f'such as ["python3", "job.py", "{{prompt_path}}"], not {argv!r:.80}'
+            )
+        filled = {"{result_path}": str(order.result_path), "{cwd}": str(order.cwd)}
+        program = _find(argv[0], order.cwd)
+        arguments: list[str] = [filled.get(argument, argument) for argument in argv[1:]]
+        return Launch((program, *arguments), stdin=order.prompt.encode("utf-8", "replace"))
+
+    def reader(self, order: Order) -> Lines:
+        """Shows what it prints."""
+        return Lines()
+
+    async def examine(self) -> Examined:
+        """There is nothing to look for before an order names its program."""
+        return Examined(ok=True)
+
+
+class Lines:
+    """Each line is something the program says."""
+
+    def feed(self, line: bytes) -> Sequence[AgentEvent]:
+        """The line as text."""
+        text = line.decode("utf-8", "replace").rstrip("\r\n")
+        return (Text(text),) if text.strip() else ()
+
+
+def _is_text(argument: object) -> bool:
+    return isinstance(argument, str) and "\0" not in argument
+
+
+def _find(program: str, cwd: Path) -> str:
+    if os.sep in program:
+        found = Path(cwd, program)
+        if found.is_file() and os.access(found, os.X_OK):
+            return str(found)
+        raise EngineNotInstalled(f"engine command: {found} is not an executable file")
+    found_on_path = shutil.which(program)
+    if found_on_path is None:
+        raise EngineNotInstalled(
+            f"engine command: there is no program {program!r} on the PATH: install it or name its path"
+        )
+    return found_on_path

@@ -1,0 +1,227 @@
+"""An engine without a model: it plays a script. For demos, for tests of generals, and for trying a court out.
+
+``options["script"]`` is a list of steps, the path of a YAML or JSON file with one, or a mapping. A mapping with
+``steps`` (and ``on_resume``, for a run that goes on with a session) is a script; any other chooses a script by the
+order's labels: its keys are compared with the label ``task_type``, then with the other labels (``github.pr.*`` is a
+pattern), then ``default`` is taken.
+
+A step is a mapping with one key::
+
+    say: text                          wait: seconds
+    tool: {name, detail}               usage: {input, output, cache_read, cache_write, cost_usd, turns}
+    write: {path, text}                commit: message, or {message}
+    ask: {question, choices}           result: {status, summary, …}
+    fail: why                          rate_limit: {seconds}
+    crash: true
+
+``{name}`` in a text is replaced by that field of ``.kingdom-task.json`` or of its payload (``{answer}`` in a resume).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from kingdom.agents.contract import check_result
+from kingdom.agents.engine import Examined
+from kingdom.agents.engines.scripted_files import commit, write_below
+from kingdom.agents.errors import InvalidResult, InvalidScript
+from kingdom.agents.files import encode, read_json, write_atomic
+from kingdom.agents.port import Began, Finished, OnEvent, Order, RateLimit, Text, Tokens, ToolUse, Usage
+
+TASK_FILE: Final = ".kingdom-task.json"
+_FIELD: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.]*)\}")
+_MODEL: Final = "scripted"
+
+
+class Crashed(Exception):
+    """The script says that the agent dies here."""
+
+
+class ScriptedEngine:
+    """Plays scripts, inside our own process."""
+
+    name = "scripted"
+
+    def __init__(self, settings: Mapping[str, Any] | None = None, *, clock: Callable[[], float] = time.time) -> None:
+        self._settings = settings or {}
+        self._clock = clock
+
+    async def play(self, order: Order, on_event: OnEvent) -> Finished:
+        """Play the script of the order."""
+        script = order.options.get("script", self._settings.get("script"))
+        steps = choose(script, order.labels, resume=order.session_id is not None)
+        on_event(Began(order.session_id or str(uuid.uuid4()), order.model or _MODEL))
+        return await _Part(order, on_event, self._clock).play(steps)
+
+    async def examine(self) -> Examined:
+        """It is always there."""
+        return Examined(ok=True)
+
+
+class _Part:
+    """One run of a script."""
+
+    def __init__(self, order: Order, on_event: OnEvent, clock: Callable[[], float]) -> None:
+        self._order = order
+        self._tell = on_event
+        self._clock = clock
+        self._tokens = Tokens()
+        self._cost: float | None = None
+        self._turns = 0
+        task = read_json(order.cwd / TASK_FILE)
+        self._task: Mapping[str, Any] = task if isinstance(task, dict) else {}
+
+    async def play(self, steps: Sequence[Any]) -> Finished:
+        text: str | None = None
+        for number, step in enumerate(steps, 1):
+            word, data = _split(step, number)
+            finished = await self._do(word, self._filled(data), number)
+            if finished is not None:
+                return finished
+            if word == "say":
+                text = str(self._filled(data))
+        return Finished(ok=True, text=text)
+
+    async def _do(self, word: str, data: Any, number: int) -> Finished | None:
+        try:
+            action = _ACTIONS[word]
+        except KeyError:
+            raise InvalidScript(f"step {number}: {word!r:.80} is not a step: use {', '.join(_ACTIONS)}") from None
+        try:
+            finished: Finished | None = await action(self, data)
+        except (KeyError, TypeError, AttributeError, InvalidResult) as error:
+            raise InvalidScript(f"step {number}, {word}: {data!r:.120} makes no sense ({error})") from None
+        return finished
+
+    async def say(self, data: Any) -> None:
+        self._tell(Text(str(data)))
+
+    async def tool(self, data: Any) -> None:
+        made = {"name": data} if isinstance(data, str) else data
+        self._tell(ToolUse(str(made["name"]), str(made.get("detail", ""))))
+
+    async def write(self, data: Any) -> None:
+        self._tell(ToolUse("Write", str(data["path"])))
+        write_below(self._order.cwd, str(data["path"]), str(data["text"]))
+
+    async def commit(self, data: Any) -> None:
+        message = data["message"] if isinstance(data, Mapping) else data
+        self._tell(ToolUse("Bash", f"git commit -m {message!r}"))
+        await commit(self._order.cwd, str(message))
+
+    async def wait(self, data: Any) -> None:
+        await asyncio.sleep(float(data["seconds"] if isinstance(data, Mapping) else data))
+
+    async def usage(self, data: Any) -> None:
+        classes = ("input", "output", "cache_read", "cache_write")
+        self._tokens += Tokens(**{name: int(data.get(name, 0)) for name in classes})
+        if "cost_usd" in data:
+            self._cost = (self._cost or 0.0) + float(data["cost_usd"])
+        self._turns += int(data.get("turns", 1))
+        self._tell(Usage(self._tokens, self._cost, self._turns))
+
+    async def ask(self, data: Any) -> Finished:
+        question = {"text": data} if isinstance(data, str) else {**data, "text": data.get("question", data.get("text"))}
+        question.pop("question", None)
+        await self.result({"status": "needs_human", "summary": "", "question": question})
+        return Finished(ok=True, text=str(question["text"]))
+
+    async def result(self, data: Any) -> None:
+        document = check_result({"status": "success", **data})
+        self._order.result_path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(self._order.result_path, encode(document), mode=0o644)
+
+    async def fail(self, data: Any) -> Finished:
+        return Finished(ok=False, error=data if isinstance(data, str) else "the script says so")
+
+    async def crash(self, data: Any) -> None:
+        raise Crashed(data if isinstance(data, str) else "the script says so")
+
+    async def rate_limit(self, data: Any) -> Finished:
+        seconds = float(data["seconds"] if isinstance(data, Mapping) else data)
+        self._tell(RateLimit("rejected", self._clock() + seconds, "scripted"))
+        return Finished(ok=False, error="rate limit")
+
+    def _filled(self, data: Any) -> Any:
+        if isinstance(data, str):
+            return _FIELD.sub(self._field, data)
+        if isinstance(data, Mapping):
+            return {key: self._filled(value) for key, value in data.items()}
+        return [self._filled(item) for item in data] if isinstance(data, list) else data
+
+    def _field(self, match: re.Match[str]) -> str:
+        for start in (self._task, self._task.get("payload"), self._order.labels):
+            value: Any = start
+            for name in match[1].split("."):
+                value = value.get(name) if isinstance(value, Mapping) else None
+            if isinstance(value, str | int | float):
+                return str(value)
+        return match[0]
+
+
+_ACTIONS: Final[dict[str, Callable[[_Part, Any], Any]]] = {
+    "say": _Part.say,
+    "tool": _Part.tool,
+    "write": _Part.write,
+    "commit": _Part.commit,
+    "wait": _Part.wait,
+    "usage": _Part.usage,
+    "ask": _Part.ask,
+    "result": _Part.result,
+    "fail": _Part.fail,
+    "crash": _Part.crash,
+    "rate_limit": _Part.rate_limit,
+}
+
+
+def choose(script: Any, labels: Mapping[str, str], *, resume: bool) -> Sequence[Any]:
+    """The steps of a script for a run with these labels."""
+    if isinstance(script, str | Path):
+        script = _load(Path(script))
+    if isinstance(script, Mapping) and not {"steps", "on_resume"} & script.keys():
+        script = _by_label(script, labels)
+    if isinstance(script, Mapping):
+        script = script.get("on_resume", script.get("steps")) if resume else script.get("steps")
+    if not isinstance(script, Sequence) or isinstance(script, str):
+        raise InvalidScript(
+            f"the script must be a list of steps, not {script!r:.80}: see kingdom.agents.engines.scripted"
+        )
+    return script
+
+
+def _by_label(scripts: Mapping[str, Any], labels: Mapping[str, str]) -> Any:
+    first = [labels[name] for name in ("task_type", "type", "event_type") if name in labels]
+    for value in [*first, *labels.values()]:
+        for pattern, script in scripts.items():
+            if pattern != "default" and fnmatchcase(value, str(pattern)):
+                return script
+    if "default" in scripts:
+        return scripts["default"]
+    raise InvalidScript(f"no script for {dict(labels)!r:.200} and no default: there are {', '.join(map(str, scripts))}")
+
+
+def _load(path: Path) -> Any:
+    try:
+        text = path.read_text(encoding="utf-8")
+        return json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise InvalidScript(f"the script {path} cannot be read: {error}") from None
+
+
+def _split(step: Any, number: int) -> tuple[str, Any]:
+    if isinstance(step, str):
+        return step, None
+    if not isinstance(step, Mapping) or len(step) != 1:
+        raise InvalidScript(f"step {number}: a step is a mapping with one key, not {step!r:.80}")
+    (word, data), *_ = step.items()
+    return str(word), data
