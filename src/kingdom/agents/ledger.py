@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -113,6 +114,13 @@ class Ledger:
             month.add_to(made, since, until)
         return made
 
+    def latest(self, general: str, count: int, since: float) -> list[Line]:
+        """The last attempts of a general since then, the latest first, ``count`` at most."""
+        found: list[Line] = []
+        for month in reversed(self._months(since, None)):
+            found += month.latest(general, count - len(found), since)
+        return found
+
     def _months(self, since: float, until: float | None) -> list[_Month]:
         first = datetime.fromtimestamp(max(since - _DAY, 0.0), UTC).strftime("%Y-%m")
         last = "9999-99" if until is None else datetime.fromtimestamp(until + _DAY, UTC).strftime("%Y-%m")
@@ -174,6 +182,11 @@ class _Month:
         if run_id not in self.run_ids:
             self.run_ids.add(run_id)
             self._lines.append(line)
+
+    def latest(self, general: str, count: int, since: float) -> list[Line]:
+        """The last attempts of a general, the latest first."""
+        own = (line for line in reversed(self._lines) if line.general == general and line.ts >= since)
+        return list(islice(own, count))
 
     def add_to(self, totals: Totals, since: float, until: float | None) -> None:
         """Add what lies in the span."""

@@ -1,0 +1,179 @@
+"""What may still be spent: per day and month, for the whole court and for each general, in USD and in tokens.
+
+A run costs something only when it has run. So whoever starts one reserves what it will probably cost, and what is
+reserved counts as spent: however many start at the same moment, together they stay within the limits. Days and months
+are those of the court's time zone. Reservations live in the king's memory; after a restart it reserves anew for the
+tasks it finds under way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from zoneinfo import ZoneInfo
+
+from kingdom.agents.ledger import Ledger, Spent, Totals
+from kingdom.court.days import day_of, start_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kingdom.court.config.system import BudgetSection, SystemConfig
+    from kingdom.court.home import Home
+    from kingdom.court.packages.loading import General
+    from kingdom.court.packages.manifest import GeneralBudget
+
+Unit = Literal["usd", "tokens"]
+Period = Literal["daily", "monthly"]
+
+_RUNS: Final = 20  # how many of a general's latest runs its estimate is made of
+_RUNS_WITHIN: Final = 30 * 86400.0
+_FEWEST_RUNS: Final = 3  # fewer say nothing
+
+
+class Estimate(NamedTuple):
+    """What a run will probably cost."""
+
+    usd: float
+    tokens: int
+
+
+UNKNOWN_RUN: Final = Estimate(1.0, 300_000)  # of a general that has hardly run yet
+
+
+class Limit(NamedTuple):
+    """One limit that holds."""
+
+    general: str | None  # None: for the whole court
+    period: Period
+    unit: Unit
+    amount: float
+
+    def used(self, spending: Spending) -> float:
+        """How much of it is spent."""
+        totals = spending.day if self.period == "daily" else spending.month
+        spent = totals if self.general is None else totals.by_general.get(self.general, Spent())
+        return spent.cost_usd if self.unit == "usd" else float(spent.tokens)
+
+    def show(self, amount: float) -> str:
+        """An amount in its unit, for people."""
+        return f"${amount:,.2f}" if self.unit == "usd" else f"{amount:,.0f} tokens"
+
+    @property
+    def name(self) -> str:
+        """What it is called, for people."""
+        return f"{self.period} budget" + ("" if self.general is None else f" of {self.general}")
+
+
+class Spending(NamedTuple):
+    """What was spent today and this month."""
+
+    day: Totals
+    month: Totals
+
+
+def spending_at(ledger: Ledger, now: float, zone: ZoneInfo) -> Spending:
+    """What was spent in the day and the month that it is."""
+    today = day_of(now, zone)
+    return Spending(ledger.totals(start_of(today, zone)), ledger.totals(start_of(today.replace(day=1), zone)))
+
+
+def limits_of(section: BudgetSection | GeneralBudget, general: str | None = None) -> list[Limit]:
+    """The limits that a configuration sets."""
+    found: list[tuple[Period, Unit, float | None]] = [
+        ("daily", "usd", section.daily_usd),
+        ("daily", "tokens", section.daily_tokens),
+        ("monthly", "usd", section.monthly_usd),
+    ]
+    return [Limit(general, period, unit, float(amount)) for period, unit, amount in found if amount is not None]
+
+
+class Budget:
+    """The gate that a task passes before it starts (:class:`kingdom.court.king.gates.Reserving`)."""
+
+    def __init__(
+        self,
+        home: Home,
+        system: SystemConfig,
+        generals: Callable[[], Mapping[str, General]],
+        *,
+        ledger: Ledger | None = None,
+        unknown_run: Estimate = UNKNOWN_RUN,
+    ) -> None:
+        self._ledger = ledger or Ledger(home.ledger)
+        self._zone = ZoneInfo(system.timezone)
+        self._limits = limits_of(system.budget)
+        self._generals = generals
+        self._unknown_run = unknown_run
+        self._reserved: dict[str, tuple[str, Estimate]] = {}  # by task
+        self._spending: tuple[float, Spending] | None = None  # and when we looked
+
+    def refusal(self, general: str, priority: str, now: float) -> str | None:
+        """Why a run of this general may not start now, in words for a person; None when it may.
+
+        No priority stands above a budget. The first run of a period starts even if it is expected to cost more than
+        there is: otherwise a small budget, or one dear run, would end all work for good.
+        """
+        limits = [*self._limits, *self._limits_of(general)]
+        if not limits:
+            return None
+        estimate = self.estimate(general, now)
+        spending = self._look(now)
+        for limit in limits:
+            spent = limit.used(spending)
+            reserved = self._reserved_for(limit)
+            wanted = _part(estimate, limit.unit)
+            used = spent + reserved
+            if used + wanted > limit.amount and (used > 0 or limit.amount == 0):
+                return (
+                    f"the {limit.name} is {limit.show(limit.amount)}: {limit.show(spent)} spent, "
+                    f"{limit.show(reserved)} reserved, this run may take {limit.show(wanted)}"
+                )
+        return None
+
+    def reserve(self, task_id: str, general: str, now: float) -> Estimate:
+        """Count a task that starts, or is under way, as spent. Doing it twice for one task counts once."""
+        if task_id not in self._reserved:
+            self._reserved[task_id] = general, self.estimate(general, now)
+        return self._reserved[task_id][1]
+
+    def release(self, task_id: str) -> None:
+        """The task has ended: what it cost is in the ledger now."""
+        self._reserved.pop(task_id, None)
+        self._spending = None
+
+    def estimate(self, general: str, now: float) -> Estimate:
+        """What a run will probably cost: nine of ten of the general's latest runs cost no more."""
+        runs = self._ledger.latest(general, _RUNS, now - _RUNS_WITHIN)
+        if len(runs) >= _FEWEST_RUNS:
+            return Estimate(_p90(run.cost_usd for run in runs), int(_p90(run.tokens for run in runs)))
+        found = self._generals().get(general)
+        caps = None if found is None else found.manifest.caps
+        return Estimate(
+            self._unknown_run.usd if caps is None or caps.cost_usd is None else caps.cost_usd,
+            self._unknown_run.tokens if caps is None or caps.tokens is None else caps.tokens,
+        )
+
+    def _look(self, now: float) -> Spending:
+        if self._spending is None or self._spending[0] != now:
+            self._spending = now, spending_at(self._ledger, now, self._zone)
+        return self._spending[1]
+
+    def _limits_of(self, general: str) -> list[Limit]:
+        found = self._generals().get(general)
+        return [] if found is None else limits_of(found.manifest.budget, general)
+
+    def _reserved_for(self, limit: Limit) -> float:
+        return sum(
+            _part(estimate, limit.unit)
+            for general, estimate in self._reserved.values()
+            if limit.general in (None, general)
+        )
+
+
+def _part(estimate: Estimate, unit: Unit) -> float:
+    return estimate.usd if unit == "usd" else float(estimate.tokens)
+
+
+def _p90(values: Iterable[float]) -> float:
+    ordered = sorted(values)
+    return ordered[-(-len(ordered) * 9 // 10) - 1]
