@@ -16,7 +16,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 MAX_BYTES: Final = 1_000_000
 _MAX_NODES: Final = 50_000  # with every alias written out: a few lines can stand for billions
@@ -39,9 +39,12 @@ class YamlProblem(Exception):
         super().__init__("\n".join(self.problems))
 
 
-def load_yaml(path: Path, model: type[M]) -> M:
-    """Read a file into a model, or raise :class:`YamlProblem` with every problem found. An empty file is ``{}``."""
-    return parse_yaml(read_text(path), model, str(path))
+def load_yaml(path: Path, model: type[M], context: Mapping[str, Any] | None = None) -> M:
+    """Read a file into a model, or raise :class:`YamlProblem` with every problem found. An empty file is ``{}``.
+
+    ``context`` is what the model's validators get to know about the surroundings (``ValidationInfo.context``).
+    """
+    return parse_yaml(read_text(path), model, str(path), context)
 
 
 def read_text(path: Path) -> str:
@@ -62,13 +65,13 @@ def read_text(path: Path) -> str:
         raise YamlProblem([f"{path}:{line}: not UTF-8 text ({error.reason})"]) from None
 
 
-def parse_yaml(text: str, model: type[M], name: str) -> M:
+def parse_yaml(text: str, model: type[M], name: str, context: Mapping[str, Any] | None = None) -> M:
     """The same for text that is already there; ``name`` stands before the line numbers."""
     node, document = _parse(text, name)
     if not isinstance(document, dict):
         raise YamlProblem([f"{name}:1: the file must be a mapping (key: value), not {_kind(document)}"])
     try:
-        return model.model_validate(document)
+        return model.model_validate(document, context=context)
     except ValidationError as error:
         found = sorted(((_place(node, item["loc"]), item) for item in error.errors()), key=lambda pair: pair[0])
         raise YamlProblem(f"{name}:{line}: {_describe(item, where, model)}" for (line, where), item in found) from None

@@ -39,7 +39,8 @@ class Abbreviated(Section):
         return {"anyOf": [{**short, "description": f"In short: only {cls.short_form!r}."}, schema]}
 
 
-def _known_zone(name: str) -> str:
+def known_zone(name: str) -> str:
+    """Return the name of a time zone; raise ValueError when there is no such zone."""
     try:
         ZoneInfo(name)
     except (ValueError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError; a folder's name an OSError
@@ -49,5 +50,5 @@ def _known_zone(name: str) -> str:
     return name
 
 
-TimeZone = Annotated[str, AfterValidator(_known_zone)]
+TimeZone = Annotated[str, AfterValidator(known_zone)]
 """The name of a time zone, as in the IANA database."""

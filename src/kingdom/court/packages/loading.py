@@ -68,16 +68,9 @@ def load_generals(home: Home) -> Generals:
 
 def load_general(folder: Path) -> General:
     """Read one general from its folder, or raise :class:`YamlProblem` with everything that is wrong."""
-    path = folder / MANIFEST
-    manifest = load_yaml(path, Manifest)
-    general = General(manifest, folder)
-    problems = []
-    if manifest.name != folder.name:
-        problems.append(f"{path}: the name is {manifest.name!r}, but the folder is {folder.name!r}: they must agree")
+    general = General(load_yaml(folder / MANIFEST, Manifest, {"folder": folder.name}), folder)
     if not general.prompt_path.is_file():
-        problems.append(f"{general.prompt_path}: missing; it is the template of the general's prompts")
-    if problems:
-        raise YamlProblem(problems)
+        raise YamlProblem([f"{general.prompt_path}: missing; it is the template of the general's prompts"])
     return general
 
 

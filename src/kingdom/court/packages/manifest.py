@@ -6,7 +6,16 @@ import re
 from pathlib import PurePosixPath
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, StringConstraints, Tag, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from kingdom.agents.port import Profile
 from kingdom.court.config.section import Abbreviated, EnvName, Section, TimeZone
@@ -44,6 +53,11 @@ def _inside(text: str) -> str:
     return text
 
 
+def _known_here(info: ValidationInfo, what: str) -> Any:
+    """What the reader of the manifest knows around it: the name of its ``folder``, those of the ``engines``."""
+    return (info.context or {}).get(what)
+
+
 class EngineChoice(Abbreviated):
     """Which engine does the work; in short, only its name."""
 
@@ -53,6 +67,14 @@ class EngineChoice(Abbreviated):
     model: str | None = Field(default=None, min_length=1)
     options: dict[str, Any] = Field(default_factory=dict)
     """The engine's own (``command``: argv; ``scripted``: script)."""
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str, info: ValidationInfo) -> str:
+        engines = _known_here(info, "engines")
+        if engines is not None and name not in engines:
+            raise ValueError(f"no engine is called {name!r}: there are {', '.join(sorted(engines))}")
+        return name
 
 
 class TimerSection(Section):
@@ -188,9 +210,12 @@ class Manifest(Section):
 
     @field_validator("name")
     @classmethod
-    def _not_a_role(cls, name: str) -> str:
+    def _fits(cls, name: str, info: ValidationInfo) -> str:
         if name in _RESERVED:
             raise ValueError(f"{name!r} is taken by the court itself: choose another name, as gen-{name}")
+        folder = _known_here(info, "folder")
+        if folder not in (None, name):
+            raise ValueError(f"the name is {name!r}, but the folder is {folder!r}: they must agree")
         return name
 
     @field_validator("schedules")
