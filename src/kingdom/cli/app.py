@@ -14,6 +14,8 @@ from kingdom import __version__
 from kingdom.cli import output
 from kingdom.cli.bus import app as bus_app
 from kingdom.cli.demo import demo
+from kingdom.cli.general import app as general_app
+from kingdom.cli.init import init
 
 # The only usage error that every version of typer exports is BadParameter; its base is what they all share.
 _UsageError: Final[type[Exception]] = typer.BadParameter.__bases__[0]
@@ -25,6 +27,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(bus_app, name="bus")
+app.command()(init)
+app.add_typer(general_app, name="general")
 app.command()(demo)
 
 

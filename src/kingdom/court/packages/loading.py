@@ -10,8 +10,6 @@ from kingdom.court.packages.manifest import Manifest
 from kingdom.yamlfile import YamlProblem, load_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from kingdom.court.home import Home
 
 MANIFEST: Final = "manifest.yaml"
@@ -57,7 +55,7 @@ def load_generals(home: Home) -> Generals:
     by_name: dict[str, General] = {}
     problems: list[str] = []
     broken: list[str] = []
-    for folder in _folders(home):
+    for folder in general_folders(home):
         try:
             by_name[folder.name] = load_general(folder)
         except YamlProblem as error:
@@ -84,22 +82,20 @@ class GeneralsCache:
 
     def current(self) -> Generals:
         """What lies there now."""
-        seen = tuple(_signature(folder) for folder in _folders(self._home))
+        seen = tuple(_signature(folder) for folder in general_folders(self._home))
         if seen != self._seen:
             self._generals = load_generals(self._home)
             self._seen = seen
         return self._generals
 
 
-def _folders(home: Home) -> Iterator[Path]:
+def general_folders(home: Home) -> list[Path]:
     """The folders of the generals, by name; a dot in front means one on its way in or out."""
     try:
         found = sorted(home.generals.iterdir())
     except (FileNotFoundError, NotADirectoryError):
-        return
-    for folder in found:
-        if not folder.name.startswith(".") and folder.is_dir():
-            yield folder
+        return []
+    return [folder for folder in found if not folder.name.startswith(".") and folder.is_dir()]
 
 
 def _signature(folder: Path) -> tuple[object, ...]:

@@ -1,0 +1,160 @@
+"""``kingdom general …``: the generals of a court."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kingdom.cli import output
+from kingdom.cli.bus.options import Json, Yes
+from kingdom.cli.home import HomeOption, errors_told, find_home
+
+if TYPE_CHECKING:
+    from kingdom.court.home import Home
+    from kingdom.court.packages.loading import General
+
+app = typer.Typer()
+
+
+@app.callback(invoke_without_command=True)
+def _group(context: typer.Context) -> None:
+    """Look after the generals: who is there, whether they are in order, who comes and who goes."""
+    output.help_when_alone(context)
+
+
+def ls(home: HomeOption = None, json: Json = False) -> None:
+    """List the generals: their engine, what they hear, when they work by themselves, what is wrong."""
+    from kingdom.court.packages.checking import check_package
+    from kingdom.court.packages.loading import load_generals
+
+    court = find_home(home)
+    generals = load_generals(court)
+    names = sorted({*generals.by_name, *generals.broken})
+    problems = {name: check_package(court.general(name), _engines()) for name in names}
+    if json:
+        output.emit({"generals": [_document(name, generals.by_name.get(name), problems[name]) for name in names]})
+    elif names:
+        columns = ("general", "engine", "hears", "schedules", "at once", "problems")
+        output.print_table(columns, [_row(name, generals.by_name.get(name), problems[name]) for name in names])
+    else:
+        output.say(f"no generals in {court.generals}: kingdom general install DIR puts one in")
+
+
+def check(
+    which: Annotated[
+        str | None,
+        typer.Argument(metavar="[DIR|NAME]", help="A folder or an installed general; none: all that are installed."),
+    ] = None,
+    home: HomeOption = None,
+    json: Json = False,
+) -> None:
+    """Look for everything that is wrong with a general. Exits 1 when something is."""
+    from kingdom.court.packages.checking import check_package
+
+    folders = _folders(which, home)
+    problems = [problem for folder in folders for problem in check_package(folder, _engines())]
+    if json:
+        output.emit({"checked": [str(folder) for folder in folders], "problems": problems})
+    else:
+        for problem in problems:
+            output.say(problem)
+        if not problems:
+            output.say(f"{', '.join(folder.name for folder in folders) or 'no generals'}: nothing is wrong")
+    if problems:
+        raise typer.Exit(output.FAILED)
+
+
+def install(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the general.")],
+    replace: Annotated[bool, typer.Option("--replace", help="Put it in the place of the one of that name.")] = False,
+    home: HomeOption = None,
+    json: Json = False,
+) -> None:
+    """Check a general and copy it into the court."""
+    from kingdom.court.packages.installing import install_package
+
+    court = find_home(home)
+    with errors_told():
+        general = install_package(court, directory, replace=replace, engines=_engines())
+    if json:
+        output.emit({"installed": _document(general.name, general, [])})
+    else:
+        output.say(f"{general.name} is installed in {general.folder}")
+        output.say("A court that is up takes it in by itself.")
+
+
+def remove(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the general.")],
+    force: Annotated[bool, typer.Option("--force", help="Also while it has tasks that are not finished.")] = False,
+    yes: Yes = False,
+    home: HomeOption = None,
+    json: Json = False,
+) -> None:
+    """Take a general out of the court. Its memory, results and workspace stay."""
+    import asyncio
+
+    from kingdom.court.packages.installing import remove_package
+    from kingdom.court.packages.unfinished import unfinished_tasks
+
+    court = find_home(home)
+    with errors_told():
+        if not force and (tasks := asyncio.run(unfinished_tasks(court, name))):
+            raise output.Failure(
+                "NOT_FINISHED",
+                f"{name} has {len(tasks)} task{'s' if len(tasks) > 1 else ''} that wait or run ({', '.join(tasks[:3])}"
+                f"{', …' if len(tasks) > 3 else ''}): let them end, kingdom task cancel them, or give --force",
+            )
+        output.confirm(f"Remove {court.general(name)}?", yes=yes)
+        remove_package(court, name)
+    if json:
+        output.emit({"removed": name})
+    else:
+        output.say(f"{name} is removed; what it remembers stays in {court.general_memory(name)}")
+
+
+def _engines() -> frozenset[str]:
+    from kingdom.agents.engines import default_engines
+
+    return frozenset(default_engines())
+
+
+def _folders(which: str | None, named: Path | None) -> list[Path]:
+    """The folders to check. A name that is both is the folder: it is what one is working on."""
+    if which is not None and ("/" in which or Path(which).is_dir()):
+        return [Path(which)]
+    court = find_home(named)
+    if which is None:
+        from kingdom.court.packages.loading import general_folders
+
+        return general_folders(court)
+    return [_installed(court, which)]
+
+
+def _installed(court: Home, name: str) -> Path:
+    with errors_told():
+        folder = court.general(name)
+    if not folder.is_dir():
+        raise output.Failure("NO_GENERAL", f"{name} is neither a folder here nor a general in {court.generals}")
+    return folder
+
+
+def _document(name: str, general: General | None, problems: list[str]) -> dict[str, Any]:
+    manifest = None if general is None else general.manifest.model_dump(mode="json")
+    return {"name": name, "manifest": manifest, "problems": problems}
+
+
+def _row(name: str, general: General | None, problems: list[str]) -> tuple[object, ...]:
+    told = output.styled("\n".join(problems) or "–", "red" if problems else "")
+    if general is None:
+        return (output.styled(name, "red"), "–", "–", "–", "–", told)
+    manifest = general.manifest
+    engine = manifest.engine.name + (f" ({manifest.engine.model})" if manifest.engine.model else "")
+    hears = "\n".join(subscription.type for subscription in manifest.subscribes) or "–"
+    schedules = "\n".join(f"{schedule.name}: {schedule.cron}" for schedule in manifest.schedules) or "–"
+    return (name, engine, hears, schedules, manifest.concurrency, told)
+
+
+for _command in (ls, check, install, remove):
+    app.command()(_command)
