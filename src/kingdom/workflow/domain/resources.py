@@ -1,0 +1,93 @@
+"""What a workflow has on disk: worktrees, workspaces and checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from kingdom.workflow.domain.statuses import WORKTREE, WorkTreeStatus, move
+
+
+@dataclass(slots=True)
+class WorkTree:
+    """The files of one repository, on a branch of the workflow's own."""
+
+    id: str
+    workflow_id: str
+    git_id: str
+    base: str | None = None
+    branch: str | None = None
+    path: str | None = None
+    work_id: str | None = None  # of a Work that runs beside others, and has a tree of its own
+    status: WorkTreeStatus = WorkTreeStatus.CREATING
+    error: str | None = None
+    version: int = 0
+
+    def ready(self, path: str, branch: str) -> None:
+        """It can be worked in."""
+        self._to(WorkTreeStatus.READY)
+        self.path, self.branch, self.error = path, branch, None
+
+    def fail(self, error: str) -> None:
+        """It could not be made."""
+        self._to(WorkTreeStatus.FAILED)
+        self.error = error
+
+    def try_again(self) -> None:
+        """After it could not be made."""
+        self._to(WorkTreeStatus.CREATING)
+
+    def release_later(self) -> None:
+        """Its repository was taken out of the workflow; the files stay until the workflow ends."""
+        self._to(WorkTreeStatus.PENDING_RELEASE)
+
+    def take_back(self) -> None:
+        """Its repository came back before it was released."""
+        self._to(WorkTreeStatus.READY)
+
+    def released(self) -> None:
+        """Its files are gone."""
+        self._to(WorkTreeStatus.RELEASED)
+
+    def _to(self, wanted: WorkTreeStatus) -> None:
+        self.status = move("worktree", self.id, WORKTREE, self.status, wanted)
+
+
+@dataclass(slots=True)
+class WorkSpace:
+    """The folder of one Work: its reports, and what its agent is given."""
+
+    id: str
+    workflow_id: str
+    work_id: str
+    path: str
+    version: int = 0
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """What a Work left: a commit of each repository.
+
+    It is recorded twice. First as an intent, without hashes: the commits that follow name it, so that a crash between
+    can be finished or undone. Then, when all commits are there, with them.
+    """
+
+    id: str
+    workflow_id: str
+    work_id: str
+    work_sequence: int
+    work_attempt: int
+    created_at: datetime
+    hashes: Mapping[str, str] = field(default_factory=dict)  # git id: commit
+    complete: bool = False
+    valid: bool = True  # False once the workflow went back behind it
+    version: int = 0
+
+    def finish(self, hashes: Mapping[str, str]) -> None:
+        """All commits are there."""
+        self.hashes, self.complete = dict(hashes), True
+
+    def invalidate(self) -> None:
+        """The workflow went back to before it. The commits stay, under their refs."""
+        self.valid = False

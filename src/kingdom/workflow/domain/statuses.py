@@ -1,0 +1,175 @@
+"""The words for states, and which may follow which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final, TypeVar
+
+from kingdom.workflow.domain.errors import IllegalTransition
+
+
+class WorkflowStatus(StrEnum):
+    """Where a workflow stands."""
+
+    CREATED = "CREATED"
+    PREPARING = "PREPARING"
+    READY = "READY"
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    RESUMING = "RESUMING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+class WorkStatus(StrEnum):
+    """Where a Work stands."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    PAUSED = "PAUSED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+class AgentStatus(StrEnum):
+    """The agent of a Work."""
+
+    IDLE = "IDLE"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    STOPPED = "STOPPED"
+    ERROR = "ERROR"
+
+
+class TaskStatus(StrEnum):
+    """Where a Task stands."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+class QueryStatus(StrEnum):
+    """The query of a Task."""
+
+    PENDING = "PENDING"
+    SENT = "SENT"
+    PROCESSING = "PROCESSING"
+    RESPONDED = "RESPONDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+class ReportStatus(StrEnum):
+    """The report of a Task."""
+
+    NOT_REQUIRED = "NOT_REQUIRED"
+    PENDING = "PENDING"
+    GENERATING = "GENERATING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+class WorkTreeStatus(StrEnum):
+    """A worktree of a workflow."""
+
+    CREATING = "CREATING"
+    READY = "READY"
+    FAILED = "FAILED"
+    PENDING_RELEASE = "PENDING_RELEASE"
+    RELEASED = "RELEASED"
+
+
+S = TypeVar("S", bound=StrEnum)
+Table = Mapping[S, frozenset[S]]
+
+
+def _table(rows: Mapping[S, str], kind: type[S]) -> Table[S]:
+    return {state: frozenset(kind(word) for word in rows.get(state, "").split()) for state in kind}
+
+
+WORKFLOW: Final = _table(
+    {
+        WorkflowStatus.CREATED: "PREPARING CANCELLED",
+        WorkflowStatus.PREPARING: "READY PAUSED FAILED CANCELLED",
+        WorkflowStatus.READY: "PREPARING RUNNING CANCELLED",
+        WorkflowStatus.RUNNING: "PAUSED COMPLETED FAILED CANCELLED",
+        WorkflowStatus.PAUSED: "PREPARING RESUMING FAILED CANCELLED",
+        WorkflowStatus.RESUMING: "RUNNING PAUSED FAILED CANCELLED",
+        WorkflowStatus.FAILED: "RESUMING CANCELLED",
+    },
+    WorkflowStatus,
+)
+WORK: Final = _table(
+    {
+        WorkStatus.PENDING: "RUNNING CANCELLED",
+        WorkStatus.RUNNING: "COMPLETED PAUSED FAILED CANCELLED PENDING",
+        WorkStatus.PAUSED: "PENDING RUNNING FAILED CANCELLED",
+        WorkStatus.COMPLETED: "PENDING",
+        WorkStatus.FAILED: "PENDING CANCELLED",
+    },
+    WorkStatus,
+)
+AGENT: Final = _table(
+    {
+        AgentStatus.IDLE: "STARTING STOPPED ERROR",
+        AgentStatus.STARTING: "RUNNING STOPPED ERROR",
+        AgentStatus.RUNNING: "STOPPED ERROR",
+        AgentStatus.STOPPED: "STARTING IDLE ERROR",
+        AgentStatus.ERROR: "STARTING IDLE STOPPED",
+    },
+    AgentStatus,
+)
+TASK: Final = _table(
+    {
+        TaskStatus.PENDING: "RUNNING CANCELLED",
+        TaskStatus.RUNNING: "COMPLETED FAILED CANCELLED PENDING",
+        TaskStatus.COMPLETED: "PENDING",
+        TaskStatus.FAILED: "PENDING CANCELLED",
+    },
+    TaskStatus,
+)
+QUERY: Final = _table(
+    {
+        QueryStatus.PENDING: "SENT CANCELLED",
+        QueryStatus.SENT: "PROCESSING RESPONDED FAILED CANCELLED PENDING",
+        QueryStatus.PROCESSING: "RESPONDED FAILED CANCELLED PENDING",
+        QueryStatus.RESPONDED: "PENDING",
+        QueryStatus.FAILED: "PENDING CANCELLED",
+    },
+    QueryStatus,
+)
+REPORT: Final = _table(
+    {
+        ReportStatus.PENDING: "GENERATING CANCELLED",
+        ReportStatus.GENERATING: "COMPLETED FAILED CANCELLED PENDING",
+        ReportStatus.COMPLETED: "PENDING",
+        ReportStatus.FAILED: "GENERATING PENDING CANCELLED",
+    },
+    ReportStatus,
+)
+WORKTREE: Final = _table(
+    {
+        WorkTreeStatus.CREATING: "READY FAILED PENDING_RELEASE",
+        WorkTreeStatus.READY: "PENDING_RELEASE FAILED RELEASED",
+        WorkTreeStatus.FAILED: "CREATING PENDING_RELEASE RELEASED",
+        WorkTreeStatus.PENDING_RELEASE: "READY RELEASED",
+    },
+    WorkTreeStatus,
+)
+
+WORKFLOW_OVER: Final = frozenset({WorkflowStatus.COMPLETED, WorkflowStatus.CANCELLED})
+WORK_OVER: Final = frozenset({WorkStatus.COMPLETED, WorkStatus.CANCELLED, WorkStatus.FAILED})
+
+
+def move(what: str, item_id: str, table: Table[S], current: S, wanted: S) -> S:
+    """Return the wanted state when it may follow, or raise :class:`IllegalTransition` that names both."""
+    if wanted not in table[current]:
+        raise IllegalTransition(what, item_id, current, wanted)
+    return wanted

@@ -1,0 +1,157 @@
+"""What the workflow layer needs from outside: a store, agents, git, files, the time and new ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol, TypeVar
+
+from kingdom.workflow.domain.events import DomainEvent
+from kingdom.workflow.domain.resources import Checkpoint, WorkSpace, WorkTree
+from kingdom.workflow.domain.sources import Git, McpServer
+from kingdom.workflow.domain.task import Report, Task
+from kingdom.workflow.domain.template import WorkflowTemplate
+from kingdom.workflow.domain.work import Work
+from kingdom.workflow.domain.workflow import Workflow
+
+A = TypeVar("A")
+
+
+class Repository(Protocol[A]):
+    """The aggregates of one kind, inside a transaction."""
+
+    async def get(self, item_id: str) -> A:
+        """One of them; raises :class:`kingdom.workflow.domain.errors.NotFound`."""
+
+    async def find(self, item_id: str) -> A | None:
+        """One of them, or None."""
+
+    async def save(self, item: A) -> None:
+        """Write a new or changed one; raises ``ConcurrentChange`` when somebody else changed it meanwhile."""
+
+    async def delete(self, item_id: str) -> None:
+        """Remove one; nothing happens when it is not there."""
+
+    async def list(self, *, limit: int = 100, after: str | None = None) -> list[A]:
+        """The newest first; ``after`` is the id the last page ended with."""
+
+
+class OfWorkflow(Repository[A], Protocol[A]):
+    """Aggregates that belong to a workflow."""
+
+    async def of_workflow(self, workflow_id: str) -> list[A]:
+        """All of one workflow, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An event with what travels beside its payload."""
+
+    event: DomainEvent
+    aggregate_type: str
+    aggregate_id: str
+    attempt: int | None = None
+
+
+class Transaction(Protocol):
+    """One unit of work: everything saved and recorded in it happens, or nothing does."""
+
+    gits: Repository[Git]
+    mcp_servers: Repository[McpServer]
+    templates: Repository[WorkflowTemplate]
+    workflows: Repository[Workflow]
+    works: OfWorkflow[Work]
+    reports: OfWorkflow[Report]
+    checkpoints: OfWorkflow[Checkpoint]
+    work_trees: OfWorkflow[WorkTree]
+    work_spaces: OfWorkflow[WorkSpace]
+
+    def record(self, *told: Told) -> None:
+        """Have events numbered, kept for the interface, and published, all with the commit."""
+
+
+class Store(Protocol):
+    """Where workflows are kept."""
+
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
+        """Begin; commits at the end of the block, rolls back when it raises."""
+
+    async def events(self, workflow_id: str | None, after: int, limit: int) -> list[SeenEvent]:
+        """What the interface shows: the events of a workflow (or of all) behind a number, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenEvent:
+    """An event as an interface sees it. ``sequence`` counts per workflow, without a gap; ``position`` over all."""
+
+    position: int
+    workflow_id: str
+    sequence: int
+    type: str
+    payload: Mapping[str, object]
+    occurred_at: datetime
+
+
+class AgentClient(Protocol):
+    """The agents of works. What they have to say comes back as events, through the store."""
+
+    async def start(self, work: Work) -> None:
+        """Make ready for the queries of a Work; ``AgentStarted`` or ``AgentError`` follows."""
+
+    async def send_query(self, work: Work, task: Task, text: str) -> None:
+        """Put a query to the agent; returns at once. ``QueryResponded`` or ``QueryFailed`` follows. May be repeated."""
+
+    async def write_report(self, work: Work, task: Task, report: Report) -> None:
+        """Have the report of a task written; returns at once. ``ReportGenerated`` or ``ReportFailed`` follows."""
+
+    async def stop(self, work_id: str) -> None:
+        """End the agent of a Work; on return nothing of it is alive."""
+
+    async def recover(self, works: Sequence[Work]) -> None:
+        """After a restart: find the runs of these works again, so that their answers arrive."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTree:
+    """A worktree that can be worked in."""
+
+    path: str
+    branch: str
+
+
+class GitService(Protocol):
+    """Worktrees, commits and resets."""
+
+    async def prepare(self, git: Git, tree: WorkTree) -> PreparedTree:
+        """Make the worktree, or find it again; may be repeated. Raises :class:`kingdom.gitops.GitError`."""
+
+    async def commit_all(self, checkpoint: Checkpoint, trees: Sequence[WorkTree], message: str) -> dict[str, str]:
+        """Commit what each tree has under the checkpoint's refs; all or none. Returns the hash per git id."""
+
+    async def undo(self, checkpoint: Checkpoint, trees: Sequence[WorkTree]) -> None:
+        """Take back what a checkpoint that was never finished left."""
+
+    async def reset(self, trees: Sequence[WorkTree], hashes: Mapping[str, str]) -> dict[str, str]:
+        """Bring trees to these commits (a git id without one: to its base).
+
+        What would be lost is kept first; returns those rescue refs per git id.
+        """
+
+    async def release(self, tree: WorkTree) -> None:
+        """Remove a worktree; uncommitted work is kept first. Nothing happens when it is not there."""
+
+
+class Ids(Protocol):
+    """New ids."""
+
+    def new(self, kind: str) -> str:
+        """An id nobody has: ``<kind>-…``, later ones sort later."""
+
+
+class Clock(Protocol):
+    """The time."""
+
+    def __call__(self) -> datetime:
+        """Now, with a time zone."""
