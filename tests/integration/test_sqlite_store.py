@@ -23,7 +23,7 @@ from kingdom.bus import (
     connect,
 )
 from kingdom.bus.outbox import migrations
-from kingdom.bus.transports.sqlite import _doctor, _store
+from kingdom.bus.transports.sqlite import _doctor, _migrate, _store
 
 NEWEST = migrations("sqlite")[-1][0]
 NAMES = [name for _, name, _ in migrations("sqlite")]
@@ -56,7 +56,7 @@ async def test_setting_up_makes_the_file_and_its_directories(tmp_path: Path) -> 
     async with connect(url(path)) as bus:
         assert await bus.setup() == NAMES
         assert await bus.setup() == []
-    assert execute(path, "SELECT number, name FROM kingdom_migration") == [(NEWEST, NAMES[-1])]
+    assert execute(path, "SELECT number, name FROM kingdom_migration") == list(enumerate(NAMES, 1))
     assert execute(path, "PRAGMA journal_mode") == [("wal",)]
 
 
@@ -90,6 +90,24 @@ asyncio.run(main())
     assert [errors for _, errors in said] == [""] * 4
     assert sorted(out.strip() for out, _ in said) == sorted([str(NAMES), "[]", "[]", "[]"])
     assert execute(path, "SELECT count(*) FROM kingdom_migration") == [(len(NAMES),)]
+
+
+async def test_an_older_file_is_migrated_with_what_is_in_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (_store, _migrate):
+        monkeypatch.setattr(module, "migrations", lambda _: migrations("sqlite")[:1])
+    await made(path)
+    monkeypatch.undo()
+    execute(path, "INSERT INTO outbox_stream (stream) VALUES ('s')")
+    old = "INSERT INTO outbox_event (event_id, stream, event_type, payload_json) VALUES ('a', 's', 'T', ?)"
+    execute(path, old, Envelope(type="T", event_id="a", payload={"n": 1}).to_json())
+    async with connect(url(path)) as bus:
+        with pytest.raises(NotSetUp, match=f"at version 1 of the schema, this code needs {NEWEST}: run"):
+            await bus.claim("s", worker="w")
+        assert await bus.setup() == NAMES[1:]
+        assert await bus.setup() == []
+        [delivery] = await bus.claim("s", worker="w")
+        assert delivery.envelope.payload == {"n": 1}
+        assert await bus.settle(done=[delivery]) == []
 
 
 async def test_a_relative_path_means_the_directory_the_bus_was_made_in(

@@ -10,6 +10,7 @@ from kingdom.bus.errors import InvalidOption
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from kingdom.bus.document_form import DocumentForm
     from kingdom.bus.envelope import Envelope
 
 Status = Literal["PENDING", "PROCESSING", "DONE", "DEAD"]
@@ -53,6 +54,13 @@ class RetryVerdict(NamedTuple):
     after: float = 0.0
     code: str | None = None
     message: str | None = None
+
+
+class DoneVerdict(NamedTuple):
+    """Settle as DONE; ``outcome`` is one of the outcomes of the stream's :class:`DocumentForm`, or None."""
+
+    delivery: Delivery
+    outcome: str | None = None
 
 
 class DeadVerdict(NamedTuple):
@@ -110,6 +118,7 @@ class Record:
     error_code: str | None = None
     error_message: str | None = None
     finished_at: datetime | None = None
+    outcome: str | None = None  # what it was settled as DONE with
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,18 +128,26 @@ class StreamOptions:
     ``ordered``: events of one aggregate are handled one at a time, in publish order. Events without an aggregate
     count as one aggregate. ``dead_head``: when the first event of an aggregate goes DEAD, its followers ``go-on`` or
     stay ``park``-ed until an operator requeues or purges it. ``states``: the names of the stream's own states, for
-    transports whose states are seen from outside (directories).
+    transports whose states are seen from outside (directories). ``document``: its events are documents of their own.
     """
 
     ordered: bool = False
     dead_head: DeadHead = "go-on"
     states: dict[Status, str] = field(default_factory=dict)
+    document: DocumentForm | None = None
 
     def __post_init__(self) -> None:
         if self.dead_head not in ("go-on", "park"):
             raise InvalidOption(f"dead_head must be 'go-on' or 'park', not {self.dead_head!r}")
         if unknown := set(self.states) - {"PENDING", "PROCESSING", "DONE", "DEAD"}:
             raise InvalidOption(f"states has no state {min(unknown)!r}: PENDING, PROCESSING, DONE, DEAD")
+
+    def check_outcome(self, stream: str, outcome: str | None) -> None:
+        """Raise :class:`InvalidOption` unless events of the stream these are the options of may end so."""
+        known = () if self.document is None else self.document.outcomes
+        if outcome is not None and outcome not in known:
+            has = f"its outcomes are {', '.join(known)}" if known else "it was declared without outcomes"
+            raise InvalidOption(f"settle(done): {stream} has no outcome {outcome!r:.80}; {has}")
 
 
 class Check(NamedTuple):

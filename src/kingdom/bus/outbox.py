@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
+from kingdom.bus.document_form import DocumentForm
 from kingdom.bus.envelope import PRIORITIES
 
 if TYPE_CHECKING:
@@ -62,6 +64,19 @@ def qualified(sql: str, schema: str | None) -> str:
     for table in ("outbox_event", "outbox_stream", "inbox_event"):
         sql = sql.replace(f" {table}", f" {prefix}{table}")
     return sql
+
+
+def form_to_json(form: DocumentForm | None) -> str | None:
+    """The form of a stream's documents, as it is stored with the stream."""
+    return None if form is None else json.dumps(asdict(form))
+
+
+def form_from_json(text: str | None) -> DocumentForm | None:
+    """What :func:`form_to_json` wrote."""
+    if text is None:
+        return None
+    fields = json.loads(text)
+    return DocumentForm(**{**fields, "outcomes": tuple(fields["outcomes"])})
 
 
 def _row(envelope: Envelope, max_bytes: int) -> str:

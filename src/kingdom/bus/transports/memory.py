@@ -10,11 +10,22 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from kingdom.bus.delivery import Check, DeadLetter, DeadVerdict, Delivery, Depth, Record, RetryVerdict, StreamOptions
+from kingdom.bus.delivery import (
+    Check,
+    DeadLetter,
+    DeadVerdict,
+    Delivery,
+    Depth,
+    DoneVerdict,
+    Record,
+    RetryVerdict,
+    StreamOptions,
+)
 from kingdom.bus.envelope import Envelope
 from kingdom.bus.errors import NotSetUp, TransactionMismatch
 from kingdom.bus.ids import new_event_id
@@ -49,14 +60,21 @@ class Stored(NamedTuple):
         return Envelope.from_json(self.text, **self.routing)
 
 
+class Done(NamedTuple):
+    """An event that is DONE."""
+
+    entry: Entry
+    outcome: str | None
+
+
 @dataclass
 class Stream:
     """One stream: its active events in ``state``, the DONE ones in ``done`` in the order they ended."""
 
-    declared: bool = False
+    options: StreamOptions | None = None  # None: nobody declared it
     state: StreamState = field(default_factory=StreamState)
     stored: dict[str, Stored] = field(default_factory=dict)
-    done: dict[str, Entry] = field(default_factory=dict)
+    done: dict[str, Done] = field(default_factory=dict)
     published: int = 0
     wakers: list[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = field(default_factory=list)
 
@@ -66,11 +84,23 @@ class Stream:
             with contextlib.suppress(RuntimeError):  # the loop closed without unsubscribing
                 loop.call_soon_threadsafe(wake)
 
-    def finish(self, entry: Entry, now: float) -> None:
+    def finish(self, entry: Entry, now: float, outcome: str | None) -> None:
         """To DONE."""
         self.state.remove(entry)
         entry.ended_at = now
-        self.done[entry.event_id] = entry
+        self.done[entry.event_id] = Done(entry, outcome)
+
+    def take(self, now: float, limit: int, types: Sequence[str] | None, ids: Sequence[str] | None) -> list[Entry]:
+        """Pick up to ``limit`` claimable events, of these types and with these ids, if any are given."""
+        if ids is None:
+            return self.state.take(now, limit, types)
+        return self.state.take_named(now, ids, limit, types)
+
+    def deliver(self, name: str, entry: Entry) -> Delivery:
+        """The delivery of an event that is held."""
+        assert entry.token is not None
+        assert entry.worker is not None
+        return Delivery(name, self.stored[entry.event_id].envelope(), entry.attempts, entry.token, entry.worker)
 
 
 class Held(NamedTuple):
@@ -121,7 +151,7 @@ class MemoryTransport:
     async def declare(self, stream: str, options: StreamOptions) -> None:
         """Set the options of a stream."""
         with self._using(stream) as found:
-            found.declared = True
+            found.options = options
             found.state.configure(ordered=options.ordered, dead_head=options.dead_head)
             found.wake()
 
@@ -144,13 +174,21 @@ class MemoryTransport:
         return accepted
 
     async def claim(
-        self, stream: str, *, worker: str, limit: int, lease: float, types: Sequence[str] | None, max_attempts: int
+        self,
+        stream: str,
+        *,
+        worker: str,
+        limit: int,
+        lease: float,
+        types: Sequence[str] | None,
+        ids: Sequence[str] | None,
+        max_attempts: int,
     ) -> list[Delivery]:
         """Take up to ``limit`` events for ``lease`` seconds."""
         with self._using(stream) as found:
             now, token, state = self._clock(), new_event_id(), found.state
             chosen: list[Entry] = []
-            while len(chosen) < limit and (taken := state.take(now, limit - len(chosen), types)):
+            while len(chosen) < limit and (taken := found.take(now, limit - len(chosen), types, ids)):
                 for entry in taken:
                     if entry.spent(max_attempts):
                         state.bury(entry, LEASE_EXPIRED, entry.epitaph, now)
@@ -159,19 +197,37 @@ class MemoryTransport:
             claimed = []
             for entry in sorted(chosen, key=lambda entry: entry.place):  # a burial may set another free
                 state.hold(entry, token, worker, now + lease)
-                envelope = found.stored[entry.event_id].envelope()
-                claimed.append(Delivery(stream, envelope, entry.attempts, token, worker))
+                claimed.append(found.deliver(stream, entry))
             return claimed
 
+    async def recall(self, stream: str, *, worker: str, lease: float) -> list[Delivery]:
+        """Hold anew, under a new token, everything a worker holds."""
+        with self._using(stream) as found:
+            until, token = self._clock() + lease, new_event_id()
+            held = found.state.held_by(worker)
+            for entry in held:
+                found.state.recall(entry, token, until)
+            return [found.deliver(stream, entry) for entry in held]
+
+    async def peek(self, stream: str, limit: int, types: Sequence[str] | None, skip: Container[str]) -> list[Record]:
+        """What could be claimed now, in the order of claims."""
+        with self._using(stream) as found:
+            unknown = (entry for entry in found.state.line(self._clock(), types) if entry.event_id not in skip)
+            return [entry.record(stream, found.stored[entry.event_id].envelope()) for entry in islice(unknown, limit)]
+
     async def settle(
-        self, done: Sequence[Delivery], retry: Sequence[RetryVerdict], dead: Sequence[DeadVerdict]
+        self, done: Sequence[DoneVerdict], retry: Sequence[RetryVerdict], dead: Sequence[DeadVerdict]
     ) -> list[Delivery]:
         """Write verdicts; return the deliveries whose lease was lost."""
-        with self._acting([*done, *(item.delivery for item in retry), *(item.delivery for item in dead)]) as held:
+        with self._acting([item.delivery for verdicts in (done, retry, dead) for item in verdicts]) as held:
             now = self._clock()
-            for delivery in done:
-                if found := held.pop(delivery, None):
-                    found.stream.finish(found.entry, now)
+            for good in done:
+                if good.outcome is not None:
+                    options = self._store.streams[good.delivery.stream].options or StreamOptions()
+                    options.check_outcome(good.delivery.stream, good.outcome)
+            for good in done:
+                if found := held.pop(good.delivery, None):
+                    found.stream.finish(found.entry, now, good.outcome)
             for again in retry:
                 if found := held.pop(again.delivery, None):
                     found.stream.state.retry(found.entry, now + again.after, again.code, again.message)
@@ -202,7 +258,7 @@ class MemoryTransport:
             return {
                 name: found.state.depth(now)
                 for name, found in self._store.streams.items()
-                if found.declared or len(found.state)
+                if found.options or len(found.state)
             }
 
     async def pending_types(self, stream: str) -> dict[str, int]:
@@ -229,8 +285,11 @@ class MemoryTransport:
         """Everything known of one event."""
         with self._locked():
             for name, found in self._store.streams.items():
-                if entry := found.state.get(event_id) or found.done.get(event_id):
+                if entry := found.state.get(event_id):
                     return entry.record(name, found.stored[event_id].envelope())
+                if done := found.done.get(event_id):
+                    record = done.entry.record(name, found.stored[event_id].envelope())
+                    return replace(record, outcome=done.outcome)
         return None
 
     async def requeue(
@@ -241,7 +300,8 @@ class MemoryTransport:
             now, moved = self._clock(), 0
             finished = {entry.event_id: entry for entry in found.state.dead()}
             if ids is not None:
-                finished = {item: entry for item in ids if (entry := finished.get(item) or found.done.get(item))}
+                finished.update((item, found.done[item].entry) for item in ids if item in found.done)
+                finished = {item: finished[item] for item in ids if item in finished}
             for event_id, entry in finished.items():
                 if event_type not in (None, entry.type) or error_code not in (None, entry.error_code):
                     continue
@@ -259,7 +319,7 @@ class MemoryTransport:
             for name, found in self._store.streams.items():
                 if stream not in (None, name):
                     continue
-                for entry in [*found.done.values(), *(found.state.dead() if dead else ())]:
+                for entry in [*(item.entry for item in found.done.values()), *(found.state.dead() if dead else ())]:
                     if (entry.ended_at or 0) >= before:
                         continue
                     if not found.done.pop(entry.event_id, None):

@@ -132,9 +132,9 @@ class Connections:
     async def _attempt(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         try:
             return await self.use(work)
-        except pg.UndefinedTableError as error:
+        except (pg.UndefinedTableError, pg.UndefinedColumnError) as error:
             raise NotSetUp(
-                f"{self.shown} has no tables of the bus yet ({_one_line(error)}): "
+                f"{self.shown} has no tables of the bus yet, or older ones ({_one_line(error)}): "
                 "run `await bus.setup()` or `kingdom bus migrate`"
             ) from error
         except (pg.DiskFullError, pg.OutOfMemoryError) as error:

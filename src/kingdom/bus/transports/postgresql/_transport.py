@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from kingdom.bus.delivery import (
@@ -14,14 +15,16 @@ from kingdom.bus.delivery import (
     DeadVerdict,
     Delivery,
     Depth,
+    DoneVerdict,
     Record,
     RetryVerdict,
     StreamOptions,
 )
 from kingdom.bus.envelope import Envelope
 from kingdom.bus.errors import InvalidEnvelope
-from kingdom.bus.outbox import PRIORITY, RANK, insert_statement, qualified, statement
+from kingdom.bus.outbox import RANK, form_from_json, form_to_json, insert_statement, qualified, statement
 from kingdom.bus.transport import TransportOptions
+from kingdom.bus.transports.postgresql import _rows
 from kingdom.bus.transports.postgresql._claims import Watermark
 from kingdom.bus.transports.postgresql._connections import Connection, Connections
 from kingdom.bus.transports.postgresql._migrate import check_version, migrate
@@ -30,6 +33,8 @@ from kingdom.bus.tx import adopt, require
 
 _OPTIONS_FRESH = 5.0  # seconds a stream's options are believed before they are read again
 _CHUNK = 100  # events per statement of a large publish: what a socket takes at once, so that none waits half-sent
+_PAGE = 1000  # places looked at at once when peeking
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _AGGREGATES = 1000  # looked at per claim of an ordered stream
 
 
@@ -70,7 +75,8 @@ class PostgresTransport:
 
         async def work(connection: Connection) -> None:
             async with connection.transaction():
-                await connection.execute(self._text("declare"), stream, options.ordered, options.dead_head)
+                document = form_to_json(options.document)
+                await connection.execute(self._text("declare"), stream, options.ordered, options.dead_head, document)
                 await connection.execute(self._text("declare_rows"), stream, options.ordered)
 
         await self._connections.run(work)
@@ -134,11 +140,21 @@ class PostgresTransport:
         limit: int,
         lease: float,
         types: Sequence[str] | None,
+        ids: Sequence[str] | None,
         max_attempts: int,
     ) -> list[Delivery]:
         """Claim; which statement depends on the stream (ordered or not) and on the watermark."""
-        token = f"{worker}/{secrets.token_hex(8)}"
+        token = _new_token(worker)
         wanted = None if types is None else list(types)
+        if ids is not None:
+            rows = await self._claim_named(stream, limit, lease, token, list(ids), wanted, max_attempts)
+        else:
+            rows = await self._claim_waiting(stream, limit, lease, token, wanted, max_attempts)
+        return await self._deliveries(stream, worker, token, rows)
+
+    async def _claim_waiting(
+        self, stream: str, limit: int, lease: float, token: str, wanted: list[str] | None, max_attempts: int
+    ) -> list[Any]:
         rows: list[Any] = []
         options = None
         for fresh in (False, True):  # an empty hand may be due to what another process declared: look again, once
@@ -151,11 +167,14 @@ class PostgresTransport:
                 rows = await self._claim_plain(stream, limit, lease, token, wanted, max_attempts)
             if rows:
                 break
+        return rows
+
+    async def _deliveries(self, stream: str, worker: str, token: str, rows: list[Any]) -> list[Delivery]:
         rows.sort(key=lambda row: (row["priority"], row["next_retry_at"], row["id"]))
         deliveries, unreadable = [], []
         for row in rows:
             try:
-                deliveries.append(Delivery(stream, _envelope(row), row["attempt_count"], token, worker, row["id"]))
+                deliveries.append(Delivery(stream, _rows.envelope(row), row["attempt_count"], token, worker, row["id"]))
             except InvalidEnvelope as error:
                 unreadable.append((row["id"], token, "DEAD", 0.0, "INVALID_ENVELOPE", str(error)))
         for broken in unreadable:  # edited by hand, or inserted by somebody else's code: it must not hold up the rest
@@ -214,45 +233,91 @@ class PostgresTransport:
                 return rows
             wrapped = wrapped or start == ""
 
+    async def _claim_named(
+        self,
+        stream: str,
+        limit: int,
+        lease: float,
+        token: str,
+        ids: list[str],
+        types: list[str] | None,
+        max_attempts: int,
+    ) -> list[Any]:
+        rows: list[Any] = []
+        buried = True
+        while buried and len(rows) < limit:  # a spent event took a place, and may have held back its follower
+            left = limit - len(rows)
+            found = await self._fetch("claim_named", stream, left, lease, token, ids, types, max_attempts)
+            buried = bool(found) and found[-1]["buried"] is not None
+            rows += found[:-1] if buried else found
+        return rows
+
+    async def recall(self, stream: str, *, worker: str, lease: float) -> list[Delivery]:
+        """Hold anew what a worker holds."""
+        token = _new_token(worker)
+        return await self._deliveries(stream, worker, token, await self._fetch("recall", stream, lease, token, worker))
+
+    async def peek(self, stream: str, limit: int, types: Sequence[str] | None, skip: Container[str]) -> list[Record]:
+        """What could be claimed now: places, a page at a time, then the rows that were not skipped."""
+        wanted = None if types is None else list(types)
+        chosen: list[int] = []
+        size, place = min(limit, _PAGE), (0, _EPOCH, 0)
+        while len(chosen) < limit:
+            page = await self._fetch("peek", stream, wanted, size, *place)
+            chosen += [row["id"] for row in page if row["event_id"] not in skip]
+            if len(page) < size:
+                break
+            size, place = _PAGE, page[-1][:3]
+        return [_rows.record(row) for row in await self._fetch("records", chosen[:limit])] if chosen else []
+
     async def settle(
-        self, done: Sequence[Delivery], retry: Sequence[RetryVerdict], dead: Sequence[DeadVerdict]
+        self, done: Sequence[DoneVerdict], retry: Sequence[RetryVerdict], dead: Sequence[DeadVerdict]
     ) -> list[Delivery]:
         """Write verdicts; two kinds in one call share a transaction."""
         failed = [(v.delivery, "PENDING", v.after, v.code, v.message) for v in retry]
         failed += [(v.delivery, "DEAD", 0.0, v.code, v.message) for v in dead]
         failed.sort(key=lambda item: item[0].handle)
         rows = [(delivery.handle, delivery.token, *verdict) for delivery, *verdict in failed]
+        named = _rows.outcomes(done)
+        await self._check_outcomes(done if named else ())
+        writes = {
+            "settle_done": _rows.leases(verdict.delivery for verdict in done if verdict.outcome is None),
+            "settle_outcome": named,
+            "settle_failed": rows,
+        }
+        statements = [(self._text(name), given) for name, given in writes.items() if given]
 
         async def work(connection: Connection) -> list[Any]:
-            settled = await connection.fetchmany(self._text("settle_done"), _leases(done)) if done else []
-            return [*settled, *(await connection.fetchmany(self._text("settle_failed"), rows) if rows else ())]
+            return [row for sql, given in statements for row in await connection.fetchmany(sql, given)]
 
         async def together(connection: Connection) -> list[Any]:
             async with connection.transaction():
                 return await work(connection)
 
-        settled = await self._connections.run(together if done and rows else work)
-        held = [*done, *(item[0] for item in failed)]
+        settled = await self._connections.run(together if len(statements) > 1 else work)
+        held = [*(verdict.delivery for verdict in done), *(item[0] for item in failed)]
         streams = {v.delivery.stream for v in retry if v.after <= 0}
         for stream in {delivery.stream for delivery in held}:
             if stream in streams or ((options := self._streams.get(stream)) and options.ordered):
                 self._wake(stream)  # it, or its follower, may go now
-        return _missing(held, settled)
+        return _rows.missing(held, settled)
 
     async def extend(self, deliveries: Sequence[Delivery], lease: float) -> list[Delivery]:
         """Renew leases, one statement per claim, all in one round trip."""
-        return await self._lost(deliveries, "extend", [(*held, lease) for held in _leases(deliveries)])
+        return await self._lost(deliveries, "extend", [(*held, lease) for held in _rows.leases(deliveries)])
 
     async def release(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         """Give events back."""
-        lost = await self._lost(deliveries, "release", _leases(deliveries))
+        lost = await self._lost(deliveries, "release", _rows.leases(deliveries))
         for stream in {delivery.stream for delivery in deliveries}:
             self._wake(stream)
         return lost
 
     async def _lost(self, deliveries: Sequence[Delivery], name: str, leases: list[Any]) -> list[Delivery]:
         sql = self._text(name)
-        return _missing(deliveries, await self._connections.run(lambda connection: connection.fetchmany(sql, leases)))
+        return _rows.missing(
+            deliveries, await self._connections.run(lambda connection: connection.fetchmany(sql, leases))
+        )
 
     def subscribe(self, stream: str, wake: Callable[[], None]) -> Callable[[], None]:
         """Listen for notifications of a stream."""
@@ -276,7 +341,7 @@ class PostgresTransport:
         return [
             DeadLetter(
                 row["event_id"],
-                _readable(row),
+                _rows.readable(row),
                 row["attempt_count"],
                 row["last_error_code"],
                 row["last_error_message"],
@@ -288,22 +353,7 @@ class PostgresTransport:
     async def find(self, event_id: str) -> Record | None:
         """One row, whole."""
         rows = await self._fetch("find", event_id)
-        if not rows:
-            return None
-        row = rows[0]
-        return Record(
-            stream=row["stream"],
-            envelope=_readable(row),
-            status=row["status"],
-            attempts=row["attempt_count"],
-            created_at=row["created_at"],
-            next_retry_at=row["next_retry_at"],
-            locked_by=row["locked_by"],
-            locked_until=row["locked_until"],
-            error_code=row["last_error_code"],
-            error_message=row["last_error_message"],
-            finished_at=row["processed_at"],
-        )
+        return _rows.record(rows[0]) if rows else None
 
     async def requeue(
         self, stream: str, ids: Sequence[str] | None, *, event_type: str | None, error_code: str | None
@@ -354,11 +404,21 @@ class PostgresTransport:
         status: str = await self._connections.run(lambda connection: connection.execute(sql, *arguments))
         return int(status.rpartition(" ")[2])
 
+    async def _check_outcomes(self, done: Sequence[DoneVerdict]) -> None:
+        for stream, outcome in {(verdict.delivery.stream, verdict.outcome) for verdict in done}:
+            options = (await self._options(fresh=False)).get(stream, StreamOptions())
+            if options.document is None or outcome not in options.document.outcomes:  # perhaps declared since
+                options = (await self._options(fresh=True)).get(stream, StreamOptions())
+            options.check_outcome(stream, outcome)
+
     async def _options(self, *, fresh: bool) -> dict[str, StreamOptions]:
         if fresh or time.monotonic() >= self._streams_until:
             rows = await self._fetch("stream_options")
             self._streams = {
-                row["stream"]: StreamOptions(ordered=row["ordered"], dead_head=row["dead_head"]) for row in rows
+                row["stream"]: StreamOptions(
+                    ordered=row["ordered"], dead_head=row["dead_head"], document=form_from_json(row["document"])
+                )
+                for row in rows
             }
             self._streams_until = time.monotonic() + _OPTIONS_FRESH
         return self._streams
@@ -369,27 +429,6 @@ class PostgresTransport:
         self._notifier.tell(stream)
 
 
-def _envelope(row: Any) -> Envelope:
-    priority = PRIORITY[row["priority"]]
-    return Envelope.from_store(row["payload_json"], row["aggregate_type"], row["aggregate_id"], priority)
-
-
-def _readable(row: Any) -> Envelope:
-    try:
-        return _envelope(row)
-    except InvalidEnvelope:
-        return Envelope.unreadable(row["event_id"], row["event_type"], row["payload_json"])
-
-
-def _missing(deliveries: Iterable[Delivery], rows: Iterable[Any]) -> list[Delivery]:
-    """The deliveries for which nothing was written; two of one event differ by their token."""
-    written = {(row[0], row[1]) for row in rows}
-    return [delivery for delivery in deliveries if (delivery.handle, delivery.token) not in written]
-
-
-def _leases(deliveries: Iterable[Delivery]) -> list[tuple[list[int], str]]:
-    """Row ids by claim, in order: two statements on the same rows then never wait in a circle."""
-    claims: dict[str, list[int]] = {}
-    for delivery in deliveries:
-        claims.setdefault(delivery.token, []).append(delivery.handle)
-    return sorted((sorted(ids), token) for token, ids in claims.items())
+def _new_token(worker: str) -> str:
+    """A token that no other claim has, and that says whose it is."""
+    return f"{worker}/{secrets.token_hex(8)}"

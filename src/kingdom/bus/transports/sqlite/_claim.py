@@ -27,6 +27,7 @@ class Claim(NamedTuple):
     limit: int
     lease: float
     types: list[str] | None
+    ids: Sequence[str] | None
     max_attempts: int
     token: str  # no other claim has it
 
@@ -39,11 +40,22 @@ class Claimed(NamedTuple):
 
 
 def new_claim(
-    stream: str, worker: str, limit: int, lease: float, types: Sequence[str] | None, max_attempts: int
+    stream: str,
+    worker: str,
+    limit: int,
+    lease: float,
+    types: Sequence[str] | None,
+    ids: Sequence[str] | None,
+    max_attempts: int,
 ) -> Claim:
     """A claim under a token of its own."""
     wanted = None if types is None else sorted(set(types))
-    return Claim(stream, worker, limit, lease, wanted, max_attempts, f"{worker}/{secrets.token_hex(8)}")
+    return Claim(stream, worker, limit, lease, wanted, ids, max_attempts, new_token(worker))
+
+
+def new_token(worker: str) -> str:
+    """A token that no other claim has, and that says whose it is."""
+    return f"{worker}/{secrets.token_hex(8)}"
 
 
 def take(connection: sqlite3.Connection, claim: Claim, now: float) -> Claimed | None:
@@ -51,15 +63,18 @@ def take(connection: sqlite3.Connection, claim: Claim, now: float) -> Claimed | 
     given = {
         "stream": claim.stream,
         "types": None if claim.types is None else json.dumps(claim.types),
+        "event_ids": None if claim.ids is None else json.dumps(claim.ids),
         "now": now,
         "max_attempts": claim.max_attempts,
     }
     while connection.execute(statement("sqlite", "claim_bury"), given).rowcount:
         pass  # in an ordered stream, the follower of what was buried may be spent as well
-    types = _types(connection, claim)
-    found = Claimed([], [])
-    for start in range(0, len(types) or 1, _MOST):
-        found = _merged(found, _select(connection, types[start : start + _MOST], claim.limit, given), claim.limit)
+    if claim.ids is None:
+        found = Claimed([], [])
+        for batch in batches(connection, claim.stream, claim.types):
+            found = _merged(found, _select(connection, batch, claim.limit, given), claim.limit)
+    else:
+        found = _chosen(connection, _named(), {**given, "limit": claim.limit})
     if not found.heads:
         return None
     held = {
@@ -72,11 +87,19 @@ def take(connection: sqlite3.Connection, claim: Claim, now: float) -> Claimed | 
     return found
 
 
-def deliveries(claim: Claim, claimed: Claimed) -> tuple[list[Delivery], list[DeadVerdict]]:
-    """Turn what was claimed into deliveries, the first in line first; and give up what cannot be read."""
+def recall(connection: sqlite3.Connection, stream: str, worker: str, token: str, lease: float, now: float) -> Claimed:
+    """Hold under ``token`` what the worker holds."""
+    given = {"stream": stream, "worker": worker, "token": token, "lease": lease, "now": now}
+    if not connection.execute(statement("sqlite", "recall"), given).rowcount:
+        return Claimed([], [])
+    rows = connection.execute(statement("sqlite", "recalled"), {"stream": stream, "token": token}).fetchall()
+    return Claimed([list(row[:6]) for row in rows], [row[6] for row in rows])
+
+
+def deliveries(stream: str, worker: str, token: str, claimed: Claimed) -> tuple[list[Delivery], list[DeadVerdict]]:
+    """Turn what is held under a token into deliveries, the first in line first; and give up what cannot be read."""
     found: list[Delivery] = []
     unreadable: list[DeadVerdict] = []
-    stream, worker, token = claim.stream, claim.worker, claim.token
     for head, text in sorted(zip(claimed.heads, claimed.envelopes, strict=True), key=_place):
         rank, _, row, attempt, aggregate_type, aggregate_id = head
         try:
@@ -89,26 +112,32 @@ def deliveries(claim: Claim, claimed: Claimed) -> tuple[list[Delivery], list[Dea
     return found, unreadable
 
 
-def _types(connection: sqlite3.Connection, claim: Claim) -> list[str]:
-    """The types to look for."""
-    if claim.types is not None and len(claim.types) <= _FEW:
-        return claim.types
-    row = connection.execute(statement("sqlite", "claim_types"), {"stream": claim.stream}).fetchone()
-    waiting: list[str] = json.loads(row[0])
-    return waiting if claim.types is None else sorted(set(waiting).intersection(claim.types))
+def batches(connection: sqlite3.Connection, stream: str, types: list[str] | None) -> list[list[str]]:
+    """The types to look for, as many at once as one statement takes; one batch at least, for what has expired."""
+    if types is None or len(types) > _FEW:
+        row = connection.execute(statement("sqlite", "claim_types"), {"stream": stream}).fetchone()
+        waiting: list[str] = json.loads(row[0])
+        types = waiting if types is None else sorted(set(waiting).intersection(types))
+    return [types[start : start + _MOST] for start in range(0, len(types) or 1, _MOST)]
 
 
 def _select(connection: sqlite3.Connection, types: list[str], limit: int, given: dict[str, Any]) -> Claimed:
     """The first ``limit`` events of these types, and those whose lease ended."""
-    params = {**given, "limit": limit}
-    for number, name in enumerate(types):
-        params[f"type_{number}"] = name
+    return _chosen(connection, _statement(len(types)), {**given, **names(types), "limit": limit})
+
+
+def names(types: list[str]) -> dict[str, str]:
+    """The parameters of :func:`terms`."""
+    return {f"type_{number}": name for number, name in enumerate(types)}
+
+
+def _chosen(connection: sqlite3.Connection, sql: str, given: dict[str, Any]) -> Claimed:
     try:
-        ids, heads, envelopes = connection.execute(_statement(len(types)), params).fetchone()
+        ids, heads, envelopes = connection.execute(sql, given).fetchone()
     except sqlite3.DataError:  # more than SQLite puts into one value (a gigabyte): take fewer
-        if limit == 1:
+        if given["limit"] == 1:
             raise
-        return _select(connection, types, limit // 2, given)
+        return _chosen(connection, sql, {**given, "limit": given["limit"] // 2})
     if envelopes is None:
         return Claimed([], [])
     claimed = Claimed(json.loads(heads), envelopes.split(_SEPARATOR))
@@ -128,15 +157,26 @@ def _merged(one: Claimed, other: Claimed, limit: int) -> Claimed:
 
 
 @cache
-def _statement(types: int) -> str:
+def terms(types: int) -> str:
+    """What can be claimed of so many types, each term in the order of claims."""
     pending, expired = statement("sqlite", "claim_pending"), statement("sqlite", "claim_expired")
-    terms = [
+    parts = [
         pending.replace(":type", f":type_{number}").replace(":priority", str(rank))
         for rank in range(len(PRIORITY))
         for number in range(types)
     ]
-    terms += [expired.replace(":priority", str(rank)) for rank in range(len(PRIORITY))]
-    return statement("sqlite", "claim_select").replace("(TERMS", f"({' UNION ALL '.join(terms)}")
+    parts += [expired.replace(":priority", str(rank)) for rank in range(len(PRIORITY))]
+    return " UNION ALL ".join(parts)
+
+
+@cache
+def _statement(types: int) -> str:
+    return statement("sqlite", "claim_select").replace("(TERMS", f"({terms(types)}")
+
+
+@cache
+def _named() -> str:
+    return statement("sqlite", "claim_select").replace("(TERMS", f"({statement('sqlite', 'claim_named')}")
 
 
 def _place(item: tuple[list[Any], str]) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kingdom.bus.delivery import DeadLetter, Depth, Record, StreamOptions
 from kingdom.bus.envelope import Envelope
 from kingdom.bus.errors import InvalidEnvelope
-from kingdom.bus.outbox import PRIORITY, statement
+from kingdom.bus.outbox import PRIORITY, form_from_json, form_to_json, statement
 
 if TYPE_CHECKING:
     import sqlite3
@@ -21,20 +21,30 @@ BATCH: Final = 1000  # rows moved or removed in one transaction: nobody waits lo
 def declare(connection: sqlite3.Connection, stream: str, options: StreamOptions, now: float) -> None:
     """Store a stream's options and give the events it has their place. Writes nothing when nothing changes."""
     before = connection.execute(statement("sqlite", "declared"), {"stream": stream}).fetchone()
-    ordered, dead_head = before or (0, "go-on")
+    ordered, dead_head, _ = before or (0, "go-on", None)
+    document = form_to_json(options.document)
     given = {
         "stream": stream,
         "ordered": options.ordered,
         "dead_head": options.dead_head,
+        "document": document,
         "park": options.dead_head == "park",
         "now": now,
     }
-    if before != (int(options.ordered), options.dead_head):
+    if before != (int(options.ordered), options.dead_head, document):
         connection.execute(statement("sqlite", "declare"), given)
     if bool(ordered) != options.ordered:
         connection.execute(statement("sqlite", "declare_rows"), given)
     if options.ordered and (bool(ordered), dead_head) != (options.ordered, options.dead_head):
         connection.execute(statement("sqlite", "declare_order"), given)
+
+
+def options(connection: sqlite3.Connection, stream: str) -> StreamOptions:
+    """How a stream behaves."""
+    row = connection.execute(statement("sqlite", "declared"), {"stream": stream}).fetchone()
+    if row is None:
+        return StreamOptions()
+    return StreamOptions(ordered=bool(row[0]), dead_head=row[1], document=form_from_json(row[2]))
 
 
 def streams(connection: sqlite3.Connection) -> list[str]:
@@ -66,9 +76,12 @@ def dead(connection: sqlite3.Connection, stream: str, limit: int) -> list[DeadLe
 def find(connection: sqlite3.Connection, event_id: str) -> Record | None:
     """One row, whole."""
     row = connection.execute(statement("sqlite", "find"), {"event_id": event_id}).fetchone()
-    if row is None:
-        return None
-    attempts, code, message, finished, stream, status, created, retry, locked_by, locked_until = row[6:]
+    return None if row is None else record(row)
+
+
+def record(row: Sequence[Any]) -> Record:
+    """What find.sql or records.sql found."""
+    attempts, code, message, finished, stream, status, created, retry, locked_by, locked_until, outcome = row[6:]
     return Record(
         stream=stream,
         envelope=_envelope(row),
@@ -81,6 +94,7 @@ def find(connection: sqlite3.Connection, event_id: str) -> Record | None:
         error_code=code,
         error_message=message,
         finished_at=None if finished is None else _moment(finished),
+        outcome=outcome,
     )
 
 

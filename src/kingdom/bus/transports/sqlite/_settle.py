@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kingdom.bus.outbox import statement
+from kingdom.bus.transports.sqlite._operate import options
 
 if TYPE_CHECKING:
     import sqlite3
 
-    from kingdom.bus.delivery import DeadVerdict, Delivery, RetryVerdict
+    from kingdom.bus.delivery import DeadVerdict, Delivery, DoneVerdict, RetryVerdict
 
 
 class Outcome(NamedTuple):
@@ -35,15 +36,20 @@ class _Held:
 def settle(
     connection: sqlite3.Connection,
     now: float,
-    done: Sequence[Delivery],
+    done: Sequence[DoneVerdict],
     retry: Sequence[RetryVerdict],
     dead: Sequence[DeadVerdict],
 ) -> Outcome:
     """Write verdicts. Of several on one delivery the first counts."""
-    deliveries = [*done, *(verdict.delivery for verdict in retry), *(verdict.delivery for verdict in dead)]
+    deliveries = [verdict.delivery for verdicts in (done, retry, dead) for verdict in verdicts]
+    for stream, outcome in {(v.delivery.stream, v.outcome) for v in done if v.outcome is not None}:
+        options(connection, stream).check_outcome(stream, outcome)
     held = _held(connection, deliveries)
     if done:
-        _update(connection, "settle_done", now, ids=[delivery.handle for delivery in done if delivery in held])
+        plain = [v.delivery.handle for v in done if v.outcome is None and v.delivery in held]
+        _update(connection, "settle_done", now, ids=plain)
+        named = [(v.delivery.handle, v.outcome) for v in done if v.outcome is not None and v.delivery in held]
+        _update(connection, "settle_outcome", now, verdicts=named)
     if retry:
         again = [(v.delivery.handle, v.after, _clean(v.code), _clean(v.message)) for v in retry if v.delivery in held]
         _update(connection, "settle_retry", now, verdicts=again)

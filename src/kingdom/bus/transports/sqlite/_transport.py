@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kingdom.bus.outbox import insert_statement
-from kingdom.bus.transports.sqlite import _claim, _operate, _settle
+from kingdom.bus.transports.sqlite import _claim, _operate, _peek, _settle
 from kingdom.bus.transports.sqlite._migrate import migrate
 from kingdom.bus.transports.sqlite._publish import Publish
 from kingdom.bus.transports.sqlite._reader import Reader
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         DeadVerdict,
         Delivery,
         Depth,
+        DoneVerdict,
         Record,
         RetryVerdict,
         StreamOptions,
@@ -104,20 +105,37 @@ class SqliteTransport:
         limit: int,
         lease: float,
         types: Sequence[str] | None,
+        ids: Sequence[str] | None,
         max_attempts: int,
     ) -> list[Delivery]:
         """Hold what can be claimed; what was stored and cannot be read goes DEAD instead."""
-        claim = _claim.new_claim(stream, worker, limit, lease, types, max_attempts)
+        claim = _claim.new_claim(stream, worker, limit, lease, types, ids, max_attempts)
         claimed = await self._writer.run(lambda connection: _claim.take(connection, claim, self._clock()))
-        if claimed is None:
-            return []
-        found, unreadable = _claim.deliveries(claim, claimed)
+        return [] if claimed is None else await self._deliver(stream, worker, claim.token, claimed)
+
+    async def recall(self, stream: str, *, worker: str, lease: float) -> list[Delivery]:
+        """Hold anew what a worker holds."""
+        token = _claim.new_token(worker)
+        held = await self._writer.run(
+            lambda connection: _claim.recall(connection, stream, worker, token, lease, self._clock())
+        )
+        return await self._deliver(stream, worker, token, held)
+
+    async def _deliver(self, stream: str, worker: str, token: str, held: _claim.Claimed) -> list[Delivery]:
+        found, unreadable = _claim.deliveries(stream, worker, token, held)
         if unreadable:  # edited by hand, or inserted by somebody else's code: it must not hold up the rest
             await self.settle([], [], unreadable)
         return found
 
+    async def peek(self, stream: str, limit: int, types: Sequence[str] | None, skip: Container[str]) -> list[Record]:
+        """What could be claimed now."""
+        wanted = None if types is None else sorted(set(types))
+        return await self._reader.run(
+            lambda connection: _peek.peek(connection, stream, limit, wanted, skip, self._clock())
+        )
+
     async def settle(
-        self, done: Sequence[Delivery], retry: Sequence[RetryVerdict], dead: Sequence[DeadVerdict]
+        self, done: Sequence[DoneVerdict], retry: Sequence[RetryVerdict], dead: Sequence[DeadVerdict]
     ) -> list[Delivery]:
         """Write verdicts."""
         return await self._change(partial(_settle.settle, done=done, retry=retry, dead=dead))

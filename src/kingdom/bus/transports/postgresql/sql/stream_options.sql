@@ -1,1 +1,1 @@
-SELECT s.stream, s.ordered, s.dead_head FROM outbox_stream s
+SELECT s.stream, s.ordered, s.dead_head, s.document FROM outbox_stream s

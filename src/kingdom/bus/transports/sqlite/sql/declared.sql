@@ -1,1 +1,1 @@
-SELECT ordered, dead_head FROM outbox_stream WHERE stream = :stream
+SELECT ordered, dead_head, document FROM outbox_stream WHERE stream = :stream
