@@ -73,11 +73,19 @@ def install(
     json: Json = False,
 ) -> None:
     """Check a general and copy it into the court."""
+    from kingdom.court.errors import InvalidPackage
     from kingdom.court.packages.installing import install_package
 
     court = find_home(home)
-    with errors_told():
+    try:
         general = install_package(court, directory, replace=replace, engines=_engines())
+    except InvalidPackage as error:
+        problems = str(error).splitlines()
+        if json or len(problems) == 1:
+            raise output.Failure(error.code, str(error)) from error
+        for problem in problems:
+            output.say(problem)
+        raise output.Failure(error.code, f"{len(problems)} problems: {directory} was not installed") from error
     if json:
         output.emit({"installed": _document(general.name, general, [])})
     else:
@@ -146,13 +154,13 @@ def _document(name: str, general: General | None, problems: list[str]) -> dict[s
 
 
 def _row(name: str, general: General | None, problems: list[str]) -> tuple[object, ...]:
-    told = output.styled("\n".join(problems) or "–", "red" if problems else "")
+    told = output.styled("; ".join(problems) or "–", "red" if problems else "")
     if general is None:
         return (output.styled(name, "red"), "–", "–", "–", "–", told)
     manifest = general.manifest
     engine = manifest.engine.name + (f" ({manifest.engine.model})" if manifest.engine.model else "")
-    hears = "\n".join(subscription.type for subscription in manifest.subscribes) or "–"
-    schedules = "\n".join(f"{schedule.name}: {schedule.cron}" for schedule in manifest.schedules) or "–"
+    hears = ", ".join(subscription.type for subscription in manifest.subscribes) or "–"
+    schedules = ", ".join(f"{schedule.name}: {schedule.cron}" for schedule in manifest.schedules) or "–"
     return (name, engine, hears, schedules, manifest.concurrency, told)
 
 

@@ -19,7 +19,9 @@ class Section(BaseModel):
     Types are strict, since YAML has its own: ``concurrency: yes`` is not 1.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 class Abbreviated(Section):

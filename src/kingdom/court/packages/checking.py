@@ -21,13 +21,14 @@ PROMPT_VARIABLES: Final = frozenset(
         "task",  # its id, type and priority
         "event",  # id, type, repo and source of what caused it
         "data",  # the payload, as fenced data
-        "memory",  # what the general remembers
+        "memory",  # what the general remembers, as fenced data
         "report",  # how the soldier reports
         "resume",  # whether this goes on with an earlier conversation
         "question",  # what was asked then
         "answer",  # what a person answered, as fenced data
         "repo_path",  # the worktree
-        "previous_results",  # of the same subject
+        "previous_results",  # of the same subject, as fenced data
+        "previous_error",  # why the last try failed, as fenced data
     }
 )
 """What a prompt may use."""

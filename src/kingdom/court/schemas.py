@@ -1,0 +1,39 @@
+"""JSON Schemas of what people and other programs write and read: documents, results, configuration."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.agents.contract import RawResult
+from kingdom.court.chamberlain.config import ChamberlainConfig
+from kingdom.court.config.system import SystemConfig
+from kingdom.court.models import Event, Message, Result, Task
+from kingdom.court.packages.manifest import Manifest
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+SCHEMAS: Final[dict[str, type[BaseModel]]] = {
+    "event": Event,
+    "task": Task,
+    "message": Message,
+    "result": Result,
+    "raw-result": RawResult,
+    "manifest": Manifest,
+    "system": SystemConfig,
+    "chamberlain": ChamberlainConfig,
+}
+"""The models by the name of their schema file."""
+
+
+def schema(name: str) -> dict[str, Any]:
+    """The JSON Schema of a document, as a reader checks it: what has a default may be left out."""
+    model = SCHEMAS[name]
+    document = model.model_json_schema(mode="validation")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"kingdom/{name}.json", **document}
+
+
+def schema_files() -> dict[str, str]:
+    """The text of every schema file, by its name."""
+    return {f"{name}.json": json.dumps(schema(name), ensure_ascii=False, indent=2) + "\n" for name in SCHEMAS}
