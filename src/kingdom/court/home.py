@@ -11,7 +11,7 @@ from kingdom.court.errors import HomeNotFound, InvalidId
 
 MARKER: Final = "config/system.yaml"  # what makes a folder a home
 ENVIRONMENT: Final = "KINGDOM_HOME"
-_NAME: Final = re.compile(r"[A-Za-z0-9_:@+\-][A-Za-z0-9._:@+\-]*\Z")
+_NAME: Final = re.compile(r"[A-Za-z0-9_:@+][A-Za-z0-9._:@+\-]*\Z")
 
 
 def checked(what: str, name: str) -> str:
