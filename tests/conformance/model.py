@@ -25,6 +25,7 @@ class Event:
     status: str = "PENDING"
     attempts: int = 0
     token: int = 0  # of the claim that holds it
+    worker: str = ""
     lease_end: float = 0.0
     ended: float = 0.0
     code: str | None = None
@@ -55,9 +56,11 @@ class Model:
         claimed: list[str],
         buried: Collection[str],
         *,
+        worker: str,
         limit: int,
         lease: float,
         types: Collection[str] | None,
+        ids: Collection[str] | None,
         max_attempts: int,
         hurried: bool = False,
     ) -> list[Event]:
@@ -66,7 +69,7 @@ class Model:
         Spent events are buried when a claim meets them; one that came back with less than it asked for has met them
         all. A ``hurried`` claim may leave for later what did not become ready by being published.
         """
-        wanted = [item for item in self.events if types is None or item.event_type in types]
+        wanted = [item for item in self._of(types) if ids is None or item.event_id in ids]
         free_before = [item for item in wanted if self._free(item) and not self._spent(item, max_attempts)]
         while due := [item for item in wanted if item.event_id in buried and self._free(item)]:
             for item in due:
@@ -88,9 +91,20 @@ class Model:
                 assert self._place(item) < self._place(other), f"{other} goes before {item}"
         for item in chosen:
             item.late = self._late(item)
-            item.status, item.token, item.lease_end = "PROCESSING", next(self._tokens), self.now + lease
+            item.status, item.worker = "PROCESSING", worker
+            item.token, item.lease_end = next(self._tokens), self.now + lease
             item.attempts += 1
         return chosen
+
+    def recall(self, worker: str, lease: float) -> list[Event]:
+        held = [item for item in self.events if item.status == "PROCESSING" and item.worker == worker]
+        for item in held:
+            item.token, item.lease_end = next(self._tokens), self.now + lease
+        return sorted(held, key=self._place)
+
+    def peek(self, limit: int, types: Collection[str] | None, skip: Collection[str]) -> list[Event]:
+        free = [item for item in self._of(types) if self._free(item) and item.event_id not in skip]
+        return sorted(free, key=self._place)[:limit]
 
     def done(self, event_id: str, token: int) -> bool:
         return (item := self._held(event_id, token)) is not None and self._end(item, "DONE", item.code)
@@ -141,6 +155,9 @@ class Model:
 
     def pending_types(self) -> dict[str, int]:
         return Counter(item.event_type for item in self._waiting())
+
+    def _of(self, types: Collection[str] | None) -> list[Event]:
+        return [item for item in self.events if types is None or item.event_type in types]
 
     def _waiting(self) -> list[Event]:
         return [item for item in self.events if item.status == "PENDING" or self._expired(item)]

@@ -27,6 +27,7 @@ CLAIM: dict[str, Any] = {
     "limit": st.integers(1, 5),
     "lease": SPANS,
     "types": st.none() | st.none() | TYPES.map(lambda name: [name]),
+    "named": st.none() | st.none() | st.lists(PICK, min_size=1, max_size=8),
     "max_attempts": st.sampled_from([10, 2, 1]),
     "fates": st.lists(FATES, min_size=1, max_size=3),
 }

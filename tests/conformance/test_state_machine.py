@@ -127,16 +127,25 @@ class BusMachine(RuleBasedStateMachine):
         """Claim events, and let each meet its fate, or keep it for later."""
         self.time_passes(wait)
         self.tick()
+        named = options.pop("named")
+        options["ids"] = None if named is None else [_pick(self.published, pick).event_id for pick in named]
+        options["worker"] = f"machine-{number}"
         bus, dead = self.buses[number], {event.event_id for event in self.model.events if event.status == "DEAD"}
-        claimed = self.run(bus.claim(self.stream, worker="machine", **options))
+        claimed = self.run(bus.claim(self.stream, **options))
         buried = {letter.event_id for letter in self.run(bus.dead(self.stream))} - dead
-        hurried = self.harness.hurries and self.filled[number]
+        hurried = self.harness.hurries and self.filled[number] and named is None
         expected = self.model.claim([item.event_id for item in claimed], buried, hurried=hurried, **options)
-        self.filled[number] = len(claimed) == options["limit"]
-        assert [item.attempt for item in claimed] == [item.attempts for item in expected]
-        new = [Claimed(item, event.token, bus) for item, event in zip(claimed, expected, strict=True)]
-        self.claims += new
+        if named is None:
+            self.filled[number] = len(claimed) == options["limit"]
+        new = self.hold(bus, claimed, expected)
         self.meet(list(zip(new, itertools.cycle(fates))))
+
+    def hold(self, bus: EventBus, deliveries: list[Delivery], expected: list[Event]) -> list[Claimed]:
+        assert [item.event_id for item in deliveries] == [item.event_id for item in expected]
+        assert [item.attempt for item in deliveries] == [item.attempts for item in expected]
+        new = [Claimed(item, event.token, bus) for item, event in zip(deliveries, expected, strict=True)]
+        self.claims += new
+        return new
 
     @precondition(lambda self: self.claims)
     @rule(picks=st.lists(st.tuples(PICK, FATES), min_size=1, max_size=4))
@@ -177,10 +186,14 @@ class BusMachine(RuleBasedStateMachine):
                 lost.append(delivery)
         assert _same(self.run(bus.settle(done=done, retry=retry, dead=dead)), lost)
 
-    @rule(what=st.sampled_from(["crash", "declare", "purge"]), kind=KINDS, older_than=WAITS, dead=st.booleans())
+    @rule(
+        what=st.sampled_from(["crash", "recall", "declare", "purge"]), kind=KINDS, older_than=WAITS, dead=st.booleans()
+    )
     def disturb(self, what: str, kind: Kind, older_than: int, dead: bool) -> None:
         if what == "crash":
             self.crash()
+        elif what == "recall":
+            self.recall(older_than or 100)
         elif what == "declare":
             self.declare(kind)
         else:
@@ -192,6 +205,16 @@ class BusMachine(RuleBasedStateMachine):
         self.run(gone.close())
         self.buses[1] = self.run(self.harness.open())
         self.claims = [item for item in self.claims if item.bus is not gone]
+
+    def recall(self, lease: int) -> None:
+        """A process dies, and another goes on with what it held; or one only believes that it was dead."""
+        self.crash()
+        for number, bus in enumerate(self.buses):
+            self.tick()
+            worker = f"machine-{number}"
+            self.hold(
+                bus, self.run(bus.recall(self.stream, worker=worker, lease=lease)), self.model.recall(worker, lease)
+            )
 
     def time_passes(self, seconds: int) -> None:
         if seconds:
@@ -224,9 +247,14 @@ class BusMachine(RuleBasedStateMachine):
         depth = self.run(self.buses[1].depth()).get(self.stream, Depth())
         assert (depth.pending, depth.processing, depth.dead) == self.model.counts()
 
-    @rule()
-    def look_at_everything(self) -> None:
+    @rule(limit=st.integers(1, 5), types=CLAIM["types"], skipped=PICKS)
+    def look_at_everything(self, limit: int, types: list[str] | None, skipped: list[int]) -> None:
         self.tick()
+        skip = {_pick(self.published, number).event_id for number in skipped}
+        seen = self.run(self.buses[1].peek(self.stream, limit=limit, types=types, skip=skip))
+        expected = self.model.peek(limit, types, skip)
+        assert [record.envelope.event_id for record in seen] == [event.event_id for event in expected]
+        assert [(record.status, record.attempts) for record in seen] == [(e.status, e.attempts) for e in expected]
         assert self.run(self.buses[1].pending_types(self.stream)) == self.model.pending_types()
         for event in self.model.events:
             record = self.run(self.buses[0].find(event.event_id))
