@@ -163,25 +163,38 @@ class _Checker:
 
 
 def _place(node: yaml.Node | None, path: Sequence[int | str]) -> tuple[int, str]:
-    """The line of the deepest part of ``path`` that is in the file, and the path as a person would write it."""
-    line = 1 if node is None else node.start_mark.line + 1
-    words = ""
+    """The line of the deepest part of ``path`` that is in the file, and that path as a person would write it."""
+    steps = _steps(node, path)
+    line = steps[-1][1] if steps else 1 if node is None else node.start_mark.line + 1
+    return line, "".join(step for step, _ in steps).removeprefix(".")
+
+
+def _steps(node: yaml.Node | None, path: Sequence[int | str]) -> list[tuple[str, int]]:
+    """The parts of a path that are in the file, each with its line.
+
+    Pydantic names members of unions in its paths as well, which may have the name of a key beside the one that is
+    meant: of all ways to walk, the one that comes to the end of the path is right.
+    """
+    best: list[tuple[str, int]] = []
     for at, part in enumerate(path):
-        found: yaml.Node | None = None
-        if isinstance(node, yaml.MappingNode):
-            for key, value in node.value:
-                if isinstance(key, yaml.ScalarNode) and key.value == str(part):
-                    found, line = value, key.start_mark.line + 1
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            found = node.value[part]
-            line = found.start_mark.line + 1
-        if found is None and at < len(path) - 1:
-            continue  # pydantic names union members in its paths; they are not in the file
-        if found is None and isinstance(node, yaml.ScalarNode):
+        if (found := _child(node, part)) is None:
             continue
-        words += f"[{part}]" if isinstance(node, yaml.SequenceNode) else f".{part}" if words else str(part)
-        node = found or node
-    return line, words
+        step, line, value = found
+        way = [(step, line), *_steps(value, path[at + 1 :])]
+        if not best or (len(way) >= len(best) and way[-1][0].strip(".[]") == str(path[-1])):
+            best = way
+    return best
+
+
+def _child(node: yaml.Node | None, part: int | str) -> tuple[str, int, yaml.Node] | None:
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+        item = node.value[part]
+        return f"[{part}]", item.start_mark.line + 1, item
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value == str(part):
+                return f".{part}", key.start_mark.line + 1, value
+    return None
 
 
 def _describe(item: Any, where: str, model: type[BaseModel]) -> str:
@@ -191,7 +204,8 @@ def _describe(item: Any, where: str, model: type[BaseModel]) -> str:
         hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
         return f"unknown key {where!r} ({hint})"
     if item["type"] == "missing":
-        return f"{where!r} is missing"
+        missing = f"{where}.{item['loc'][-1]}".removeprefix(".")
+        return f"{missing!r} is missing"
     before = f"{where}: " if where else ""
     if item["type"] == "value_error":
         return f"{before}{item['ctx']['error']}"
@@ -203,9 +217,8 @@ def _known_keys(model: type[BaseModel], path: Sequence[int | str]) -> list[str]:
     """The keys at a place of the file; parts of the path that are no field (indexes, names in a map) lead nowhere."""
     models = [model]
     for part in path:
-        fields = [current.model_fields[part] for current in models if part in current.model_fields]
-        if fields:
-            models = [found for field in fields for found in _models_in(field.annotation)]
+        fields = [current.model_fields[str(part)] for current in models if part in current.model_fields]
+        models = [found for field in fields for found in _models_in(field.annotation)] or models
     return sorted({field.alias or name for current in models for name, field in current.model_fields.items()})
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from kingdom.yamlfile import MAX_BYTES, YamlProblem, load_yaml, parse_yaml
 
@@ -25,6 +25,11 @@ class Lamp(Strict):
     lumen: int
 
 
+class Bell(Strict):
+    bell: list[str]
+    loud: int = Field(default=1, ge=1)
+
+
 class Bicycle(Strict):
     name: str = "bicycle"
     fast: bool = False
@@ -32,6 +37,7 @@ class Bicycle(Strict):
     wheels: list[Wheel] = Field(default_factory=list)
     parts: dict[str, Wheel] = Field(default_factory=dict)
     light: Lamp | None = None
+    noise: list[Annotated[Annotated[Bell, Tag("bell")], Discriminator(lambda _: "bell")]] = Field(default_factory=list)
     extra: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -123,6 +129,17 @@ def test_every_problem_is_told_in_the_order_of_the_file() -> None:
         "b.yaml:5: wheels[2]: must be a valid dictionary or instance of Wheel, not None",
         "b.yaml:6: fast: must be a valid boolean, not 'yes'",
         "b.yaml:7: 'light.lumen' is missing",
+    ]
+
+
+def test_a_member_of_a_union_that_is_called_as_one_of_its_keys_leads_to_the_right_line() -> None:
+    text = (
+        "noise:\n  - bell: [a]\n    loud: 0\n  - loud: 2\n    bell:\n      - ok\n      - 7\n  - bell: []\n    lout: 3\n"
+    )
+    assert problems_of(text) == [
+        "b.yaml:3: noise[0].loud: must be greater than or equal to 1, not 0",
+        "b.yaml:7: noise[1].bell[1]: must be a valid string, not 7",
+        "b.yaml:9: unknown key 'noise[2].lout' (did you mean 'loud'?)",
     ]
 
 
