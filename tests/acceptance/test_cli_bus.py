@@ -77,6 +77,11 @@ def test_every_command_on_each_transport(bus_url: str) -> None:
     (stream,) = kingdom_json("bus", "depth", "--url", bus_url)["streams"]
     assert stream.pop("oldestPendingSeconds") >= 0
     assert stream == {"stream": STREAM, "pending": 2, "processing": 0, "dead": 3}
+    waiting = kingdom_json("bus", "ls", STREAM, "--url", bus_url)["events"]
+    assert [(item["type"], item["status"], item["attempts"]) for item in waiting] == [
+        ("Order", "PENDING", 0),
+        ("Refund", "PENDING", 0),
+    ]
     letters = kingdom_json("bus", "dead", STREAM, "--code", "TIMEOUT", "--url", bus_url)["deadLetters"]
     assert {letter["eventId"] for letter in letters} == {shop.refunds[1], shop.order}
     assert kingdom_json("bus", "show", shop.order, "--url", bus_url)["errorMessage"] == NASTY
@@ -125,6 +130,17 @@ def test_depth_counts(shop: Shop) -> None:
     header, row = kingdom("bus", "depth", "--url", shop.url).stdout.splitlines()
     assert header.split() == ["stream", "pending", "processing", "dead", "oldest"]
     assert row.split()[:4] == [STREAM, "2", "0", "3"]
+
+
+def test_ls_lists_what_can_be_claimed_and_claims_nothing(shop: Shop) -> None:
+    header, *rows = kingdom("bus", "ls", STREAM, "--url", shop.url).stdout.splitlines()
+    assert header.split() == ["event", "type", "priority", "attempts", "published"]
+    assert [row.split()[1:4] for row in rows] == [["Order", "normal", "0"], ["Refund", "normal", "0"]]
+    assert len(kingdom("bus", "ls", STREAM, "--limit", "1", "--url", shop.url).stdout.splitlines()) == 2
+    (refund,) = kingdom_json("bus", "ls", STREAM, "--type", "Refund", "--url", shop.url)["events"]
+    assert (refund["type"], refund["stream"]) == ("Refund", STREAM)
+    assert "can be claimed now" in kingdom("bus", "ls", "nowhere", "--url", shop.url).stdout
+    assert counts(shop.url) == (2, 0, 3)
 
 
 def test_dead_lists_and_narrows(shop: Shop) -> None:

@@ -9,6 +9,7 @@ from kingdom.cli.bus.bench import bench
 from kingdom.cli.bus.dead import dead
 from kingdom.cli.bus.depth import depth
 from kingdom.cli.bus.doctor import doctor
+from kingdom.cli.bus.ls import ls
 from kingdom.cli.bus.metrics import metrics
 from kingdom.cli.bus.migrate import migrate
 from kingdom.cli.bus.purge import purge
@@ -27,5 +28,5 @@ def _group(context: typer.Context) -> None:
     output.help_when_alone(context)
 
 
-for _command in (depth, dead, show, requeue, purge, migrate, doctor, bench, metrics):
+for _command in (depth, ls, dead, show, requeue, purge, migrate, doctor, bench, metrics):
     app.command()(_command)

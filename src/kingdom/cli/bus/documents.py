@@ -56,6 +56,7 @@ def record_document(record: Record) -> dict[str, Any]:
         "finishedAt": moment(record.finished_at),
         "errorCode": record.error_code,
         "errorMessage": record.error_message,
+        "outcome": record.outcome,
         "envelope": envelope.to_dict(),
     }
 
