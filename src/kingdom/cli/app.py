@@ -13,6 +13,7 @@ import typer
 from kingdom import __version__
 from kingdom.cli import output
 from kingdom.cli.bus import app as bus_app
+from kingdom.cli.court import register
 from kingdom.cli.demo import demo
 from kingdom.cli.general import app as general_app
 from kingdom.cli.init import init
@@ -29,6 +30,7 @@ app = typer.Typer(
 app.add_typer(bus_app, name="bus")
 app.command()(init)
 app.add_typer(general_app, name="general")
+register(app)
 app.command()(demo)
 
 

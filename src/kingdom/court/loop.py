@@ -110,11 +110,15 @@ def _beat(path: Path, role: Role, now: float, began: float, failures: int) -> No
         "ts": timestamp(now),
         "pid": os.getpid(),
         "started_at": timestamp(began),
+        "interval": role.interval,
         "failures": failures,
         **role.report(),
     }
-    with contextlib.suppress(OSError):  # on a full disk the old one stays, and gets old: that is the message
+    try:
         write_json(path, heartbeat, durable=False)
+    except OSError:  # a full disk: what it says gets old, but its time shows that the role is no dead one
+        with contextlib.suppress(OSError):
+            os.utime(path)
 
 
 @contextlib.contextmanager

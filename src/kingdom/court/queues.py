@@ -36,7 +36,7 @@ TASKS: Final = "tasks"
 MESSAGES: Final = "messages"
 MAX_DOCUMENT_BYTES: Final = 16 * 1024 * 1024
 
-_STATES: Final[dict[str, dict[Status, str]]] = {
+STATES: Final[dict[str, dict[Status, str]]] = {
     EVENTS: {"PENDING": "pending", "PROCESSING": "dispatched", "DONE": "completed", "DEAD": "invalid"},
     TASKS: {"PENDING": "pending", "PROCESSING": "in_progress", "DONE": "completed", "DEAD": "invalid"},
     MESSAGES: {"PENDING": "pending", "PROCESSING": "pending", "DONE": "sent", "DEAD": "failed"},
@@ -58,7 +58,7 @@ def open_queues(url: str) -> EventBus:
 async def declare_queues(bus: EventBus) -> None:
     """Make the queues. Safe to repeat."""
     await bus.setup()
-    for stream, states in _STATES.items():
+    for stream, states in STATES.items():
         await bus.declare(stream, states=states, document=_FORMS[stream])
 
 

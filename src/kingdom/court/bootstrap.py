@@ -1,0 +1,125 @@
+"""The one place where a court is put together: the home, its configuration, its queues, its journal, its roles.
+
+What only one role needs is imported when that role is made, so that each process carries only its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import time
+from typing import TYPE_CHECKING, Final
+
+from kingdom.court.config.system import load_system
+from kingdom.court.errors import CourtError, InvalidConfig
+from kingdom.court.loop import Services
+from kingdom.court.queues import declare_queues, open_queues
+from kingdom.journal import Journal
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from kingdom.court.config.system import SystemConfig
+    from kingdom.court.home import Home
+    from kingdom.court.loop import Role
+
+# Every role that is not a general, in the order in which they are stopped: first who brings work in, then who gives
+# it out. The generals come between king and envoy, so that what they reported last still goes out.
+FIXED_ROLES: Final = ("sentinel", "king", "envoy", "chamberlain")
+_BEFORE_GENERALS: Final = 2
+_MODULES: Final = {
+    "sentinel": "kingdom.court.sentinel.sentinel",
+    "king": "kingdom.court.king.king",
+    "envoy": "kingdom.court.envoy.role",
+    "chamberlain": "kingdom.court.chamberlain.chamberlain",
+}
+
+
+class UnknownRole(CourtError):
+    """No role has this name."""
+
+    code = "UNKNOWN_ROLE"
+
+
+@contextlib.asynccontextmanager
+async def open_services(home: Home, clock: Callable[[], float] = time.time) -> AsyncIterator[Services]:
+    """What every role gets, opened, with the queues declared; closed on the way out."""
+    url = load_system(home).queue_url(home)
+    home.logs.mkdir(parents=True, exist_ok=True)
+    journal = Journal(home.journal, clock)
+    try:
+        async with open_queues(url) as bus:
+            await declare_queues(bus)
+            yield Services(home, bus, journal, clock)
+    finally:
+        journal.close()
+
+
+def available_roles() -> list[str]:
+    """The fixed roles whose code is there."""
+    return [name for name in FIXED_ROLES if _is_there(_MODULES[name])]
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # not even its package
+        return False
+
+
+def stop_order(name: str) -> int:
+    """The place of a role when the court stops: the smaller goes first."""
+    if name not in FIXED_ROLES:
+        return _BEFORE_GENERALS
+    place = FIXED_ROLES.index(name)
+    return place if place < _BEFORE_GENERALS else place + 1
+
+
+def make_role(name: str, services: Services, *, foreground: bool = False) -> Role:
+    """The role of that name: one of :data:`FIXED_ROLES`, or an installed general.
+
+    ``foreground`` says that a person sits in front of it. Raises :class:`UnknownRole` when there is no such role, and
+    :class:`~kingdom.court.errors.InvalidConfig` when its configuration cannot be used.
+    """
+    system = load_system(services.home)
+    if name == "king":
+        return _king(services, system)
+    if name == "envoy":
+        return _envoy(services, foreground=foreground)
+    if name not in FIXED_ROLES:
+        return _general(name, services, system)
+    if name not in available_roles():
+        raise UnknownRole(f"this version has no {name}: its roles are {', '.join(available_roles())} and the generals")
+    role: Role = importlib.import_module(f"kingdom.court.{name}").make(services, system)
+    return role
+
+
+def preload() -> None:
+    """Import what the roles of a court need, for a process that is going to fork them."""
+    for module in ("kingdom.bus.transports.files", "kingdom.court.general", *map(_MODULES.get, available_roles())):
+        importlib.import_module(str(module))
+
+
+def _king(services: Services, system: SystemConfig) -> Role:
+    raise NotImplementedError
+
+
+def _envoy(services: Services, *, foreground: bool) -> Role:
+    from kingdom.court.envoy.console import ConsoleVoice, TypedAnswers
+    from kingdom.court.envoy.role import Envoy
+
+    voice = ConsoleVoice(services.home, shown=foreground)
+    return Envoy(services, voice, TypedAnswers(services) if foreground else None)
+
+
+def _general(name: str, services: Services, system: SystemConfig) -> Role:
+    from kingdom.court.packages.loading import load_generals
+
+    generals = load_generals(services.home)
+    if name in generals.broken:
+        raise InvalidConfig("\n".join(generals.problems))
+    if name not in generals.by_name:
+        known = ", ".join((*available_roles(), *generals.by_name))
+        raise UnknownRole(f"no role {name!r:.80} here: there are {known} (kingdom general ls shows the generals)")
+    raise NotImplementedError

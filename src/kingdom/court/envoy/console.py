@@ -1,0 +1,109 @@
+"""The console as a place where people are: messages go to ``logs/console.log`` and, in front of a person, on screen."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+import re
+import sys
+from typing import TYPE_CHECKING, Final
+
+from kingdom.court.commands import answer
+from kingdom.court.models import Message, timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kingdom.court.home import Home
+    from kingdom.court.loop import Services
+
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_MARKS: Final = {"normal": "", "high": "!", "urgent": "!!"}
+_TAIL: Final = 256 * 1024  # bytes of the log in which a message that was just said must be
+
+
+class ConsoleVoice:
+    """Appends to the log, which is also how it knows what it has said; with ``shown`` it prints as well."""
+
+    def __init__(self, home: Home, *, shown: bool) -> None:
+        self._path = home.logs / "console.log"
+        self._shown = shown
+
+    async def say(self, message: Message) -> None:
+        """One head line and the content, which was written by others and is shown without control characters."""
+        text = form(message)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("ab") as file:
+            file.write(text.encode(errors="replace"))
+            file.flush()
+            os.fsync(file.fileno())
+        if self._shown:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+    async def said(self, message_id: str) -> bool:
+        """Whether the log has it."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(max(file.seek(0, os.SEEK_END) - _TAIL, 0))
+                return f"\n-- {message_id}\n".encode() in file.read()
+        except FileNotFoundError:
+            return False
+
+
+def form(message: Message) -> str:
+    """A message as lines of text; the last one names it, so that a torn one is not taken for said.
+
+    What others wrote stands indented: no content can look like such a last line.
+    """
+    task_id = message.context.get("task_id")
+    head = [timestamp(message.created_at.timestamp())[:19] + "Z", message.type, _MARKS[message.urgency]]
+    lines = [" ".join(part for part in head if part), *message.content.splitlines()]
+    if message.type == "human_input_request" and task_id:
+        choices = message.context.get("choices")
+        if isinstance(choices, list) and choices:
+            lines.append("choices: " + " | ".join(str(choice) for choice in choices))
+        lines.append(f'answer: kingdom answer {task_id} "…"')
+    body = "\n    ".join(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", line) for line in lines)
+    return f"{body}\n-- {message.id}\n"
+
+
+class TypedAnswers:
+    """Answers that a person types: ``task-20260207-001 the answer``."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._typed: list[str] = []
+        self._begun = ""  # a line that has no end yet
+
+    def listen(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Read lines from standard input, when that is a terminal."""
+        loop = asyncio.get_running_loop()
+        descriptor = sys.stdin.fileno()
+
+        def read_lines() -> None:
+            if typed := os.read(descriptor, 65536):
+                *lines, self._begun = (self._begun + typed.decode(errors="replace")).split("\n")
+                self._typed += [line.strip() for line in lines]
+                wake()
+            else:
+                loop.remove_reader(descriptor)
+
+        def undo() -> None:
+            loop.remove_reader(descriptor)
+
+        loop.add_reader(descriptor, read_lines)
+        return undo
+
+    async def pass_on(self) -> None:
+        """Make an event of each answer."""
+        while self._typed:
+            line = self._typed.pop(0)
+            task_id, _, text = line.partition(" ")
+            if re.fullmatch(r"task-\d{8}-\d{3,}", task_id) and text.strip():
+                event_id = await answer(self._services, task_id, text.strip(), getpass.getuser())
+                sys.stdout.write(f"passed on as {event_id}\n")
+            elif line:
+                sys.stdout.write("to answer a question, type: TASK the answer\n")
+            sys.stdout.flush()

@@ -1,0 +1,210 @@
+"""What ``kingdom status`` shows: who runs, what waits and why, who is asked, and what went wrong lately."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.agents.processes import is_running
+from kingdom.court.bootstrap import available_roles, stop_order
+from kingdom.court.documents import all_documents
+from kingdom.court.files import read_json
+from kingdom.court.journal_tail import journal_tail
+from kingdom.court.king.times import seconds_of
+from kingdom.court.packages.loading import load_generals
+from kingdom.court.queues import EVENTS, MESSAGES, STATES, TASKS
+from kingdom.court.soldiers import all_soldiers
+from kingdom.court.supervisor.record import running
+
+if TYPE_CHECKING:
+    from kingdom.court.home import Home
+    from kingdom.court.loop import Services
+
+_RECENT: Final = 24 * 3600.0  # seconds for which a failed task is told
+_MOST: Final = 20  # problems of one kind that are told
+_INTERVAL: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class RoleView:
+    """One role."""
+
+    name: str
+    state: str  # running, late, stopped, waiting, failed, stopping
+    pid: int | None = None
+    heartbeat_seconds: float | None = None
+    deaths: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """One queue, by its own words for the states."""
+
+    name: str
+    counts: dict[str, int]
+    oldest_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SoldierView:
+    """A run under way."""
+
+    id: str
+    task_id: str
+    general: str
+    engine: str
+    pid: int | None
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionView:
+    """A task that waits for a person."""
+
+    task_id: str
+    general: str
+    question: str
+    choices: list[str]
+    deadline: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemView:
+    """Something a person should look at."""
+
+    what: str
+    why: str
+
+
+@dataclass(slots=True)
+class Overview:
+    """All of it."""
+
+    home: str
+    running: bool
+    supervisor_pid: int | None
+    mode: str | None
+    roles: list[RoleView] = field(default_factory=list)
+    queues: list[QueueView] = field(default_factory=list)
+    holds: dict[str, Any] = field(default_factory=dict)
+    soldiers: list[SoldierView] = field(default_factory=list)
+    questions: list[QuestionView] = field(default_factory=list)
+    problems: list[ProblemView] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        """The JSON form."""
+        return asdict(self)
+
+
+async def look(services: Services) -> Overview:
+    """Look at a court, running or not."""
+    home, now = services.home, services.clock()
+    record = running(home)
+    view = Overview(
+        str(home.root),
+        record is not None,
+        record.supervisor.pid if record else None,
+        record.mode if record else None,
+    )
+    view.roles = _roles(home, now)
+    view.queues = await _queues(services)
+    king = read_json(home.heartbeat("king"))
+    holds = king.get("holds") if isinstance(king, dict) else None
+    view.holds = holds if isinstance(holds, dict) else {}
+    view.soldiers = [
+        SoldierView(
+            soldier.id,
+            soldier.task_id,
+            soldier.general,
+            soldier.order.engine,
+            soldier.pid,
+            None if soldier.started_at is None else max(now - soldier.started_at, 0.0),
+        )
+        for soldier in all_soldiers(home)
+        if soldier.alive
+    ]
+    view.questions = await open_questions(services)
+    view.problems = await _problems(services, now)
+    return view
+
+
+def _roles(home: Home, now: float) -> list[RoleView]:
+    record = running(home)
+    recorded = record.roles if record else {}
+    names = {*available_roles(), *load_generals(home).by_name, *recorded}
+    found = []
+    for name in sorted(names, key=lambda one: (stop_order(one), one)):
+        heartbeat = read_json(home.heartbeat(name))
+        beat = heartbeat if isinstance(heartbeat, dict) else {}
+        age = None if (then := seconds_of(beat.get("ts"))) is None else max(now - then, 0.0)
+        interval = beat["interval"] if isinstance(beat.get("interval"), (int, float)) else _INTERVAL
+        late = age is None or age > 3 * interval + 60
+        known = recorded.get(name)
+        pid: int | None = known.process.pid if known and known.process else None
+        if known is None and not late and is_running(beat.get("pid", 0), None):  # `kingdom role NAME`
+            pid = beat["pid"]
+        state: str = known.state if known else "stopped" if pid is None else "running"
+        if state == "running" and late:
+            state = "starting" if age is None else "late"
+        reason = known.reason if known and known.deaths else ""
+        if not reason and beat.get("failures"):
+            reason = f"the last {beat['failures']} looks failed"
+        found.append(RoleView(name, state, pid, age, known.deaths if known else 0, reason))
+    return found
+
+
+async def _queues(services: Services) -> list[QueueView]:
+    depths = await services.bus.depth()
+    found = []
+    for stream in (EVENTS, TASKS, MESSAGES):
+        depth, words = depths[stream], STATES[stream]
+        counts = {words["PENDING"]: depth.pending}
+        held, dead = words["PROCESSING"], words["DEAD"]
+        counts[held] = counts.get(held, 0) + depth.processing
+        counts[dead] = depth.dead
+        found.append(QueueView(stream, counts, round(depth.oldest_pending_seconds, 3)))
+    return found
+
+
+async def open_questions(services: Services) -> list[QuestionView]:
+    """The questions nobody has answered: tasks that ended as ``needs_human`` and that no resume goes on with."""
+    tasks = await all_documents(services, (TASKS, EVENTS))
+    answered = {
+        links.get(key)
+        for stored in tasks
+        if isinstance(links := stored.document.get("payload"), dict)
+        for key, sign in (("original_task_id", "resume"), ("task_id", "human_response"))
+        if str(stored.document.get("type", "")).endswith(sign)
+    }
+    found = []
+    for stored in tasks:
+        if stored.stream != TASKS or stored.document.get("status") != "needs_human" or stored.id in answered:
+            continue
+        result = read_json(services.home.result(stored.id))
+        question = result.get("question") if isinstance(result, dict) else None
+        question = question if isinstance(question, dict) else {}
+        found.append(
+            QuestionView(
+                stored.id,
+                str(stored.document.get("target_general", "")),
+                str(question.get("text", "")),
+                [str(choice) for choice in question.get("choices") or []],
+                question.get("deadline"),
+            )
+        )
+    return sorted(found, key=lambda one: one.task_id)
+
+
+async def _problems(services: Services, now: float) -> list[ProblemView]:
+    found = [ProblemView("config", problem) for problem in load_generals(services.home).problems]
+    for stream in (EVENTS, TASKS, MESSAGES):
+        for letter in await services.bus.dead(stream, _MOST):
+            why = letter.error_message or letter.error_code or "no reason given"
+            found.append(ProblemView(f"{stream}/{STATES[stream]['DEAD']}/{letter.event_id}", why))
+    failed = [
+        ProblemView(str(entry.fields.get("task_id")), f"failed: {entry.fields.get('error')}")
+        for entry in journal_tail(services.home.journal)
+        if entry.type == "task.failed" and now - entry.at.timestamp() < _RECENT
+    ]
+    return found + failed[-_MOST:]

@@ -1,0 +1,97 @@
+"""The soldiers of a court, as their files tell of them to whoever looks from outside."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kingdom.agents.errors import AgentsError
+from kingdom.agents.folder import RunFolder
+from kingdom.court.king.times import seconds_of
+from kingdom.court.supervisor.identity import Identity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from kingdom.agents.port import Order
+    from kingdom.court.home import Home
+
+
+@dataclass(frozen=True, slots=True)
+class Soldier:
+    """One run."""
+
+    id: str
+    folder: Path
+    order: Order
+    pid: int | None
+    shim: Identity | None  # the process that looks after it; None when it has none, or none yet
+    started_at: float | None
+    transcript: Path
+    errors: Path
+
+    @property
+    def task_id(self) -> str:
+        """The task it is on."""
+        return self.order.task_id
+
+    @property
+    def general(self) -> str:
+        """Whose soldier it is."""
+        return self.order.labels.get("general", "")
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process runs."""
+        return self.shim is not None and self.shim.alive
+
+    def interrupt(self) -> None:
+        """Have it ended, and everything it started."""
+        if self.shim is not None:
+            self.shim.send(signal.SIGTERM)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until it has ended, at most so long; True when it has."""
+        return self.shim is None or self.shim.wait(seconds)
+
+
+def all_soldiers(home: Home) -> Iterator[Soldier]:
+    """Every soldier whose files are still there, by id."""
+    try:
+        names = sorted(path.name for path in home.soldiers.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for name in names:
+        found = _soldier(home, name)
+        if found is not None:
+            yield found
+
+
+def soldiers_of(home: Home, task_id: str) -> list[Soldier]:
+    """Those that are or were on a task, the first one first."""
+    found = [soldier for soldier in all_soldiers(home) if soldier.task_id == task_id]
+    return sorted(found, key=lambda soldier: (soldier.started_at or 0.0, soldier.id))
+
+
+def _soldier(home: Home, name: str) -> Soldier | None:
+    try:
+        folder = RunFolder(home.soldiers, name)
+        order = folder.read_order()
+    except (AgentsError, KeyError, TypeError, OSError):  # not one of ours, or half written
+        return None
+    if order is None:
+        return None
+    identity = folder.read(folder.identity) or {}
+    pid, shim_pid, shim_start = (identity.get(key) for key in ("pid", "shim_pid", "shim_start"))
+    return Soldier(
+        id=name,
+        folder=folder.path,
+        order=order,
+        pid=pid if isinstance(pid, int) else None,
+        shim=Identity.read({"pid": shim_pid, "start_time": shim_start, "boot_id": identity.get("boot_id")}),
+        started_at=seconds_of(identity.get("started_at")),
+        transcript=home.sessions / f"{name}.json",
+        errors=home.sessions / f"{name}.err",
+    )

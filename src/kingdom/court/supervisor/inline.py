@@ -1,0 +1,158 @@
+"""All roles as tasks of one process: for a small machine, a demo, a debugger."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import time
+from typing import TYPE_CHECKING, Final, Literal
+
+from kingdom import __version__
+from kingdom.court.bootstrap import make_role, open_services, stop_order
+from kingdom.court.loop import role_lock, run_role
+from kingdom.court.models import timestamp
+from kingdom.court.supervisor.identity import own_identity
+from kingdom.court.supervisor.record import ROLE, Record, RoleRecord
+from kingdom.court.supervisor.restarts import Restarts
+from kingdom.court.supervisor.wanted import Wanted
+from kingdom.journal import JournalError
+from kingdom.journal.catalog import SystemShutdown, SystemStartup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kingdom.court.home import Home
+    from kingdom.court.loop import Services
+    from kingdom.court.supervisor.speech import Say
+    from kingdom.journal import EventData
+
+LOOK: Final = 2.0  # seconds between two looks at the generals
+log = logging.getLogger("kingdom.court")
+
+
+async def run_inline(
+    home: Home,
+    say: Say,
+    *,
+    only: Sequence[str] | None = None,
+    stop: asyncio.Event | None = None,
+    ready: Callable[[], None] = lambda: None,
+    meanwhile: Callable[[], None] | None = None,
+    meanwhile_every: float = 0.5,
+    look_every: float = LOOK,
+) -> str:
+    """Run a court in this process until a signal, or ``stop``; returns why it stopped.
+
+    A role that raises is started again as in a process of its own; one that blocks, blocks them all.
+    """
+    stopping = stop or asyncio.Event()
+    reasons: list[str] = []
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: signal.Signals) -> None:
+        reasons.append(number.name)
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    wanted = Wanted(home, only, say)
+    wanted.check()
+    folder = home.role(ROLE)
+    folder.mkdir(parents=True, exist_ok=True)
+    with role_lock(folder, ROLE):
+        async with open_services(home) as services:
+            court = _Court(services, say, wanted)
+            court.emit(SystemStartup(__version__))
+            court.look()
+            ready()
+            following = asyncio.create_task(_repeat(meanwhile, meanwhile_every)) if meanwhile is not None else None
+            while not stopping.is_set():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stopping.wait(), look_every)
+                court.look()
+            await court.stop()
+            if following is not None:
+                following.cancel()
+            reason = reasons[0] if reasons else "stopped"
+            court.emit(SystemShutdown(reason))
+    return reason
+
+
+async def _repeat(action: Callable[[], None], every: float) -> None:
+    while True:
+        action()
+        await asyncio.sleep(every)
+
+
+class _Court:
+    def __init__(self, services: Services, say: Say, wanted: Wanted) -> None:
+        self._services = services
+        self._say = say
+        self._wanted = wanted
+        self._running: dict[str, tuple[asyncio.Task[None], asyncio.Event, object, float]] = {}
+        self._restarts: dict[str, Restarts] = {}
+        self._record = Record(own_identity(), timestamp(time.time()), "inline")
+
+    def look(self) -> None:
+        """Compare what should run with what runs."""
+        now = time.monotonic()
+        for name, (task, stop, _, began) in list(self._running.items()):
+            if task.done():
+                del self._running[name]
+                if not stop.is_set():
+                    self._note_death(name, task, now, began)
+        wanted = self._wanted.roles(self._running)
+        for name, (_, stop, made_from, _) in self._running.items():
+            changed = name in wanted and wanted[name] is not None and wanted[name] != made_from
+            if (changed or name not in wanted) and not stop.is_set():
+                self._say(name, "its manifest changed: starting it anew" if changed else "was removed: stopping it")
+                stop.set()
+        for name, made_from in wanted.items():
+            if name not in self._running and (name not in self._restarts or self._restarts[name].due <= now):
+                stop = asyncio.Event()
+                task = asyncio.create_task(self._run(name, stop), name=f"role {name}")
+                self._running[name] = (task, stop, made_from, now)
+                self._say(name, "started")
+        self._remember()
+
+    async def stop(self) -> None:
+        """Stop all in their order."""
+        for place in sorted({stop_order(name) for name in self._running}):
+            group = [entry for name, entry in self._running.items() if stop_order(name) == place]
+            for _, stop, _, _ in group:
+                stop.set()
+            await asyncio.gather(*(task for task, _, _, _ in group), return_exceptions=True)
+        self._running.clear()
+        self._remember()
+
+    def emit(self, event: EventData) -> None:
+        """Write an event of the whole system down, if that can be done."""
+        try:
+            self._services.journal.emit(event)
+        except JournalError as error:
+            self._say(ROLE, f"warning: {error}")
+
+    async def _run(self, name: str, stop: asyncio.Event) -> None:
+        await run_role(make_role(name, self._services), self._services, stop)
+
+    def _note_death(self, name: str, task: asyncio.Task[None], now: float, began: float) -> None:
+        error = None if task.cancelled() else task.exception()
+        why = "it ended" if error is None else f"{type(error).__name__}: {error}"
+        restarts = self._restarts.setdefault(name, Restarts())
+        delay = restarts.died(now, now - began, why)
+        log.error("%s: died, starting it again in %g s", name, delay, exc_info=error)
+
+    def _remember(self) -> None:
+        roles: dict[str, RoleRecord] = {}
+        for name in {*self._running, *self._restarts}:
+            restarts = self._restarts.get(name, Restarts())
+            state: Literal["running", "waiting", "failed"] = "failed" if restarts.failed else "waiting"
+            if name in self._running:
+                state = "running"
+            roles[name] = RoleRecord(state, None, None, restarts.deaths, restarts.why)
+        if roles != self._record.roles:
+            self._record.roles = roles
+            with contextlib.suppress(OSError):
+                self._record.write(self._services.home)

@@ -1,0 +1,299 @@
+"""The loop that starts the roles, a process each, and starts again those that die or hang."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import select
+import signal
+import socket
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kingdom import __version__
+from kingdom.court.bootstrap import preload, stop_order
+from kingdom.court.files import read_json
+from kingdom.court.loop import role_lock
+from kingdom.court.models import timestamp
+from kingdom.court.supervisor.child import Child, fork_role
+from kingdom.court.supervisor.identity import own_identity
+from kingdom.court.supervisor.record import ROLE, Record, RoleRecord, read_record
+from kingdom.court.supervisor.restarts import Restarts
+from kingdom.court.supervisor.wanted import Wanted
+from kingdom.journal import Journal, JournalError
+from kingdom.journal.catalog import SystemShutdown, SystemStartup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kingdom.court.home import Home
+    from kingdom.court.supervisor.speech import Say
+    from kingdom.journal import EventData
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+_USUAL_INTERVAL: Final = 60.0  # of a role whose heartbeat does not tell
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long things may take, in seconds."""
+
+    look: float = 2.0  # between two looks at generals and heartbeats
+    stop: float = 10.0  # from SIGTERM to SIGKILL
+    hang: float = 60.0  # a heartbeat may be older than this…
+    hang_intervals: float = 3.0  # …and so many intervals of its role, then the role hangs
+
+
+class Supervisor:
+    """Runs a court. No threads and no event loop, because it forks.
+
+    ``only`` names the roles; without it all there are. ``meanwhile`` is called between two looks, at least every
+    ``meanwhile_every`` seconds.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        say: Say,
+        *,
+        only: Sequence[str] | None = None,
+        timing: Timing | None = None,
+        meanwhile: Callable[[], None] | None = None,
+        meanwhile_every: float = 0.5,
+    ) -> None:
+        self._home = home
+        self._say = say
+        self._timing = timing or Timing()
+        self._wanted = Wanted(home, only, say)
+        self._meanwhile = meanwhile
+        self._meanwhile_every = meanwhile_every
+        self._children: dict[str, Child] = {}
+        self._made_from: dict[str, object] = {}
+        self._restarts: dict[str, Restarts] = {}
+        self._journal = Journal(home.journal)
+        self._held = contextlib.ExitStack()  # what a forked role must let go of
+        self._stop_reason: str | None = None
+        self._impatient = False
+        self._written: object = None
+
+    def run(self, ready: Callable[[], None] = lambda: None) -> str:
+        """Supervise until a signal says stop; returns its name. ``ready`` is called once the roles are started.
+
+        Raises :class:`~kingdom.court.errors.AlreadyRunning` when this court has a supervisor.
+        """
+        folder = self._home.role(ROLE)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._home.logs.mkdir(parents=True, exist_ok=True)
+        self._wanted.check()
+        with self._held:
+            self._held.enter_context(role_lock(folder, ROLE))
+            self._end_leftovers()
+            preload()
+            gc.collect()
+            gc.freeze()  # the collector would otherwise write into every shared page
+            self._listen()
+            self._record = Record(own_identity(), timestamp(time.time()), "processes")
+            self._emit(SystemStartup(__version__))
+            self._look()
+            ready()
+            self._loop()
+            reason = self._stop_reason or "stopped"
+            self._stop_all()
+            self._emit(SystemShutdown(reason))
+            self._remember()
+            self._journal.close()
+        return reason
+
+    # ── one look ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _loop(self) -> None:
+        next_look = time.monotonic() + self._timing.look
+        while self._stop_reason is None:
+            if self._meanwhile is not None:
+                self._meanwhile()
+            died = self._reap()
+            now = time.monotonic()
+            due = any(restarts.due <= now for name, restarts in self._restarts.items() if name not in self._children)
+            if died or due or now >= next_look:
+                self._look()
+                next_look = now + self._timing.look
+            self._wait(self._seconds_to_wait(next_look))
+
+    def _look(self) -> None:
+        """Compare what should run with what runs."""
+        now = time.monotonic()
+        wanted = self._wanted.roles(self._children)
+        for name, child in self._children.items():
+            changed = name in wanted and wanted[name] is not None and wanted[name] != self._made_from[name]
+            if (name not in wanted or changed) and not child.stopping:
+                self._say(name, "its manifest changed: starting it anew" if changed else "was removed: stopping it")
+                self._restarts.pop(name, None)
+                self._ask_to_stop(child, now)
+            self._watch(child, now)
+        for name in list(self._restarts):
+            if name not in wanted:
+                del self._restarts[name]
+        for name, made_from in wanted.items():
+            if name not in self._children and (name not in self._restarts or self._restarts[name].due <= now):
+                self._start(name, made_from, now)
+        self._remember()
+
+    def _start(self, name: str, made_from: object, now: float) -> None:
+        child = fork_role(self._home, name, now, self._lifeline, self._let_go)
+        self._children[name] = child
+        self._made_from[name] = made_from
+        self._say(name, f"started (pid {child.process.pid})")
+
+    def _watch(self, child: Child, now: float) -> None:
+        """End a role that hangs, or does not stop. What a look at the clock would say does not count: it can be set."""
+        if child.kill_at is not None and now >= child.kill_at:
+            self._say(child.name, "does not stop: killing it")
+            child.signal(signal.SIGKILL)
+            child.kill_at = now + self._timing.stop
+            return
+        path = self._home.heartbeat(child.name)
+        try:
+            found = path.stat()
+        except OSError:
+            beat = None
+        else:
+            beat = (found.st_ino, found.st_mtime_ns)
+        if beat != child.beat:
+            child.beat, child.beat_seen = beat, now
+        silent = now - child.beat_seen
+        if silent > self._timing.hang and not child.stopping:
+            heartbeat = read_json(path)
+            interval = heartbeat.get("interval") if isinstance(heartbeat, dict) else None
+            interval = interval if isinstance(interval, (int, float)) else _USUAL_INTERVAL
+            if silent > self._timing.hang + self._timing.hang_intervals * interval:
+                self._say(child.name, f"hangs: no heartbeat for {silent:.0f} s; killing it")
+                child.signal(signal.SIGKILL)
+
+    def _reap(self) -> bool:
+        """Take note of the roles that ended; True when there were any."""
+        ended = []
+        for child in self._children.values():
+            with contextlib.suppress(ChildProcessError):
+                pid, status = os.waitpid(child.process.pid, os.WNOHANG)
+                if pid:
+                    ended.append((child, status))
+        for child, status in ended:
+            del self._children[child.name]
+            why = child.farewell(status)
+            if child.stopping:
+                self._say(child.name, "stopped")
+                continue
+            now = time.monotonic()
+            restarts = self._restarts.setdefault(child.name, Restarts())
+            delay = restarts.died(now, now - child.began, why)
+            word = "failed too often, trying again only" if restarts.failed else "died, starting it again"
+            self._say(child.name, f"{word} in {delay:g} s: {why}")
+        return bool(ended)
+
+    # ── stopping ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _stop_all(self) -> None:
+        for place in sorted({stop_order(name) for name in self._children}):
+            for name, child in self._children.items():
+                if stop_order(name) == place:
+                    self._ask_to_stop(child, time.monotonic())
+            while any(stop_order(name) == place for name in self._children):
+                now = time.monotonic()
+                for child in self._children.values():
+                    if self._impatient and child.stopping:
+                        child.signal(signal.SIGKILL)
+                    elif child.stopping:
+                        self._watch(child, now)
+                if not self._reap():
+                    self._wait(min(self._timing.stop, 1.0))
+
+    def _ask_to_stop(self, child: Child, now: float) -> None:
+        if not child.stopping:
+            child.stopping = True
+            child.kill_at = now + self._timing.stop
+            child.signal(signal.SIGTERM)
+
+    def _end_leftovers(self) -> None:
+        """End the roles of a supervisor that was killed: they are stopping by themselves, unless they hang."""
+        record = read_record(self._home)
+        for name, role in (record.roles if record else {}).items():
+            if role.process is not None and role.process.send(signal.SIGTERM):
+                self._say(name, f"ending the one that a former supervisor left (pid {role.process.pid})")
+                if not role.process.wait(self._timing.stop):
+                    role.process.send(signal.SIGKILL)
+                    role.process.wait(self._timing.stop)
+
+    # ── signals and waiting ───────────────────────────────────────────────────────────────────────────────────
+
+    def _listen(self) -> None:
+        self._woken, waker = socket.socketpair()
+        reading, self._lifeline_end = os.pipe()
+        self._lifeline = reading
+        for end in (self._woken, waker):
+            end.setblocking(False)
+            self._held.callback(end.close)
+        self._held.callback(os.close, self._lifeline_end)
+        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+        self._held.callback(signal.set_wakeup_fd, -1)
+        for number in _SIGNALS:
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        if number == signal.SIGCHLD:
+            return
+        self._impatient = self._stop_reason is not None and number == signal.SIGINT
+        self._stop_reason = self._stop_reason or signal.Signals(number).name
+
+    def _let_go(self) -> None:
+        """In a forked role: close what is the supervisor's, above all its end of the lifeline."""
+        self._held.close()
+        for child in self._children.values():
+            os.close(child.last_words)
+
+    def _wait(self, seconds: float) -> None:
+        with contextlib.suppress(InterruptedError):
+            if select.select([self._woken], [], [], max(seconds, 0))[0]:
+                with contextlib.suppress(BlockingIOError):
+                    self._woken.recv(4096)
+
+    def _seconds_to_wait(self, next_look: float) -> float:
+        dues = [restarts.due for name, restarts in self._restarts.items() if name not in self._children]
+        seconds = min([next_look, *dues]) - time.monotonic()
+        return min(seconds, self._meanwhile_every) if self._meanwhile is not None else seconds
+
+    # ── telling ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _remember(self) -> None:
+        """Write down who runs, for ``status``, ``down`` and the next supervisor; only when something changed."""
+        roles: dict[str, RoleRecord] = {}
+        for name in {*self._children, *self._restarts}:
+            child, restarts = self._children.get(name), self._restarts.get(name, Restarts())
+            state = "failed" if restarts.failed else "waiting"
+            began = None
+            if child is not None:
+                state = "stopping" if child.stopping else "running"
+                began = timestamp(time.time() - (time.monotonic() - child.began))
+            before = self._record.roles.get(name)
+            if before is not None and child is not None and before.process == child.process:
+                began = before.started_at
+            roles[name] = RoleRecord(
+                state,  # type: ignore[arg-type]
+                child.process if child else None,
+                began,
+                restarts.deaths,
+                restarts.why,
+            )
+        self._record.roles = roles
+        content = {name: role.document() for name, role in roles.items()}
+        if content != self._written:
+            with contextlib.suppress(OSError):  # a full disk ends nobody's work; the next change is written again
+                self._record.write(self._home)
+                self._written = content
+
+    def _emit(self, event: EventData) -> None:
+        try:
+            self._journal.emit(event)
+        except JournalError as error:
+            self._say(ROLE, f"warning: {error}")
