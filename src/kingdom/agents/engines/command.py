@@ -37,7 +37,7 @@ class CommandEngine:
             )
         filled = {"{result_path}": str(order.result_path), "{cwd}": str(order.cwd)}
         program = _find(argv[0], order.cwd)
-        arguments: list[str] = [filled.get(argument, argument) for argument in argv[1:]]
+        arguments = [filled.get(str(argument), str(argument)) for argument in argv[1:]]
         return Launch((program, *arguments), stdin=order.prompt.encode("utf-8", "replace"))
 
     def reader(self, order: Order) -> Lines:

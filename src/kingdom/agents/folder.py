@@ -1,0 +1,132 @@
+"""The folder of a run, ``state/soldiers/<run-id>/``: what is needed to find it again, and how it ended.
+
+================ ================================================================= ==============
+file             what                                                              written by
+================ ================================================================= ==============
+``order.json``   the order, without prompt and without values of the environment   runner
+``prompt.md``    the prompt                                                        runner
+``stdin``        what the agent reads                                              runner
+``spec.json``    what the shim shall do; names of the environment, no values       host
+``env.json``     the environment, tmux host only: gone once the shim has read it   host
+``identity.json`` pid, start time, boot id: there before the agent runs            shim
+``stop.json``    why we ended it                                                   runner
+``exit.json``    how it ended                                                      shim
+``outcome.json`` what came of it                                                   runner
+================ ================================================================= ==============
+
+All of them are readable by us alone (0600).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final, cast
+
+from kingdom.agents.errors import AlreadyStarted, InvalidOrder, StartFailed
+from kingdom.agents.files import encode, read_json, write_json, write_once
+from kingdom.agents.port import Caps, Order, Outcome, Timers, Tokens
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:@+\-]{0,199}\Z")
+
+
+class RunFolder:
+    """Where the files of one run lie."""
+
+    def __init__(self, soldiers: Path, run_id: str) -> None:
+        if not isinstance(run_id, str) or not _NAME.match(run_id):
+            raise InvalidOrder(
+                f"run id {run_id!r:.80} cannot be a file name: use A-Z a-z 0-9 . _ : @ + -, no leading dot"
+            )
+        self.run_id = run_id
+        self.path = soldiers / run_id
+        self.order = self.path / "order.json"
+        self.prompt = self.path / "prompt.md"
+        self.stdin = self.path / "stdin"
+        self.spec = self.path / "spec.json"
+        self.environment = self.path / "env.json"
+        self.identity = self.path / "identity.json"
+        self.stop = self.path / "stop.json"
+        self.exit = self.path / "exit.json"
+        self.outcome = self.path / "outcome.json"
+        self.log = self.path / "shim.log"
+
+    def create(self) -> None:
+        """Make it. A run id is used once."""
+        try:
+            self.path.mkdir(parents=True, mode=0o700)
+        except FileExistsError:
+            raise AlreadyStarted(
+                f"run {self.run_id} was started before ({self.path}): take it over, or use another id"
+            ) from None
+        except OSError as error:
+            raise StartFailed(f"run {self.run_id}: the folder {self.path} cannot be made: {error.strerror}") from error
+
+    def give_up(self) -> bool:
+        """Make sure that a run without identity never starts. False when it has just started after all."""
+        with contextlib.suppress(FileNotFoundError):
+            if not write_once(self.identity, encode({"run_id": self.run_id, "given_up": True})):
+                return False
+        shutil.rmtree(self.path, ignore_errors=True)
+        return True
+
+    def write_order(self, order: Order) -> None:
+        """Keep what a later process needs to take the run over."""
+        write_json(self.order, _order_document(order))
+
+    def read_order(self) -> Order | None:
+        """The order as it was kept: with an empty prompt and an empty environment."""
+        document = read_json(self.order)
+        if not isinstance(document, dict):
+            return None
+        paths = {name: Path(document[name]) for name in ("cwd", "result_path")}
+        mcp_config = document.get("mcp_config")
+        del document["env"]
+        return Order(
+            **{
+                **document,
+                **paths,
+                "prompt": "",
+                "timers": Timers(**document["timers"]),
+                "caps": Caps(**document["caps"]),
+                "mcp_config": Path(mcp_config) if mcp_config else None,
+            }
+        )
+
+    def write_outcome(self, outcome: Outcome) -> None:
+        """Keep what came of the run."""
+        write_json(self.outcome, {**asdict(outcome), "result": outcome.result})
+
+    def read_outcome(self) -> Outcome | None:
+        """What came of the run, if it has ended and we saw it."""
+        document = read_json(self.outcome)
+        if not isinstance(document, dict):
+            return None
+        return Outcome(**{**document, "tokens": Tokens(**document["tokens"])})
+
+    def read(self, path: Path) -> dict[str, Any] | None:
+        """One of the other documents."""
+        document = read_json(path)
+        return cast("dict[str, Any]", document) if isinstance(document, dict) else None
+
+
+def _order_document(order: Order) -> dict[str, Any]:
+    return {
+        "run_id": order.run_id,
+        "task_id": order.task_id,
+        "engine": order.engine,
+        "cwd": str(order.cwd),
+        "result_path": str(order.result_path),
+        "options": dict(order.options),
+        "env": sorted(order.env),
+        "model": order.model,
+        "session_id": order.session_id,
+        "profile": order.profile,
+        "timers": asdict(order.timers),
+        "caps": asdict(order.caps),
+        "mcp_config": str(order.mcp_config) if order.mcp_config else None,
+        "labels": dict(order.labels),
+    }

@@ -1,0 +1,82 @@
+"""A run without a process: an engine that plays its part inside ours. It ends with us."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from dataclasses import asdict
+from typing import IO
+
+from kingdom.agents.engine import Player
+from kingdom.agents.engines.scripted import Crashed
+from kingdom.agents.errors import AgentsError
+from kingdom.agents.folder import RunFolder
+from kingdom.agents.port import AgentEvent, Finished, OnEvent, Order, Outcome
+from kingdom.agents.run import Place, Run
+from kingdom.agents.timing import Timing
+from kingdom.agents.verdict import Ending, Stop
+
+
+class PlayedRun(Run):
+    """A run of a :class:`~kingdom.agents.engine.Player`."""
+
+    def __init__(
+        self, place: Place, folder: RunFolder, order: Order, on_event: OnEvent | None, *, player: Player
+    ) -> None:
+        super().__init__(place, folder, order, on_event)
+        self._player = player
+
+    async def _watch(self) -> Outcome:
+        loop = asyncio.get_running_loop()
+        started_at = self._place.clock()
+        self._timing = timing = Timing(self._order.timers, loop.time())
+        with self._place.transcript(self.run_id).open("a", encoding="utf-8") as transcript:
+
+            def hear(event: AgentEvent) -> None:
+                timing.output(loop.time())
+                _write(transcript, event)
+                self._take([event])
+
+            playing = asyncio.create_task(self._player.play(self._order, hear))
+            playing.add_done_callback(lambda _: self._woken.set())
+            try:
+                while not playing.done() and self._stop is None:
+                    self._woken.clear()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(max(0.0, timing.due() - loop.time())):
+                            await self._woken.wait()
+                    self._check_timers(timing)
+            finally:
+                playing.cancel()
+                await asyncio.wait([playing])
+            self._hear_end(playing, transcript)
+        ending = Ending(code=0 if self._account.finished else 1)
+        return await self._conclude(ending, started_at, self._place.clock(), exit_code_decides=False)
+
+    async def conclude_lost(self) -> Outcome:
+        """For a run whose process is gone, and its part with it."""
+        self._adopted = True
+        now = self._place.clock()
+        return await self._conclude(Ending(seen=False), now, now, exit_code_decides=False)
+
+    def _hear_end(self, playing: asyncio.Task[Finished], transcript: IO[str]) -> None:
+        if playing.cancelled():
+            return
+        error = playing.exception()
+        if isinstance(error, Crashed):
+            self._end(Stop("killed", f"the agent crashed: {error}"))
+            return
+        if error is None:
+            finished = playing.result()
+        elif isinstance(error, AgentsError | OSError):
+            finished = Finished(ok=False, error=str(error))
+        else:
+            raise error
+        _write(transcript, finished)
+        self._take([finished])
+
+
+def _write(transcript: IO[str], event: AgentEvent) -> None:
+    transcript.write(json.dumps({"type": type(event).__name__.lower(), **asdict(event)}, default=str) + "\n")
+    transcript.flush()

@@ -1,0 +1,162 @@
+"""A run with a process: its transcript is followed, its shim watched, and nothing of it is left at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from kingdom.agents.engine import Engine
+from kingdom.agents.files import write_json
+from kingdom.agents.folder import RunFolder
+from kingdom.agents.port import AgentEvent, Began, Heartbeat, OnEvent, Order, Outcome
+from kingdom.agents.processes import boot_id, send
+from kingdom.agents.run import Place, Run, log
+from kingdom.agents.strays import end_strays
+from kingdom.agents.tail import Lines, Tail, end_of
+from kingdom.agents.timing import Timing
+from kingdom.agents.verdict import Ending, Stop
+from kingdom.agents.watch import Files, ShimWatch, interval
+
+_BREATH: Final = 0.01  # seconds between two reads: a chatty program is read in pieces worth the trouble
+_SHIM_GRACE: Final = 5.0  # seconds a shim has beyond the time its stopping takes
+
+
+class ProcessRun(Run):
+    """A run under a shim. ``identity`` is what the shim wrote of itself and the agent."""
+
+    def __init__(
+        self,
+        place: Place,
+        folder: RunFolder,
+        order: Order,
+        on_event: OnEvent | None,
+        *,
+        engine: Engine,
+        files: Files,
+        identity: Mapping[str, Any],
+        adopted: bool = False,
+    ) -> None:
+        super().__init__(place, folder, order, on_event)
+        self.pid = identity["pid"]
+        self._engine = engine
+        self._files = files
+        self._identity = identity
+        self._adopted = adopted
+        self._reader = engine.reader(order)
+        self._lines = Lines()
+        self._signalled = False
+        self._force_at: float | None = None
+        if adopted and (stop := folder.read(folder.stop)):
+            self._stop = Stop(**stop)
+
+    async def _watch(self) -> Outcome:
+        transcript = self._place.transcript(self.run_id)
+        tail = Tail(transcript)
+        shim = ShimWatch(self._identity["shim_pid"], self._identity["shim_start"], self._woken.set)
+        try:
+            old = tail.size() if self._adopted else 0
+            self._timing = self._make_timing(spoken=old > 0)
+            with self._files.follow(transcript, self._folder.path, self._woken.set) as told:
+                watched = await self._until_gone(tail, shim, old, interval(told=told and shim.tells))
+            await self._read(tail, old)
+            self._feed([self._lines.rest()], tell=lambda event: tail.offset > old or isinstance(event, Began))
+        finally:
+            shim.close()
+            tail.close()
+        return await self._bury(watched=watched)
+
+    async def _until_gone(self, tail: Tail, shim: ShimWatch, old: int, at_most: float) -> bool:
+        """Until the shim is gone. Returns whether it was there when we began to watch."""
+        assert self._timing is not None
+        loop = asyncio.get_running_loop()
+        watched = False
+        while self._same_boot() and shim.running:
+            watched = True
+            self._woken.clear()
+            await self._read(tail, old)
+            if self._stop is None:
+                self._check_timers(self._timing)
+            if self._stop is not None:
+                self._stop_shim(self._stop)
+            due = self._force_at if self._force_at is not None else self._timing.due()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, min(at_most, due - loop.time()))):
+                    await self._woken.wait()
+            await asyncio.sleep(_BREATH)
+        return watched
+
+    async def _read(self, tail: Tail, old: int) -> None:
+        """Take in what is new in the transcript. What was there before we took over was told then."""
+        while data := tail.read():
+            if tail.offset > old and self._timing:
+                self._timing.output(asyncio.get_running_loop().time())
+            new = tail.offset > old
+            self._feed(self._lines.feed(data), tell=lambda event, new=new: new or isinstance(event, Began))  # type: ignore[misc]
+            await asyncio.sleep(0)
+
+    def _feed(self, lines: list[bytes | None], *, tell: Callable[[AgentEvent], bool]) -> None:
+        for line in lines:
+            if line is None:
+                self._take([Heartbeat()], tell=tell)
+            elif line:
+                self._take(list(self._reader.feed(line)), tell=tell)
+
+    def _make_timing(self, *, spoken: bool) -> Timing:
+        """Timers by a clock that never goes back; total counts from the true start also after an adoption."""
+        elapsed = 0.0
+        start = self._identity["start"]
+        if self._adopted and start is not None:
+            elapsed = time.clock_gettime(time.CLOCK_BOOTTIME) - start / os.sysconf("SC_CLK_TCK")
+        elif self._adopted:
+            elapsed = self._place.clock() - self._identity["started_at"]
+        return Timing(self._order.timers, asyncio.get_running_loop().time(), elapsed=max(0.0, elapsed), spoken=spoken)
+
+    def _stop_shim(self, stop: Stop) -> None:
+        """Have the shim end the run; end the shim itself if that takes too long."""
+        now = asyncio.get_running_loop().time()
+        if not self._signalled:
+            self._signalled = True
+            # Written first: whoever takes over from us must know that this end is our doing.
+            with contextlib.suppress(OSError):
+                write_json(self._folder.stop, {"status": stop.status, "reason": stop.reason, "timer": stop.timer})
+            self._signal_shim(signal.SIGTERM)
+            self._force_at = now + 2 * self._order.timers.stop + _SHIM_GRACE
+        elif self._force_at is not None and now >= self._force_at:
+            log.error("the shim of run %s (pid %s) does not end: killing it", self.run_id, self._identity["shim_pid"])
+            self._signal_shim(signal.SIGKILL)
+            self._force_at = now + _SHIM_GRACE
+
+    def _signal_shim(self, number: signal.Signals) -> None:
+        send(self._identity["shim_pid"], self._identity["shim_start"], number)
+
+    def _same_boot(self) -> bool:
+        return bool(self._identity["boot_id"] == boot_id())
+
+    async def _bury(self, *, watched: bool) -> Outcome:
+        """When the shim is gone: make sure that nothing is left, and conclude."""
+        if self._same_boot():
+            session = self._identity["pid"] if watched else None
+            left = await asyncio.to_thread(end_strays, self.run_id, session)
+            if left:
+                log.error("run %s has ended, but processes %s could not be ended", self.run_id, left)
+        written = self._folder.read(self._folder.exit)
+        exit_ = written or {}
+        ending = Ending(
+            seen=written is not None,
+            code=exit_.get("code"),
+            signal=exit_.get("signal"),
+            stopped=exit_.get("stopped"),
+            start_error=exit_.get("error"),
+            errors=end_of(self._place.errors(self.run_id)),
+        )
+        return await self._conclude(
+            ending,
+            self._identity["started_at"],
+            exit_.get("ended_at") or self._place.clock(),
+            exit_code_decides=getattr(self._engine, "exit_code_decides", False),
+        )

@@ -1,0 +1,210 @@
+"""Starting runs and finding them again: the implementation of :class:`kingdom.agents.port.Agents`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.agents.engine import PROMPT_PATH, Engine, Launch, Player
+from kingdom.agents.engines import find_engine
+from kingdom.agents.environment import environment
+from kingdom.agents.errors import AgentsError, InvalidOrder, StartFailed
+from kingdom.agents.files import write_atomic
+from kingdom.agents.folder import RunFolder
+from kingdom.agents.host import Host, ProcessHost
+from kingdom.agents.ledger import Ledger
+from kingdom.agents.played_run import PlayedRun
+from kingdom.agents.port import OnEvent, Order, Running
+from kingdom.agents.process_run import ProcessRun
+from kingdom.agents.run import EndedRun, Place, Run, log
+from kingdom.agents.strays import end_strays
+from kingdom.agents.tail import end_of
+from kingdom.agents.watch import Files, ShimWatch, interval
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+_START_SECONDS: Final = 30.0  # for a shim to say who it is; it takes 0.05 on an idle machine
+_CEILING: Final = 60.0  # seconds beyond everything a daemon would allow, after which a shim ends a run on its own
+
+
+class Runner:
+    """Runs agents. One for each event loop; any number of runs."""
+
+    def __init__(
+        self,
+        *,
+        soldiers: Path,
+        sessions: Path,
+        ledger: Ledger | Path,
+        engines: Mapping[str, Engine | Player],
+        host: Host | None = None,
+        clock: Callable[[], float] = time.time,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        books = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
+        self._place = Place(soldiers.absolute(), sessions.absolute(), books, clock)
+        self._engines = engines
+        self._host = host or ProcessHost()
+        self._environ = os.environ if environ is None else environ
+        self._files = Files()
+        self._active: dict[str, Run] = {}
+
+    async def start(self, order: Order, on_event: OnEvent | None = None) -> Running:
+        """Start a run. Raises one of :mod:`kingdom.agents.errors` when it cannot be started."""
+        folder = RunFolder(self._place.soldiers, order.run_id)
+        engine = find_engine(self._engines, order.engine)
+        _check(order)
+        launch = None if is_player(engine) else engine.launch(order)
+        folder.create()
+        try:
+            self._prepare(folder, order)
+            identity = await self._launch(folder, order, launch) if launch else {}
+        except (AgentsError, OSError) as error:
+            folder.give_up()
+            await asyncio.to_thread(end_strays, order.run_id)
+            if isinstance(error, AgentsError):
+                raise
+            raise StartFailed(f"run {order.run_id} could not be started: {error}") from error
+        if is_player(engine):
+            return self._begin(PlayedRun(self._place, folder, order, on_event, player=engine))
+        return self._begin(self._process_run(folder, order, on_event, engine, identity))
+
+    async def adopt(self, run_id: str, on_event: OnEvent | None = None) -> Running | None:
+        """Take over a run that another process of ours began. Of what it said before, only ``Began`` is told again."""
+        if run_id in self._active:
+            return self._active[run_id]
+        folder = RunFolder(self._place.soldiers, run_id)
+        order = folder.read_order()
+        if order is None:
+            await self._abandon(folder)
+            return None
+        if (outcome := folder.read_outcome()) is not None:
+            return EndedRun(run_id, outcome)
+        engine = find_engine(self._engines, order.engine)
+        if is_player(engine):
+            return await self._adopt_played(folder, order, on_event, engine)
+        identity = folder.read(folder.identity)
+        if identity is None:
+            if folder.give_up():
+                await asyncio.to_thread(end_strays, run_id)
+                return None
+            identity = folder.read(folder.identity)
+        if identity is None or "pid" not in identity:
+            await self._abandon(folder)
+            return None
+        run = self._process_run(folder, order, on_event, engine, identity, adopted=True)
+        return self._begin(run)
+
+    async def close(self) -> None:
+        """Let go of all runs; those with a process go on. Safe to call twice."""
+        await asyncio.gather(*(run.let_go() for run in list(self._active.values())))
+
+    def _begin(self, run: Run) -> Run:
+        run.begin()
+        self._active[run.run_id] = run
+        run.when_done(lambda run_id: self._active.pop(run_id, None))
+        return run
+
+    def _process_run(
+        self,
+        folder: RunFolder,
+        order: Order,
+        on_event: OnEvent | None,
+        engine: Engine,
+        identity: Mapping[str, Any],
+        *,
+        adopted: bool = False,
+    ) -> ProcessRun:
+        return ProcessRun(
+            self._place,
+            folder,
+            order,
+            on_event,
+            engine=engine,
+            files=self._files,
+            identity=identity,
+            adopted=adopted,
+        )
+
+    async def _adopt_played(self, folder: RunFolder, order: Order, on_event: OnEvent | None, player: Player) -> Running:
+        """A part that was played in a process that is gone: it was killed with it."""
+        run = PlayedRun(self._place, folder, order, on_event, player=player)
+        return EndedRun(order.run_id, await run.conclude_lost())
+
+    async def _abandon(self, folder: RunFolder) -> None:
+        """A folder without an order or with one given up: there is no such run."""
+        if folder.path.is_dir():
+            log.warning("%s has no usable order: that run never got to running", folder.path)
+            await asyncio.to_thread(end_strays, folder.run_id)
+
+    def _prepare(self, folder: RunFolder, order: Order) -> None:
+        """Write what the run needs, and remove the result of an earlier attempt: it must not count for this one."""
+        order.result_path.parent.mkdir(parents=True, exist_ok=True)
+        order.result_path.unlink(missing_ok=True)
+        self._place.sessions.mkdir(parents=True, exist_ok=True)
+        for path in (self._place.transcript(order.run_id), self._place.errors(order.run_id)):
+            write_atomic(path, b"")
+        try:
+            folder.write_order(order)
+        except TypeError as error:
+            raise InvalidOrder(f"run {order.run_id}: its options must be JSON: {error}") from None
+
+    async def _launch(self, folder: RunFolder, order: Order, launch: Launch) -> Mapping[str, Any]:
+        """Start the shim, and return who it says it is."""
+        made = environment(order, self._environ, launch.env)
+        write_atomic(folder.prompt, order.prompt.encode("utf-8", "replace"))
+        write_atomic(folder.stdin, launch.stdin)
+        timers = order.timers
+        spec = {
+            "run_id": order.run_id,
+            "folder": str(folder.path),
+            "argv": [str(folder.prompt) if argument == PROMPT_PATH else argument for argument in launch.argv],
+            "cwd": str(order.cwd),
+            "stdin": str(folder.stdin),
+            "stdout": str(self._place.transcript(order.run_id)),
+            "stderr": str(self._place.errors(order.run_id)),
+            "stop": timers.stop,
+            "ceiling": 2 * timers.total + timers.after_result + 2 * timers.stop + _CEILING,
+        }
+        child = await self._host.start(folder, spec, made)
+        woken = asyncio.Event()
+        shim = ShimWatch(child, None, woken.set) if child is not None else None
+        try:
+            with self._files.follow(folder.prompt, folder.path, woken.set) as told:
+                async with asyncio.timeout(_START_SECONDS):
+                    while (identity := folder.read(folder.identity)) is None:
+                        if shim is not None and not shim.running:
+                            raise StartFailed(f"the shim of run {order.run_id} did not start: {end_of(folder.log)}")
+                        await _sleep_until(woken, interval(told=told) / 10)
+        except TimeoutError:
+            raise StartFailed(f"the shim of run {order.run_id} said nothing for {_START_SECONDS:g} s") from None
+        finally:
+            if shim is not None:
+                shim.close()
+        return identity
+
+
+def is_player(engine: Engine | Player) -> TypeIs[Player]:
+    """Whether an engine plays its part inside our process."""
+    return hasattr(engine, "play")
+
+
+async def _sleep_until(woken: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await woken.wait()
+    except TimeoutError:
+        return
+    woken.clear()
+
+
+def _check(order: Order) -> None:
+    if not order.cwd.is_dir():
+        raise InvalidOrder(f"run {order.run_id}: there is no folder {order.cwd} to work in")
+    if not order.result_path.is_absolute():
+        raise InvalidOrder(f"run {order.run_id}: the result path {order.result_path} must be absolute")
