@@ -73,7 +73,7 @@ def parse_yaml(text: str, model: type[M], name: str, context: Mapping[str, Any] 
     try:
         return model.model_validate(document, context=context)
     except ValidationError as error:
-        found = sorted(((_place(node, item["loc"]), item) for item in error.errors()), key=lambda pair: pair[0])
+        found = sorted(((_place(node, item), item) for item in error.errors()), key=lambda pair: pair[0])
         raise YamlProblem(f"{name}:{line}: {_describe(item, where, model)}" for (line, where), item in found) from None
 
 
@@ -162,28 +162,23 @@ class _Checker:
         return YamlProblem([f"{self._name}:{node.start_mark.line + 1}: {what}"])
 
 
-def _place(node: yaml.Node | None, path: Sequence[int | str]) -> tuple[int, str]:
-    """The line of the deepest part of ``path`` that is in the file, and that path as a person would write it."""
-    steps = _steps(node, path)
-    line = steps[-1][1] if steps else 1 if node is None else node.start_mark.line + 1
-    return line, "".join(step for step, _ in steps).removeprefix(".")
+def _place(node: yaml.Node | None, item: Any) -> tuple[int, str]:
+    """The line of the deepest part of a problem's path that is in the file, and that path as a person would write it.
 
-
-def _steps(node: yaml.Node | None, path: Sequence[int | str]) -> list[tuple[str, int]]:
-    """The parts of a path that are in the file, each with its line.
-
-    Pydantic names members of unions in its paths as well, which may have the name of a key beside the one that is
-    meant: of all ways to walk, the one that comes to the end of the path is right.
+    Pydantic names members of unions in its paths as well. They are not in the file, but may be called as a key that is:
+    then the part after it is found beside that key, not below it.
     """
-    best: list[tuple[str, int]] = []
+    path = item["loc"]
+    line, words = 1 if node is None else node.start_mark.line + 1, ""
     for at, part in enumerate(path):
         if (found := _child(node, part)) is None:
             continue
-        step, line, value = found
-        way = [(step, line), *_steps(value, path[at + 1 :])]
-        if not best or (len(way) >= len(best) and way[-1][0].strip(".[]") == str(path[-1])):
-            best = way
-    return best
+        step, found_line, value = found
+        after = path[at + 1 : at + 2] if at and item["type"] != "missing" else ()
+        if after and _child(value, after[0]) is None and _child(node, after[0]) is not None:
+            continue
+        node, line, words = value, found_line, words + step
+    return line, words.removeprefix(".")
 
 
 def _child(node: yaml.Node | None, part: int | str) -> tuple[str, int, yaml.Node] | None:

@@ -37,6 +37,7 @@ class Bicycle(Strict):
     wheels: list[Wheel] = Field(default_factory=list)
     parts: dict[str, Wheel] = Field(default_factory=dict)
     light: Lamp | None = None
+    lamps: dict[str, Lamp] = Field(default_factory=dict)
     noise: list[Annotated[Annotated[Bell, Tag("bell")], Discriminator(lambda _: "bell")]] = Field(default_factory=list)
     extra: dict[str, Any] = Field(default_factory=dict)
 
@@ -140,6 +141,14 @@ def test_a_member_of_a_union_that_is_called_as_one_of_its_keys_leads_to_the_righ
         "b.yaml:3: noise[0].loud: must be greater than or equal to 1, not 0",
         "b.yaml:7: noise[1].bell[1]: must be a valid string, not 7",
         "b.yaml:9: unknown key 'noise[2].lout' (did you mean 'loud'?)",
+    ]
+
+
+def test_what_is_missing_is_not_looked_for_beside_its_place() -> None:
+    text = "lumen: 1\nlamps:\n  left: {}\n  lumen: {lumen: 3}\n"
+    assert problems_of(text) == [
+        "b.yaml:1: unknown key 'lumen' (known: extra, fast, lamps, light, name, noise, parts, weight, wheels)",
+        "b.yaml:3: 'lamps.left.lumen' is missing",
     ]
 
 
