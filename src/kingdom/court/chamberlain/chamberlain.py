@@ -1,0 +1,279 @@
+"""The role itself: every look goes through the same parts in the same order, and each stands for itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from zoneinfo import ZoneInfo
+
+from kingdom.agents.ledger import Ledger
+from kingdom.court.chamberlain.alerts import Alerts, Draft
+from kingdom.court.chamberlain.anomalies import Anomalies
+from kingdom.court.chamberlain.config import ConfigFile, Loaded
+from kingdom.court.chamberlain.health import reaches
+from kingdom.court.chamberlain.heartbeats import Heartbeats
+from kingdom.court.chamberlain.housekeeping import Housekeeping
+from kingdom.court.chamberlain.lines import JournalLines
+from kingdom.court.chamberlain.memory import Memory, load_memory
+from kingdom.court.chamberlain.outbox import Outbox
+from kingdom.court.chamberlain.reports import due_reports, last_reported, report_document, report_text, write_report
+from kingdom.court.chamberlain.resources import MachineResources, Resources
+from kingdom.court.chamberlain.rotation import METRICS_LOG, rotate_logs
+from kingdom.court.chamberlain.sessions import Sessions
+from kingdom.court.chamberlain.soldiers import Barracks, HomeBarracks
+from kingdom.court.chamberlain.speech import ACTOR, Emitter, Warnings
+from kingdom.court.chamberlain.stats import analysis_folder, stats_document, stats_path
+from kingdom.court.chamberlain.texts import Texts
+from kingdom.court.chamberlain.threads import warn_of_stale_threads
+from kingdom.court.chamberlain.tokens import TokenLook, TokenWatch, money
+from kingdom.court.days import ONE_DAY, day_of
+from kingdom.court.files import write_json
+from kingdom.court.models import timestamp
+from kingdom.court.packages.loading import GeneralsCache
+from kingdom.court.sequences import Sequences
+from kingdom.journal.catalog import SystemHealthChanged, SystemResourceWarning
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kingdom.court.chamberlain.config import ChamberlainConfig
+    from kingdom.court.config.system import SystemConfig
+    from kingdom.court.loop import Services
+
+SILENT: Final = "silent:"
+TOKENS: Final = "tokens:"
+log = logging.getLogger("kingdom.court.chamberlain")
+
+
+class Chamberlain:
+    """The role ``chamberlain``."""
+
+    name = ACTOR
+
+    def __init__(
+        self,
+        services: Services,
+        system: SystemConfig,
+        *,
+        resources: Resources | None = None,
+        barracks: Barracks | None = None,
+    ) -> None:
+        home = services.home
+        self._services, self._system, self._home = services, system, home
+        self._zone = ZoneInfo(system.timezone)
+        self._folder = home.role(self.name)
+        self._texts = Texts(system.locale)
+        self._config_file = ConfigFile(home)
+        self._resources = resources or MachineResources(home.root)
+        self._barracks = barracks or HomeBarracks(home)
+        self._generals = GeneralsCache(home)
+        self._warn = Warnings()
+        self._emit = Emitter(services.journal, self._warn)
+        self._memory: Memory
+        self._caught_up = False
+        self._readings: Mapping[str, float] = {}
+        self._tokens: TokenLook | None = None
+        self.interval = self._config_file.load().config.interval_seconds
+
+    # ── the role's protocol ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self) -> None:
+        """Find what a former chamberlain remembered; messages it could not put into the queue go there now."""
+        now, home, services = self._services.clock(), self._home, self._services
+        for folder in (self._folder, home.logs, analysis_folder(home)):
+            with self._warn.around(f"make {folder.name}"):
+                folder.mkdir(parents=True, exist_ok=True)
+        memory = self._memory = load_memory(self._path, self._zone)
+        if memory.reported is None:
+            memory.reported = last_reported(home) or (day_of(now, self._zone) - ONE_DAY).isoformat()
+        self._alerts = Alerts(memory.told)
+        self._outbox = Outbox(services, Sequences(home, services.clock), memory.outbox)
+        self._lines = JournalLines(home, memory)
+        self._heartbeats = Heartbeats(home, memory, now)
+        self._sessions = Sessions(self._folder / "sessions.json", self._barracks, services.bus, memory.tally)
+        self._token_watch = TokenWatch(Ledger(home.ledger), self._system.budget, self._zone, memory)
+        self._anomalies = Anomalies(memory.tally, services.bus, self._texts)
+        self._housekeeping = Housekeeping(services, self._barracks, memory, self._zone, self._warn)
+
+    async def tick(self) -> float | None:
+        """Look at everything once."""
+        now, warn = self._services.clock(), self._warn
+        loaded = self._config_file.load()
+        config = loaded.config
+        self.interval = config.interval_seconds
+        self._emit.flush()
+        with warn.around("configuration"):
+            self._tell_of_config(loaded)
+        with warn.around("reading the journal"):
+            self._caught_up = False
+            self._caught_up = await asyncio.to_thread(self._lines.read)
+        with warn.around("health"):
+            self._look_at_health(config, now)
+        with warn.around("heartbeats"):
+            self._look_at_heartbeats(config, now)
+        with warn.around("soldiers"):
+            await self._sessions.look(config.soldiers, now, self._emit)
+        with warn.around("tokens"):
+            self._look_at_tokens(now)
+        with warn.around("anomalies"):
+            king_alive = self._heartbeats.alive("king")
+            await self._anomalies.tell(config.anomalies, now, king_alive=king_alive, alerts=self._alerts)
+        with warn.around("thread mappings"):
+            warn_of_stale_threads(self._home, self._memory.stale_threads, now)
+        with warn.around("metrics"):
+            await self._write_metrics(now)
+        if self._caught_up:
+            with warn.around("daily report"):
+                self._report_days(config, now)
+        with warn.around("rotation"):
+            local = datetime.fromtimestamp(now, self._zone)
+            rotate_logs(self._home, local, config.retention.log_max_bytes, self._emit, warn)
+        more = False
+        with warn.around("cleaning"):
+            if loaded.sound:  # by the defaults nothing is removed that the user may have meant to keep
+                more = await self._housekeeping.step(config.retention, now, self._emit, with_journal=self._caught_up)
+        with warn.around("messages"):
+            await self._send(config)
+        with warn.around("memory"):
+            self._memory.tally.prune(now)
+            if not self._alerts.drafts:  # what people were told is remembered together with the messages, or not at all
+                self._save(durable=False)
+        return 0.0 if more or (not self._caught_up and self._lines.reading) else None
+
+    def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Nothing is urgent enough to look before the interval is over."""
+        return lambda: None
+
+    def report(self) -> Mapping[str, Any]:
+        """What the heartbeat tells about the court."""
+        memory = self._memory
+        return {
+            "health": memory.health.level,
+            "reason": memory.health.reason,
+            "tokens": memory.token_status,
+            "soldiers": self._sessions.running,
+            "silent": sorted(memory.silent),
+            "alerts": sorted(memory.told),
+        }
+
+    async def stop(self) -> None:
+        """Let go of the journal."""
+        if hasattr(self, "_lines"):
+            self._lines.close()
+
+    # ── parts of a look ───────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def _path(self) -> Path:
+        return self._folder / "memory.json"
+
+    def _save(self, *, durable: bool) -> None:
+        self._memory.save(self._path, durable=durable)
+
+    def _tell_of_config(self, loaded: Loaded) -> None:
+        problem = loaded.problem
+        self._warn("config", problem or "")
+        self._alerts.tell(
+            "config",
+            problem,
+            lambda: self._texts.say("config", problem=problem),
+            lambda: self._texts.say("config-over"),
+        )
+
+    def _look_at_health(self, config: ChamberlainConfig, now: float) -> None:
+        health, before = self._memory.health, self._memory.health.level
+        self._readings = self._resources.read()
+        others = self._anomalies.levels(config.anomalies, now)
+        for warned in health.look(self._readings, config.health, others):
+            self._emit(SystemResourceWarning(metric=warned.metric, value=warned.value, threshold=warned.threshold))
+        if health.level != before:
+            self._emit(SystemHealthChanged(from_=before, to=health.level, reason=health.reason))
+        document = {"level": health.level, "reason": health.reason, "ts": timestamp(now), **self._readings}
+        write_json(self._folder / "health.json", document, durable=False)
+        fields = {"level": health.level, "reason": health.reason}
+        self._alerts.tell(
+            "health",
+            health.level if reaches(health.level, config.alerts.health_from) else None,
+            lambda: self._texts.say("health", **fields),
+            lambda: self._texts.say("health-over", **fields),
+            urgency="urgent" if health.level == "red" else "high",
+        )
+
+    def _look_at_heartbeats(self, config: ChamberlainConfig, now: float) -> None:
+        say, alerts = self._texts.say, self._alerts
+        silent = {item.role: item for item in self._heartbeats.look(config.heartbeats, now, self._emit)}
+        alerts.forget(SILENT, self._heartbeats.roles)
+        for role in sorted(silent.keys() | set(alerts.standing(SILENT))):
+            item = silent.get(role)
+            alerts.tell(
+                SILENT + role,
+                None if item is None else "silent",
+                lambda who=item: say(  # type: ignore[misc]
+                    "silent", role=who.role, seconds=who.limit, last_seen=who.last_seen or say("never")
+                ),
+                lambda name=role: say("silent-over", role=name),  # type: ignore[misc]
+                urgency="urgent",
+            )
+
+    def _look_at_tokens(self, now: float) -> None:
+        budgets = {name: general.manifest.budget for name, general in self._generals.current().by_name.items()}
+        look = self._tokens = self._token_watch.look(budgets, now, self._emit)
+        document = {
+            "status": look.court.status,
+            "reason": look.court.reason,
+            "date": self._memory.token_day,
+            "daily_cost_usd": money(look.daily_cost_usd),
+            "daily_tokens": look.daily_tokens,
+            "monthly_cost_usd": money(look.monthly_cost_usd),
+            "generals": {name: item.status for name, item in sorted(look.generals.items())},
+            "ts": timestamp(now),
+        }
+        write_json(self._folder / "tokens.json", document, durable=False)
+        self._alerts.forget(TOKENS, {"court", *look.generals})
+        for name, standing in {"court": look.court, **look.generals}.items():
+            self._alerts.tell(
+                TOKENS + name,
+                None if standing.status == "ok" else standing.status,
+                lambda it=standing: self._texts.say("tokens", status=it.status, reason=it.reason),  # type: ignore[misc]
+                lambda: self._texts.say("tokens-over"),
+            )
+
+    async def _write_metrics(self, now: float) -> None:
+        depths = await self._services.bus.depth()
+        line = {
+            "ts": timestamp(now),
+            **self._readings,
+            "health": self._memory.health.level,
+            "soldiers": self._sessions.running,
+            "daily_cost_usd": None if self._tokens is None else money(self._tokens.daily_cost_usd),
+            "queues": {
+                stream: {"pending": depth.pending, "processing": depth.processing, "dead": depth.dead}
+                for stream, depth in sorted(depths.items())
+            },
+        }
+        with (self._home.logs / METRICS_LOG).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        write_json(stats_path(self._home), stats_document(self._memory.tally, now), durable=False)
+
+    def _report_days(self, config: ChamberlainConfig, now: float) -> None:
+        memory = self._memory
+        assert memory.reported is not None, "set at the start"
+        for day in due_reports(memory.tally, memory.reported, now, config.report.at, self._zone):
+            counts = memory.tally.day(day.isoformat())
+            report = report_document(day, counts, self._token_watch.totals_of(day))
+            write_report(self._home, report, counts, self._texts)
+            content = report_text(report, self._texts)
+            self._alerts.drafts.append(Draft(content, type="report", context={"report": report}))
+            memory.reported = day.isoformat()
+
+    async def _send(self, config: ChamberlainConfig) -> None:
+        """Give messages their ids and put them into the queue, each once (:mod:`.outbox`)."""
+        channel = self._system.channel if config.alerts.channel is None else config.alerts.channel
+        drafts = self._alerts.drafts
+        self._outbox.add(drafts, channel)
+        drafts.clear()
+        await self._outbox.send(lambda: self._save(durable=True))

@@ -1,0 +1,129 @@
+"""One cleaning: batch by batch, so that whoever runs it can do something else between two of them.
+
+A cleaning that is killed has removed what it has removed; the next one goes on with the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from kingdom.court.chamberlain.active import ActiveWork
+from kingdom.court.chamberlain.retention import DAY, TASK_FORM, Expired, Rule, find_expired, remove, rules
+from kingdom.court.queues import EVENTS, MESSAGES, TASKS
+from kingdom.journal import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from kingdom.bus import EventBus
+    from kingdom.court.chamberlain.config import RetentionSection
+    from kingdom.court.chamberlain.retention import Warn
+    from kingdom.court.chamberlain.soldiers import Barracks
+    from kingdom.court.home import Home
+    from kingdom.journal import Cursor
+
+BATCH: Final = 500
+# The finished states of the queues as folders (kingdom.court.queues): done, and given up.
+_FINISHED: Final = {
+    EVENTS: ("completed", "invalid"),
+    TASKS: ("completed", "invalid"),
+    MESSAGES: ("sent", "failed"),
+}
+
+
+class Cleaning:
+    """Finds what is past its time and in nobody's hands, and removes it."""
+
+    def __init__(
+        self, home: Home, bus: EventBus, barracks: Barracks, section: RetentionSection, now: float, warn: Warn
+    ) -> None:
+        self._home = home
+        self._bus = bus
+        self._section = section
+        self._now = now
+        self._warn = warn
+        self._active = ActiveWork(home, bus)
+        self._barracks = barracks
+        self._soldiers: set[str] | None = None
+
+    async def run(self, *, with_journal: bool = True) -> AsyncIterator[int]:
+        """Remove everything, a batch for each step; yields how many went. ``with_journal``: its closed files too."""
+        for rule in rules(self._section):
+            async for batch in self._batches(rule):
+                going = [item for item in batch if with_journal or not item.name.startswith("events-")]
+                yield await asyncio.to_thread(remove, self._home.root, rule, going, self._now, self._warn)
+        for stream, days in (await self._queue_days()).items():
+            yield await self._bus.purge(days * DAY, stream=stream)
+            yield await self._bus.purge(max(days, self._section.invalid_days) * DAY, stream=stream, dead=True)
+
+    async def plan(self) -> AsyncIterator[Expired]:
+        """What would go, with why. Of the queues only what lies in files can be told."""
+        for rule in (*rules(self._section), *_queue_rules(await self._queue_days(), self._section.invalid_days)):
+            async for batch in self._batches(rule):
+                for item in batch:
+                    yield item
+
+    async def _batches(self, rule: Rule) -> AsyncIterator[list[Expired]]:
+        """What may go by one rule, some hundreds at a time."""
+        found = await asyncio.to_thread(lambda: list(find_expired(self._home.root, rule, self._now, self._warn)))
+        rest = iter(found)
+        while batch := list(islice(rest, BATCH)):
+            yield [item for item in batch if not await self._is_active(item)]
+
+    async def _is_active(self, item: Expired) -> bool:
+        if item.soldier_id is not None:
+            if self._soldiers is None:
+                self._soldiers = await self._active_soldiers()
+            return item.soldier_id in self._soldiers
+        return item.task_id is not None and await self._active.has(item.task_id)
+
+    async def _active_soldiers(self) -> set[str]:
+        """Those that run, and the last ones of tasks that are active."""
+        running = {soldier.id for soldier in await asyncio.to_thread(self._barracks.soldiers) if soldier.running}
+        for task_id in await asyncio.to_thread(self._old_results, self._section.session_logs_days, "-soldier-id"):
+            if await self._active.has(task_id):
+                with contextlib.suppress(OSError, UnicodeDecodeError):
+                    running.add(self._home.soldier_id(task_id).read_text("utf-8").strip())
+        return running
+
+    async def _queue_days(self) -> dict[str, float]:
+        """How many days finished documents are kept.
+
+        The bus forgets by age only, so a task that asked a question which is still open keeps all tasks after it too.
+        Every such task has its result, which is kept for the same reason.
+        """
+        days = self._section.queue_days
+        oldest = days
+        for task_id in await asyncio.to_thread(self._old_results, days, ".json"):
+            if await self._active.has(task_id):
+                record = await self._bus.find(task_id)
+                if record is not None and record.finished_at is not None:
+                    oldest = max(oldest, (self._now - record.finished_at.timestamp() + 1) / DAY)
+        return {EVENTS: days, TASKS: oldest, MESSAGES: days}
+
+    def _old_results(self, days: float, ending: str) -> list[str]:
+        """The tasks of which a file of this kind is older than so many days."""
+        rule = Rule("results", ("state", "results"), re.compile(f"{TASK_FORM}{re.escape(ending)}"), days)
+        found = find_expired(self._home.root, rule, self._now, self._warn)
+        return [item.task_id for item in found if item.task_id is not None]
+
+
+def _queue_rules(days: Mapping[str, float], invalid_days: float) -> list[Rule]:
+    """The folders of finished documents, as the bus will clean them."""
+    form = re.compile(rf"{TASK_FORM}\.json|[^.].*")
+    return [
+        Rule(f"{stream}/{state}", ("queue", stream, state), form, max(days[stream], least))
+        for stream, finished in _FINISHED.items()
+        for state, least in zip(finished, (0.0, invalid_days), strict=True)
+    ]
+
+
+def journal_was_read(home: Home, section: RetentionSection, now: float, cursor: Cursor | None) -> bool:
+    """Whether no line older than the closed files that may go is still unread by the chamberlain."""
+    with Reader(home.journal, cursor=cursor, report=lambda problem: None) as reader:
+        first = next(reader.read(), None)
+    return first is None or first.at.timestamp() >= now - section.logs_days * DAY

@@ -1,0 +1,187 @@
+"""``config/chamberlain.yaml``: what is watched, from where on people are told, and how long things are kept."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import time
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from kingdom.court.config.section import Section
+from kingdom.yamlfile import YamlProblem, load_yaml
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kingdom.court.home import Home
+
+FILE: Final = "chamberlain.yaml"
+Level = Literal["green", "yellow", "orange", "red"]
+LEVELS: Final[tuple[Level, ...]] = ("green", "yellow", "orange", "red")
+_TIME: Final = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
+
+
+def _time_of_day(value: Any) -> Any:
+    if isinstance(value, time):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 24 * 60:
+        return time(*divmod(value, 60))  # how YAML reads 13:00 that has no quotes
+    if isinstance(value, str) and (match := _TIME.fullmatch(value)):
+        return time(int(match[1]), int(match[2]))
+    raise ValueError(f'{value!r:.40} is no time of day: write it as "03:00"')
+
+
+TimeOfDay = Annotated[time, BeforeValidator(_time_of_day), WithJsonSchema({"type": "string", "examples": ["03:00"]})]
+Days = Annotated[float, Field(gt=0, le=36500)]
+
+
+class LevelSection(Section):
+    """From which percentage on a resource makes the court yellow, orange or red."""
+
+    yellow: float = Field(default=70.0, gt=0, le=100)
+    orange: float = Field(default=80.0, gt=0, le=100)
+    red: float = Field(default=90.0, gt=0, le=100)
+
+    @model_validator(mode="after")
+    def _rising(self) -> LevelSection:
+        if not self.yellow < self.orange < self.red:
+            raise ValueError(f"yellow < orange < red must hold, not {self.yellow:g}, {self.orange:g}, {self.red:g}")
+        return self
+
+    def threshold(self, level: Level) -> float:
+        """Where a level begins; green begins at nothing."""
+        return {"green": 0.0, "yellow": self.yellow, "orange": self.orange, "red": self.red}[level]
+
+
+class HealthSection(Section):
+    """When the court is well."""
+
+    cpu_percent: LevelSection = Field(default_factory=LevelSection)
+    memory_percent: LevelSection = Field(default_factory=LevelSection)
+    disk_percent: LevelSection = Field(default_factory=LevelSection)
+    hysteresis_points: float = Field(default=5.0, ge=0, le=50)
+    """A level is left at once only this far below where it began ..."""
+    calm_ticks: int = Field(default=10, ge=1, le=10_000)
+    """... or after so many looks in a row below where it began."""
+
+
+class HeartbeatSection(Section):
+    """When a role counts as silent."""
+
+    seconds: float = Field(default=120.0, ge=5)
+    roles: dict[str, Annotated[float, Field(ge=5)]] = Field(default_factory=dict)
+    """Other limits, by the name of the role."""
+
+    def limit(self, role: str) -> float:
+        """After how many seconds this role counts as silent."""
+        return self.roles.get(role, self.seconds)
+
+
+class SoldierSection(Section):
+    """When a soldier is ended by force."""
+
+    max_age_hours: float = Field(default=8.0, gt=0)
+    """However busy it is. Its general ends it long before, by the timers of its manifest."""
+    grace_seconds: float = Field(default=300.0, ge=0)
+    """How long nobody may wait for a living soldier, or a dead one stay on record, before something is done."""
+
+
+class AnomalySection(Section):
+    """What in the journal is not normal."""
+
+    failures_in_a_row: int = Field(default=3, ge=1)
+    timeouts_per_hour: int = Field(default=5, ge=1)
+    event_stale_minutes: float = Field(default=30.0, gt=0)
+
+
+class AlertSection(Section):
+    """What people are told."""
+
+    health_from: Literal["yellow", "orange", "red"] = "orange"
+    channel: str | None = None
+    """None: the channel of system.yaml."""
+
+
+class ReportSection(Section):
+    """The report of the day before."""
+
+    at: TimeOfDay = time(9, 0)
+
+
+class RetentionSection(Section):
+    """How long things are kept."""
+
+    at: TimeOfDay = time(3, 0)
+    log_max_mb: float = Field(default=100.0, gt=0)
+    logs_days: Days = 7.0
+    results_days: Days = 7.0
+    queue_days: Days = 7.0
+    prompts_days: Days = 3.0
+    session_logs_days: Days = 7.0
+    seen_days: Days = 30.0
+    invalid_days: Days = 30.0
+    """Documents that could not be read, and messages that could not be sent."""
+    reports_days: Days = 400.0
+
+    @property
+    def log_max_bytes(self) -> int:
+        """The size at which a log is rotated."""
+        return int(self.log_max_mb * 1024 * 1024)
+
+
+class ChamberlainConfig(Section):
+    """The whole file."""
+
+    interval_seconds: float = Field(default=30.0, ge=1, le=3600)
+    health: HealthSection = Field(default_factory=HealthSection)
+    heartbeats: HeartbeatSection = Field(default_factory=HeartbeatSection)
+    soldiers: SoldierSection = Field(default_factory=SoldierSection)
+    anomalies: AnomalySection = Field(default_factory=AnomalySection)
+    alerts: AlertSection = Field(default_factory=AlertSection)
+    report: ReportSection = Field(default_factory=ReportSection)
+    retention: RetentionSection = Field(default_factory=RetentionSection)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What came of reading the file."""
+
+    config: ChamberlainConfig
+    problem: str | None = None
+    sound: bool = True
+    """False: these are not the user's settings but the defaults, so nothing may be removed by them."""
+
+
+class ConfigFile:
+    """Reads the file again whenever it changed. A mistake in it is told, and what held before goes on."""
+
+    def __init__(self, home: Home) -> None:
+        self._path: Path = home.config / FILE
+        self._seen: tuple[int, int, int] | None = None
+        self._loaded: Loaded | None = None
+
+    def load(self) -> Loaded:
+        """The settings that hold now."""
+        try:
+            found = self._path.stat()
+            seen = (found.st_mtime_ns, found.st_size, found.st_ino)
+        except FileNotFoundError:
+            seen = (0, 0, 0)
+        except OSError:
+            seen = None
+        if self._loaded is None or seen is None or seen != self._seen:
+            self._loaded, self._seen = self._read(missing=seen == (0, 0, 0)), seen
+        return self._loaded
+
+    def _read(self, *, missing: bool) -> Loaded:
+        if missing:
+            return Loaded(ChamberlainConfig())
+        try:
+            return Loaded(load_yaml(self._path, ChamberlainConfig))
+        except YamlProblem as error:
+            before = self._loaded
+            if before is None:
+                return Loaded(ChamberlainConfig(), str(error), sound=False)
+            return Loaded(before.config, str(error), before.sound)
