@@ -222,7 +222,7 @@ def test_a_use_is_counted_once_and_released_once() -> None:
     git = Git("g", "backend", url="https://example.org/backend.git")
     assert git.add_workflow("wf")
     assert not git.add_workflow("wf")
-    with pytest.raises(StillInUse, match="backend .g. is used by 1 workflows, such as wf"):
+    with pytest.raises(StillInUse, match=r"backend \(g\) is used by 1 workflows, such as wf"):
         git.check_unused()
     assert git.remove_workflow("wf")
     assert not git.remove_workflow("wf")

@@ -34,6 +34,9 @@ class Repository(Protocol[A]):
     async def delete(self, item_id: str) -> None:
         """Remove one; nothing happens when it is not there."""
 
+    async def with_status(self, *statuses: str) -> list[A]:
+        """All in one of these states, the oldest first."""
+
     async def list(self, *, limit: int = 100, after: str | None = None) -> list[A]:
         """The newest first; ``after`` is the id the last page ended with."""
 

@@ -1,0 +1,131 @@
+"""What the stores share: the bus on the same database, migrations, and reading what the interface shows."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from contextlib import asynccontextmanager
+from datetime import datetime
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final, Self
+
+from kingdom.bus import connect
+from kingdom.workflow.ports import SeenEvent
+from kingdom.workflow.store.errors import StoreError
+from kingdom.workflow.store.tables import TABLES
+from kingdom.workflow.store.transactions import STREAM, StoreTransaction
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
+
+    from kingdom.workflow.ports import Clock
+    from kingdom.workflow.store.sessions import Session
+
+_VERSION: Final = "schema"  # its counter; aggregate ids have a dash
+_SEEN: Final = "SELECT position, aggregate_id, sequence, type, payload, occurred_at FROM wf_event"
+
+
+class DatabaseStore(ABC):
+    """See :class:`kingdom.workflow.ports.Store`."""
+
+    def __init__(self, url: str, clock: Clock) -> None:
+        self.url = url
+        self.clock = clock
+        self.bus = connect(url)
+
+    async def __aenter__(self) -> Self:
+        await self.bus.open()
+        try:
+            await self._connect()
+        except BaseException:
+            await self.bus.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._disconnect()
+        await self.bus.close()
+
+    async def setup(self) -> list[str]:
+        """Make or migrate the tables, those of the bus included; safe to repeat. Returns what was applied now."""
+        applied = await self.bus.setup()
+        await self.bus.declare(STREAM, ordered=True, dead_head="park")
+        async with self.session() as session:
+            applied += await self._migrate(session)
+        return applied
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[StoreTransaction]:
+        """Begin; commits at the end of the block, rolls back when it raises."""
+        async with self.session() as session:
+            unit = StoreTransaction(session, self.bus, self.clock)
+            yield unit
+            await unit.flush()
+
+    async def events(self, workflow_id: str | None, after: int, limit: int) -> list[SeenEvent]:
+        """The events of a workflow behind a sequence number, or of all behind a position, in order."""
+        async with self.session(readonly=True) as session:
+            if workflow_id is None:
+                rows = await session.fetch(f"{_SEEN} WHERE position > ? ORDER BY position LIMIT ?", after, limit)
+            else:
+                rows = await session.fetch(
+                    f"{_SEEN} WHERE aggregate_id = ? AND sequence > ? ORDER BY sequence LIMIT ?",
+                    workflow_id, after, limit,
+                )  # fmt: skip
+        return [
+            SeenEvent(position, owner, sequence, kind, json.loads(payload), datetime.fromisoformat(at))
+            for position, owner, sequence, kind, payload, at in rows
+        ]
+
+    async def _migrate(self, session: Session) -> list[str]:
+        have = await self._schema_version(session)
+        applied: list[str] = []
+        scripts = _migrations()
+        if have > len(scripts):
+            raise StoreError(
+                f"the store at {self.bus.url} has version {have} of its tables, this version of kingdom knows "
+                f"{len(scripts)}: update kingdom; nothing was touched"
+            )
+        for name, statements in scripts[have:]:
+            for statement in statements:
+                await session.fetch(statement)
+            applied.append(name)
+        if applied:
+            await session.fetch("DELETE FROM wf_counter WHERE name = ?", _VERSION)
+            await session.fetch("INSERT INTO wf_counter (name, last) VALUES (?, ?)", _VERSION, len(scripts))
+        return applied
+
+    async def _schema_version(self, session: Session) -> int:
+        if not await self._has_tables(session):
+            return 0
+        rows = await session.fetch("SELECT last FROM wf_counter WHERE name = ?", _VERSION)
+        return int(rows[0][0]) if rows else 0
+
+    @abstractmethod
+    def session(self, *, readonly: bool = False) -> AbstractAsyncContextManager[Session]:
+        """An open transaction; commits at the end of the block, rolls back when it raises."""
+
+    @abstractmethod
+    async def _connect(self) -> None: ...
+
+    @abstractmethod
+    async def _disconnect(self) -> None: ...
+
+    @abstractmethod
+    async def _has_tables(self, session: Session) -> bool: ...
+
+
+def _migrations() -> list[tuple[str, list[str]]]:
+    """Every migration, in order: its name and its statements."""
+    folder = files("kingdom.workflow.store").joinpath("migrations")
+    scripts = sorted((item.name, item.read_text()) for item in folder.iterdir() if item.name.endswith(".sql"))
+    return [(name.removesuffix(".sql"), _statements(text)) for name, text in scripts]
+
+
+def _statements(script: str) -> list[str]:
+    plain = "\n".join(line for line in script.splitlines() if not line.startswith("--"))
+    once = [part.strip() for part in plain.split(";") if part.strip()]
+    if "{table}" not in plain:
+        return once
+    return [part.replace("{table}", table.name) for table in TABLES for part in once]

@@ -1,0 +1,66 @@
+"""The store in an SQLite file."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kingdom.bus.connecting import url_path
+from kingdom.workflow.store.base import DatabaseStore
+from kingdom.workflow.store.errors import StoreError
+from kingdom.workflow.store.sessions import SqliteSession
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from kingdom.workflow.store.sessions import Session
+
+_PATIENCE: Final = 15.0  # seconds to wait for others to let go of the file
+
+
+class SqliteStore(DatabaseStore):
+    """One connection, one transaction at a time: SQLite has one writer anyway."""
+
+    async def _connect(self) -> None:
+        self._connection = _connect(Path(url_path(self.url)))
+        self._turn = asyncio.Lock()
+
+    async def _disconnect(self) -> None:
+        self._connection.close()
+
+    @asynccontextmanager
+    async def session(self, *, readonly: bool = False) -> AsyncIterator[Session]:
+        """An open transaction; commits at the end of the block, rolls back when it raises."""
+        async with self._turn:
+            try:
+                self._connection.execute("BEGIN" if readonly else "BEGIN IMMEDIATE")
+            except sqlite3.Error as error:
+                raise StoreError(f"the store at {self.bus.url} cannot be used: {error}") from error
+            try:
+                yield SqliteSession(self._connection)
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            try:
+                self._connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise StoreError(f"the store at {self.bus.url} could not commit: {error}") from error
+
+    async def _has_tables(self, session: Session) -> bool:
+        return bool(await session.fetch("SELECT 1 FROM sqlite_master WHERE name = 'wf_counter'"))
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+    except (sqlite3.Error, OSError) as error:
+        raise StoreError(f"{path} cannot be opened as a store of workflows: {error}") from None
+    return connection
