@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import sqlite3
@@ -13,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Protocol
 
+from kingdom.bus import DocumentForm, connect
 from tests.support.postgres import PostgresServer, create_schema
 
 TRANSPORTS = ("files", "sqlite", "postgresql")
@@ -69,6 +71,27 @@ class FilesGround:
             if path.stem in ids:
                 places[path.stem].append(str(path.parent.relative_to(self.folder)))
         found += [f"{key} lies in {len(at)} places: {sorted(at)}" for key, at in places.items() if len(at) > 1]
+        return found
+
+
+class DocumentsGround(FilesGround):
+    """A directory whose stream holds documents with a status of their own, which agrees with where they lie."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        asyncio.run(self._declare())
+
+    async def _declare(self) -> None:
+        async with connect(self.url) as bus:
+            await bus.declare("life", document=DocumentForm(time=None), states={"DEAD": "invalid"})
+
+    def complaints(self, ids: set[str]) -> list[str]:
+        found = super().complaints(ids)
+        for path in self.folder.rglob("*.json"):
+            if path.stem in ids and path.parent.name != "invalid":
+                status = json.loads(path.read_text()).get("status")
+                if status != path.parent.name:
+                    found.append(f"{path.stem} lies in {path.parent.name} and says {status}")
         return found
 
 
@@ -168,6 +191,8 @@ def grounds(transport: str, folder: Path) -> Iterator[Ground]:
     """A fresh ground of this transport, for as long as the context lasts."""
     if transport == "files":
         yield FilesGround(folder)
+    elif transport == "documents":
+        yield DocumentsGround(folder)
     elif transport == "sqlite":
         yield SqliteGround(folder)
     else:

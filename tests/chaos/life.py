@@ -224,8 +224,8 @@ async def _live(kind: str, url: str, ids: list[str], lease: float) -> None:
 
 
 def make_event(event_id: str) -> Envelope:
-    """The event of a life."""
-    return Envelope(type="Lived", payload={"text": "x" * 300}, event_id=event_id)
+    """The event of a life; in a stream of documents, its payload is the document."""
+    return Envelope(type="Lived", payload={"id": event_id, "type": "Lived", "text": "x" * 300}, event_id=event_id)
 
 
 def begin(step: str) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from kingdom.bus import connect
-from tests.chaos.grounds import FilesGround, Ground, SqliteGround, grounds
+from tests.chaos.grounds import Ground, grounds
 from tests.chaos.zygote import Zygote
 
 
@@ -23,6 +23,7 @@ class Site:
         self.folder = folder
         self.trace = folder / "trace"
         self._template = template
+        self._make: Callable[[Path], Ground] = type(template)  # type: ignore[assignment] # of a folder, but for PostgreSQL
         self._numbers = itertools.count(1)
 
     @contextmanager
@@ -38,7 +39,7 @@ class Site:
         copy = self.folder / "point"
         shutil.copytree(self.folder / "template", copy, copy_function=shutil.copyfile)
         try:
-            yield (FilesGround(copy) if self.transport == "files" else SqliteGround(copy)), ids
+            yield self._make(copy), ids
         finally:
             shutil.rmtree(copy)
 
@@ -47,8 +48,11 @@ class Site:
 def open_site(transport: str, folder: Path) -> Iterator[Site]:
     """A site of this transport, with its template set up and its zygote running."""
     (folder / "template").mkdir()
-    modules = ["tests.chaos.life", "tests.chaos.recovery", "tests.chaos.stopper", f"kingdom.bus.transports.{transport}"]
-    with grounds(transport, folder / "template") as ground, Zygote(folder, *modules) as zygote:
+    modules = ["tests.chaos.life", "tests.chaos.recovery", "tests.chaos.stopper"]
+    with (
+        grounds(transport, folder / "template") as ground,
+        Zygote(folder, *modules, f"kingdom.bus.transports.{ground.transport}") as zygote,
+    ):
         asyncio.run(_set_up(ground.url))
         ground.prepare()
         yield Site(ground, folder, zygote)

@@ -43,3 +43,14 @@ def test_the_injected_stopper_walks_where_strace_cannot(transport: str, tmp_path
         result = walk(site, "done", use_strace=False)
     print(result)
     assert result.points.total() >= 20, f"the walk was too short to mean anything: {result}"
+
+
+@pytest.mark.parametrize(("life", "events"), [("requeue", 1), ("done", 2)])
+def test_every_crash_point_of_a_document_whose_status_agrees_with_its_directory(
+    life: str, events: int, tmp_path: Path
+) -> None:
+    with open_site("documents", tmp_path) as site:
+        result = walk(site, life, events=events)
+    print(result)
+    assert result.points.total() >= FEWEST["files"], f"the walk was too short to mean anything: {result}"
+    assert not [name for name in result.missed if not name.endswith(SYNCS)], f"calls were not reached: {result}"

@@ -169,7 +169,7 @@ async def test_held_events_may_stay_where_they_waited(files: QueueFiles) -> None
     [
         {"DONE": "pending"},
         {"DEAD": "done"},
-        {"DEAD": "invalid"},
+        {"DONE": "invalid"},
         {"PROCESSING": "dead"},
         {"DONE": "../done"},
         {"DONE": ".done"},

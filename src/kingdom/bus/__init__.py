@@ -12,11 +12,13 @@ from kingdom.bus.delivery import (
     DeadVerdict,
     Delivery,
     Depth,
+    DoneVerdict,
     Record,
     RetryVerdict,
     StreamOptions,
 )
 from kingdom.bus.dispatcher import Dispatcher, current_delivery
+from kingdom.bus.document_form import DocumentForm
 from kingdom.bus.envelope import Envelope
 from kingdom.bus.errors import (
     BusError,
@@ -46,6 +48,8 @@ __all__ = [
     "Delivery",
     "Depth",
     "Dispatcher",
+    "DocumentForm",
+    "DoneVerdict",
     "Envelope",
     "EventBus",
     "Inbox",

@@ -5,7 +5,7 @@ It checks what callers pass, so that a transport only ever sees names, envelopes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,6 +16,7 @@ from kingdom.bus.delivery import (
     DeadVerdict,
     Delivery,
     Depths,
+    DoneVerdict,
     Record,
     RetryVerdict,
     Status,
@@ -28,6 +29,7 @@ from kingdom.bus.names import check_event_id, check_stream, check_worker
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from kingdom.bus.document_form import DocumentForm
     from kingdom.bus.transport import Transport
 
 Seconds = float | int | timedelta
@@ -78,9 +80,10 @@ class EventBus:
         ordered: bool = False,
         dead_head: DeadHead = "go-on",
         states: dict[Status, str] | None = None,
+        document: DocumentForm | None = None,
     ) -> None:
         """Say how a stream behaves (:class:`StreamOptions`). Kept in the store; a stream nobody declared is plain."""
-        options = StreamOptions(ordered=ordered, dead_head=dead_head, states=dict(states or {}))
+        options = StreamOptions(ordered=ordered, dead_head=dead_head, states=dict(states or {}), document=document)
         await self.transport.declare(check_stream(stream), options)
 
     async def publish(self, stream: str, *envelopes: Envelope | Iterable[Envelope], tx: Any | None = None) -> list[str]:
@@ -105,9 +108,10 @@ class EventBus:
         limit: int = 1,
         lease: Seconds = 30,
         types: Iterable[str] | None = None,
+        ids: Iterable[str] | None = None,
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
     ) -> list[Delivery]:
-        """Take up to ``limit`` events for ``lease`` seconds; ``types`` narrows what is taken.
+        """Take up to ``limit`` events for ``lease`` seconds; ``types`` narrows what is taken, ``ids`` names it.
 
         An event whose lease ended on attempt ``max_attempts`` goes DEAD instead of being delivered once more.
         """
@@ -116,7 +120,8 @@ class EventBus:
         if max_attempts < 1:
             raise InvalidOption(f"claim(max_attempts={max_attempts}): must be 1 or more")
         wanted = None if types is None else list(types)
-        if wanted is not None and not wanted:
+        named = None if ids is None else [check_event_id(event_id) for event_id in ids]
+        if (wanted is not None and not wanted) or (named is not None and not named):
             return []
         return await self.transport.claim(
             check_stream(stream),
@@ -124,22 +129,45 @@ class EventBus:
             limit=limit,
             lease=positive_seconds("claim(lease)", lease),
             types=wanted,
+            ids=named,
             max_attempts=max_attempts,
         )
+
+    async def recall(self, stream: str, *, worker: str, lease: Seconds = 30) -> list[Delivery]:
+        """Take back what ``worker`` holds, whether its leases have ended or not; the attempts are not counted anew.
+
+        For a worker that was restarted and knows that no other process has its name: it need not wait for the leases
+        of its former self, which can settle nothing any more.
+        """
+        return await self.transport.recall(
+            check_stream(stream), worker=check_worker(worker), lease=positive_seconds("recall(lease)", lease)
+        )
+
+    async def peek(
+        self, stream: str, *, limit: int = 100, types: Iterable[str] | None = None, skip: Container[str] = ()
+    ) -> list[Record]:
+        """What could be claimed now, the first in line first, without claiming it; ``skip`` leaves out what is known.
+
+        A look, not a promise: somebody else may claim it first.
+        """
+        if limit < 1:
+            raise InvalidOption(f"peek(limit={limit}): must be 1 or more")
+        return await self.transport.peek(check_stream(stream), limit, None if types is None else list(types), skip)
 
     async def settle(
         self,
         *,
-        done: Iterable[Delivery] = (),
+        done: Iterable[Delivery | DoneVerdict | tuple[Any, ...]] = (),
         retry: Iterable[Delivery | RetryVerdict | tuple[Any, ...]] = (),
         dead: Iterable[Delivery | DeadVerdict | tuple[Any, ...]] = (),
     ) -> list[Delivery]:
         """Write what became of deliveries; return those whose lease was lost, for which nothing was written.
 
-        ``retry`` takes deliveries, or tuples ``(delivery, after, code, message)`` with ``after`` in seconds; ``dead``
-        takes deliveries, or tuples ``(delivery, code, message)``. Trailing parts may be left out.
+        ``done`` takes deliveries, or tuples ``(delivery, outcome)``, where the stream's :class:`DocumentForm` names
+        outcomes; ``retry`` takes deliveries, or tuples ``(delivery, after, code, message)`` with ``after`` in seconds;
+        ``dead`` takes deliveries, or tuples ``(delivery, code, message)``. Trailing parts may be left out.
         """
-        verdicts = list(done), [_retry(item) for item in retry], [_dead(item) for item in dead]
+        verdicts = [_done(item) for item in done], [_retry(item) for item in retry], [_dead(item) for item in dead]
         return await self.transport.settle(*verdicts) if any(verdicts) else []
 
     async def extend(self, deliveries: Iterable[Delivery], lease: Seconds) -> list[Delivery]:
@@ -243,6 +271,10 @@ def positive_seconds(what: str, value: Seconds) -> float:
 
 def _seconds(value: Seconds) -> float:
     return value.total_seconds() if isinstance(value, timedelta) else float(value)
+
+
+def _done(item: Delivery | DoneVerdict | tuple[Any, ...]) -> DoneVerdict:
+    return DoneVerdict(item) if isinstance(item, Delivery) else DoneVerdict(*item)
 
 
 def _retry(item: Delivery | RetryVerdict | tuple[Any, ...]) -> RetryVerdict:

@@ -22,7 +22,7 @@ Promises every transport keeps (the conformance suite checks them):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         DeadVerdict,
         Delivery,
         Depth,
+        DoneVerdict,
         Record,
         RetryVerdict,
         StreamOptions,
@@ -83,12 +84,19 @@ class Transport(Protocol):
         limit: int,
         lease: float,
         types: Sequence[str] | None,
+        ids: Sequence[str] | None,
         max_attempts: int,
     ) -> list[Delivery]:
-        """Take up to ``limit`` events for ``lease`` seconds."""
+        """Take up to ``limit`` events for ``lease`` seconds, of these types and with these ids, if any are given."""
+
+    async def recall(self, stream: str, *, worker: str, lease: float) -> list[Delivery]:
+        """Hold anew, under a new token, everything ``worker`` holds; the attempts stay as they are."""
+
+    async def peek(self, stream: str, limit: int, types: Sequence[str] | None, skip: Container[str]) -> list[Record]:
+        """What could be claimed now (of these types), in the order of claims, but for the ids in ``skip``."""
 
     async def settle(
-        self, done: Sequence[Delivery], retry: Sequence[RetryVerdict], dead: Sequence[DeadVerdict]
+        self, done: Sequence[DoneVerdict], retry: Sequence[RetryVerdict], dead: Sequence[DeadVerdict]
     ) -> list[Delivery]:
         """Write verdicts; return the deliveries whose lease was lost, for which nothing was written."""
 

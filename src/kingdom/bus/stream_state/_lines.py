@@ -8,6 +8,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kingdom.bus.stream_state._entry import Entry
 
 _pushes = count()  # makes heap items unique, so that events themselves are never compared
@@ -31,6 +33,10 @@ class Heap:
     def __len__(self) -> int:
         """How many items are kept, emptied ones included."""
         return len(self._queue) + len(self._heap)
+
+    def __iter__(self) -> Iterator[Entry]:
+        """The entries, in no order."""
+        return (item[3] for items in (self._queue, self._heap) for item in items if item[3] is not None)
 
     def push(self, when: float, entry: Entry) -> None:
         """Put an entry in, which must be in no heap."""

@@ -126,6 +126,35 @@ class StreamState:
                 break
         return taken
 
+    def take_named(self, now: float, ids: Iterable[str], limit: int, types: Iterable[str] | None = None) -> list[Entry]:
+        """:meth:`take`, but only of these ids."""
+        self._advance(now)
+        wanted = None if types is None else set(types)
+        named = (self._entries.get(event_id) for event_id in dict.fromkeys(ids))
+        ready = [
+            entry
+            for entry in named
+            if entry is not None and self._in_line(entry) and (wanted is None or entry.type in wanted)
+        ]
+        taken = heapq.nsmallest(limit, ready, key=lambda entry: entry.place)
+        for entry in taken:
+            assert entry.heap is not None
+            entry.heap.remove(entry)
+        return taken
+
+    def line(self, now: float, types: Iterable[str] | None = None) -> Iterator[Entry]:
+        """What could be taken now, the first in line first. Nothing may change while it is read."""
+        self._advance(now)
+        wanted = None if types is None else set(types)
+        for heaps in self._ready:
+            kinds = [heap for kind, heap in heaps.items() if wanted is None or kind in wanted]
+            yield from sorted((entry for heap in kinds for entry in heap), key=lambda entry: entry.place)
+
+    def held_by(self, worker: str) -> list[Entry]:
+        """What a worker holds, the first in line first; leases that ended without anybody's claim count."""
+        held = [entry for entry in self._entries.values() if entry.status == "PROCESSING" and entry.worker == worker]
+        return sorted(held, key=lambda entry: entry.place)
+
     def put_back(self, entry: Entry) -> None:
         """Undo ``take`` for one event."""
         self._leave(entry)
@@ -137,6 +166,12 @@ class StreamState:
         entry.status, entry.expired = "PROCESSING", False
         entry.attempts += 1
         entry.token, entry.worker, entry.until = token, worker, until
+        self._enter(entry)
+
+    def recall(self, entry: Entry, token: str, until: float) -> None:
+        """Hold an event anew, for the same worker and attempt, under another token."""
+        self._leave(entry)
+        entry.token, entry.until, entry.expired = token, until, False
         self._enter(entry)
 
     def extend(self, entry: Entry, until: float) -> None:
@@ -185,6 +220,9 @@ class StreamState:
     def _drop_lease(entry: Entry) -> None:
         entry.token = entry.worker = None
         entry.until, entry.expired = 0.0, False
+
+    def _in_line(self, entry: Entry) -> bool:
+        return entry.heap is not None and entry.heap is not self._waiting and entry.heap is not self._leases
 
     def _advance(self, now: float) -> None:
         """Let the time be ``now``: leases end, and what waited becomes ready."""

@@ -11,11 +11,14 @@ from kingdom.bus.errors import InvalidEnvelope
 from kingdom.bus.stream_state import Entry, moment, new_entry
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from kingdom.bus.document_form import DocumentForm
 
 KEY: Final = "bus"
 _MICRO: Final = 1_000_000
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_encode_ascii = json.JSONEncoder(allow_nan=False).encode
 
 
 class Document(NamedTuple):
@@ -23,9 +26,13 @@ class Document(NamedTuple):
 
     envelope: Envelope
     bus: Mapping[str, Any]
+    own: bool = False  # a document of the application's own, without our routing
 
     def entry(self, now: float) -> Entry:
         """The entry of an event that nothing but its document is known of."""
+        if self.own:  # written by whoever: a time to come must not keep it waiting
+            created = min(self.envelope.occurred_at.timestamp(), now)
+            return new_entry(self.envelope, seq=place(created, 0), now=created)
         created = parse_time(self.bus["createdAt"], "bus.createdAt").timestamp() if "createdAt" in self.bus else now
         index = self.bus.get("index", 0)
         return new_entry(self.envelope, seq=place(created, index if isinstance(index, int) else 0), now=created)
@@ -62,15 +69,16 @@ def write_time(seconds: float) -> str:
     return moment(seconds).isoformat(timespec="microseconds")
 
 
-def decode(data: bytes, event_id: str) -> Document:
+def decode(data: bytes, event_id: str, form: DocumentForm | None = None) -> Document:
     """Read a document, or raise :class:`InvalidEnvelope` that says why it is none."""
-    try:
-        # Ours begin with a brace, in UTF-8. For others json finds out the encoding, which takes longer.
-        document = json.loads(data.decode() if data[:1] == b"{" else data)
-    except (ValueError, RecursionError) as error:
-        raise InvalidEnvelope(f"not JSON: {error}" if data.strip() else "the file is empty") from None
-    if not isinstance(document, dict):
-        raise InvalidEnvelope(f"an envelope is a JSON object, not {type(document).__name__}")
+    document = parse(data)
+    if form is not None:
+        envelope = form.envelope(document)
+        if envelope.event_id != event_id:
+            raise InvalidEnvelope(
+                f"its {form.id} is {envelope.event_id!r}, so its file must be {envelope.event_id}.json"
+            )
+        return Document(envelope, {}, own=True)
     bus = document.pop(KEY, {})
     if not isinstance(bus, dict):
         raise InvalidEnvelope(f"the key {KEY!r} holds the routing and must be a JSON object")
@@ -86,6 +94,36 @@ def decode(data: bytes, event_id: str) -> Document:
     if envelope.event_id != event_id:
         raise InvalidEnvelope(f"its eventId is {envelope.event_id!r}, so its file must be {envelope.event_id}.json")
     return Document(envelope, bus)
+
+
+def parse(data: bytes) -> dict[str, Any]:
+    """The JSON object in a file, or :class:`InvalidEnvelope`."""
+    try:
+        # Ours begin with a brace, in UTF-8. For others json finds out the encoding, which takes longer.
+        document = json.loads(data.decode() if data[:1] == b"{" else data, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise InvalidEnvelope(f"not JSON: {error}" if data.strip() else "the file is empty") from None
+    if not isinstance(document, dict):
+        raise InvalidEnvelope(f"an envelope is a JSON object, not {type(document).__name__}")
+    return document
+
+
+def encode_form(document: Mapping[str, Any], status: tuple[str, str] | None = None) -> bytes:
+    """A document of the application's own: a line for each field, with the ``status`` field (name, word) as given."""
+    fields = {**document, status[0]: status[1]} if status else document
+    try:
+        return _lines(fields, _encode)
+    except UnicodeEncodeError:  # half a surrogate pair: JSON can say it, UTF-8 cannot
+        return _lines(fields, _encode_ascii)
+
+
+def _lines(fields: Mapping[str, Any], encode: Callable[[Any], str]) -> bytes:
+    body = ",\n".join(f"  {encode(str(name))}: {encode(value)}" for name, value in fields.items())
+    return f"{{\n{body}\n}}\n".encode()
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _time(text: str | None) -> datetime | None:

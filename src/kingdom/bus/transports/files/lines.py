@@ -33,6 +33,7 @@ class Move(NamedTuple):
     attempts: int = 0
     error_code: str | None = None
     error_message: str | None = None
+    outcome: str | None = None  # of a document that is done
 
 
 def apply(state: StreamState, line: Line) -> list[Move]:
@@ -142,10 +143,11 @@ def _claim(state: StreamState, line: Line) -> list[Move]:
 
 def _settle(state: StreamState, line: Line) -> list[Move]:
     at, moves = line["at"], []
+    outcomes = line.get("outcomes", {})
     for event_id in line.get("done", ()):
         if entry := state.get(event_id):
             facts = entry.attempts, entry.error_code, entry.error_message
-            moves.append(Move(event_id, entry.status, "DONE", at, *facts))
+            moves.append(Move(event_id, entry.status, "DONE", at, *facts, outcomes.get(event_id)))
             state.remove(entry)
     for event_id, ready_at, code, message in line.get("retry", ()):
         if entry := state.get(event_id):
@@ -153,7 +155,7 @@ def _settle(state: StreamState, line: Line) -> list[Move]:
             state.retry(entry, ready_at, code, message)
     for event_id, code, message in line.get("dead", ()):
         if entry := state.get(event_id):
-            moves.append(Move(event_id, entry.status, "DEAD"))
+            moves.append(Move(event_id, entry.status, "DEAD", at, entry.attempts, code, message))
             state.bury(entry, code, message, at)
     return moves
 
@@ -162,6 +164,13 @@ def _extend(state: StreamState, line: Line) -> list[Move]:
     for event_id in line["ids"]:
         if entry := state.get(event_id):
             state.extend(entry, line["until"])
+    return []
+
+
+def _recall(state: StreamState, line: Line) -> list[Move]:
+    for event_id in line["ids"]:
+        if entry := state.get(event_id):
+            state.recall(entry, line["token"], line["until"])
     return []
 
 
@@ -214,6 +223,7 @@ _MEANINGS: Final[dict[str, Callable[[StreamState, Line], list[Move]]]] = {
     "claim": _claim,
     "settle": _settle,
     "extend": _extend,
+    "recall": _recall,
     "release": _release,
     "requeue": _requeue,
     "purge": _purge,

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from kingdom.bus.delivery import DeadLetter, Depth, Record
 from kingdom.bus.stream_state import moment
-from kingdom.bus.transports.files.lines import row
+from kingdom.bus.transports.files.lines import from_row, row
 from kingdom.bus.transports.files.marks import done_at, read_marks
 from kingdom.bus.transports.files.reading import load_event, read_event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Sequence
 
     from kingdom.bus.stream_state import Entry
     from kingdom.bus.transports.files.stream import FileStream
@@ -37,6 +38,17 @@ def pending_types(stream: FileStream) -> dict[str, int]:
         return {}
     with stream.locked() as state:
         return state.pending_types(stream.clock())
+
+
+def peek(stream: FileStream, limit: int, types: Sequence[str] | None, skip: Container[str]) -> list[Record]:
+    """What could be claimed now, the first in line first."""
+    if not stream.exists:
+        return []
+    with stream.locked() as state:
+        waiting = (entry for entry in state.line(stream.clock(), types) if entry.event_id not in skip)
+        entries = [from_row(row(entry)) for entry in islice(waiting, limit)]  # as they are now
+    found = ((entry, read_event(stream, entry.event_id, entry.status)) for entry in entries)
+    return [entry.record(stream.name, document.envelope) for entry, document in found if document is not None]
 
 
 def dead(stream: FileStream, limit: int) -> list[DeadLetter]:
@@ -79,6 +91,7 @@ def _record(stream: FileStream, event_id: str) -> Record | None:
         error_code=marks.error_code,
         error_message=marks.error_message,
         finished_at=moment(marks.at),
+        outcome=stream.paths.outcome(document.envelope.payload),
     )
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from typing import TYPE_CHECKING, Final
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.bus.delivery import StreamOptions
+from kingdom.bus.document_form import DocumentForm
 from kingdom.bus.errors import BusError, InvalidName, InvalidOption, NotSetUp, SchemaTooNew
 from kingdom.bus.names import check_stream
 from kingdom.bus.transports.files.syncing import sync_directory, write_file
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 MARKER: Final = ".kingdom-bus.json"
 SUFFIX: Final = ".json"
+REASON: Final = ".reason"  # beside a file that was set aside
 STATES: Final[dict[Status, str]] = {"PENDING": "pending", "PROCESSING": "processing", "DONE": "done", "DEAD": "dead"}
 ACTIVE: Final[tuple[Status, ...]] = ("PENDING", "PROCESSING", "DEAD")
 
@@ -40,6 +43,20 @@ class StreamPaths:
         names = check_states({**STATES, **options.states})
         self.states: dict[Status, str] = {status: f"{self.home}{name}/" for status, name in names.items()}
         self.active = list(dict.fromkeys(self.states[status] for status in ACTIVE))
+        self.form = options.document
+
+    def word(self, status: Status, outcome: str | None = None) -> str | None:
+        """What the status field of a document says in a state; None when it is left as it is."""
+        if self.form is None or self.form.status is None or self.states[status] == self.invalid:
+            return None
+        if status == "DONE" and outcome is not None:
+            return outcome
+        return os.path.basename(self.states[status].rstrip("/"))
+
+    def outcome(self, document: Any) -> str | None:
+        """What a document that is DONE was settled with: its status field says so."""
+        word = document.get(self.form.status) if self.form is not None and self.form.status is not None else None
+        return word if self.form is not None and word in self.form.outcomes else None
 
     def file(self, status: Status, event_id: str) -> str:
         """The path of an event's document in a state."""
@@ -84,7 +101,10 @@ class StreamPaths:
             with open(self._options, "rb") as file:
                 document = json.load(file)
             options = StreamOptions(
-                ordered=bool(document["ordered"]), dead_head=document["deadHead"], states=document["states"]
+                ordered=bool(document["ordered"]),
+                dead_head=document["deadHead"],
+                states=document["states"],
+                document=_form(document.get("document")),
             )
             formerly = dict(document["formerly"])
             self.use(options)
@@ -102,12 +122,14 @@ class StreamPaths:
         # The old names are written down with the new ones: whoever reads the options next finishes the renaming,
         # should this process die in the middle of it.
         formerly = {status: os.path.basename(path.rstrip("/")) for status, path in self.states.items()}
-        document = {
+        document: dict[str, object] = {
             "ordered": options.ordered,
             "deadHead": options.dead_head,
             "states": options.states,
             "formerly": formerly,
         }
+        if options.document is not None:
+            document["document"] = asdict(options.document)
         write_file(self._options, json.dumps(document, indent=1).encode() + b"\n")
         self.load_options()
         self.make()
@@ -133,15 +155,21 @@ def check_states(names: dict[Status, str]) -> dict[Status, str]:
         except InvalidName as error:
             raise InvalidOption(f"states[{status!r}] = {name!r} cannot be a directory: {error}") from None
     # Held events may stay where they waited: the ledger knows the difference. All else must be told apart by place.
-    places = [names["PENDING"], names["DONE"], names["DEAD"], "invalid"]
+    places = [names["PENDING"], names["DONE"], "invalid"]
     if names["PROCESSING"] != names["PENDING"]:
         places.append(names["PROCESSING"])
+    if names["DEAD"] != "invalid":  # the dead may lie there: they, too, have their reason beside them
+        places.append(names["DEAD"])
     if len(set(places)) < len(places):
         raise InvalidOption(
-            f"states {names}: each needs a directory of its own other than 'invalid' "
-            "(only PENDING and PROCESSING may share one)"
+            f"states {names}: each needs a directory of its own (PENDING and PROCESSING may share one; "
+            "'invalid' is where files that make no sense are put, and DEAD may be there, too)"
         )
     return names
+
+
+def _form(fields: dict[str, Any] | None) -> DocumentForm | None:
+    return None if fields is None else DocumentForm(**{**fields, "outcomes": tuple(fields["outcomes"])})
 
 
 def check_version(root: str) -> None:

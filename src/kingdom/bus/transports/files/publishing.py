@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kingdom.bus.errors import InvalidEnvelope
-from kingdom.bus.transports.files.document import encode, place, write_time
+from kingdom.bus.transports.files.document import encode, encode_form, place, write_time
 from kingdom.bus.transports.files.faults import bus_error
 from kingdom.bus.transports.files.lines import new_row
 from kingdom.bus.transports.files.paths import SUFFIX
@@ -104,11 +104,12 @@ def _answer(call: Call) -> None:
 
 def publish(stream: FileStream, syncer: Syncer, calls: Sequence[Call]) -> None:
     """Write a group of calls; each then has its ``accepted`` ids or its ``error``."""
+    stream.know_options()
     for call in calls:
         created_at = write_time(call.at)
         try:
             call.documents = {
-                envelope.event_id: encode(envelope, stream.max_bytes, created_at, index)
+                envelope.event_id: _encode(stream, envelope, created_at, index)
                 for index, envelope in enumerate(call.envelopes)
             }
         except InvalidEnvelope as error:
@@ -124,6 +125,14 @@ def publish(stream: FileStream, syncer: Syncer, calls: Sequence[Call]) -> None:
         # One of them may be what does not fit: each gets its own chance and its own error.
         for call in good:
             publish(stream, syncer, [call])
+
+
+def _encode(stream: FileStream, envelope: Envelope, created_at: str, index: int) -> bytes:
+    form, word = stream.paths.form, stream.paths.word("PENDING")
+    if form is None:
+        return encode(envelope, stream.max_bytes, created_at, index)
+    envelope.to_json(stream.max_bytes)  # raises for what cannot be stored
+    return encode_form(envelope.payload, (form.status, word) if form.status and word else None)
 
 
 def _publish(stream: FileStream, syncer: Syncer, calls: Sequence[Call]) -> None:

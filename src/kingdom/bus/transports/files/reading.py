@@ -12,26 +12,40 @@ from kingdom.bus.transports.files.document import Document, decode
 
 if TYPE_CHECKING:
     from kingdom.bus.delivery import Status
+    from kingdom.bus.document_form import DocumentForm
     from kingdom.bus.transports.files.stream import FileStream
 
 _FIRST_BYTES: Final = 65536
-# Errors of the machine; any other is the file's own (no permission, a directory, a link in a circle).
-_NOT_THE_FILE: Final = {errno.ENOENT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.EINTR}
+# Errors that are the file's own: no permission, a directory, a link in a circle, a socket. Any other is the machine's
+# (a full disk, too few descriptors), and says nothing about the document.
+_THE_FILES_OWN: Final = {
+    errno.EACCES,
+    errno.EPERM,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.ENXIO,
+    errno.ENODEV,
+    errno.EOVERFLOW,
+}
 
 
-def read_document(path: str, event_id: str, max_bytes: int | None = None) -> Document:
+def read_document(path: str, event_id: str, max_bytes: int | None = None, form: DocumentForm | None = None) -> Document:
     """The document in a file.
 
     Raises ``FileNotFoundError`` when there is no file, and :class:`InvalidEnvelope` that says why when there is one but
     it cannot be understood. With ``max_bytes`` it is also checked to be a regular file no longer than that.
     """
+    return decode(read_bytes(path, max_bytes), event_id, form)
+
+
+def read_bytes(path: str, max_bytes: int | None = None) -> bytes:
+    """What is in a file. Raises as :func:`read_document` does."""
     try:
-        data = _read(path, max_bytes)
+        return _read(path, max_bytes)
     except OSError as error:
-        if error.errno in _NOT_THE_FILE:
+        if error.errno not in _THE_FILES_OWN:
             raise
         raise InvalidEnvelope(f"the file cannot be read: {error.strerror}") from None
-    return decode(data, event_id)
 
 
 def _read(path: str, max_bytes: int | None) -> bytes:
@@ -56,7 +70,7 @@ def _read(path: str, max_bytes: int | None) -> bytes:
 def read_event(stream: FileStream, event_id: str, status: Status) -> Document | None:
     """The document of an event in this status; when it makes no sense, it is set aside, and None returned."""
     try:
-        return read_document(stream.paths.file(status, event_id), event_id)
+        return read_document(stream.paths.file(status, event_id), event_id, form=stream.paths.form)
     except (FileNotFoundError, InvalidEnvelope):
         with stream.locked() as state:
             entry = state.get(event_id)
@@ -67,7 +81,7 @@ def load_event(stream: FileStream, event_id: str, status: Status) -> Document | 
     """:func:`read_event` for those who have the lock."""
     path = stream.paths.file(status, event_id)
     try:
-        return read_document(path, event_id)
+        return read_document(path, event_id, form=stream.paths.form)
     except FileNotFoundError:
         return None
     except InvalidEnvelope as error:

@@ -7,14 +7,16 @@ all processes agree. Only names are listed, and only files nobody knows are read
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from typing import TYPE_CHECKING, Final
 
 from kingdom.bus.errors import InvalidEnvelope
-from kingdom.bus.transports.files.lines import from_row, row
-from kingdom.bus.transports.files.paths import ACTIVE, SUFFIX
-from kingdom.bus.transports.files.reading import read_document
+from kingdom.bus.transports.files.document import parse
+from kingdom.bus.transports.files.lines import Move, from_row, row
+from kingdom.bus.transports.files.paths import ACTIVE, REASON, SUFFIX
+from kingdom.bus.transports.files.reading import read_bytes, read_document
 from kingdom.bus.transports.files.temporaries import remove_abandoned
 
 if TYPE_CHECKING:
@@ -76,12 +78,14 @@ class Scanner:
         in_place = 0
         for path in paths.active:
             status = next(item for item in ACTIVE if paths.states[item] == path)
-            for name in os.listdir(path):
+            names = os.listdir(path)
+            explained = {name for name in names if name.endswith(REASON)} if path == paths.invalid else set()
+            for name in names:
                 if name.endswith(SUFFIX) and name[0] != ".":
                     known = state.get(name[: -len(SUFFIX)])
                     if known is not None and paths.states[known.status] == path:
                         in_place += 1
-                    else:
+                    elif name + REASON not in explained:
                         strangers.append((name[: -len(SUFFIX)], status))
         some_missing = in_place < len(state)
         self._last = state.last_seq
@@ -99,6 +103,9 @@ class Scanner:
         if known is None:
             return self._adopt(paths.file(status, event_id), event_id, status)
         if os.path.lexists(home := paths.file(known.status, event_id)):
+            if paths.form is not None and self._same(home, paths.file(status, event_id)):
+                os.unlink(paths.file(status, event_id))  # a change of status the power cut interrupted
+                return None
             self._stream.set_aside(paths.file(status, event_id), f"a copy: event {event_id} lies in {home}")
             return None
         return self._moved(known, status)
@@ -107,7 +114,7 @@ class Scanner:
         """Take in a file nobody knows, or set it aside; None when it is not taken in (yet)."""
         stream = self._stream
         try:
-            document = read_document(path, event_id, stream.max_bytes + _SLACK_BYTES)
+            document = read_document(path, event_id, stream.max_bytes + _SLACK_BYTES, stream.paths.form)
             entry = document.entry(stream.clock())
             if "createdAt" not in document.bus:
                 self._last = entry.seq = max(entry.seq, self._last + 1)
@@ -126,15 +133,26 @@ class Scanner:
         if status == "DEAD":
             entry.status, entry.ended_at = "DEAD", stream.clock()
         elif status == "PROCESSING":
-            os.rename(path, stream.paths.file("PENDING", event_id))
+            stream.mover.carry_out([Move(event_id, "PROCESSING", "PENDING")])
+        else:
+            stream.mover.restate(path, status)
         return entry
+
+    def _same(self, path: str, other: str) -> bool:
+        """Whether two files hold the same document, but for its status."""
+        form = self._stream.paths.form
+        assert form is not None
+        with contextlib.suppress(InvalidEnvelope, FileNotFoundError):
+            mine, theirs = parse(read_bytes(path)), parse(read_bytes(other))
+            return all(mine.get(key) == theirs.get(key) for key in (mine.keys() | theirs.keys()) - {form.status})
+        return False
 
     def _moved(self, known: Entry, status: Status) -> Entry | None:
         """An event whose file lies in the directory of another status: what becomes of it."""
         stream = self._stream
         entry = from_row(row(known))
         if status == "PROCESSING":  # nobody claimed it, so it waits
-            os.rename(stream.paths.file("PROCESSING", entry.event_id), stream.paths.file("PENDING", entry.event_id))
+            stream.mover.carry_out([Move(entry.event_id, "PROCESSING", "PENDING")])
         if status == "DEAD":
             entry.status, entry.ended_at = "DEAD", stream.clock()
             entry.error_code, entry.error_message = "MOVED", "moved to the dead letters by hand"

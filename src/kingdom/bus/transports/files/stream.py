@@ -24,10 +24,10 @@ from kingdom.bus.stream_state import StreamState
 from kingdom.bus.transports.files.guard import Guard
 from kingdom.bus.transports.files.ledger import Ledger
 from kingdom.bus.transports.files.lines import Move, apply, makes_claimable, snapshot
-from kingdom.bus.transports.files.marks import mark, unmark
-from kingdom.bus.transports.files.paths import SUFFIX, StreamPaths
+from kingdom.bus.transports.files.moving import Mover
+from kingdom.bus.transports.files.paths import StreamPaths
 from kingdom.bus.transports.files.scan import Scanner
-from kingdom.bus.transports.files.syncing import sync_directory
+from kingdom.bus.transports.files.syncing import Syncer, sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,11 +46,14 @@ log = logging.getLogger("kingdom.bus.files")
 class FileStream:
     """One process's hold on one stream. Its methods block, and may be called from any thread."""
 
-    def __init__(self, root: str, name: str, clock: Clock, lock_timeout: float, max_bytes: int) -> None:
+    def __init__(
+        self, root: str, name: str, clock: Clock, lock_timeout: float, max_bytes: int, syncer: Syncer | None = None
+    ) -> None:
         self.name = name
         self.clock = clock
         self.max_bytes = max_bytes
         self.paths = StreamPaths(root, name)
+        self.mover = Mover(self.paths, syncer or Syncer())
         self.ledger = Ledger(self.paths.ledger)
         self.state = StreamState()
         self._mutex = threading.Lock()
@@ -79,10 +82,14 @@ class FileStream:
 
     def prepare(self) -> None:
         """Make the stream's directories and its ledger, so that they can be watched. Takes no lock."""
-        if not self._loaded:
-            self.paths.read_options()
+        self.know_options()
         self.paths.make()
         os.close(os.open(self.paths.ledger, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
+
+    def know_options(self) -> None:
+        """Read the options, unless that was done. Takes no lock."""
+        if not self._loaded:
+            self.paths.read_options()
 
     @property
     def exists(self) -> bool:
@@ -114,15 +121,11 @@ class FileStream:
         except OSError:
             self._guard.write(self._clean)
             raise
-        moved: list[Move] = []
-        missing: list[Move] = []
         try:
-            for move in apply(self.state, line):
-                (moved if self._move(move) else missing).append(move)
+            missing = self.mover.carry_out(apply(self.state, line))
             self._tidy()
         except OSError:
             self._loaded = False  # the state is ahead of the directories: read it again
-            self._undo(moved)
             self.ledger.rewind(start)
             self._tidy()
             raise
@@ -151,7 +154,7 @@ class FileStream:
         """Move a file that cannot be understood to ``invalid/``, with the reason beside it. Under the lock."""
         name = os.path.basename(path)
         target = f"{self.paths.invalid}{name}"
-        if os.path.lexists(target):
+        if os.path.lexists(target) and target != path:
             target = f"{target}.{time.time_ns()}"
         os.makedirs(self.paths.invalid, exist_ok=True)
         # A disk that is full must not keep a broken file in everybody's way: then the log alone has the reason.
@@ -160,51 +163,6 @@ class FileStream:
         with contextlib.suppress(FileNotFoundError):
             os.rename(path, target)
         log.warning("set aside %s: %s", target, reason, extra={"stream": self.name})
-
-    def _move(self, move: Move) -> bool:
-        source, target = self._source(move), self._target(move)
-        if source == target:
-            return True
-        try:
-            if target is None:
-                os.unlink(source)
-                return True
-            if move.target == "DONE":
-                mark(source, move.at, move.attempts, move.error_code, move.error_message)
-            elif move.source == "DONE":
-                unmark(source)
-            os.rename(source, target)
-        except FileNotFoundError:
-            return self._seek(move)
-        return True
-
-    def _seek(self, move: Move) -> bool:
-        """Move a file that is not where it should be from wherever it is; False when it is nowhere."""
-        self.paths.make()
-        target = self._target(move)
-        if target is None:
-            return True
-        if os.path.exists(target):
-            return True
-        for path in (self._source(move), *(self.paths.file(status, move.event_id) for status in self.paths.states)):
-            with contextlib.suppress(FileNotFoundError):
-                os.rename(path, target)
-                return True
-        return False
-
-    def _source(self, move: Move) -> str:
-        if move.source in self.paths.states:
-            return self.paths.file(move.source, move.event_id)
-        return f"{self.paths.home}{move.source}{SUFFIX}"
-
-    def _target(self, move: Move) -> str | None:
-        return None if move.target == "GONE" else self.paths.file(move.target, move.event_id)
-
-    def _undo(self, moves: Sequence[Move]) -> None:
-        for move in reversed(moves):
-            source, target = self._source(move), self._target(move)
-            if target is not None and source != target:
-                os.rename(target, source)
 
     def _forget(self, missing: Sequence[Move]) -> None:
         ids = [move.event_id for move in missing if move.event_id in self.state]
@@ -228,8 +186,7 @@ class FileStream:
         self._loaded = True
         if note == _DIRTY:
             # Only the last line can be unfinished: its writer died under the lock, and nobody had it since.
-            for move in moves:
-                self._move(move)
+            self.mover.carry_out(moves)
         self._clean = self._note()
         if self._scanner.look(self._clean, urgent=reset or note == _DIRTY, changed=note != self._clean):
             self._clean = self._note()

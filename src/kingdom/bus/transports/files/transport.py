@@ -23,7 +23,7 @@ from kingdom.bus.transports.files.syncing import Syncer
 from kingdom.bus.transports.files.watching import StreamWatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Container, Sequence
 
     from kingdom.bus.delivery import (
         Check,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         DeadVerdict,
         Delivery,
         Depth,
+        DoneVerdict,
         Record,
         RetryVerdict,
         StreamOptions,
@@ -117,22 +118,38 @@ class FilesTransport:
         return accepted
 
     async def claim(
-        self, stream: str, *, worker: str, limit: int, lease: float, types: Sequence[str] | None, max_attempts: int
+        self,
+        stream: str,
+        *,
+        worker: str,
+        limit: int,
+        lease: float,
+        types: Sequence[str] | None,
+        ids: Sequence[str] | None,
+        max_attempts: int,
     ) -> list[Delivery]:
         """Take up to ``limit`` events for ``lease`` seconds."""
-        return await self._call(working.claim, stream, working.Claim(worker, limit, lease, types, max_attempts))
+        return await self._call(working.claim, stream, working.Claim(worker, limit, lease, types, ids, max_attempts))
+
+    async def recall(self, stream: str, *, worker: str, lease: float) -> list[Delivery]:
+        """Hold anew, under a new token, everything a worker holds."""
+        return await self._call(working.recall, stream, worker, lease)
+
+    async def peek(self, stream: str, limit: int, types: Sequence[str] | None, skip: Container[str]) -> list[Record]:
+        """What could be claimed now, in the order of claims."""
+        return await self._call(operating.peek, stream, limit, types, skip)
 
     async def settle(
-        self, done: Sequence[Delivery], retry: Sequence[RetryVerdict], dead: Sequence[DeadVerdict]
+        self, done: Sequence[DoneVerdict], retry: Sequence[RetryVerdict], dead: Sequence[DeadVerdict]
     ) -> list[Delivery]:
         """Write verdicts, durably; return the deliveries whose lease was lost."""
         lost: list[Delivery] = []
-        deliveries = [*done, *(item.delivery for item in retry), *(item.delivery for item in dead)]
+        deliveries = [item.delivery for verdicts in (done, retry, dead) for item in verdicts]
         for name in {item.stream for item in deliveries}:
             refused, freed = await self._call(
                 working.settle,
                 name,
-                [item for item in done if item.stream == name],
+                [item for item in done if item.delivery.stream == name],
                 [item for item in retry if item.delivery.stream == name],
                 [item for item in dead if item.delivery.stream == name],
             )
@@ -245,7 +262,7 @@ class FilesTransport:
         if stream is None:
             options = self._options
             stream = self._streams[name] = FileStream(
-                self._root, name, self._clock, options.connect_timeout, options.max_bytes
+                self._root, name, self._clock, options.connect_timeout, options.max_bytes, self._syncer
             )
         return stream
 

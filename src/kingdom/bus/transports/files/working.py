@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kingdom.bus.delivery import Delivery
+from kingdom.bus.errors import InvalidOption
 from kingdom.bus.ids import new_event_id
 from kingdom.bus.stream_state import LEASE_EXPIRED
 from kingdom.bus.transports.files.reading import read_event
@@ -13,8 +14,8 @@ from kingdom.bus.transports.files.reading import read_event
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kingdom.bus.delivery import DeadVerdict, RetryVerdict, Status
-    from kingdom.bus.stream_state import Entry
+    from kingdom.bus.delivery import DeadVerdict, DoneVerdict, RetryVerdict, Status
+    from kingdom.bus.stream_state import Entry, StreamState
     from kingdom.bus.transports.files.stream import FileStream
 
 
@@ -25,6 +26,7 @@ class Claim(NamedTuple):
     limit: int
     lease: float
     types: Sequence[str] | None
+    ids: Sequence[str] | None
     max_attempts: int
 
 
@@ -47,7 +49,22 @@ def claim(stream: FileStream, wanted: Claim) -> list[Delivery]:
             raise
         if all_there:
             break
+    if claimed and stream.paths.form is not None:
+        # Such a document lies in its new directory under a new status: what holds it must outlive a power cut, too.
+        stream.sync({"PENDING", "PROCESSING"}, ledger=True)
     return claimed
+
+
+def recall(stream: FileStream, worker: str, lease: float) -> list[Delivery]:
+    """Hold anew, under a new token, everything a worker holds."""
+    token = new_event_id()
+    with stream.locked() as state:
+        held = [(entry.event_id, entry.attempts) for entry in state.held_by(worker)]
+        if held:
+            ids = [event_id for event_id, _ in held]
+            stream.commit({"op": "recall", "ids": ids, "token": token, "until": round(stream.clock() + lease, 6)})
+    found = ((read_event(stream, event_id, "PROCESSING"), attempt) for event_id, attempt in held)
+    return [Delivery(stream.name, item.envelope, attempt, token, worker) for item, attempt in found if item is not None]
 
 
 def _give_back(stream: FileStream, held: Sequence[tuple[str, str]]) -> None:
@@ -63,7 +80,7 @@ def _hold(stream: FileStream, wanted: Claim, limit: int, token: str) -> tuple[li
         now = round(stream.clock(), 6)
         taken: list[Entry] = []
         try:
-            while len(taken) < limit and (more := state.take(now, limit - len(taken), wanted.types)):
+            while len(taken) < limit and (more := _take(state, now, limit - len(taken), wanted)):
                 taken += more
                 if spent := [entry for entry in more if entry.spent(wanted.max_attempts)]:
                     dead = [[entry.event_id, LEASE_EXPIRED, entry.epitaph] for entry in spent]
@@ -83,8 +100,14 @@ def _hold(stream: FileStream, wanted: Claim, limit: int, token: str) -> tuple[li
         return [(entry.event_id, entry.attempts) for entry in taken if entry.event_id not in gone], not gone
 
 
+def _take(state: StreamState, now: float, limit: int, wanted: Claim) -> list[Entry]:
+    if wanted.ids is None:
+        return state.take(now, limit, wanted.types)
+    return state.take_named(now, wanted.ids, limit, wanted.types)
+
+
 def settle(
-    stream: FileStream, done: Sequence[Delivery], retry: Sequence[RetryVerdict], dead: Sequence[DeadVerdict]
+    stream: FileStream, done: Sequence[DoneVerdict], retry: Sequence[RetryVerdict], dead: Sequence[DeadVerdict]
 ) -> tuple[list[Delivery], bool]:
     """Write verdicts, durably.
 
@@ -105,7 +128,7 @@ def settle(
             return True
 
         verdicts: dict[Status, list[Any]] = {
-            "DONE": [delivery.event_id for delivery in done if holds(delivery)],
+            "DONE": [end.delivery.event_id for end in done if holds(end.delivery)],
             "PENDING": [
                 [again.delivery.event_id, round(now + again.after, 6), again.code, again.message]
                 for again in retry
@@ -116,11 +139,23 @@ def settle(
         if not seen:
             return lost, False
         names = {"DONE": "done", "PENDING": "retry", "DEAD": "dead"}
-        lines = {names[status]: items for status, items in verdicts.items() if items}
+        lines: dict[str, Any] = {names[status]: items for status, items in verdicts.items() if items}
+        if outcomes := {end.delivery.event_id: _outcome(stream, end) for end in done if end.outcome is not None}:
+            lines["outcomes"] = outcomes
         stream.commit({"op": "settle", "at": now, **lines})
     targets: set[Status] = {status for status, items in verdicts.items() if items}
     stream.sync({"PROCESSING", *targets}, ledger=targets != {"DONE"})
     return lost, stream.state.ordered or "PENDING" in targets
+
+
+def _outcome(stream: FileStream, end: DoneVerdict) -> str | None:
+    known = () if stream.paths.form is None else stream.paths.form.outcomes
+    if end.outcome not in known:
+        raise InvalidOption(
+            f"settle(done): the stream {stream.name} has no outcome {end.outcome!r}"
+            + (f", only {', '.join(known)}" if known else "; declare it with a DocumentForm that names its outcomes")
+        )
+    return end.outcome
 
 
 def extend(stream: FileStream, deliveries: Sequence[Delivery], lease: float) -> list[Delivery]:
