@@ -97,7 +97,8 @@ def test_a_time_the_clock_shows_twice_is_run_the_first_time_only() -> None:
 
 
 def test_each_slot_of_a_year_follows_from_the_one_before_it_and_none_comes_twice() -> None:
-    cron, moment, seen = parse_cron("*/30 0-4 * * *"), at("2026-01-01T00:00:00"), []
+    cron, moment = parse_cron("*/30 0-4 * * *"), at("2026-01-01T00:00:00")
+    seen: list[datetime] = []
     while len(seen) < 3700:
         moment = cron.next_after(moment, BERLIN)
         seen.append(moment)

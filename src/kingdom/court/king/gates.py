@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from kingdom.court.files import read_json
 from kingdom.court.king.times import seconds_of
@@ -26,6 +26,7 @@ class Gate(Protocol):
         """Why a task of this priority for this general may not start now, in words for a person; None when it may."""
 
 
+@runtime_checkable
 class Reserving(Gate, Protocol):
     """A gate that counts what was let through (a budget)."""
 

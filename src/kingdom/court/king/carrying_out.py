@@ -1,0 +1,88 @@
+"""Doing what an entry of the book says. Every part may be done again: the bus takes each id once."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from kingdom.bus.errors import InvalidEnvelope
+from kingdom.court.models import Event, Message, Task
+from kingdom.court.queues import put
+from kingdom.journal import JournalError
+
+if TYPE_CHECKING:
+    from kingdom.bus import Delivery, EventBus
+    from kingdom.court.king.book import Entry
+    from kingdom.court.king.schedules import Schedules
+    from kingdom.journal import Journal
+
+log = logging.getLogger("kingdom.court.king")
+D = TypeVar("D", Task, Message, Event)
+
+
+@dataclass(slots=True)
+class Orders:
+    """An entry, with its documents as what they are."""
+
+    entry: Entry
+    tasks: list[Task] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, entry: Entry) -> Self:
+        """The orders of an entry that was read from the book."""
+        return cls(
+            entry,
+            [Task.model_validate(document) for document in entry.tasks],
+            [Message.model_validate(document) for document in entry.messages],
+            [Event.model_validate(document) for document in entry.events],
+        )
+
+
+class Hands:
+    """Carries out orders."""
+
+    def __init__(self, bus: EventBus, journal: Journal, schedules: Schedules, held: dict[str, Delivery]) -> None:
+        self._bus = bus
+        self._journal = journal
+        self._schedules = schedules
+        self._held = held
+        self.refused: dict[str, str] = {}  # tasks the queue does not take, and why
+
+    async def carry_out(self, orders: Orders, *, again: bool = False) -> None:
+        """Do all of it. ``again``: perhaps some of it was done before."""
+        entry = orders.entry
+        if entry.slots:
+            self._schedules.store(entry.slots)
+        if not again:
+            self._tell(entry)  # first: that a task was made is written down before anybody can start it
+        accepted = await self._publish(orders.tasks)
+        if again and (accepted or not orders.tasks):
+            self._tell(entry)
+        await self._publish(orders.events)
+        await self._publish(orders.messages)
+        await self._bus.settle(
+            done=[(self._held.pop(event_id), out) for event_id, out in entry.done.items() if event_id in self._held]
+        )
+
+    async def _publish(self, documents: list[D]) -> list[str]:
+        try:
+            return await put(self._bus, documents)
+        except InvalidEnvelope:
+            accepted = []
+            for document in documents:  # one that is too large must not stop the others
+                try:
+                    accepted += await put(self._bus, [document])
+                except InvalidEnvelope as error:
+                    log.warning("%s is not taken by its queue: %s", document.id, error)
+                    self.refused[document.id] = str(error)
+            return accepted
+
+    def _tell(self, entry: Entry) -> None:
+        for name, data in entry.journal:
+            try:
+                self._journal.emit(name, "king", data)
+            except JournalError as error:  # work goes on without its diary
+                log.warning("the journal does not take %s: %s", name, error)

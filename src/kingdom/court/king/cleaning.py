@@ -1,0 +1,27 @@
+"""Text from outside, made fit to be stored and shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+_UNSTORABLE: Final = re.compile("[\0\ud800-\udfff]")
+_UNSHOWN: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]+")
+
+
+def storable(value: Any) -> Any:
+    """A copy of a JSON value without what the queues refuse: NUL characters and halves of surrogate pairs."""
+    if isinstance(value, str):
+        return _UNSTORABLE.sub("", value)
+    if isinstance(value, Mapping):
+        return {storable(key): storable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [storable(item) for item in value]
+    return value
+
+
+def one_line(text: str, length: int = 120) -> str:
+    """A text on one short line, without control and hidden characters."""
+    flat = " ".join(_UNSHOWN.sub(" ", text[: 10 * length]).split())
+    return flat if len(flat) <= length else flat[: length - 1] + "…"
