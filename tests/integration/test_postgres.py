@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import asyncpg
@@ -239,6 +240,26 @@ class TestPlans:
         await self._fill(sql, 20_000, "ordering_key", "'Order' || chr(31) || '1'")
         pages = await self._pages(sql, "claim_ordered", STREAM, 10, 30.0, "t", None, 10, "", False, 1000)
         assert pages < 200
+
+    @pytest.mark.parametrize("analysed", [True, False])
+    async def test_what_is_claimed_by_id_is_found_by_id(self, bus: EventBus, sql: Any, analysed: bool) -> None:
+        await self._fill(sql, 20_000, "priority", "1")
+        if analysed:
+            await sql.execute("ANALYZE outbox_event")
+        named = [f"f{number}" for number in range(15_000, 15_010)]
+        pages = await self._pages(sql, "claim_named", STREAM, 10, 30.0, "t", named, None, 10)
+        assert pages < 300
+
+    @pytest.mark.parametrize("analysed", [True, False])
+    async def test_a_peek_reads_no_more_than_it_shows(self, bus: EventBus, sql: Any, analysed: bool) -> None:
+        await self._fill(sql, 20_000, "priority", "1")
+        await sql.execute(
+            "UPDATE outbox_event SET next_retry_at = now() + interval '1 hour', priority = 0 WHERE id % 2 = 0"
+        )
+        if analysed:
+            await sql.execute("ANALYZE outbox_event")
+        pages = await self._pages(sql, "peek", STREAM, None, 10, 0, datetime(1970, 1, 1, tzinfo=UTC), 0)
+        assert pages < 300
 
     async def test_statistics_from_before_the_first_claim_mislead_no_settle(self, bus: EventBus, sql: Any) -> None:
         await self._fill(sql, 5_000, "priority", "1")

@@ -60,6 +60,34 @@ def test_types_narrow_a_claim_and_others_wait() -> None:
     assert claim(state, 0, limit=1, types=["A", "B"]) == ["a1"]
 
 
+def test_the_line_is_what_would_be_taken_and_takes_nothing() -> None:
+    state = StreamState()
+    add(state, "late", not_before=datetime.fromtimestamp(5, UTC))
+    add(state, "a1", "a2", "a3", type="A")
+    add(state, "b1", "b2", type="B")
+    add(state, "low", priority="low")
+    add(state, "future", not_before=datetime.fromtimestamp(50, UTC))
+    state.retry(taken := state.take_named(1, ["a2", "a2", "future", "nobody"], 5)[0], 3, "E", "why")
+    assert taken.event_id == "a2"
+    shown = ["a1", "a3", "b1", "b2", "a2", "late", "low"]
+    assert [entry.event_id for entry in state.line(10)] == shown
+    assert [entry.event_id for entry in state.line(10, ["A"])] == ["a1", "a3", "a2"]
+    assert claim(state, 10) == shown
+
+
+def test_a_recalled_event_is_held_under_another_token_and_the_same_attempt() -> None:
+    state = StreamState(ordered=True)
+    add(state, "a", "b")
+    claim(state, 0, lease=10)
+    assert state.depth(10)[:3] == (2, 0, 0)
+    [held] = state.held_by("w")
+    state.recall(held, "again", 30)
+    assert (state.held("a", "a-0"), state.held("a", "again"), held.attempts) == (None, held, 1)
+    assert state.depth(29)[:3] == (1, 1, 0)
+    assert claim(state, 29) == [], "the first of its aggregate is held"
+    assert state.held_by("other") == []
+
+
 def test_an_ended_lease_makes_an_event_claimable_and_counts_as_pending() -> None:
     state = StreamState()
     add(state, "a")

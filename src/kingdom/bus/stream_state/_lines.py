@@ -34,9 +34,9 @@ class Heap:
         """How many items are kept, emptied ones included."""
         return len(self._queue) + len(self._heap)
 
-    def __iter__(self) -> Iterator[Entry]:
-        """The entries, in no order."""
-        return (item[3] for items in (self._queue, self._heap) for item in items if item[3] is not None)
+    def __iter__(self) -> Iterator[list[Any]]:
+        """The items in order, read as they are asked for; nothing may change meanwhile."""
+        return (item for item in heapq.merge(self._queue, sorted(self._heap)) if item[3] is not None)
 
     def push(self, when: float, entry: Entry) -> None:
         """Put an entry in, which must be in no heap."""

@@ -148,7 +148,7 @@ class StreamState:
         wanted = None if types is None else set(types)
         for heaps in self._ready:
             kinds = [heap for kind, heap in heaps.items() if wanted is None or kind in wanted]
-            yield from sorted((entry for heap in kinds for entry in heap), key=lambda entry: entry.place)
+            yield from (item[3] for item in heapq.merge(*kinds))
 
     def held_by(self, worker: str) -> list[Entry]:
         """What a worker holds, the first in line first; leases that ended without anybody's claim count."""
