@@ -13,10 +13,14 @@ import typer
 from kingdom import __version__
 from kingdom.cli import output
 from kingdom.cli.bus import app as bus_app
+from kingdom.cli.clean import clean
 from kingdom.cli.court import register
 from kingdom.cli.demo import demo
 from kingdom.cli.general import app as general_app
 from kingdom.cli.init import init
+from kingdom.cli.logs import logs
+from kingdom.cli.report import report
+from kingdom.cli.stats import stats
 
 # The only usage error that every version of typer exports is BadParameter; its base is what they all share.
 _UsageError: Final[type[Exception]] = typer.BadParameter.__bases__[0]
@@ -31,6 +35,8 @@ app.add_typer(bus_app, name="bus")
 app.command()(init)
 app.add_typer(general_app, name="general")
 register(app)
+for _command in (logs, stats, report, clean):
+    app.command()(_command)
 app.command()(demo)
 
 

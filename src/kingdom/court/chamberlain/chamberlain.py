@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
@@ -18,7 +17,7 @@ from kingdom.court.chamberlain.health import reaches
 from kingdom.court.chamberlain.heartbeats import Heartbeats
 from kingdom.court.chamberlain.housekeeping import Housekeeping
 from kingdom.court.chamberlain.lines import JournalLines
-from kingdom.court.chamberlain.memory import Memory, load_memory
+from kingdom.court.chamberlain.memory import Memory, load_memory, memory_path
 from kingdom.court.chamberlain.outbox import Outbox
 from kingdom.court.chamberlain.reports import due_reports, last_reported, report_document, report_text, write_report
 from kingdom.court.chamberlain.resources import MachineResources, Resources
@@ -87,7 +86,7 @@ class Chamberlain:
         for folder in (self._folder, home.logs, analysis_folder(home)):
             with self._warn.around(f"make {folder.name}"):
                 folder.mkdir(parents=True, exist_ok=True)
-        memory = self._memory = load_memory(self._path, self._zone)
+        memory = self._memory = load_memory(memory_path(self._home), self._zone)
         if memory.reported is None:
             memory.reported = last_reported(home) or (day_of(now, self._zone) - ONE_DAY).isoformat()
         self._alerts = Alerts(memory.told)
@@ -167,12 +166,8 @@ class Chamberlain:
 
     # ── parts of a look ───────────────────────────────────────────────────────────────────────────────────────────
 
-    @property
-    def _path(self) -> Path:
-        return self._folder / "memory.json"
-
     def _save(self, *, durable: bool) -> None:
-        self._memory.save(self._path, durable=durable)
+        self._memory.save(memory_path(self._home), durable=durable)
 
     def _tell_of_config(self, loaded: Loaded) -> None:
         problem = loaded.problem

@@ -12,9 +12,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from kingdom.court.chamberlain.active import ActiveWork
+from kingdom.court.chamberlain.memory import memory_path
 from kingdom.court.chamberlain.retention import DAY, TASK_FORM, Expired, Rule, find_expired, remove, rules
+from kingdom.court.files import read_json
 from kingdom.court.queues import EVENTS, MESSAGES, TASKS
-from kingdom.journal import Reader
+from kingdom.journal import Cursor, InvalidCursor, Reader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from kingdom.court.chamberlain.retention import Warn
     from kingdom.court.chamberlain.soldiers import Barracks
     from kingdom.court.home import Home
-    from kingdom.journal import Cursor
 
 BATCH: Final = 500
 # The finished states of the queues as folders (kingdom.court.queues): done, and given up.
@@ -122,8 +123,15 @@ def _queue_rules(days: Mapping[str, float], invalid_days: float) -> list[Rule]:
     ]
 
 
-def journal_was_read(home: Home, section: RetentionSection, now: float, cursor: Cursor | None) -> bool:
-    """Whether no line older than the closed files that may go is still unread by the chamberlain."""
+def journal_was_read(home: Home, section: RetentionSection, now: float) -> bool:
+    """Whether the chamberlain has read every line that the closed files which may go can hold."""
+    document = read_json(memory_path(home))
+    if document is None:
+        return not memory_path(home).exists()  # no chamberlain has ever been here: nobody waits for the lines
+    try:
+        cursor = Cursor.from_dict(document["cursor"])
+    except (InvalidCursor, KeyError, TypeError):
+        return False
     with Reader(home.journal, cursor=cursor, report=lambda problem: None) as reader:
         first = next(reader.read(), None)
     return first is None or first.at.timestamp() >= now - section.logs_days * DAY

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from zoneinfo import ZoneInfo
 
+    from kingdom.court.home import Home
+
 log = logging.getLogger("kingdom.court.chamberlain")
 
 TokenStatus = Literal["ok", "warning", "critical"]
@@ -68,6 +70,11 @@ _PLAIN: Final = (
     "cleaned",
     "stale_threads",
 )
+
+
+def memory_path(home: Home) -> Path:
+    """Where the file lies."""
+    return home.role("chamberlain") / "memory.json"
 
 
 def load_memory(path: Path, zone: ZoneInfo) -> Memory:

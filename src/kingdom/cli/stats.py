@@ -1,0 +1,107 @@
+"""``kingdom stats``: how much was done, by day, by hour and by general."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from kingdom.cli import output
+from kingdom.cli.bus.options import Json
+from kingdom.cli.court.session import told
+from kingdom.cli.home import HomeOption, find_home
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kingdom.court.home import Home
+
+_FRESH_SECONDS: Final = 300.0
+_BARS: Final = "▁▂▃▄▅▆▇█"
+_HOURS: Final = 24
+
+
+def stats(
+    days: Annotated[int, typer.Option("--days", min=1, max=31, metavar="N", help="How many days to show.")] = 7,
+    home: HomeOption = None,
+    json: Json = False,
+) -> None:
+    """Show how many tasks there were, how they ended and how long they took."""
+    found = find_home(home)
+    with told():
+        document = _current(found)
+    if json:
+        output.emit(document)
+        return
+    shown = dict(list(document["days"].items())[-days:])
+    if not shown:
+        output.say("nothing has happened yet: the journal is empty")
+        return
+    columns = ("day", "events", "created", "completed", "failed", "asked", "timed out")
+    keys = ("events", "created", "completed", "failed", "needs_human", "timeout")
+    output.print_table(columns, [(day, *(counts[key] for key in keys)) for day, counts in shown.items()], columns[1:])
+    output.say()
+    rows = _generals(shown)
+    if rows:
+        columns = ("general", "created", "completed", "failed", "asked", "timed out", "average")
+        output.print_table(columns, rows, columns[1:])
+        output.say()
+    for name, key in (("completed", "completed"), ("failed", "failed")):
+        chart, total = _chart(document, key)
+        output.say(f"{name:<10} {chart}  {total} in the last {_HOURS} hours")
+
+
+def _current(home: Home) -> dict[str, Any]:
+    """What the chamberlain wrote lately, or the same counted from the journal where none runs."""
+    import time
+
+    from kingdom.court.chamberlain.stats import stats_document, stats_path
+    from kingdom.court.chamberlain.tally import Tally
+    from kingdom.court.files import read_json
+    from kingdom.court.king.times import seconds_of
+    from kingdom.journal import Reader
+
+    now = time.time()
+    document = read_json(stats_path(home))
+    if isinstance(document, dict):
+        written = seconds_of(document.get("generated_at"))
+        if written is not None and abs(now - written) < _FRESH_SECONDS:
+            return document
+    tally = Tally(_zone(home))
+    with Reader(home.journal, report=lambda problem: None) as reader:
+        for records in reader.read_records():
+            tally.feed(records)
+    tally.prune(now)
+    return stats_document(tally, now)
+
+
+def _zone(home: Home) -> Any:
+    from zoneinfo import ZoneInfo
+
+    from kingdom.court.config.system import load_system
+
+    return ZoneInfo(load_system(home).timezone)
+
+
+def _generals(days: dict[str, Any]) -> list[Sequence[object]]:
+    rows: list[Sequence[object]] = []
+    names = sorted({name for counts in days.values() for name in counts["generals"]})
+    for name in names:
+        parts = [counts["generals"][name] for counts in days.values() if name in counts["generals"]]
+        sums = [
+            sum(part[key] for part in parts) for key in ("created", "completed", "failed", "needs_human", "timeout")
+        ]
+        weighed = sum((part["avg_duration_seconds"] or 0) * part["completed"] for part in parts)
+        rows.append((name, *sums, f"{weighed / sums[1]:.0f} s" if sums[1] else "–"))
+    return rows
+
+
+def _chart(document: dict[str, Any], key: str) -> tuple[str, int]:
+    """One bar for each of the last hours."""
+    from datetime import datetime, timedelta
+
+    last = datetime.fromisoformat(document["generated_at"])
+    names = [(last - timedelta(hours=back)).strftime("%Y-%m-%dT%H") for back in reversed(range(_HOURS))]
+    values = [document["hours"].get(name, {}).get(key, 0) for name in names]
+    highest = max(values) or 1
+    return "".join(_BARS[-(-value * (len(_BARS) - 1) // highest)] for value in values), sum(values)
