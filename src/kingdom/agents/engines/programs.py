@@ -1,0 +1,158 @@
+"""What the engines with a program of their own share: finding it, asking its version, what it is given to work with."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+import signal
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.agents.engine import Examined
+from kingdom.agents.errors import EngineNotInstalled, InvalidOrder
+
+if TYPE_CHECKING:
+    from kingdom.agents.port import Order
+
+_VERSION_SECONDS: Final = 30.0
+_SESSION_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}\Z")  # never a flag, a path or a glob
+
+
+@dataclass(frozen=True, slots=True)
+class CliSettings:
+    """How an engine's program is used on this machine (``engines.<name>`` in config/system.yaml)."""
+
+    path: str | None = None  # the program; none: by its name on the PATH
+    env: Mapping[str, str] = field(default_factory=dict)  # given to it (a base URL, say)
+    pass_env: tuple[str, ...] = ()  # names of our own variables passed on to it (a key, say)
+    args: tuple[str, ...] = ()  # further arguments, before those of the order's options
+    model: str | None = None  # for orders that name none
+
+    @classmethod
+    def read(cls, engine: str, settings: Mapping[str, Any]) -> CliSettings:
+        """From the configuration: ``path``, ``model``, ``args``, ``env`` (names to pass on, or names with values)."""
+        env = settings.get("env") or ()
+        values = env if isinstance(env, Mapping) else {}
+        names = () if isinstance(env, Mapping) else env
+        args = settings.get("args") or ()
+        for key, given in (("env", (*names, *values, *values.values())), ("args", args)):
+            if isinstance(given, str) or not all(isinstance(item, str) for item in given):
+                raise InvalidOrder(f"engines.{engine}.{key} in config/system.yaml: every entry must be a text")
+        return cls(settings.get("path"), dict(values), tuple(names), tuple(args), settings.get("model"))
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program on this machine: what it is called, how it is installed, and which of our variables it needs."""
+
+    engine: str
+    command: str
+    package: str
+    credentials: tuple[str, ...]  # its own variables; passed on wherever they are set, for it cannot work without
+    settings: CliSettings
+    environ: Mapping[str, str]
+
+    def find(self) -> str:
+        """Its path. Raises :class:`EngineNotInstalled`."""
+        path = self._look()
+        if path is None:
+            raise EngineNotInstalled(self._missing())
+        return path
+
+    def environment(self, order: Order) -> dict[str, str]:
+        """The variables it gets beside those every agent gets; the order's own win."""
+        passed = (*self.credentials, *self.settings.pass_env)
+        return {
+            **{name: self.environ[name] for name in passed if name in self.environ},
+            **self.settings.env,
+            **order.env,
+        }
+
+    async def examine(self) -> Examined:
+        """Whether it is there and says its version."""
+        path = self._look()
+        if path is None:
+            return Examined(ok=False, problem=self._missing())
+        try:
+            output, code = await _version(path, self.environ)
+        except TimeoutError:
+            problem = f"{path} --version said nothing for {_VERSION_SECONDS:.0f} s: try it by hand, or install it anew"
+            return Examined(ok=False, path=path, problem=problem)
+        except OSError as error:
+            return Examined(ok=False, path=path, problem=f"{path} cannot be started: {error}")
+        if code != 0:
+            said = " ".join(output.split())[:200] or "nothing"
+            return Examined(ok=False, path=path, problem=f"{path} --version failed ({code}) and said: {said}")
+        version = re.search(r"\d+(?:\.\d+)+", output)
+        return Examined(ok=True, path=path, version=version.group() if version else output.strip()[:80] or None)
+
+    def _look(self) -> str | None:
+        wanted = Path(self.settings.path or self.command).expanduser()
+        return shutil.which(wanted, path=self.environ.get("PATH"))
+
+    def _missing(self) -> str:
+        key = f"engines.{self.engine}.path in config/system.yaml"
+        if self.settings.path is not None:
+            return (
+                f"engine {self.engine}: {self.settings.path} is no program (it is set by {key}): correct or remove it"
+            )
+        return (
+            f"engine {self.engine}: there is no program {self.command} on the PATH: "
+            f"install it (npm install -g {self.package}) or name it by {key}"
+        )
+
+
+def session_id(order: Order) -> str | None:
+    """The conversation the order goes on with, checked: it becomes an argument and a part of a file name."""
+    if order.session_id is not None and not _SESSION_ID.match(order.session_id):
+        raise InvalidOrder(f"run {order.run_id}: {order.session_id!r:.80} is not a session id")
+    return order.session_id
+
+
+def strings(order: Order, option: str) -> tuple[str, ...]:
+    """An option of the order that is a list of texts."""
+    value = order.options.get(option, [])
+    if not isinstance(value, list | tuple) or not all(isinstance(item, str) and "\0" not in item for item in value):
+        raise InvalidOrder(f"run {order.run_id}: option {option} of engine {order.engine} must be a list of texts")
+    return tuple(value)
+
+
+def read_instructions(cwd: Path, name: str, limit: int) -> str | None:
+    """The standing instructions in a work folder, cut to ``limit`` bytes.
+
+    A repository can hold anything under that name: a link out of the folder, or a pipe, is not read.
+    """
+    try:
+        descriptor = os.open(cwd / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        data = file.read(limit)
+    return data.decode("utf-8", "ignore").replace("\0", "").strip() or None
+
+
+async def _version(path: str, environ: Mapping[str, str]) -> tuple[str, int]:
+    process = await asyncio.create_subprocess_exec(
+        path,
+        "--version",
+        env=dict(environ),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), _VERSION_SECONDS)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # whatever it left behind
+        await process.wait()
+    return output.decode("utf-8", "replace"), process.returncode or 0
