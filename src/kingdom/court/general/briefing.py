@@ -1,0 +1,112 @@
+"""What a soldier is told: gathered from the task, its event, the general's memory and earlier results."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.agents.contract import instructions
+from kingdom.court.files import read_json
+from kingdom.court.general.lineage import RESUME
+from kingdom.court.general.memory import read_memory
+from kingdom.court.general.prompts import Briefing
+from kingdom.court.general.untrusted import clean_tree
+from kingdom.court.subjects import subject_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from kingdom.court.home import Home
+    from kingdom.court.models import Task
+    from kingdom.court.packages.manifest import Manifest
+
+_LOOKED_AT: Final = 200  # of the latest results, whatever general they are of
+_MOST_RESULTS: Final = 5
+_SHOWN: Final = ("task_id", "status", "ended_at", "summary", "error", "links")
+_EVENT: Final = ("id", "type", "source", "repo", "priority", "created_at")
+_TASK: Final = ("id", "type", "event_id", "priority", "created_at", "payload")
+
+
+def gather(
+    home: Home,
+    manifest: Manifest,
+    task: Task,
+    event: Mapping[str, Any] | None,
+    *,
+    folder: Path,
+    instructions_text: str,
+    resume: bool,
+    previous_error: str | None,
+) -> Briefing:
+    """Everything the prompt of a task is made of."""
+    document = task.document()
+    subject = subject_name(task, event)
+    resumed = task.type == RESUME
+    return Briefing(
+        task={key: document.get(key) for key in _TASK},
+        event={key: (event or {}).get(key) for key in _EVENT},
+        report=instructions(home.raw_result(task.id)),
+        repo_path=str(folder),
+        memory=read_memory(home.general_memory(manifest.name), manifest.memory_max_bytes),
+        instructions=instructions_text,
+        resume=resume,
+        question=_said(task, "question") if resumed else None,
+        answer=_said(task, "answer") if resumed else None,
+        previous_error=previous_error,
+        previous_results=earlier_results(home, manifest.name, subject, task.id) if subject else [],
+    )
+
+
+def description(home: Home, task: Task, general: str) -> dict[str, Any]:
+    """What lies beside the work as ``.kingdom-task.json``; the whole payload, also when the prompt has it cut."""
+    said = {key: _said(task, key) for key in ("question", "answer")} if task.type == RESUME else {}
+    return {
+        "task_id": task.id,
+        "result_path": str(home.raw_result(task.id)),
+        "general": general,
+        "type": task.type,
+        "event_id": task.event_id,
+        "payload": clean_tree(task.payload),
+        **clean_tree(said),
+    }
+
+
+def subject_name(task: Task, event: Mapping[str, Any] | None) -> str | None:
+    """What a task is about, the same for all tasks about it."""
+    return subject_of({"repo": (event or {}).get("repo"), "payload": task.payload})
+
+
+def earlier_results(home: Home, general: str, subject: str, task_id: str) -> list[Mapping[str, Any]]:
+    """What the general reported last on a subject, the oldest first."""
+    found: list[Mapping[str, Any]] = []
+    names = sorted((path.name for path in home.results.glob("task-*.json")), key=_age, reverse=True)
+    for name in [name for name in names if not name.endswith("-raw.json")][:_LOOKED_AT]:
+        document = read_json(home.results / name)
+        if not isinstance(document, dict) or document.get("general") != general or document.get("task_id") == task_id:
+            continue
+        if document.get("subject") == subject:
+            found.append({key: document[key] for key in _SHOWN if document.get(key)})
+        if len(found) == _MOST_RESULTS:
+            break
+    return found[::-1]
+
+
+def instructions_of(path: Path) -> str | None:
+    """The instructions of a general; None when it has none."""
+    try:
+        return path.read_text("utf-8", "replace")
+    except FileNotFoundError:
+        return None
+
+
+def _age(name: str) -> tuple[str, int]:
+    """Task ids count up within a day, without leading zeros after 999."""
+    _, day, number, *_ = f"{name.partition('.')[0]}--".split("-")
+    return day, int(number) if number.isdigit() else 0
+
+
+def _said(task: Task, key: str) -> str:
+    """The question or the answer of a resume; a question may be an object with a text."""
+    value = task.payload.get(key)
+    value = value.get("text") if isinstance(value, dict) else value
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,379 @@
+"""One task, from the first look at it to what came of it.
+
+::
+
+    prepare → start a soldier → wait ─┬─ success, and the evidence is there ─────────→ Ended
+       ↑                              ├─ skipped, needs_human, killed from outside ──→ Ended
+       │                              ├─ rate limited ───────────────────────────────→ Parked
+       └── a fresh soldier, later ────┴─ failed, timeout; when the tries are spent ──→ Ended
+       └── a fresh soldier, at once ──── it died together with a former process of ours
+
+Which soldier is on the task is noted before it starts, and what came of it before the next one does. So a campaign that
+is cut off anywhere goes on in the next process: it takes over the soldier that runs, or starts one if none does.
+A campaign writes neither the result nor to the queue: that is for whoever holds the task (:mod:`.general`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+
+from kingdom.agents.errors import AgentsError, StartFailed
+from kingdom.agents.port import Began, Outcome
+from kingdom.bus import BusError
+from kingdom.court.errors import CourtError
+from kingdom.court.files import write_atomic
+from kingdom.court.general.briefing import description, gather, instructions_of, subject_name
+from kingdom.court.general.errors import NotNow, TaskRefused
+from kingdom.court.general.evidence import examine, missing
+from kingdom.court.general.lineage import Lineage, lineage, session_of
+from kingdom.court.general.notes import Note
+from kingdom.court.general.prompts import build_prompt, read_template
+from kingdom.court.general.reporting import Report
+from kingdom.court.general.repositories import url_of
+from kingdom.court.general.soldiers import assign, keep_session, new_soldier_id, order_for, time_allowed
+from kingdom.court.general.workspace import furnish
+from kingdom.gitops import GitError
+from kingdom.journal.catalog import SoldierCompleted, SoldierSpawned, SoldierTimeout, TaskStarted
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Mapping
+    from pathlib import Path
+
+    from kingdom.agents.port import AgentEvent, Running
+    from kingdom.bus import Delivery
+    from kingdom.court.general.quarters import Quarters
+    from kingdom.court.general.workspace import Workplace
+    from kingdom.court.models import EvidenceCheck, Result, Task
+
+T = TypeVar("T")
+_MOST_RESTARTS: Final = 20  # of a task whose soldiers die together with us: perhaps it is the reason
+_BACKOFF: Final = (5.0, 120.0)  # seconds before another try: at first, at most
+log = logging.getLogger("kingdom.court")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """There is a result."""
+
+    result: Result
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """The engine's account is over its limit: nothing is lost, it goes on later."""
+
+    resets_at: float | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """The task is not ours any more: nothing is to be written."""
+
+
+Ending = Ended | Parked | GivenUp
+Halt = Literal["cancelled", "lost"]
+
+
+class _Halted(Exception):
+    """The campaign shall end now."""
+
+
+class Campaign:
+    """The work on one task."""
+
+    def __init__(self, quarters: Quarters, task: Task, delivery: Delivery) -> None:
+        self.task = task
+        self.delivery = delivery
+        self.soldier_id: str | None = None
+        self._quarters = quarters
+        self._note = quarters.notes.load(task.id)
+        self._event: Mapping[str, Any] | None = None
+        self._lineage: Lineage | None = None
+        self._running: Running | None = None
+        self._adopted = False
+        self._place: Workplace | None = None
+        self._halt: Halt | None = None
+        self._halted = asyncio.Event()
+
+    # ── from outside ──────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def retries(self) -> int:
+        """How many runs have failed so far."""
+        return self._note.retries if self._note else 0
+
+    def cancel(self, reason: str) -> None:
+        """End it with the result ``failed``. Noted first: a soldier found dead later was not killed by others."""
+        if self._halt is None:
+            note = self._noted()
+            note.cancelled = note.cancelled or reason
+            self._quarters.notes.save(note)
+            self._stop("cancelled")
+
+    def give_up(self) -> None:
+        """End it without a result: somebody else has the task."""
+        self._stop("lost")
+
+    async def run(self) -> Ending:
+        """Work until there is an ending. Raises only what has nothing to do with the task itself."""
+        try:
+            return await self._run()
+        except _Halted:
+            return self._cut_short()
+        except BusError:  # the queue cannot be reached: that says nothing about the task
+            raise
+        except (CourtError, AgentsError, GitError) as error:
+            return await self._failed(str(error))
+        except OSError as error:
+            return await self._failed(f"the task could not be prepared: {error}")
+        except Exception as error:
+            log.exception("%s: unexpected while working on %s", self._quarters.name, self.task.id)
+            return await self._failed(f"unexpected: {type(error).__name__}: {error}")
+
+    # ── the run ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _run(self) -> Ending:
+        note = self._begin()
+        self._running = await self._adopt(note)
+        await self._learn()
+        if note.cancelled is not None:
+            self._stop("cancelled")
+        while True:
+            if self._running is None:
+                try:
+                    self._running = await self._launch(note)
+                except (NotNow, StartFailed) as error:
+                    outcome = Outcome("failed", error=str(error))
+                    if (ending := await self._after(note, outcome)) is not None:
+                        return ending
+                    continue
+            outcome = await self._watch(self._running)
+            self._running = None
+            self._told(outcome)
+            if self._halt is not None:
+                return self._cut_short(outcome)
+            if (ending := await self._after(note, outcome)) is not None:
+                return ending
+
+    def _begin(self) -> Note:
+        if self._quarters.manifest.mode != "agent":
+            raise TaskRefused(f"{self._quarters.name} is a general of mode {self._quarters.manifest.mode}: not here")
+        if self._note is not None:
+            return self._note
+        note = self._noted()
+        self._quarters.notes.save(note)
+        self._quarters.tell(TaskStarted(self.task.id))
+        return note
+
+    async def _adopt(self, note: Note) -> Running | None:
+        """Take over the soldier that a former process of ours has started."""
+        if note.soldier is None:
+            return None
+        self.soldier_id = note.soldier
+        self._adopted = True
+        return await self._quarters.agents.adopt(note.soldier, self._heard)
+
+    async def _learn(self) -> None:
+        """Find out what the task comes from."""
+        self._lineage = lineage(self._quarters.home, self.task)
+        record = await self._quarters.bus.find(self.task.event_id)
+        payload = None if record is None else record.envelope.payload
+        self._event = payload if isinstance(payload, dict) else None
+
+    async def _launch(self, note: Note) -> Running:
+        """Prepare everything and start a fresh soldier."""
+        quarters = self._quarters
+        folder, prompt, session_id = await self._unless_halted(self._prepare(note))
+        soldier_id = new_soldier_id(quarters.clock())
+        order = order_for(
+            self.task,
+            quarters.manifest,
+            quarters.system,
+            quarters.home,
+            soldier_id=soldier_id,
+            prompt=prompt,
+            folder=folder,
+            session_id=session_id,
+            environment=quarters.habits.environment,
+        )
+        self._adopted = False
+        note.soldier = self.soldier_id = soldier_id
+        quarters.notes.save(note)
+        assign(quarters.home, self.task.id, soldier_id)
+        running = await quarters.agents.start(order, self._heard)
+        quarters.tell(SoldierSpawned(self.task.id, soldier_id))
+        return running
+
+    async def _prepare(self, note: Note) -> tuple[Path, str, str | None]:
+        """The folder, the prompt and the conversation of the next run."""
+        quarters, task, manifest = self._quarters, self.task, self._quarters.manifest
+        line = self._lineage or Lineage(task.id)
+        place = self._place = await quarters.workspace.prepare(line.work_id, self._url(), fetch=not line.former)
+        instructions = instructions_of(quarters.package.instructions_path)
+        placed = await furnish(place, instructions, description(quarters.home, task, quarters.name))
+        # A conversation is taken up once: when that fails, a fresh soldier with the whole story has better chances.
+        session_id = session_of(quarters.home, line) if not note.errors else None
+        briefing = gather(
+            quarters.home,
+            manifest,
+            task,
+            self._event,
+            folder=place.folder,
+            instructions_text="" if placed else instructions or "",
+            resume=session_id is not None,
+            previous_error=note.errors[-1] if note.errors else None,
+        )
+        path = quarters.package.prompt_path
+        prompt = await asyncio.to_thread(
+            build_prompt, read_template(path), briefing, manifest.prompt_max_bytes, str(path)
+        )
+        quarters.home.prompts.mkdir(parents=True, exist_ok=True)
+        write_atomic(quarters.home.prompt(task.id), prompt)
+        return place.folder, prompt, session_id
+
+    async def _watch(self, running: Running) -> Outcome:
+        """Wait for the end of a run; end it when the campaign is halted."""
+        waiting = asyncio.ensure_future(running.wait())
+        halted = asyncio.ensure_future(self._halted.wait())
+        try:
+            await asyncio.wait([waiting, halted], return_when=asyncio.FIRST_COMPLETED)
+            if self._halt is not None and not waiting.done():
+                await running.stop(self._reason())
+            return await waiting
+        finally:
+            for task in (waiting, halted):
+                task.cancel()
+
+    async def _after(self, note: Note, outcome: Outcome) -> Ending | None:
+        """What follows from an outcome: an ending, or None for another try."""
+        if self._died_with_us(note, outcome):
+            note.soldier = None
+            note.restarts += 1
+            note.charge(outcome)
+            self._quarters.notes.save(note)
+            return None
+        checks: list[EvidenceCheck] = []
+        status, error = outcome.status, outcome.error
+        if status == "rate_limited":
+            note.soldier = None
+            note.charge(outcome)
+            self._quarters.notes.save(note)
+            return Parked(outcome.resets_at, error or "the engine's limit is reached")
+        if status == "success":
+            checks = await self._unless_halted(self._evidence())
+            if (error := missing(checks)) is not None:
+                status = "failed"
+        if status not in ("failed", "timeout") or note.retries >= self._quarters.manifest.retries:
+            return Ended(self._report(outcome).of(status, error, checks))
+        note.soldier = None
+        note.retries += 1
+        note.errors.append(error or f"the soldier ended as {status} and gave no reason")
+        note.charge(outcome)
+        self._quarters.notes.save(note)
+        first, most = _BACKOFF
+        await self._unless_halted(self._pause(min(first * 2 ** (note.retries - 1), most)))
+        return None
+
+    def _died_with_us(self, note: Note, outcome: Outcome) -> bool:
+        """Whether a run that was taken over ended unseen (a reboot, a part played in our process): not its fault."""
+        unseen = self._adopted and outcome.status == "killed" and outcome.exit_code is None
+        return unseen and note.restarts < _MOST_RESTARTS
+
+    async def _pause(self, seconds: float) -> None:
+        await self._quarters.habits.sleep(seconds)
+
+    async def _evidence(self) -> list[EvidenceCheck]:
+        demands = self._quarters.manifest.evidence
+        if not demands:
+            return []
+        line = self._lineage or Lineage(self.task.id)
+        place = self._place or self._quarters.workspace.find(line.work_id)  # a run that was taken over has none yet
+        if place is None:
+            raise TaskRefused("the place where the task was done is gone, and with it the evidence of its success")
+        return await examine(demands, place, self._quarters.habits.environment)
+
+    # ── small things ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _repo(self) -> Any:
+        """The repository the task names, or the tasks before it did."""
+        former = self._lineage.repo if self._lineage else None
+        return former or (self._event or {}).get("repo") or self.task.payload.get("repo")
+
+    def _url(self) -> str | None:
+        quarters = self._quarters
+        if not quarters.manifest.fetch_repo:
+            return None
+        return url_of(repo, quarters.base_url) if (repo := self._repo()) else quarters.default_url
+
+    def _heard(self, event: AgentEvent) -> None:
+        if isinstance(event, Began) and event.session_id:
+            with contextlib.suppress(OSError):  # written again with the result
+                keep_session(self._quarters.home, self.task.id, event.session_id, durable=False)
+
+    def _told(self, outcome: Outcome) -> None:
+        """Tell the journal how a run ended."""
+        soldier_id = self.soldier_id or ""
+        if outcome.status == "timeout":
+            allowed = time_allowed(self._quarters.manifest, outcome)
+            self._quarters.tell(SoldierTimeout(self.task.id, soldier_id, allowed))
+        else:
+            self._quarters.tell(SoldierCompleted(self.task.id, soldier_id, outcome.status))
+
+    async def _unless_halted(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something that may be cut off; raises :class:`_Halted` then."""
+        doing = asyncio.ensure_future(work)
+        halted = asyncio.ensure_future(self._halted.wait())
+        try:
+            await asyncio.wait([doing, halted], return_when=asyncio.FIRST_COMPLETED)
+            if self._halt is None:
+                return doing.result()
+            raise _Halted
+        finally:
+            halted.cancel()
+            doing.cancel()
+            await asyncio.gather(doing, return_exceptions=True)
+
+    def _stop(self, halt: Halt) -> None:
+        self._halt = self._halt or halt
+        self._halted.set()
+
+    def _reason(self) -> str:
+        note = self._note
+        return (note.cancelled if note else None) or "the task is not ours any more"
+
+    def _cut_short(self, outcome: Outcome | None = None) -> Ending:
+        note = self._noted()
+        if self._halt == "lost":
+            note.soldier = None
+            self._quarters.notes.save(note)
+            return GivenUp()
+        return Ended(self._report(outcome).failure(self._reason()))
+
+    def _noted(self) -> Note:
+        if self._note is None:
+            self._note = Note(self.task.id, self._quarters.clock())
+        return self._note
+
+    async def _failed(self, error: str) -> Ending:
+        """The task itself cannot be done. No soldier goes on with it."""
+        if self._running is not None:
+            await self._running.stop(error)
+            await self._running.wait()
+        return Ended(self._report().failure(error))
+
+    def _report(self, outcome: Outcome | None = None) -> Report:
+        repo = self._repo()
+        return Report(
+            self._quarters,
+            self.task,
+            self._noted(),
+            outcome,
+            self.soldier_id,
+            subject=subject_name(self.task, self._event),
+            repo=repo if isinstance(repo, str) else None,
+        )

@@ -1,0 +1,57 @@
+"""The end of a task: the result first and durably, then everything that follows from it.
+
+Each step may be repeated: a process that died, or found the disk full, between two of them begins again at the first.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from pydantic import ValidationError
+
+from kingdom.court.files import read_json, write_json
+from kingdom.court.general.memory import remember
+from kingdom.court.general.results import journal_entry, log_line
+from kingdom.court.general.soldiers import keep_session
+from kingdom.court.models import Result
+
+if TYPE_CHECKING:
+    from kingdom.court.general.campaign import Parked
+    from kingdom.court.general.quarters import Quarters
+
+_UNKNOWN_RESET: Final = 300.0  # seconds a task is parked when nobody knows when the limit ends
+_PARKING: Final = (5.0, 8 * 86400.0)  # seconds: at least, at most
+_JITTER: Final = 30.0  # so that not all who wait for one limit come back at once
+
+
+def known_result(quarters: Quarters, task_id: str) -> Result | None:
+    """The result of a task that has one."""
+    document = read_json(quarters.home.result(task_id))
+    try:
+        return None if document is None else Result.model_validate(document)
+    except ValidationError:
+        return None
+
+
+def write_down(quarters: Quarters, result: Result) -> None:
+    """Make a result known. Raises :class:`OSError` when it could not be; then it is to be done again."""
+    home = quarters.home
+    home.results.mkdir(parents=True, exist_ok=True)
+    if result.session_id:
+        keep_session(home, result.task_id, result.session_id, durable=True)
+    if known_result(quarters, result.task_id) is None:
+        write_json(home.result(result.task_id), result.document())
+    day = result.ended_at.date().isoformat()
+    memory = home.general_memory(quarters.name)
+    remember(memory, result.task_id, day, result.memory_updates, quarters.manifest.memory_max_bytes)
+    quarters.tell(journal_entry(result))
+    log_line(home, result, quarters.clock())
+
+
+def parking_time(quarters: Quarters, parked: Parked) -> float:
+    """How many seconds a task over its limit waits."""
+    left = _UNKNOWN_RESET
+    if parked.resets_at is not None and math.isfinite(parked.resets_at):
+        left = min(max(parked.resets_at - quarters.clock(), _PARKING[0]), _PARKING[1])
+    return left + quarters.habits.random() * min(_JITTER, 1 + left / 10)

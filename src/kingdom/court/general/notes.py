@@ -1,0 +1,74 @@
+"""What a general notes about a task while it works on it, so that its next process goes on where this one stopped.
+
+One file for each task under way or parked: ``state/<general>/campaigns/<task>.json``. It is gone when the task is
+settled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from kingdom.court.files import read_json, write_json
+from kingdom.court.home import checked
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kingdom.agents.port import Outcome
+
+
+@dataclass(slots=True)
+class Note:
+    """How far a task has come."""
+
+    task_id: str
+    started_at: float
+    soldier: str | None = None  # the run that is under way; None between two runs
+    retries: int = 0
+    restarts: int = 0  # runs that died together with us
+    errors: list[str] = field(default_factory=list)  # of the runs so far
+    cancelled: str | None = None  # why it shall end
+    tokens: dict[str, int] = field(default_factory=dict)  # of the runs so far
+    cost_usd: float | None = None
+
+    def charge(self, outcome: Outcome) -> None:
+        """Add what a run used."""
+        used = outcome.tokens
+        for kind in ("input", "output", "cache_read", "cache_write"):
+            if count := getattr(used, kind):
+                self.tokens[kind] = self.tokens.get(kind, 0) + count
+        if outcome.cost_usd is not None:
+            self.cost_usd = (self.cost_usd or 0.0) + outcome.cost_usd
+
+
+class Notes:
+    """The notes of one general."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "campaigns"
+
+    def load(self, task_id: str) -> Note | None:
+        """The note of a task, or None when there is none that makes sense."""
+        document = read_json(self._path(task_id))
+        if not isinstance(document, dict) or not isinstance(document.get("started_at"), (int, float)):
+            return None
+        known = {item.name for item in fields(Note)}
+        note: dict[str, Any] = {key: value for key, value in document.items() if key in known}
+        return Note(**{**note, "task_id": task_id})
+
+    def save(self, note: Note) -> None:
+        """Write a note, durably."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_json(self._path(note.task_id), asdict(note))
+
+    def forget(self, task_id: str) -> None:
+        """Remove the note of a task that has ended."""
+        self._path(task_id).unlink(missing_ok=True)
+
+    def ids(self) -> list[str]:
+        """The tasks there are notes of."""
+        return sorted(path.stem for path in self.folder.glob("task-*.json"))
+
+    def _path(self, task_id: str) -> Path:
+        return self.folder / f"{checked('task', task_id)}.json"

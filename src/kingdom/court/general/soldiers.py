@@ -1,0 +1,98 @@
+"""Soldiers: their ids, their orders, and the files that say which one is on a task."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import TYPE_CHECKING
+
+from kingdom.agents.port import Caps, Order, Timers
+from kingdom.court.files import write_atomic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from kingdom.agents.port import Outcome
+    from kingdom.court.config.system import SystemConfig
+    from kingdom.court.home import Home
+    from kingdom.court.models import Task
+    from kingdom.court.packages.manifest import Manifest
+
+_numbers = itertools.count(1)
+
+
+def new_soldier_id(now: float) -> str:
+    """An id that no other soldier of this home has: ``soldier-{unix}-{n}``, n of the process and a count in it."""
+    return f"soldier-{int(now)}-{os.getpid()}{next(_numbers):04d}"
+
+
+def order_for(
+    task: Task,
+    manifest: Manifest,
+    system: SystemConfig,
+    home: Home,
+    *,
+    soldier_id: str,
+    prompt: str,
+    folder: Path,
+    session_id: str | None,
+    environment: Mapping[str, str],
+) -> Order:
+    """The order of one run, as the manifest has it. Of our environment only what is named there is passed on."""
+    engine = manifest.engine
+    configured = system.engines.get(engine.name)
+    names = [*manifest.env, *(configured.env if configured else ())]
+    return Order(
+        run_id=soldier_id,
+        task_id=task.id,
+        engine=engine.name,
+        prompt=prompt,
+        cwd=folder,
+        result_path=home.raw_result(task.id),
+        options=dict(engine.options),
+        env={name: environment[name] for name in names if name in environment},
+        model=engine.model or (configured.model if configured else None),
+        session_id=session_id,
+        profile=manifest.profile,
+        timers=Timers(
+            first_output=manifest.timers.first_output,
+            silence=manifest.timers.silence,
+            total=manifest.timeout_seconds,
+        ),
+        caps=Caps(turns=manifest.caps.turns, tokens=manifest.caps.tokens, cost_usd=manifest.caps.cost_usd),
+        labels={"general": manifest.name, "task_type": task.type},
+    )
+
+
+def time_allowed(manifest: Manifest, outcome: Outcome) -> float:
+    """The seconds of the timer that ran out."""
+    timers = {"first_output": manifest.timers.first_output, "silence": manifest.timers.silence}
+    return timers.get(outcome.timer or "total", manifest.timeout_seconds)
+
+
+def assign(home: Home, task_id: str, soldier_id: str) -> None:
+    """Write down which soldier is going to be on a task, and make room for its result."""
+    home.results.mkdir(parents=True, exist_ok=True)
+    home.raw_result(task_id).unlink(missing_ok=True)  # a former soldier's must not be taken for this one's
+    write_atomic(home.soldier_id(task_id), soldier_id + "\n")
+
+
+def assigned(home: Home, task_id: str) -> str | None:
+    """The soldier that was last put on a task."""
+    try:
+        return home.soldier_id(task_id).read_text("utf-8").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def keep_session(home: Home, task_id: str, session_id: str, *, durable: bool) -> None:
+    """Write down which conversation a resume of the task goes on with."""
+    path = home.session_id(task_id)
+    content = session_id + "\n"
+    try:
+        if path.read_text("utf-8") == content:
+            return
+    except (OSError, UnicodeDecodeError):
+        pass
+    write_atomic(path, content, durable=durable)
