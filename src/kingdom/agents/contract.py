@@ -41,7 +41,9 @@ class RawResult(BaseModel):
     @field_validator("question", mode="before")
     @classmethod
     def _plain_question(cls, value: Any) -> Any:
-        return {"text": value} if isinstance(value, str) and value.strip() else value or None
+        if isinstance(value, str):
+            return {"text": value} if value.strip() else None
+        return value or None
 
     @model_validator(mode="after")
     def _question_when_needed(self) -> RawResult:

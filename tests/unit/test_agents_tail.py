@@ -1,0 +1,42 @@
+"""Splitting what a program prints into lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kingdom.agents.tail import Lines, Tail, end_of
+
+
+def test_lines_come_out_whole_however_they_arrive() -> None:
+    lines = Lines()
+    assert lines.feed(b"one\ntw") == [b"one"]
+    assert lines.feed(b"o\n\nthr") == [b"two", b""]
+    assert lines.feed(b"ee") == []
+    assert lines.rest() == b"three"
+    assert lines.rest() == b""
+
+
+def test_a_line_that_is_too_long_is_skipped_and_the_next_is_not() -> None:
+    lines = Lines(max_line=10)
+    assert lines.feed(b"0123456") == []
+    assert lines.feed(b"789ab") == []
+    assert lines.feed(b"cdef\nnext\n") == [None, b"next"]
+    assert lines.feed(b"0123456789\n") == [b"0123456789"]
+
+
+def test_a_tail_reads_on_where_it_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    tail = Tail(path)
+    assert (tail.read(), tail.size()) == (b"", 0)
+    with path.open("ab") as file:
+        file.write(b"x" * 300_000)
+    assert [len(tail.read()), len(tail.read()), len(tail.read())] == [262_144, 37_856, 0]
+    tail.close()
+    tail.close()
+
+
+def test_the_end_of_a_file_is_text(tmp_path: Path) -> None:
+    path = tmp_path / "err"
+    assert end_of(path) == ""
+    path.write_bytes(b"x" * 1000 + b"\0\xff the end\n")
+    assert end_of(path, 12) == "x\ufffd the end"
