@@ -94,14 +94,13 @@ class Program:
 
     def _look(self) -> str | None:
         wanted = Path(self.settings.path or self.command).expanduser()
-        return shutil.which(wanted, path=self.environ.get("PATH"))
+        found = shutil.which(str(wanted), path=self.environ.get("PATH"))
+        return str(Path(found).absolute()) if found else None  # it is started in another folder than ours
 
     def _missing(self) -> str:
         key = f"engines.{self.engine}.path in config/system.yaml"
         if self.settings.path is not None:
-            return (
-                f"engine {self.engine}: {self.settings.path} is no program (it is set by {key}): correct or remove it"
-            )
+            return f"engine {self.engine}: {self.settings.path} is no program (set by {key}): correct or remove it"
         return (
             f"engine {self.engine}: there is no program {self.command} on the PATH: "
             f"install it (npm install -g {self.package}) or name it by {key}"
