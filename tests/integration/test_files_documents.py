@@ -130,7 +130,7 @@ async def test_what_is_no_document_is_set_aside_with_its_reason_and_stays_there(
 async def test_an_outcome_the_form_does_not_name_is_refused(bus: EventBus, files: QueueFiles) -> None:
     await bus.publish(STREAM, envelope("a"))
     (held,) = await bus.claim(STREAM, worker="w")
-    with pytest.raises(InvalidOption, match="no outcome 'lost', only failed"):
+    with pytest.raises(InvalidOption, match="no outcome 'lost'; its outcomes are failed"):
         await bus.settle(done=[(held, "lost")])
     assert await bus.settle(done=[held]) == []
     assert agree(files) == {"a": "completed"}

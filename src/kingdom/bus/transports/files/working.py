@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kingdom.bus.delivery import Delivery
-from kingdom.bus.errors import InvalidOption
+from kingdom.bus.delivery import Delivery, StreamOptions
 from kingdom.bus.ids import new_event_id
 from kingdom.bus.stream_state import LEASE_EXPIRED
 from kingdom.bus.transports.files.reading import read_event
@@ -115,6 +114,9 @@ def settle(
     """
     lost: list[Delivery] = []
     with stream.locked() as state:
+        options = StreamOptions(document=stream.paths.form)
+        for end in done:
+            options.check_outcome(stream.name, end.outcome)
         now = round(stream.clock(), 6)
         seen: set[str] = set()
 
@@ -140,22 +142,12 @@ def settle(
             return lost, False
         names = {"DONE": "done", "PENDING": "retry", "DEAD": "dead"}
         lines: dict[str, Any] = {names[status]: items for status, items in verdicts.items() if items}
-        if outcomes := {end.delivery.event_id: _outcome(stream, end) for end in done if end.outcome is not None}:
+        if outcomes := {end.delivery.event_id: end.outcome for end in done if end.outcome is not None}:
             lines["outcomes"] = outcomes
         stream.commit({"op": "settle", "at": now, **lines})
     targets: set[Status] = {status for status, items in verdicts.items() if items}
     stream.sync({"PROCESSING", *targets}, ledger=targets != {"DONE"})
     return lost, stream.state.ordered or "PENDING" in targets
-
-
-def _outcome(stream: FileStream, end: DoneVerdict) -> str | None:
-    known = () if stream.paths.form is None else stream.paths.form.outcomes
-    if end.outcome not in known:
-        raise InvalidOption(
-            f"settle(done): the stream {stream.name} has no outcome {end.outcome!r}"
-            + (f", only {', '.join(known)}" if known else "; declare it with a DocumentForm that names its outcomes")
-        )
-    return end.outcome
 
 
 def extend(stream: FileStream, deliveries: Sequence[Delivery], lease: float) -> list[Delivery]:
