@@ -72,6 +72,8 @@ engines:
   claude:
     env: [lower, OK]
   "../x": {}
+  codex: {env: {HOME: 7}, args: [1]}
+  other: {env: KEY}
 """
     assert problems_of(home, text) == [
         "1: name: string should have at least 1 character, not ''",
@@ -85,6 +87,9 @@ engines:
         "11: budget.daily_usd: must be greater than or equal to 0, not -0.5",
         "14: engines.claude.env[0]: string should match pattern '^[A-Z_][A-Z0-9_]*$', not 'lower'",
         "15: engines.../x: string should match pattern '^[a-z0-9][a-z0-9_\\-]*$', not '../x'",
+        "16: engines.codex.args[0]: must be a valid string, not 1",
+        "16: engines.codex.env.HOME: must be a valid string, not 7",
+        "17: engines.other.env: must be a list of names [NAME, …] or a mapping {NAME: value}, not 'KEY'",
     ]
 
 

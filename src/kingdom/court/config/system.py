@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import Discriminator, Field, StringConstraints, Tag, field_validator, model_validator
 
 from kingdom.court.config.section import EnvName, Section, TimeZone
 from kingdom.court.errors import InvalidConfig
@@ -86,13 +86,25 @@ class BudgetSection(Section):
     """From here on people are warned."""
 
 
+EngineEnv = Annotated[
+    Annotated[list[EnvName], Tag("names")] | Annotated[dict[EnvName, str], Tag("values")],
+    Discriminator(
+        lambda given: {list: "names", dict: "values"}.get(type(given)),
+        custom_error_type="engine_env",
+        custom_error_message="must be a list of names [NAME, …] or a mapping {NAME: value}",
+    ),
+]
+
+
 class EngineSection(Section):
     """An engine on this machine."""
 
     path: str | None = Field(default=None, min_length=1)
     """Its program, when it is not the one on the PATH."""
-    env: list[EnvName] = Field(default_factory=list)
-    """Environment variables passed on to it, for every general."""
+    args: list[str] = Field(default_factory=list)
+    """Further arguments for it."""
+    env: EngineEnv = Field(default_factory=list)
+    """Names of environment variables passed on to it, for every general; or names with values that are no secrets."""
     model: str | None = Field(default=None, min_length=1)
     """The model for generals whose manifest names none."""
 

@@ -205,6 +205,8 @@ class Manifest(Section):
     """Names of environment variables passed on to soldiers."""
     notify: Notify = "all"
     """What people are told: start and end of each task, the result only, nothing."""
+    records_hours: float | None = Field(default=None, gt=0, le=24 * 31)
+    """Give soldiers the records of the court since the general's last success, at most so many hours, as data."""
     memory_max_bytes: int = Field(default=20_000, ge=0, le=1_000_000)
     prompt_max_bytes: int = Field(default=200_000, ge=4_000, le=4_000_000)
 
