@@ -18,8 +18,9 @@ from kingdom.court.queues import declare_queues, open_queues
 from kingdom.journal import Journal
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
 
+    from kingdom.agents.engine import Engine, Player
     from kingdom.court.config.system import SystemConfig
     from kingdom.court.home import Home
     from kingdom.court.loop import Role
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
 FIXED_ROLES: Final = ("sentinel", "king", "envoy", "chamberlain")
 _BEFORE_GENERALS: Final = 2
 _MODULES: Final = {
-    "sentinel": "kingdom.court.sentinel.sentinel",
+    "sentinel": "kingdom.court.sentinel",
     "king": "kingdom.court.king.king",
     "envoy": "kingdom.court.envoy.role",
-    "chamberlain": "kingdom.court.chamberlain.chamberlain",
+    "chamberlain": "kingdom.court.chamberlain",
 }
 
 
@@ -63,7 +64,8 @@ def available_roles() -> list[str]:
 
 def _is_there(module: str) -> bool:
     try:
-        return importlib.util.find_spec(module) is not None
+        found = importlib.util.find_spec(module)
+        return found is not None and found.origin is not None  # a folder alone is no code
     except ModuleNotFoundError:  # not even its package
         return False
 
@@ -91,7 +93,7 @@ def make_role(name: str, services: Services, *, foreground: bool = False) -> Rol
         return _general(name, services, system)
     if name not in available_roles():
         raise UnknownRole(f"this version has no {name}: its roles are {', '.join(available_roles())} and the generals")
-    role: Role = importlib.import_module(f"kingdom.court.{name}").make(services, system)
+    role: Role = importlib.import_module(_MODULES[name]).make(services)
     return role
 
 
@@ -102,7 +104,14 @@ def preload() -> None:
 
 
 def _king(services: Services, system: SystemConfig) -> Role:
-    raise NotImplementedError
+    from kingdom.court.budget import Budget
+    from kingdom.court.king.gates import HealthGate
+    from kingdom.court.king.king import King
+    from kingdom.court.packages.loading import GeneralsCache
+
+    generals = GeneralsCache(services.home)
+    budget = Budget(services.home, system, lambda: generals.current().by_name)
+    return King(services, system, load_generals=generals.current, gates=[HealthGate(services.home), budget])
 
 
 def _envoy(services: Services, *, foreground: bool) -> Role:
@@ -122,4 +131,25 @@ def _general(name: str, services: Services, system: SystemConfig) -> Role:
     if name not in generals.by_name:
         known = ", ".join((*available_roles(), *generals.by_name))
         raise UnknownRole(f"no role {name!r:.80} here: there are {known} (kingdom general ls shows the generals)")
-    raise NotImplementedError
+    from kingdom.agents.host import ProcessHost
+    from kingdom.agents.runner import Runner
+    from kingdom.agents.tmux import TmuxHost
+    from kingdom.court.general import General
+
+    home = services.home
+    agents = Runner(
+        soldiers=home.soldiers,
+        sessions=home.sessions,
+        ledger=home.ledger,
+        engines=engines_of(system),
+        host=TmuxHost() if system.host == "tmux" else ProcessHost(),
+        clock=services.clock,
+    )
+    return General(services, generals.by_name[name], system, agents)
+
+
+def engines_of(system: SystemConfig) -> Mapping[str, Engine | Player]:
+    """The engines, with what the configuration says of them."""
+    from kingdom.agents.engines import default_engines
+
+    return default_engines({name: section.model_dump() for name, section in system.engines.items()})

@@ -8,8 +8,8 @@ import shutil
 import stat
 from typing import TYPE_CHECKING, Final
 
-from kingdom.agents.engines import default_engines
 from kingdom.bus import BusError, Check
+from kingdom.court.bootstrap import engines_of
 from kingdom.court.config.system import load_system
 from kingdom.court.documents import find_document
 from kingdom.court.errors import CourtError
@@ -94,7 +94,7 @@ async def _git() -> Check:
 
 
 async def _generals(home: Home, system: SystemConfig) -> list[Check]:
-    engines = default_engines({name: section.model_dump() for name, section in system.engines.items()})
+    engines = engines_of(system)
     generals = load_generals(home)
     found = []
     for name in sorted({*generals.by_name, *generals.broken}):

@@ -73,10 +73,11 @@ async def run_inline(
                     await asyncio.wait_for(stopping.wait(), look_every)
                 court.look()
             await court.stop()
-            if following is not None:
-                following.cancel()
             reason = reasons[0] if reasons else "stopped"
             court.emit(SystemShutdown(reason))
+            if following is not None and meanwhile is not None:
+                following.cancel()
+                meanwhile()
     return reason
 
 

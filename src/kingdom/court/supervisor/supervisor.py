@@ -103,6 +103,8 @@ class Supervisor:
             self._stop_all()
             self._emit(SystemShutdown(reason))
             self._remember()
+            if self._meanwhile is not None:
+                self._meanwhile()
             self._journal.close()
         return reason
 
