@@ -56,29 +56,32 @@ class Hands:
         entry = orders.entry
         if entry.slots:
             self._schedules.store(entry.slots)
-        if not again:
+        if not again or await self._untold(orders):
             self._tell(entry)  # first: that a task was made is written down before anybody can start it
-        accepted = await self._publish(orders.tasks)
-        if again and (accepted or not orders.tasks):
-            self._tell(entry)
+        await self._publish(orders.tasks)
         await self._publish(orders.events)
         await self._publish(orders.messages)
         await self._bus.settle(
             done=[(self._held.pop(event_id), out) for event_id, out in entry.done.items() if event_id in self._held]
         )
 
-    async def _publish(self, documents: list[D]) -> list[str]:
+    async def _publish(self, documents: list[D]) -> None:
         try:
-            return await put(self._bus, documents)
+            await put(self._bus, documents)
         except InvalidEnvelope:
-            accepted = []
             for document in documents:  # one that is too large must not stop the others
                 try:
-                    accepted += await put(self._bus, [document])
+                    await put(self._bus, [document])
                 except InvalidEnvelope as error:
                     log.warning("%s is not taken by its queue: %s", document.id, error)
                     self.refused[document.id] = str(error)
-            return accepted
+
+    async def _untold(self, orders: Orders) -> bool:
+        """Whether the journal may lack the lines of an entry: a task that is there was told of before."""
+        for task in orders.tasks:
+            if await self._bus.find(task.id) is None:
+                return True
+        return not orders.tasks and any(event_id in self._held for event_id in orders.entry.done)
 
     def _tell(self, entry: Entry) -> None:
         for name, data in entry.journal:

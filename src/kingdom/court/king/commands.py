@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
-from kingdom.court.files import write_atomic
+from kingdom.court.files import read_json, write_atomic
 from kingdom.court.king.cases import Case
 from kingdom.court.king.messages import title_of
 from kingdom.court.king.questions import resume
@@ -97,9 +97,11 @@ async def decide_retry(desk: Desk, waiting: Waiting) -> tuple[Job, str | None]:
 async def decide_cancel(desk: Desk, waiting: Waiting, user: str) -> Job:
     """What to do for a task that shall be ended: what waits ends here, what runs is ended by its general."""
     case = None if waiting.task is None else desk.cases.of_task(waiting.task)
-    if case is None:
-        return discard(desk, waiting, await _why_unknown(desk, waiting, "has ended already"))
     reason = desk.speaker.cancelled(user)
+    if case is None:
+        if await _ended_as(desk, waiting, reason):
+            return _complete(desk)  # by this very command, before a restart
+        return discard(desk, waiting, await _why_unknown(desk, waiting, "has ended already"))
     if case.asked is None and await end_waiting_task(desk, case.task, case.general, reason):
         return _complete(desk)
 
@@ -126,20 +128,12 @@ async def end_waiting_task(desk: Desk, task_id: str, general: str, reason: str) 
     """Take a task out of its queue before its general does, and report it as failed; False when it is too late."""
     claimed = await desk.bus.claim(TASKS, worker="king", ids=[task_id], lease=_CLAIM_SECONDS)
     for delivery in claimed:
-        await end_claimed_task(desk, delivery, general, reason)
-    return bool(claimed)
-
-
-async def end_claimed_task(desk: Desk, delivery: Delivery, general: str, reason: str) -> None:
-    """Report a task that the king has claimed as failed. The result comes first, as with generals."""
-    path = desk.home.result(delivery.event_id)
-    if not path.exists():
         now = moment_of(desk.clock())
-        result = Result(
-            task_id=delivery.event_id, general=general, status="failed", error=reason, started_at=now, ended_at=now
-        )
-        write_atomic(path, result.model_dump_json(indent=2) + "\n")
-    await desk.bus.settle(done=[(delivery, "failed")])
+        result = Result(task_id=task_id, general=general, status="failed", error=reason, started_at=now, ended_at=now)
+        write_atomic(desk.home.result(task_id), result.model_dump_json(indent=2) + "\n")  # first, as generals do
+        await desk.bus.settle(done=[(delivery, "failed")])
+        desk.look_again = True
+    return bool(claimed)
 
 
 def _complete(desk: Desk) -> Job:
@@ -147,6 +141,13 @@ def _complete(desk: Desk) -> Job:
         desk.plan.done[delivery.event_id] = None
 
     return job
+
+
+async def _ended_as(desk: Desk, waiting: Waiting, reason: str) -> bool:
+    if waiting.task is None or await desk.task_document(waiting.task) is None:
+        return False
+    result = read_json(desk.home.result(waiting.task))
+    return isinstance(result, dict) and result.get("error") == reason
 
 
 async def _why_unknown(desk: Desk, waiting: Waiting, otherwise: str) -> str:

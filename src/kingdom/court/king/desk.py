@@ -38,6 +38,7 @@ class Desk:
         self.generals = Generals()
         self.cases = Cases()
         self.plan = Plan()
+        self.look_again = False  # something came of this look that the next one should see at once
         self.sequences = Sequences(services.home, services.clock)
         self.task_ids = TaskIds(self.sequences)
         self.speaker = Speaker(config)

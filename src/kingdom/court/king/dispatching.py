@@ -49,7 +49,7 @@ def dispatch(desk: Desk, delivery: Delivery, chosen: Chosen) -> None:
             "payload": storable(event.payload),
             "priority": chosen.priority,
             "created_at": moment_of(desk.clock()),
-            "repo": storable(event.repo),
+            **({} if event.repo is None else {"repo": storable(event.repo)}),
         }
     )
     desk.open_case(case, task)

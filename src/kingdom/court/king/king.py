@@ -138,7 +138,7 @@ class King:
     async def _look(self) -> float | None:
         desk, now = self._desk, self._services.clock()
         around = self._looked_around is None or not 0 <= now - self._looked_around < self.interval
-        desk.plan = Plan()
+        desk.plan, desk.look_again = Plan(), False
         self._take_generals(now)
         more = await results.collect(desk)
         waits = [look_at_deadlines(desk, now)]
@@ -152,7 +152,7 @@ class King:
         jobs = await self._decide_direct()
         waits.append(self._schedules.look(desk, now))
         chosen = desk.admission.choose(self._room.lines(), AT_ONCE)
-        more = more or len(chosen) == AT_ONCE
+        more = more or desk.look_again or len(chosen) == AT_ONCE
         await self._claim({**jobs, **{one.waiting.id: (self._dispatching(one), one.task_id) for one in chosen}})
         await self._commit()
         if self._hands.refused:
