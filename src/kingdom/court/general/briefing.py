@@ -31,7 +31,7 @@ def gather(
     home: Home,
     manifest: Manifest,
     task: Task,
-    event: Mapping[str, Any] | None,
+    event: Mapping[str, Any],
     *,
     folder: Path,
     instructions_text: str,
@@ -40,11 +40,11 @@ def gather(
 ) -> Briefing:
     """Everything the prompt of a task is made of."""
     document = task.document()
-    subject = subject_name(task, event)
+    subject = subject_name(task, event.get("repo"))
     resumed = task.type == RESUME
     return Briefing(
         task={key: document.get(key) for key in _TASK},
-        event={key: (event or {}).get(key) for key in _EVENT},
+        event={key: event.get(key) for key in _EVENT},
         report=instructions(home.raw_result(task.id)),
         repo_path=str(folder),
         memory=read_memory(home.general_memory(manifest.name), manifest.memory_max_bytes),
@@ -71,9 +71,9 @@ def description(home: Home, task: Task, general: str) -> dict[str, Any]:
     }
 
 
-def subject_name(task: Task, event: Mapping[str, Any] | None) -> str | None:
-    """What a task is about, the same for all tasks about it."""
-    return subject_of({"repo": (event or {}).get("repo"), "payload": task.payload})
+def subject_name(task: Task, repo: Any) -> str | None:
+    """What a task on a repository is about, the same for all tasks about it."""
+    return subject_of({"repo": repo, "payload": task.payload})
 
 
 def earlier_results(home: Home, general: str, subject: str, task_id: str) -> list[Mapping[str, Any]]:

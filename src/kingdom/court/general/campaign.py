@@ -222,7 +222,7 @@ class Campaign:
             quarters.home,
             manifest,
             task,
-            self._event,
+            {**(self._event or {}), "repo": self._repo()},
             folder=place.folder,
             instructions_text="" if placed else instructions or "",
             resume=session_id is not None,
@@ -300,9 +300,13 @@ class Campaign:
     # ── small things ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _repo(self) -> Any:
-        """The repository the task names, or the tasks before it did."""
-        former = self._lineage.repo if self._lineage else None
-        return former or (self._event or {}).get("repo") or self.task.payload.get("repo")
+        """The repository that the task names, or the tasks before it did, or its event does."""
+        named = ((self.task.model_extra or {}).get("repo"), self._lineage.repo if self._lineage else None)
+        return next((repo for repo in named if repo), None) or (self._event or {}).get("repo") or self._in_payload()
+
+    def _in_payload(self) -> Any:
+        """A schedule has its repository in the payload that its manifest gives it."""
+        return self.task.payload.get("repo") if self._event is None else None
 
     def _url(self) -> str | None:
         quarters = self._quarters
@@ -374,6 +378,6 @@ class Campaign:
             self._noted(),
             outcome,
             self.soldier_id,
-            subject=subject_name(self.task, self._event),
+            subject=subject_name(self.task, repo),
             repo=repo if isinstance(repo, str) else None,
         )

@@ -159,6 +159,7 @@ class General:
                 held.run.add_done_callback(lambda _: self._wake())
 
     async def _forget_old_notes(self) -> None:
+        self._quarters.notes.sweep()
         for task_id in self._quarters.notes.ids():
             if task_id not in self._held:
                 record = await self._bus.find(task_id)

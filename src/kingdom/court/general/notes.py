@@ -66,6 +66,11 @@ class Notes:
         """Remove the note of a task that has ended."""
         self._path(task_id).unlink(missing_ok=True)
 
+    def sweep(self) -> None:
+        """Remove what a killed process was writing. Only at start, while nobody else writes here."""
+        for path in self.folder.glob(".tmp-*"):
+            path.unlink(missing_ok=True)
+
     def ids(self) -> list[str]:
         """The tasks there are notes of."""
         return sorted(path.stem for path in self.folder.glob("task-*.json"))

@@ -1,0 +1,107 @@
+"""A general killed with -9 at every point of a task's life, one after the other: the next one finishes it, once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.fake_agents import FakeAgents
+from tests.support.general_victim import MANIFEST, SCRIPTS, main, told_off
+from tests.support.generals import Post, posted
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+_processes = multiprocessing.get_context("forkserver")  # imports once, forks for every point
+_processes.set_forkserver_preload(["tests.support.general_victim"])
+
+
+def killed(root: Path, story: str, when: int) -> bool:
+    """Play a story in a process that is killed at one point; False when it ended before it came to that."""
+    process = _processes.Process(target=main, args=(str(root), story, when))
+    process.start()
+    process.join(60)
+    assert process.exitcode in (0, -signal.SIGKILL)
+    was_killed = process.exitcode != 0
+    process.close()
+    return was_killed
+
+
+async def walk(tmp_path: Path, story: str, tasks: list[dict[str, Any]], fewest: int) -> AsyncIterator[Post]:
+    """Play a story killed at each of its points; gives the post with its general dead. Ends with the unharmed story."""
+    for when in range(1, 500):
+        root = tmp_path / f"at-{when}"
+        async with posted(root, **MANIFEST) as post:
+            for number, fields in enumerate(tasks, 1):
+                await post.task(number, **fields)
+        was_killed = killed(root, story, when)
+        async with posted(root, **MANIFEST) as post:
+            post.agents = FakeAgents(root / "agents", SCRIPTS[story])
+            yield post
+        shutil.rmtree(root)
+        if not was_killed:
+            print(f"killed at {when - 1} points")
+            assert when > fewest, "the walk was too short to mean anything"
+            return
+    pytest.fail("the story never ends")
+
+
+def result_bytes(post: Post, number: int = 1) -> bytes | None:
+    path = post.home.result(f"task-20260921-{number:03d}")
+    return path.read_bytes() if path.exists() else None
+
+
+async def go_on(post: Post, story: str) -> None:
+    general = post.general()
+    await general.start()
+    await post.work(general, lambda: told_off(post, story))
+    await general.stop()
+
+
+async def test_a_task_that_fails_once_and_then_succeeds(tmp_path: Path) -> None:
+    async for post in walk(tmp_path, "retry", [{}], fewest=30):
+        before = result_bytes(post)
+        await go_on(post, "retry")
+        assert isinstance(post.agents, FakeAgents)
+        after = result_bytes(post)
+        assert after is not None
+        assert before in (None, after), "a result is written once"
+        assert len(post.agents.runs_of("task-20260921-001")) == 2
+        assert post.agents.overlaps() == ""
+        assert b'"status": "success"' in after
+        assert b'"retry_count": 1' in after
+        learned = (post.home.general_memory("gen-test") / "learned.md").read_text()
+        assert learned.count("It works the second time.") == 1
+        assert list(post.home.role("gen-test").glob("campaigns/*")) == []
+        kinds = [kind for kind, _ in post.told()]
+        assert "task.completed" in kinds
+
+
+async def test_a_task_that_is_cancelled(tmp_path: Path) -> None:
+    cancel = {"type": "cancel", "priority": "high", "payload": {"task_id": "task-20260921-001"}}
+    async for post in walk(tmp_path, "cancel", [{}, cancel], fewest=20):
+        before = result_bytes(post)
+        await go_on(post, "cancel")
+        assert isinstance(post.agents, FakeAgents)
+        after = result_bytes(post)
+        assert after is not None
+        assert before in (None, after)
+        assert b'"error": "cancelled"' in after
+        assert len(post.agents.runs_of("task-20260921-001")) <= 1
+        assert result_bytes(post, 2) is not None
+
+
+async def test_a_task_that_is_parked(tmp_path: Path) -> None:
+    async for post in walk(tmp_path, "park", [{}], fewest=20):
+        await go_on(post, "park")
+        assert isinstance(post.agents, FakeAgents)
+        assert result_bytes(post) is None
+        assert post.agents.overlaps() == ""
+        assert len(post.agents.runs_of("task-20260921-001")) <= 2
+        record = await post.bus.find("task-20260921-001")
+        assert record is not None
+        assert (record.status, record.error_code) == ("PENDING", "RATE_LIMITED")
