@@ -57,7 +57,8 @@ def _tell(founded: Founded, directory: Path) -> None:
         output.say(f"{founded.home.root} is complete again; nothing that was there was changed")
         return
     output.say(f"{founded.home.root} is the home of a court now. What comes next:")
-    output.say(f"  cd {directory}")
+    if founded.home.root != Path.cwd():
+        output.say(f"  cd {directory}")
     output.say("  kingdom general ls                         who is there, and what they hear")
     output.say("  kingdom doctor                             whether everything they need is installed")
     output.say("  kingdom up                                 start the court")

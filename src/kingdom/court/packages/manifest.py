@@ -28,7 +28,9 @@ Mode = Literal["agent", "workflow"]
 Filter = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 _PATTERN: Final = re.compile(r"(\*|[a-z0-9_]+)(\.(\*|[a-z0-9_]+))*")
-_RESERVED: Final = ("king", "chamberlain", "sentinel", "envoy", "soldiers", "results", "prompts", "ledger")
+# The names of roles to come are kept free, too, and those of folders below state/, where a general has its own.
+_ROLES: Final = ("king", "chamberlain", "sentinel", "envoy", "supervisor", "web", "workflow")
+_RESERVED: Final = (*_ROLES, "soldiers", "results", "prompts", "ledger")
 
 
 def _pattern(text: str) -> str:
