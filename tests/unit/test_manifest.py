@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from kingdom.court.errors import InvalidPackage
 from kingdom.court.founding import SHIPPED, shipped_generals
 from kingdom.court.general.prompts import Briefing, build_prompt, read_template
 from kingdom.court.home import Home
+from kingdom.court.packages import installing
 from kingdom.court.packages.checking import PROMPT_VARIABLES, check_package, check_template
 from kingdom.court.packages.installing import MAX_BYTES, MAX_FILES, install_package, remove_package
 from kingdom.court.packages.loading import GeneralsCache, load_general, load_generals
@@ -281,6 +284,41 @@ def test_one_that_is_there_stays_unless_it_is_to_be_replaced(tmp_path: Path) -> 
     (home.general("gen-x") / "old.md").write_text("of the old one")
     install_package(home, source, replace=True)
     assert tree(home.general("gen-x")) == tree(source)
+
+
+def test_whoever_looks_while_a_general_is_replaced_finds_it_there(tmp_path: Path) -> None:
+    home, source = Home(tmp_path / "home"), package(tmp_path / "gen-x")
+    install_package(home, source)
+    replaced = threading.Event()
+    seen: list[tuple[list[str], list[str]]] = []
+
+    def look() -> None:
+        while not replaced.is_set():
+            generals = load_generals(home)
+            seen.append((list(generals.by_name), generals.problems))
+
+    with ThreadPoolExecutor(1) as threads:
+        looking = threads.submit(look)
+        try:
+            for _ in range(20):
+                install_package(home, source, replace=True)
+        finally:
+            replaced.set()
+        looking.result()
+    assert len(seen) > 1
+    assert [found for found in seen if found != (["gen-x"], [])] == []
+
+
+def test_a_system_that_cannot_exchange_folders_replaces_in_two_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, source = Home(tmp_path / "home"), package(tmp_path / "gen-x")
+    install_package(home, source)
+    (source / "prompt.md").write_text("New.")
+    monkeypatch.setattr(installing.ctypes, "CDLL", lambda *_, **__: object())
+    install_package(home, source, replace=True)
+    assert tree(home.general("gen-x")) == tree(source)
+    assert sorted(path.name for path in home.generals.iterdir()) == [".lock", "gen-x"]
 
 
 def test_what_is_wrong_is_told_with_the_source_and_nothing_changes(tmp_path: Path) -> None:
