@@ -26,8 +26,6 @@ _TIME: Final = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
 def _time_of_day(value: Any) -> Any:
     if isinstance(value, time):
         return value
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 24 * 60:
-        return time(*divmod(value, 60))  # how YAML reads 13:00 that has no quotes
     if isinstance(value, str) and (match := _TIME.fullmatch(value)):
         return time(int(match[1]), int(match[2]))
     raise ValueError(f'{value!r:.40} is no time of day: write it as "03:00"')
