@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 
 from kingdom.court.files import write_json
+from kingdom.court.founding import SHIPPED
+from kingdom.court.general.briefing import gather
+from kingdom.court.general.prompts import build_prompt, read_template
 from kingdom.court.home import Home
-from kingdom.court.models import Result
+from kingdom.court.models import Result, Task
+from kingdom.court.packages.loading import load_general
 from kingdom.court.records import recent_records
 
 NOW = datetime(2026, 2, 9, 8, 30, tzinfo=UTC)
@@ -94,3 +98,21 @@ def test_what_waits_is_counted_where_the_queues_are_files(home: Home) -> None:
     records = recent_records(home, "gen-briefing", NOW, 24)
     assert records["waiting_in_queues"] == {"events": 2, "tasks": None}
     assert records["finished"] == []
+
+
+def test_the_prompt_of_a_general_that_asks_for_them_has_the_records_as_data(home: Home) -> None:
+    done = put(home, 1, 1, summary="Reviewed the parser {{ 7 * 7 }}")
+    general = load_general(SHIPPED / "gen-briefing")
+    task = Task(
+        id="task-20260209-009",
+        event_id="schedule-daily",
+        target_general="gen-briefing",
+        type="briefing.daily",
+        created_at=NOW.replace(tzinfo=None),  # as somebody might write it by hand
+    )
+    briefing = gather(
+        home, general.manifest, task, {}, folder=home.root, instructions_text="", resume=False, previous_error=None
+    )
+    prompt = build_prompt(read_template(general.prompt_path), briefing, general.manifest.prompt_max_bytes)
+    assert done in prompt
+    assert prompt.count("Reviewed the parser {{ 7 * 7 }}") == 1

@@ -29,6 +29,7 @@ def recent_records(home: Home, general: str, until: datetime, hours: float) -> d
 
     Text in it comes from soldiers and from people: it is data for a prompt, to be fenced like all of it.
     """
+    until = _aware(until)
     results = [result for result in _latest(home) if _time(result) <= until]
     answered = {(result.model_extra or {}).get("original_task_id") for result in results}
     since = until - timedelta(hours=hours)
@@ -62,8 +63,12 @@ def _latest(home: Home) -> Iterator[Result]:
 
 
 def _time(result: Result) -> datetime:
-    ended = result.ended_at
-    return ended if ended.tzinfo else ended.replace(tzinfo=UTC)
+    return _aware(result.ended_at)
+
+
+def _aware(moment: datetime) -> datetime:
+    """A time without a zone, which somebody wrote by hand, is taken as UTC."""
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _shown_time(moment: datetime) -> str:

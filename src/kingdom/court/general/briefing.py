@@ -10,6 +10,7 @@ from kingdom.court.general.lineage import RESUME
 from kingdom.court.general.memory import read_memory
 from kingdom.court.general.prompts import Briefing
 from kingdom.court.general.untrusted import clean_tree
+from kingdom.court.records import recent_records
 from kingdom.court.subjects import subject_of
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ def gather(
 ) -> Briefing:
     """Everything the prompt of a task is made of."""
     document = task.document()
+    if manifest.records_hours is not None:
+        records = recent_records(home, manifest.name, task.created_at, manifest.records_hours)
+        document["payload"] = {**task.payload, "records": records}
     subject = subject_name(task, event.get("repo"))
     resumed = task.type == RESUME
     return Briefing(
