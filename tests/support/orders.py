@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,15 @@ from kingdom.agents.port import AgentEvent, Order
 RECORDINGS = Path(__file__).parent / "agent_recordings"
 
 
+def run_id() -> str:
+    """A run id that no other test on this machine has: what is left of a run is found by it."""
+    return f"soldier-{uuid.uuid4().hex}"
+
+
 def make_order(folder: Path, engine: str, **changes: Any) -> Order:
     """An order to work in ``folder/repo``, with its result in ``folder/result``."""
     values: dict[str, Any] = {
-        "run_id": "soldier-1",
+        "run_id": run_id(),
         "task_id": "task-20260101-001",
         "engine": engine,
         "prompt": "Write hello into notes.txt.",

@@ -37,7 +37,7 @@ def values(argv: tuple[str, ...], flag: str) -> list[str]:
 
 
 def test_a_new_conversation_has_an_id_that_follows_from_the_run(tmp_path: Path) -> None:
-    made = launch(tmp_path)
+    made = launch(tmp_path, run_id="soldier-1")
     assert values(made.argv, "--session-id") == [str(new_session_id("soldier-1"))]
     assert uuid.UUID(values(made.argv, "--session-id")[0]) != new_session_id("soldier-2")
     assert "--resume" not in made.argv

@@ -4,7 +4,7 @@ What a profile may do, by codex's sandbox (of the operating system; commands hav
 
 ======  ==============================================================================================================
 read    read everything, write only in the folder of the result file
-edit    ``workspace-write``: also below the work folder, and what a commit in its worktree writes
+edit    ``workspace-write``: also below the work folder and in /tmp, and what a commit in its worktree writes
 full    ``danger-full-access``: anything the user we run as may do
 ======  ==============================================================================================================
 
