@@ -14,11 +14,10 @@ from typing import Any
 from kingdom.agents.engine import Engine, Examined, Launch, Player
 from kingdom.agents.engines.command import CommandEngine
 from kingdom.agents.engines.scripted import ScriptedEngine
-from kingdom.agents.host import Host
-from kingdom.agents.ledger import Ledger
 from kingdom.agents.port import AgentEvent, Began, Finished, Order, RateLimit, Text, Timers, Tokens, Usage
-from kingdom.agents.processes import bearing
+from kingdom.agents.processes import bearing, look_at_all
 from kingdom.agents.runner import Runner
+from kingdom.agents.strays import writes
 
 PATIENT = Timers(first_output=30, silence=30, total=60, after_result=0.2, stop=0.3)
 
@@ -112,6 +111,12 @@ class Barracks:
     def ledger_lines(self) -> list[Mapping[str, Any]]:
         return [json.loads(line) for path in self.ledger.glob("*.jsonl") for line in path.read_text().splitlines()]
 
+    def alive(self, run_id: str = "soldier-1") -> set[int]:
+        """Everything of a run that is alive: what has its mark, and what writes to its transcript without it."""
+        outputs = [self.sessions / f"{run_id}.json", self.sessions / f"{run_id}.err"]
+        writing = {process.pid for process in look_at_all() if process.alive and writes(process.pid, outputs)}
+        return writing | {process.pid for process in bearing(run_id)}
+
     def fifo(self, name: str = "go") -> Path:
         """A pipe at which a program waits until the test lets it go."""
         path = self.root / name
@@ -119,26 +124,10 @@ class Barracks:
         return path
 
 
-def alive(run_id: str = "soldier-1") -> list[int]:
-    """The pids of everything of a run that is alive."""
-    return [process.pid for process in bearing(run_id)]
-
-
-def books(barracks: Barracks) -> Ledger:
-    return Ledger(barracks.ledger)
-
-
 def let_go(fifo: Path) -> None:
     """Let a program go that waits at a pipe. Waits until it is there."""
     with fifo.open("w") as file:
         file.write("go")
-
-
-def tmux_host() -> Host:
-    """A tmux server for this test process alone."""
-    from kingdom.agents.tmux import TmuxHost
-
-    return TmuxHost(socket=f"kingdom-test-{os.getpid()}")
 
 
 _PRELUDE = """\

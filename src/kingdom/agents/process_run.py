@@ -140,8 +140,8 @@ class ProcessRun(Run):
     async def _bury(self, *, watched: bool) -> Outcome:
         """When the shim is gone: make sure that nothing is left, and conclude."""
         if self._same_boot():
-            session = self._identity["pid"] if watched else None
-            left = await asyncio.to_thread(end_strays, self.run_id, session)
+            outputs = None if watched else (self._place.transcript(self.run_id), self._place.errors(self.run_id))
+            left = await asyncio.to_thread(end_strays, self.run_id, self._identity["pid"], outputs)
             if left:
                 log.error("run %s has ended, but processes %s could not be ended", self.run_id, left)
         written = self._folder.read(self._folder.exit)
