@@ -27,6 +27,7 @@ not mention them: without them a soldier could not do its work.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import StrictUndefined, TemplateError, meta
@@ -89,8 +90,10 @@ def build_prompt(template: str, briefing: Briefing, most: int, name: str = "prom
     payload = clean_tree(dict(briefing.task.get("payload") or {}))
     fixed = _fixed(briefing, payload)
 
+    laid_out = cache(lambda longest: lay_out(payload, longest))
+
     def render(longest: int, whole: int | None = None) -> str:
-        data = lay_out(payload, longest)
+        data = laid_out(longest)
         values = {
             **fixed,
             "data": fence(data if whole is None else cut_middle(data, whole)),
@@ -112,7 +115,7 @@ def build_prompt(template: str, briefing: Briefing, most: int, name: str = "prom
     if size(prompt := render(most)) <= most:
         return prompt
     if size(prompt := render(_LEAST)) <= most:
-        return _largest(lambda longest: render(longest), _LEAST, most, most)
+        return _largest(render, _LEAST, most, most)
     if size(prompt := render(_LEAST, 0)) <= most:
         return _largest(lambda whole: render(_LEAST, whole), 0, most, most)
     raise TaskRefused(
