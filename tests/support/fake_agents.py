@@ -94,6 +94,9 @@ class FakeAgents:
         self.adopted.append(run_id)
         return FakeRun(self, run_id)
 
+    async def close(self) -> None:
+        """There is nothing to let go of."""
+
     def runs_of(self, task_id: str) -> list[str]:
         """The runs that a task had, the first first."""
         found = [path for path in self.folder.glob("*.task") if path.read_text() == task_id]

@@ -191,3 +191,6 @@ class Agents(Protocol):
 
         Returns None when there is no such run, or it began and never got to running.
         """
+
+    async def close(self) -> None:
+        """Let go of all runs: nobody watches them any more, and those with a process go on. Safe to repeat."""

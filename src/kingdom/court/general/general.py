@@ -110,6 +110,7 @@ class General:
         for run in runs:
             run.cancel()
         await asyncio.gather(*runs, return_exceptions=True)
+        await self._quarters.agents.close()
         self._held.clear()
 
     # ── taking up ─────────────────────────────────────────────────────────────────────────────────────────────
