@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from kingdom.bus import connect
-from kingdom.bus.delivery import DeadVerdict, Delivery, RetryVerdict
+from kingdom.bus.delivery import DeadVerdict, Delivery, DoneVerdict, RetryVerdict
 from kingdom.bus.testing import ManualClock
 from kingdom.bus.transports.files import operating, stream, working
 from kingdom.bus.transports.files.lines import row
+from kingdom.bus.transports.files.moving import Mover
 from kingdom.bus.transports.files.paths import set_up
 from kingdom.bus.transports.files.publishing import Call, publish
 from kingdom.bus.transports.files.stream import FileStream
@@ -49,7 +50,7 @@ class Bench:
         assert call.accepted == ids
 
     def claim(self, process: FileStream) -> list[Delivery]:
-        return working.claim(process, working.Claim("w", 10, 30, None, 3))
+        return working.claim(process, working.Claim("w", 10, 30, types=None, ids=None, max_attempts=3))
 
     def places(self) -> dict[str, list[str]]:
         return {state: self.files(state) for state in ("pending", "processing", "done", "dead") if self.files(state)}
@@ -69,7 +70,7 @@ def known(process: FileStream) -> dict[str, list[Any]]:
 OPERATIONS: dict[str, tuple[str, Callable[[Bench, list[Delivery]], object]]] = {
     "publish": ("pending", lambda bench, _: bench.publish(bench.victim)),
     "claim": ("processing", lambda bench, _: bench.claim(bench.victim)),
-    "done": ("done", lambda bench, held: working.settle(bench.victim, held, [], [])),
+    "done": ("done", lambda bench, held: working.settle(bench.victim, [*map(DoneVerdict, held)], [], [])),
     "retry": ("pending", lambda bench, held: working.settle(bench.victim, [], [*map(RetryVerdict, held)], [])),
     "dead": ("dead", lambda bench, held: working.settle(bench.victim, [], [], [*map(DeadVerdict, held)])),
     "release": ("pending", lambda bench, held: working.release(bench.victim, held)),
@@ -93,18 +94,18 @@ def test_what_a_dead_process_had_begun_is_finished(
         working.settle(bench.victim, [], [], [*map(DeadVerdict, held)])
     known(bench.survivor)
 
-    real, made = FileStream._move, 0
+    real, made = Mover._rename, 0
 
-    def dying(self: FileStream, move: Any) -> bool:
+    def dying(self: Mover, move: Any) -> bool:
         nonlocal made
-        if self is bench.victim and made == moves:
+        if self is bench.victim.mover and made == moves:
             if name == "publish":  # the dead do not clean up behind themselves
                 monkeypatch.setattr(os, "unlink", lambda _: None)
             raise Died
         made += 1
         return real(self, move)
 
-    monkeypatch.setattr(FileStream, "_move", dying)
+    monkeypatch.setattr(Mover, "_rename", dying)
     if moves < len(IDS):
         with pytest.raises(Died):
             operation(bench, held)
@@ -192,7 +193,7 @@ def test_garbled_lines_are_skipped_and_the_directories_tell(bench: Bench) -> Non
 def test_without_a_ledger_every_event_is_still_there(bench: Bench) -> None:
     bench.publish(bench.victim)
     (first, second, third) = bench.claim(bench.victim)
-    working.settle(bench.victim, [first], [], [DeadVerdict(second)])
+    working.settle(bench.victim, [DoneVerdict(first)], [], [DeadVerdict(second)])
     bench.publish(bench.victim, ["d"])
     os.unlink(bench.victim.paths.ledger)
     fresh = bench.process()
@@ -239,10 +240,10 @@ def test_a_rename_that_fails_undoes_the_others(bench: Bench, tmp_path: Path) -> 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "rename", failing)
         with pytest.raises(OSError, match="Input/output"):
-            working.settle(bench.victim, held, [], [])
+            working.settle(bench.victim, [*map(DoneVerdict, held)], [], [])
     assert bench.places() == {"processing": IDS}
     assert known(bench.survivor) == before == known(bench.victim) == known(bench.process())
-    assert working.settle(bench.victim, held, [], []) == ([], False)
+    assert working.settle(bench.victim, [*map(DoneVerdict, held)], [], []) == ([], False)
     assert bench.places() == {"done": IDS}
 
 
@@ -271,14 +272,14 @@ def test_a_compacted_ledger_says_the_same(bench: Bench) -> None:
     bench.publish(bench.victim, ["a", "b", "c", "d"])
     first, second, third, _ = bench.claim(bench.victim)
     later = [RetryVerdict(second, 60.0, "SLOW", "try later")]
-    working.settle(bench.victim, [first], later, [DeadVerdict(third, "BAD", "no use")])
+    working.settle(bench.victim, [DoneVerdict(first)], later, [DeadVerdict(third, "BAD", "no use")])
     before = known(bench.victim)
     known(bench.survivor)
     late = bench.process()
     known(late)
     for _ in range(40):
         bench.publish(bench.survivor, ["x"])
-        working.settle(bench.survivor, bench.claim(bench.survivor), [], [])
+        working.settle(bench.survivor, [*map(DoneVerdict, bench.claim(bench.survivor))], [], [])
         operating.purge(bench.survivor, -1, with_dead=False)
     assert os.stat(bench.victim.paths.ledger).st_size < 3000, "it does not grow with history"
     header = bench.files.ledger()[0]
@@ -315,7 +316,7 @@ def test_a_full_disk_does_not_stop_a_stream_from_working_with_its_old_ledger(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(bench.victim.ledger, "replace", full)
-    working.settle(bench.victim, held, [], [])
+    working.settle(bench.victim, [*map(DoneVerdict, held)], [], [])
     assert "could not be compacted" in caplog.text
     assert bench.places() == {"done": IDS}
 
