@@ -179,6 +179,16 @@ async def test_what_a_repository_brings_along_is_not_run(tmp_path: Path, engine:
     assert "the-secret" not in asked
 
 
+async def test_it_uses_the_mcp_servers_of_the_order(tmp_path: Path, engine: ClaudeEngine) -> None:
+    with MessagesServer(Use.tool("mcp__echo__echo", text="hello"), Say("Heard.")) as server:
+        place = workshop(tmp_path, engine, server)
+        order = place.order(profile="read", mcp_config=place.mcp_config())
+        outcome = await place.run(order)
+    assert outcome.status == "success"
+    assert any("echo: hello, token: t0ken" in result for result in tool_results(server)), tool_results(server)
+    assert alive(order.run_id) == []
+
+
 async def test_a_conversation_that_is_gone_is_a_failure_that_says_so(tmp_path: Path, engine: ClaudeEngine) -> None:
     with MessagesServer() as server:
         place = workshop(tmp_path, engine, server)

@@ -59,7 +59,8 @@ def leaves(place: Workshop, text: str) -> Turn:
 
 def tool_results(server: ResponsesServer) -> list[str]:
     """What came of the commands, as the model was told."""
-    return [item["output"] for item in server.requests[-1]["input"] if item["type"] == "function_call_output"]
+    outputs = [item for item in server.requests[-1]["input"] if item["type"] == "function_call_output"]
+    return [output if isinstance(output := item["output"], str) else json.dumps(output) for item in outputs]
 
 
 async def test_it_edits_a_file_commits_and_leaves_its_result(place: Workshop, server: ResponsesServer) -> None:
@@ -184,6 +185,22 @@ async def test_what_a_repository_brings_along_is_not_run(
     assert not (tmp_path / "served").exists()
     assert "theirs= task=task-20260101-001" in tool_results(server)[0]
     assert "Always be kind." in json.dumps(server.requests[0])
+
+
+@pytest.mark.parametrize("profile", ["full", "edit", "read"])
+async def test_it_uses_the_mcp_servers_of_the_order(
+    place: Workshop, server: ResponsesServer, profile: str, request: pytest.FixtureRequest
+) -> None:
+    if profile != "full":
+        request.getfixturevalue("sandboxed")
+    server.script += [Use.tool("mcp__echo/echo", text="hello"), runs("echo token=$ECHO_TOKEN"), Say("Heard.")]
+    order = place.order(profile=profile, mcp_config=place.mcp_config())
+    outcome = await place.run(order)
+    assert outcome.status == "success"
+    heard, told = tool_results(server)
+    assert "echo: hello, token: t0ken" in heard
+    assert told.endswith("token=\n"), "the token is the server's, not the agent's"
+    assert alive(order.run_id) == []
 
 
 async def test_a_conversation_that_is_gone_is_a_failure_that_says_so(place: Workshop) -> None:

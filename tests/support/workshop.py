@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ _SOMEBODY = {
     "GIT_COMMITTER_NAME": "A Soldier",
     "GIT_COMMITTER_EMAIL": "soldier@example.com",
 }
+_ECHO = Path(__file__).with_name("mcp_echo.py")
 _TIMERS = Timers(first_output=60, silence=60, total=60, after_result=5, stop=1)
 
 
@@ -67,6 +69,13 @@ class Workshop:
             return await running.wait()
         finally:
             await runner.close()
+
+    def mcp_config(self) -> Path:
+        """A configuration with one MCP server, ``echo``, which is given a token."""
+        server = {"command": sys.executable, "args": [str(_ECHO)], "env": {"ECHO_TOKEN": "t0ken"}}
+        path = self.folder / "mcp.json"
+        path.write_text(json.dumps({"mcpServers": {"echo": server}}))
+        return path
 
     def log(self) -> list[str]:
         """The subjects of the commits in the worktree, newest first."""

@@ -134,10 +134,16 @@ def test_mcp_servers_are_given_without_their_secrets_in_the_arguments(tmp_path: 
     config.write_text(json.dumps({"mcpServers": servers}))
     made = launch(tmp_path, mcp_config=config)
     told = configured(made.argv)
-    assert told["mcp_servers.tickets"] == {"command": "tickets", "args": ["--all"], "env_vars": ["TICKETS_TOKEN"]}
+    assert told["mcp_servers.tickets"] == {
+        "command": "tickets",
+        "args": ["--all"],
+        "env_vars": ["TICKETS_TOKEN"],
+        "default_tools_approval_mode": "approve",
+    }
     assert told["mcp_servers.wiki"] == {
         "url": "http://127.0.0.1:1/mcp",
         "env_http_headers": {"Authorization": "KINGDOM_MCP_WIKI_0"},
+        "default_tools_approval_mode": "approve",
     }
     assert not any("s3cret" in word for word in made.argv)
     assert made.env["TICKETS_TOKEN"] == "s3cret"

@@ -16,7 +16,7 @@ class ResponsesServer(ModelServer):
     path = "/v1/responses"
 
     def events(self, turn: Turn, request: dict[str, Any], number: int) -> Iterable[Event]:
-        """One response: a message item, and a function call for each tool."""
+        """One response: a message item, and a function call for each tool (``namespace/name`` for an MCP server's)."""
         assert isinstance(turn, Say | Use)
         response = {"id": f"resp_{number:04}"}
         yield "response.created", {"response": response}
@@ -25,7 +25,10 @@ class ResponsesServer(ModelServer):
             message = {"type": "message", "role": "assistant", "id": f"item_{number:04}", "content": content}
             yield "response.output_item.done", {"item": message}
         for index, (name, arguments) in enumerate(turn.calls if isinstance(turn, Use) else ()):
-            call = {"type": "function_call", "call_id": f"call_{number:04}_{index}", "name": name}
+            namespace, _, function = name.rpartition("/")
+            call = {"type": "function_call", "call_id": f"call_{number:04}_{index}", "name": function}
+            if namespace:
+                call["namespace"] = namespace
             yield "response.output_item.done", {"item": {**call, "arguments": json.dumps(arguments)}}
         usage = {
             "input_tokens": 100,

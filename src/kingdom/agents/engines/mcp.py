@@ -58,6 +58,8 @@ def codex_servers(path: Path) -> CodexServers:
                 "args": list(server.get("args") or ()),
                 **({"env_vars": sorted(env)} if env else {}),
             }
+    for table in made.tables.values():
+        table["default_tools_approval_mode"] = "approve"  # who gave the order chose the servers; nobody is there to ask
     return made
 
 
