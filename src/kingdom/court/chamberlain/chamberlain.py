@@ -187,8 +187,6 @@ class Chamberlain:
             self._emit(SystemResourceWarning(metric=warned.metric, value=warned.value, threshold=warned.threshold))
         if health.level != before:
             self._emit(SystemHealthChanged(from_=before, to=health.level, reason=health.reason))
-        document = {"level": health.level, "reason": health.reason, "ts": timestamp(now), **self._readings}
-        write_json(self._folder / "health.json", document, durable=False)
         fields = {"level": health.level, "reason": health.reason}
         self._alerts.tell(
             "health",
@@ -197,6 +195,8 @@ class Chamberlain:
             lambda: self._texts.say("health-over", **fields),
             urgency="urgent" if health.level == "red" else "high",
         )
+        document = {"level": health.level, "reason": health.reason, "ts": timestamp(now), **self._readings}
+        write_json(self._folder / "health.json", document, durable=False)
 
     def _look_at_heartbeats(self, config: ChamberlainConfig, now: float) -> None:
         say, alerts = self._texts.say, self._alerts
@@ -217,6 +217,14 @@ class Chamberlain:
     def _look_at_tokens(self, now: float) -> None:
         budgets = {name: general.manifest.budget for name, general in self._generals.current().by_name.items()}
         look = self._tokens = self._token_watch.look(budgets, now, self._emit)
+        self._alerts.forget(TOKENS, {"court", *look.generals})
+        for name, standing in {"court": look.court, **look.generals}.items():
+            self._alerts.tell(
+                TOKENS + name,
+                None if standing.status == "ok" else standing.status,
+                lambda it=standing: self._texts.say("tokens", status=it.status, reason=it.reason),  # type: ignore[misc]
+                lambda: self._texts.say("tokens-over"),
+            )
         document = {
             "status": look.court.status,
             "reason": look.court.reason,
@@ -228,14 +236,6 @@ class Chamberlain:
             "ts": timestamp(now),
         }
         write_json(self._folder / "tokens.json", document, durable=False)
-        self._alerts.forget(TOKENS, {"court", *look.generals})
-        for name, standing in {"court": look.court, **look.generals}.items():
-            self._alerts.tell(
-                TOKENS + name,
-                None if standing.status == "ok" else standing.status,
-                lambda it=standing: self._texts.say("tokens", status=it.status, reason=it.reason),  # type: ignore[misc]
-                lambda: self._texts.say("tokens-over"),
-            )
 
     async def _write_metrics(self, now: float) -> None:
         depths = await self._services.bus.depth()
