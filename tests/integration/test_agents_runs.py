@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from kingdom.agents.errors import AlreadyStarted, EngineNotInstalled, InvalidOrder
+from kingdom.agents.errors import AlreadyStarted, InvalidOrder
 from kingdom.agents.port import AgentEvent, Began, Caps, Heartbeat, Outcome, Text, Timers, Usage
+from kingdom.agents.processes import look
 from tests.support.agents import Barracks, let_go
 
 QUICK = Timers(first_output=30, silence=30, total=60, after_result=0.1, stop=0.2)
@@ -104,6 +105,12 @@ async def test_a_line_too_long_to_keep_is_a_sign_of_life(barracks: Barracks) -> 
     outcome, events = await run(barracks, source)
     assert outcome.status == "success"
     assert events[0] == Heartbeat()
+
+
+async def test_a_program_that_floods_us_is_ended(barracks: Barracks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kingdom.agents.process_run.MAX_TRANSCRIPT", 1_000_000)
+    outcome, _ = await run(barracks, 'while True:\n    print("x" * 100_000)', timers=QUICK)
+    assert (outcome.status, outcome.error) == ("failed", "it printed more than 1000000 bytes")
 
 
 async def test_a_torn_last_line_is_no_result(barracks: Barracks) -> None:
@@ -294,15 +301,16 @@ async def test_a_program_that_cannot_be_started_is_told(barracks: Barracks) -> N
 
 async def test_orders_that_cannot_be_carried_out_are_refused_before_anything_is_made(barracks: Barracks) -> None:
     runner = barracks.runner()
-    for changes in (
+    wrong: list[dict[str, Any]] = [
         {"run_id": "../x"},
         {"run_id": "-x"},
         {"cwd": barracks.root / "none"},
         {"result_path": Path("relative.json")},
-        {"options": {"argv": ["x"], "bad": object()}},
-    ):
+        {"options": {"argv": ["true"], "bad": object()}},
+    ]
+    for changes in wrong:
         order = barracks.order(**{"engine": "command", "options": {"argv": ["true"]}, **changes})
-        with pytest.raises((InvalidOrder, EngineNotInstalled)):
+        with pytest.raises(InvalidOrder):
             await runner.start(order)
     assert list(barracks.soldiers.glob("*")) == []
 
@@ -325,8 +333,8 @@ async def test_a_listener_that_raises_does_not_harm_the_run(barracks: Barracks) 
 
 
 @contextlib.contextmanager
-def killed_daemon(barracks: Barracks, source: str) -> Any:
-    """Have another process start a run, and kill that process when the agent has spoken."""
+def killed_daemon(barracks: Barracks, source: str, until: str = "Began") -> Any:
+    """Have another process start a run, and kill that process when it has heard of this event."""
     program = barracks.program(source)
     daemon = Path(__file__).parent.parent / "support" / "agents_daemon.py"
     with subprocess.Popen(
@@ -334,7 +342,7 @@ def killed_daemon(barracks: Barracks, source: str) -> Any:
     ) as process:
         try:
             assert process.stdout is not None
-            assert "Began" in process.stdout.readline()
+            assert any(until in line for line in process.stdout)
         finally:
             process.kill()
     yield
@@ -351,7 +359,7 @@ async def test_a_run_survives_its_daemon_and_is_taken_over(barracks: Barracks) -
     result(status="success", summary="done")
     tell(finished={{"ok": True}})
     """
-    with killed_daemon(barracks, source):
+    with killed_daemon(barracks, source, until="Usage"):
         events: list[AgentEvent] = []
         runner = barracks.runner()
         going = await runner.adopt("soldier-1", events.append)
@@ -441,16 +449,61 @@ async def test_a_run_of_an_earlier_boot_is_over_and_nobody_is_signalled(barracks
         bystander.wait()
 
 
+async def test_what_an_agent_writes_into_its_own_folder_turns_us_on_nobody(barracks: Barracks) -> None:
+    bystander = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    try:
+        with killed_daemon(barracks, "tell(began={})\ntime.sleep(600)"):
+            true = barracks.document("identity.json")
+            start = look(bystander.pid)
+            assert start is not None
+            forged = {**true, "shim_pid": bystander.pid, "shim_start": start.start, "pid": bystander.pid}
+            (barracks.folder() / "identity.json").write_text(json.dumps(forged))
+            (barracks.folder() / "stop.json").write_text('{"status": "timeout", "reason": "x", "timer": null}')
+            (barracks.folder() / "exit.json").write_text('{"code": [], "signal": {}}')
+            (barracks.folder() / "outcome.json").write_text("[]")
+            going = await barracks.runner().adopt("soldier-1")
+        assert going is not None
+        assert (await going.wait()).status == "timeout"
+        assert bystander.poll() is None
+        assert barracks.alive() == set()
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+async def test_a_stop_begins_with_an_interrupt(barracks: Barracks) -> None:
+    began = asyncio.Event()
+    source = """
+    tell(text="ready")
+    try:
+        time.sleep(600)
+    except KeyboardInterrupt:
+        tell(text="interrupted")
+    """
+    events: list[AgentEvent] = []
+
+    def listen(event: AgentEvent) -> None:
+        events.append(event)
+        began.set()
+
+    patient = Timers(first_output=30, silence=30, total=60, stop=30)
+    going = await barracks.runner().start(barracks.order(source, timers=patient), listen)
+    await began.wait()
+    await going.stop("enough")
+    outcome = await going.wait()
+    assert (outcome.status, outcome.exit_code) == ("killed", 0)
+    assert events == [Text("ready"), Text("interrupted")]
+
+
 async def test_a_run_that_never_got_to_running_is_none_and_never_will(barracks: Barracks) -> None:
     runner = barracks.runner()
     assert await runner.adopt("soldier-1") is None
     order = barracks.order('tell(finished={"ok": True})')
-    barracks.folder().mkdir(parents=True)
-    assert await runner.adopt("soldier-1") is None
-    (barracks.folder() / "order.json").write_text("{torn")
-    assert await runner.adopt("soldier-1") is None
-    (barracks.folder() / "order.json").unlink()
-    barracks.folder().rmdir()
+    for torn in ("", "{torn", "[]", '{"cwd": "/", "env": []}'):
+        barracks.folder().mkdir(parents=True)
+        (barracks.folder() / "order.json").write_text(torn)
+        assert await runner.adopt("soldier-1") is None
+        assert not barracks.folder().exists()
     going = await runner.start(order)
     await going.wait()
     spec = barracks.document("spec.json")

@@ -89,7 +89,12 @@ def test_asking_again_reads_only_what_is_new(tmp_path: Path, monkeypatch: pytest
     assert ledger.totals(0).runs == 100
     parsed: list[bytes] = []
     loads = json.loads
-    monkeypatch.setattr("kingdom.agents.ledger.json.loads", lambda raw: (parsed.append(raw), loads(raw))[1])
+
+    def counted(raw: bytes) -> Any:
+        parsed.append(raw)
+        return loads(raw)
+
+    monkeypatch.setattr("kingdom.agents.ledger.json.loads", counted)
     writer.append(line("new", "2026-03-01T02:00:00"))
     assert ledger.totals(0).runs == 101
     assert ledger.totals(0).runs == 101

@@ -33,6 +33,9 @@ def test_a_tail_reads_on_where_it_stopped(tmp_path: Path) -> None:
     assert [len(tail.read()), len(tail.read()), len(tail.read())] == [262_144, 37_856, 0]
     tail.close()
     tail.close()
+    split = Tail(path)
+    assert [len(split.read(until=100)), len(split.read(until=100))] == [100, 262_144]
+    split.close()
 
 
 def test_the_end_of_a_file_is_text(tmp_path: Path) -> None:

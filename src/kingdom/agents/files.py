@@ -39,7 +39,7 @@ def write_json(path: str | os.PathLike[str], document: Any) -> None:
     write_atomic(path, encode(document))
 
 
-def read_json(path: str | os.PathLike[str]) -> Any | None:
+def read_json(path: str | os.PathLike[str]) -> Any:
     """The document in a file, or None when there is none or it makes no sense."""
     try:
         with open(path, "rb") as file:

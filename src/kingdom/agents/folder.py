@@ -22,15 +22,28 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from kingdom.agents.errors import AlreadyStarted, InvalidOrder, StartFailed
 from kingdom.agents.files import encode, read_json, write_json, write_once
 from kingdom.agents.port import Caps, Order, Outcome, Timers, Tokens
+from kingdom.agents.verdict import Ending, Stop
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:@+\-]{0,199}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which processes a run has: their numbers, with start times and the boot, so that these are meant and no other."""
+
+    boot_id: str
+    pid: int  # of the agent; also its process group and its session
+    start: int | None
+    shim_pid: int
+    shim_start: int | None
+    started_at: float
 
 
 class RunFolder:
@@ -80,21 +93,21 @@ class RunFolder:
     def read_order(self) -> Order | None:
         """The order as it was kept: with an empty prompt and an empty environment."""
         document = read_json(self.order)
-        if not isinstance(document, dict):
-            return None
-        paths = {name: Path(document[name]) for name in ("cwd", "result_path")}
-        mcp_config = document.get("mcp_config")
-        del document["env"]
-        return Order(
-            **{
-                **document,
-                **paths,
-                "prompt": "",
-                "timers": Timers(**document["timers"]),
-                "caps": Caps(**document["caps"]),
-                "mcp_config": Path(mcp_config) if mcp_config else None,
-            }
-        )
+        with contextlib.suppress(AttributeError, KeyError, TypeError):
+            mcp_config = document.pop("mcp_config")
+            del document["env"]
+            return Order(
+                **{
+                    **document,
+                    "prompt": "",
+                    "cwd": Path(document["cwd"]),
+                    "result_path": Path(document["result_path"]),
+                    "timers": Timers(**document["timers"]),
+                    "caps": Caps(**document["caps"]),
+                    "mcp_config": Path(mcp_config) if mcp_config else None,
+                }
+            )
+        return None
 
     def write_outcome(self, outcome: Outcome) -> None:
         """Keep what came of the run."""
@@ -103,14 +116,52 @@ class RunFolder:
     def read_outcome(self) -> Outcome | None:
         """What came of the run, if it has ended and we saw it."""
         document = read_json(self.outcome)
-        if not isinstance(document, dict):
-            return None
-        return Outcome(**{**document, "tokens": Tokens(**document["tokens"])})
+        with contextlib.suppress(KeyError, TypeError):
+            return Outcome(**{**document, "tokens": Tokens(**document["tokens"])})
+        return None
 
-    def read(self, path: Path) -> dict[str, Any] | None:
-        """One of the other documents."""
-        document = read_json(path)
-        return cast("dict[str, Any]", document) if isinstance(document, dict) else None
+    def read_identity(self) -> Identity | None:
+        """Who the agent and its shim are, once the shim has said so."""
+        document = read_json(self.identity)
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            return Identity(
+                boot_id=str(document["boot_id"]),
+                pid=int(document["pid"]),
+                start=_number(document["start"]),
+                shim_pid=int(document["shim_pid"]),
+                shim_start=_number(document["shim_start"]),
+                started_at=float(document["started_at"]),
+            )
+        return None
+
+    def write_stop(self, stop: Stop) -> None:
+        """Say why we end the run, for whoever takes over from us."""
+        write_json(self.stop, asdict(stop))
+
+    def read_stop(self) -> Stop | None:
+        """Why we ended the run, if we did."""
+        document = read_json(self.stop)
+        with contextlib.suppress(TypeError):
+            return Stop(**document)
+        return None
+
+    def read_ending(self, errors: str) -> tuple[Ending, float | None]:
+        """How the shim says it ended, and when."""
+        document = read_json(self.exit)
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            ending = Ending(
+                code=_number(document["code"]),
+                signal=_number(document["signal"]),
+                stopped=document["stopped"],
+                start_error=document["error"],
+                errors=errors,
+            )
+            return ending, float(document["ended_at"])
+        return Ending(seen=False, errors=errors), None
+
+
+def _number(value: Any) -> int | None:
+    return None if value is None else int(value)
 
 
 def _order_document(order: Order) -> dict[str, Any]:

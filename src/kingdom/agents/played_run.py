@@ -37,6 +37,7 @@ class PlayedRun(Run):
                 timing.output(loop.time())
                 _write(transcript, event)
                 self._take([event])
+                self._woken.set()  # the timers count from now
 
             playing = asyncio.create_task(self._player.play(self._order, hear))
             playing.add_done_callback(lambda _: self._woken.set())

@@ -7,21 +7,21 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from kingdom.agents.engine import Engine
-from kingdom.agents.files import write_json
-from kingdom.agents.folder import RunFolder
-from kingdom.agents.port import AgentEvent, Began, Heartbeat, OnEvent, Order, Outcome
-from kingdom.agents.processes import boot_id, send
+from kingdom.agents.folder import Identity, RunFolder
+from kingdom.agents.port import Heartbeat, OnEvent, Order, Outcome
+from kingdom.agents.processes import boot_id, carries, send
 from kingdom.agents.run import Place, Run, log
 from kingdom.agents.strays import end_strays
 from kingdom.agents.tail import Lines, Tail, end_of
 from kingdom.agents.timing import Timing
-from kingdom.agents.verdict import Ending, Stop
+from kingdom.agents.verdict import Stop
 from kingdom.agents.watch import Files, ShimWatch, interval
 
+MAX_TRANSCRIPT: Final = 1024**3  # bytes: a program that prints without end must not fill the disk
+_PIECES: Final = 16  # of the transcript, taken in before we look at the timers again
 _BREATH: Final = 0.01  # seconds between two reads: a chatty program is read in pieces worth the trouble
 _SHIM_GRACE: Final = 5.0  # seconds a shim has beyond the time its stopping takes
 
@@ -38,11 +38,11 @@ class ProcessRun(Run):
         *,
         engine: Engine,
         files: Files,
-        identity: Mapping[str, Any],
+        identity: Identity,
         adopted: bool = False,
     ) -> None:
         super().__init__(place, folder, order, on_event)
-        self.pid = identity["pid"]
+        self.pid = identity.pid
         self._engine = engine
         self._files = files
         self._identity = identity
@@ -51,20 +51,21 @@ class ProcessRun(Run):
         self._lines = Lines()
         self._signalled = False
         self._force_at: float | None = None
-        if adopted and (stop := folder.read(folder.stop)):
-            self._stop = Stop(**stop)
+        if adopted:
+            self._stop = folder.read_stop()
 
     async def _watch(self) -> Outcome:
         transcript = self._place.transcript(self.run_id)
         tail = Tail(transcript)
-        shim = ShimWatch(self._identity["shim_pid"], self._identity["shim_start"], self._woken.set)
+        shim = ShimWatch(self._identity.shim_pid, self._identity.shim_start, self._woken.set)
         try:
             old = tail.size() if self._adopted else 0
             self._timing = self._make_timing(spoken=old > 0)
             with self._files.follow(transcript, self._folder.path, self._woken.set) as told:
                 watched = await self._until_gone(tail, shim, old, interval(told=told and shim.tells))
-            await self._read(tail, old)
-            self._feed([self._lines.rest()], tell=lambda event: tail.offset > old or isinstance(event, Began))
+            while await self._read(tail, old):
+                pass
+            self._feed([self._lines.rest()], new=tail.offset > old)
         finally:
             shim.close()
             tail.close()
@@ -75,10 +76,15 @@ class ProcessRun(Run):
         assert self._timing is not None
         loop = asyncio.get_running_loop()
         watched = False
-        while self._same_boot() and shim.running:
+        if not self._is_ours():
+            return False
+        while shim.running:
             watched = True
             self._woken.clear()
-            await self._read(tail, old)
+            if await self._read(tail, old):
+                self._woken.set()  # there is more: first look whether it may go on at all
+            if tail.offset > MAX_TRANSCRIPT:
+                self._end(Stop("failed", f"it printed more than {MAX_TRANSCRIPT} bytes"))
             if self._stop is None:
                 self._check_timers(self._timing)
             if self._stop is not None:
@@ -90,30 +96,37 @@ class ProcessRun(Run):
             await asyncio.sleep(_BREATH)
         return watched
 
-    async def _read(self, tail: Tail, old: int) -> None:
-        """Take in what is new in the transcript. What was there before we took over was told then."""
-        while data := tail.read():
-            if tail.offset > old and self._timing:
-                self._timing.output(asyncio.get_running_loop().time())
-            new = tail.offset > old
-            self._feed(self._lines.feed(data), tell=lambda event, new=new: new or isinstance(event, Began))  # type: ignore[misc]
-            await asyncio.sleep(0)
+    async def _read(self, tail: Tail, old: int) -> bool:
+        """Take in a good piece of what is new in the transcript. Returns whether there may be more.
 
-    def _feed(self, lines: list[bytes | None], *, tell: Callable[[AgentEvent], bool]) -> None:
+        What was there before we took over was told then.
+        """
+        for _ in range(_PIECES):
+            data = tail.read(until=old)
+            if not data:
+                return False
+            new = tail.offset > old
+            if new and self._timing:
+                self._timing.output(asyncio.get_running_loop().time())
+            self._feed(self._lines.feed(data), new=new)
+            await asyncio.sleep(0)
+        return True
+
+    def _feed(self, lines: list[bytes | None], *, new: bool) -> None:
         for line in lines:
             if line is None:
-                self._take([Heartbeat()], tell=tell)
+                self._take([Heartbeat()], new=new)
             elif line:
-                self._take(list(self._reader.feed(line)), tell=tell)
+                self._take(list(self._reader.feed(line)), new=new)
 
     def _make_timing(self, *, spoken: bool) -> Timing:
         """Timers by a clock that never goes back; total counts from the true start also after an adoption."""
         elapsed = 0.0
-        start = self._identity["start"]
+        start = self._identity.start
         if self._adopted and start is not None:
             elapsed = time.clock_gettime(time.CLOCK_BOOTTIME) - start / os.sysconf("SC_CLK_TCK")
         elif self._adopted:
-            elapsed = self._place.clock() - self._identity["started_at"]
+            elapsed = self._place.clock() - self._identity.started_at
         return Timing(self._order.timers, asyncio.get_running_loop().time(), elapsed=max(0.0, elapsed), spoken=spoken)
 
     def _stop_shim(self, stop: Stop) -> None:
@@ -123,40 +136,37 @@ class ProcessRun(Run):
             self._signalled = True
             # Written first: whoever takes over from us must know that this end is our doing.
             with contextlib.suppress(OSError):
-                write_json(self._folder.stop, {"status": stop.status, "reason": stop.reason, "timer": stop.timer})
+                self._folder.write_stop(stop)
             self._signal_shim(signal.SIGTERM)
             self._force_at = now + 2 * self._order.timers.stop + _SHIM_GRACE
         elif self._force_at is not None and now >= self._force_at:
-            log.error("the shim of run %s (pid %s) does not end: killing it", self.run_id, self._identity["shim_pid"])
+            log.error("the shim of run %s (pid %s) does not end: killing it", self.run_id, self._identity.shim_pid)
             self._signal_shim(signal.SIGKILL)
             self._force_at = now + _SHIM_GRACE
 
     def _signal_shim(self, number: signal.Signals) -> None:
-        send(self._identity["shim_pid"], self._identity["shim_start"], number)
+        send(self._identity.shim_pid, self._identity.shim_start, number)
 
     def _same_boot(self) -> bool:
-        return bool(self._identity["boot_id"] == boot_id())
+        return self._identity.boot_id == boot_id()
+
+    def _is_ours(self) -> bool:
+        """Whether the process the file names is our shim. The agent can write to that file as well as we can."""
+        if not self._adopted or self._identity.shim_start is None:
+            return True
+        return self._same_boot() and carries(self._identity.shim_pid, self.run_id)
 
     async def _bury(self, *, watched: bool) -> Outcome:
         """When the shim is gone: make sure that nothing is left, and conclude."""
         if self._same_boot():
             outputs = None if watched else (self._place.transcript(self.run_id), self._place.errors(self.run_id))
-            left = await asyncio.to_thread(end_strays, self.run_id, self._identity["pid"], outputs)
+            left = await asyncio.to_thread(end_strays, self.run_id, self._identity.pid, outputs)
             if left:
                 log.error("run %s has ended, but processes %s could not be ended", self.run_id, left)
-        written = self._folder.read(self._folder.exit)
-        exit_ = written or {}
-        ending = Ending(
-            seen=written is not None,
-            code=exit_.get("code"),
-            signal=exit_.get("signal"),
-            stopped=exit_.get("stopped"),
-            start_error=exit_.get("error"),
-            errors=end_of(self._place.errors(self.run_id)),
-        )
+        ending, ended_at = self._folder.read_ending(end_of(self._place.errors(self.run_id)))
         return await self._conclude(
             ending,
-            self._identity["started_at"],
-            exit_.get("ended_at") or self._place.clock(),
+            self._identity.started_at,
+            ended_at or self._place.clock(),
             exit_code_decides=getattr(self._engine, "exit_code_decides", False),
         )

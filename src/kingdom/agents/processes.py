@@ -80,13 +80,17 @@ def descendants(pid: int) -> list[Process]:
     return found
 
 
+def carries(pid: int, run_id: str) -> bool:
+    """Whether a process has exactly this run id in its environment, as far as we may look."""
+    return f"{MARK}={run_id}".encode() in _read(f"/proc/{pid}/environ").split(b"\0")
+
+
 def bearing(run_id: str) -> list[Process]:
-    """Live processes of ours that carry exactly this run id in their environment, this process aside."""
-    wanted = f"{MARK}={run_id}".encode()
+    """Live processes of ours that carry this run id, this process aside."""
     return [
         process
         for process in look_at_all()
-        if process.alive and process.pid != os.getpid() and wanted in _read(f"/proc/{process.pid}/environ").split(b"\0")
+        if process.alive and process.pid != os.getpid() and carries(process.pid, run_id)
     ]
 
 

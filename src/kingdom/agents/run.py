@@ -15,7 +15,7 @@ from kingdom.agents.account import Account
 from kingdom.agents.contract import read_result
 from kingdom.agents.folder import RunFolder
 from kingdom.agents.ledger import Ledger, entry
-from kingdom.agents.port import AgentEvent, Finished, OnEvent, Order, Outcome
+from kingdom.agents.port import AgentEvent, Began, Finished, OnEvent, Order, Outcome
 from kingdom.agents.timing import Timing
 from kingdom.agents.verdict import Ending, Stop, judge
 
@@ -92,14 +92,14 @@ class Run(ABC):
             self._stop = stop
         self._woken.set()
 
-    def _take(self, events: list[AgentEvent], *, tell: Callable[[AgentEvent], bool] = lambda _: True) -> None:
-        """Add events up, look at the caps, and tell whoever listens."""
+    def _take(self, events: list[AgentEvent], *, new: bool = True) -> None:
+        """Add events up, look at the caps, and tell whoever listens. Of old ones, only how it began."""
         now = asyncio.get_running_loop().time()
         for event in events:
             self._account.take(event)
             if isinstance(event, Finished) and self._timing:
                 self._timing.finished(now)
-            if self._on_event and tell(event):
+            if self._on_event and (new or isinstance(event, Began)):
                 try:
                     self._on_event(event)
                 except Exception:  # a listener's mistake must not end the run it listens to

@@ -7,14 +7,14 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kingdom.agents.engine import PROMPT_PATH, Engine, Launch, Player
 from kingdom.agents.engines import find_engine
 from kingdom.agents.environment import environment
 from kingdom.agents.errors import AgentsError, InvalidOrder, StartFailed
 from kingdom.agents.files import write_atomic
-from kingdom.agents.folder import RunFolder
+from kingdom.agents.folder import Identity, RunFolder
 from kingdom.agents.host import Host, ProcessHost
 from kingdom.agents.ledger import Ledger
 from kingdom.agents.played_run import PlayedRun
@@ -63,7 +63,7 @@ class Runner:
         folder.create()
         try:
             self._prepare(folder, order)
-            identity = await self._launch(folder, order, launch) if launch else {}
+            identity = await self._launch(folder, order, launch) if launch else None
         except (AgentsError, OSError) as error:
             folder.give_up()
             await asyncio.to_thread(end_strays, order.run_id)
@@ -72,6 +72,7 @@ class Runner:
             raise StartFailed(f"run {order.run_id} could not be started: {error}") from error
         if is_player(engine):
             return self._begin(PlayedRun(self._place, folder, order, on_event, player=engine))
+        assert identity is not None
         return self._begin(self._process_run(folder, order, on_event, engine, identity))
 
     async def adopt(self, run_id: str, on_event: OnEvent | None = None) -> Running | None:
@@ -88,14 +89,10 @@ class Runner:
         engine = find_engine(self._engines, order.engine)
         if is_player(engine):
             return await self._adopt_played(folder, order, on_event, engine)
-        identity = folder.read(folder.identity)
+        # Without an identity it is given up, unless the shim writes one at this very moment: then it runs.
+        identity = folder.read_identity() or (None if folder.give_up() else folder.read_identity())
         if identity is None:
-            if folder.give_up():
-                await asyncio.to_thread(end_strays, run_id)
-                return None
-            identity = folder.read(folder.identity)
-        if identity is None or "pid" not in identity:
-            await self._abandon(folder)
+            await asyncio.to_thread(end_strays, run_id)
             return None
         run = self._process_run(folder, order, on_event, engine, identity, adopted=True)
         return self._begin(run)
@@ -116,7 +113,7 @@ class Runner:
         order: Order,
         on_event: OnEvent | None,
         engine: Engine,
-        identity: Mapping[str, Any],
+        identity: Identity,
         *,
         adopted: bool = False,
     ) -> ProcessRun:
@@ -137,9 +134,10 @@ class Runner:
         return EndedRun(order.run_id, await run.conclude_lost())
 
     async def _abandon(self, folder: RunFolder) -> None:
-        """A folder without an order or with one given up: there is no such run."""
+        """There is no such run: make sure that nothing of it is there, and that it never begins."""
         if folder.path.is_dir():
-            log.warning("%s has no usable order: that run never got to running", folder.path)
+            log.warning("%s says nothing of a run that began: it is given up", folder.path)
+            folder.give_up()
             await asyncio.to_thread(end_strays, folder.run_id)
 
     def _prepare(self, folder: RunFolder, order: Order) -> None:
@@ -154,7 +152,7 @@ class Runner:
         except TypeError as error:
             raise InvalidOrder(f"run {order.run_id}: its options must be JSON: {error}") from None
 
-    async def _launch(self, folder: RunFolder, order: Order, launch: Launch) -> Mapping[str, Any]:
+    async def _launch(self, folder: RunFolder, order: Order, launch: Launch) -> Identity:
         """Start the shim, and return who it says it is."""
         made = environment(order, self._environ, launch.env)
         write_atomic(folder.prompt, order.prompt.encode("utf-8", "replace"))
@@ -177,7 +175,7 @@ class Runner:
         try:
             with self._files.follow(folder.prompt, folder.path, woken.set) as told:
                 async with asyncio.timeout(_START_SECONDS):
-                    while (identity := folder.read(folder.identity)) is None:
+                    while (identity := folder.read_identity()) is None:
                         if shim is not None and not shim.running:
                             raise StartFailed(f"the shim of run {order.run_id} did not start: {end_of(folder.log)}")
                         await _sleep_until(woken, interval(told=told) / 10)

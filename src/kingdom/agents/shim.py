@@ -250,7 +250,7 @@ def main() -> int:
     """Run what the spec says."""
     if os.getsid(0) != os.getpid() and os.getpgrp() != os.getpid():
         os.setsid()
-    return Shim(read_json(sys.argv[1])).run()  # type: ignore[arg-type]
+    return Shim(read_json(sys.argv[1])).run()
 
 
 if __name__ == "__main__":

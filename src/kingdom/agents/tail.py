@@ -51,9 +51,10 @@ class Tail:
         self.offset = 0
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def read(self) -> bytes:
-        """Some of what is new; empty when nothing is."""
-        data = os.pread(self._descriptor, _CHUNK, self.offset)
+    def read(self, until: int = 0) -> bytes:
+        """Some of what is new; empty when nothing is. What lies before and after ``until`` comes in two pieces."""
+        size = min(_CHUNK, until - self.offset) if self.offset < until else _CHUNK
+        data = os.pread(self._descriptor, size, self.offset)
         self.offset += len(data)
         return data
 
