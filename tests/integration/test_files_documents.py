@@ -179,3 +179,22 @@ async def test_a_copy_that_an_interrupted_change_left_is_removed(files: QueueFil
     async with connect(files.url, clock=clock) as bus:
         assert (await bus.depth())[STREAM].pending == 1
     assert agree(files) == {"a": "pending"}
+
+
+async def test_a_process_that_published_before_the_form_was_declared_learns_of_it(files: QueueFiles) -> None:
+    async with connect(files.url) as early, connect(files.url) as declaring:
+        await early.setup()
+        await early.publish(STREAM, Envelope(type="T", event_id="plain"))
+        await early.settle(done=await early.claim(STREAM, worker="w"))
+        await declaring.declare(STREAM, states=STATES, document=FORM)
+        await early.publish(STREAM, envelope("a"))
+        assert files.document("pending", "a") == fields("a")
+
+
+async def test_a_form_cannot_be_declared_over_events_that_have_another(files: QueueFiles) -> None:
+    async with connect(files.url) as bus:
+        await bus.setup()
+        await bus.publish(STREAM, Envelope(type="T", event_id="plain"))
+        with pytest.raises(InvalidOption, match="holds 1 events, whose documents have another form"):
+            await bus.declare(STREAM, states=STATES, document=FORM)
+        assert [item.event_id for item in await bus.claim(STREAM, worker="w")] == ["plain"]

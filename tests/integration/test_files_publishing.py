@@ -56,8 +56,8 @@ class Faulty:
 POINTS = [
     (size, name, when)
     for size, counts in {
-        3: {"open": 4, "write": 4, "fsync": 4, "rename": 3, "pwrite": 2},
-        70: {"open": 72, "write": 71, "fsync": 1, "rename": 70, "pwrite": 2},
+        3: {"open": 4, "write": 4, "fsync": 4, "rename": 3, "pwrite": 1},
+        70: {"open": 72, "write": 71, "fsync": 1, "rename": 70, "pwrite": 1},
     }.items()
     for name, most in counts.items()
     for when in ({1, most // 2, most} if size == 70 else range(1, most + 1))
@@ -79,6 +79,18 @@ async def test_a_full_disk_leaves_no_trace_of_the_call(
     async with connect(files.url) as fresh:
         assert (await fresh.depth())[STREAM].pending == 1
         assert len(await fresh.publish(STREAM, batch(size))) == size
+
+
+async def test_a_note_that_cannot_be_written_after_the_fact_changes_nothing(
+    bus: EventBus, files: QueueFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        Faulty(patch, "pwrite", 2, errno.ENOSPC)
+        assert len(await bus.publish(STREAM, batch(3))) == 3
+    assert len(files("pending")) == 4
+    async with connect(files.url) as fresh:
+        assert (await fresh.depth())[STREAM].pending == 4
+    assert files.temporary() == []
 
 
 async def test_a_sync_of_everything_that_fails_leaves_no_trace(

@@ -105,7 +105,7 @@ class EventBus:
         stream: str,
         *,
         worker: str,
-        limit: int = 1,
+        limit: int | None = None,
         lease: Seconds = 30,
         types: Iterable[str] | None = None,
         ids: Iterable[str] | None = None,
@@ -113,9 +113,11 @@ class EventBus:
     ) -> list[Delivery]:
         """Take up to ``limit`` events for ``lease`` seconds; ``types`` narrows what is taken, ``ids`` names it.
 
+        ``limit`` is 1 unless given, or as many as there are ``ids``.
+
         An event whose lease ended on attempt ``max_attempts`` goes DEAD instead of being delivered once more.
         """
-        if limit < 1:
+        if limit is not None and limit < 1:
             raise InvalidOption(f"claim(limit={limit}): must be 1 or more")
         if max_attempts < 1:
             raise InvalidOption(f"claim(max_attempts={max_attempts}): must be 1 or more")
@@ -126,7 +128,7 @@ class EventBus:
         return await self.transport.claim(
             check_stream(stream),
             worker=check_worker(worker),
-            limit=limit,
+            limit=limit if limit is not None else len(named) if named else 1,
             lease=positive_seconds("claim(lease)", lease),
             types=wanted,
             ids=named,

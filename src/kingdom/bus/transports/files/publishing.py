@@ -42,6 +42,10 @@ class Call:
     error: Exception | None = None
 
 
+class _FormChanged(Exception):
+    """The stream's documents have another form than those that were written."""
+
+
 New = dict[str, tuple[Call, int]]  # event ids: whose they are, and which of that call's envelopes
 
 
@@ -118,6 +122,8 @@ def publish(stream: FileStream, syncer: Syncer, calls: Sequence[Call]) -> None:
     try:
         if good:
             _publish(stream, syncer, good)
+    except _FormChanged:
+        publish(stream, syncer, good)
     except OSError as error:
         if len(good) == 1:
             good[0].error = bus_error(error, stream.paths.home)
@@ -137,7 +143,10 @@ def _encode(stream: FileStream, envelope: Envelope, created_at: str, index: int)
 
 def _publish(stream: FileStream, syncer: Syncer, calls: Sequence[Call]) -> None:
     new: New = {}
+    form = stream.paths.form
     with stream.locked():
+        if stream.paths.form != form:  # declared by another process since we looked: write the documents again
+            raise _FormChanged
         for call in calls:
             for index, envelope in enumerate(call.envelopes):
                 if envelope.event_id not in new and not _known(stream, envelope.event_id):

@@ -20,6 +20,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+from kingdom.bus.errors import InvalidOption
 from kingdom.bus.stream_state import StreamState
 from kingdom.bus.transports.files.guard import Guard
 from kingdom.bus.transports.files.ledger import Ledger
@@ -123,12 +124,14 @@ class FileStream:
             raise
         try:
             missing = self.mover.carry_out(apply(self.state, line))
-            self._tidy()
         except OSError:
             self._loaded = False  # the state is ahead of the directories: read it again
             self.ledger.rewind(start)
             self._tidy()
             raise
+        # It has happened. A note that cannot be written stays dirty, and the next one finds nothing left to finish.
+        with contextlib.suppress(OSError):
+            self._tidy()
         if missing:
             self._forget(missing)
         return missing
@@ -143,8 +146,14 @@ class FileStream:
     def configure(self, options: StreamOptions) -> None:
         """Store other options, unless they are the old ones."""
         with self.locked():
-            if self.paths.declared and self.paths.load_options() == options:
+            before = self.paths.load_options()
+            if self.paths.declared and before == options:
                 return
+            if before.document != options.document and len(self.state):
+                raise InvalidOption(
+                    f"{self.name} holds {len(self.state)} events, whose documents have another form: "
+                    "declare the form before the first one is published, or when they are done"
+                )
             self.paths.store_options(options)
             self.ledger.append({"op": "options"})
             self.state.configure(ordered=options.ordered, dead_head=options.dead_head)
