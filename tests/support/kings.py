@@ -18,7 +18,7 @@ from kingdom.court.home import Home
 from kingdom.court.king.gates import Gate
 from kingdom.court.king.king import King
 from kingdom.court.loop import Services
-from kingdom.court.models import Event, Message, Result, Task, timestamp
+from kingdom.court.models import Event, Message, Task, timestamp
 from kingdom.court.packages.loading import GeneralsCache
 from kingdom.court.queues import EVENTS, TASKS, declare_queues, open_queues, put
 from kingdom.journal import Journal, Reader
@@ -107,10 +107,9 @@ class Realm:
 
     def result(self, task_id: str, general: str = "gen-pr", **fields: Any) -> None:
         """Write the result of a task."""
-        now = datetime.fromtimestamp(self.clock(), UTC)
+        now = timestamp(self.clock())
         document = {"summary": f"did {task_id}", "started_at": now, "ended_at": now, **fields}
-        result = Result.model_validate({"task_id": task_id, "general": general, **document})
-        write_atomic(self.home.result(task_id), result.model_dump_json())
+        write_atomic(self.home.result(task_id), json.dumps({"task_id": task_id, "general": general, **document}))
 
     # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -152,8 +152,8 @@ class King:
         jobs = await self._decide_direct()
         waits.append(self._schedules.look(desk, now))
         chosen = desk.admission.choose(self._room.lines(), AT_ONCE)
-        more = more or desk.look_again or len(chosen) == AT_ONCE
         await self._claim({**jobs, **{one.waiting.id: (self._dispatching(one), one.task_id) for one in chosen}})
+        more = more or desk.look_again or len(chosen) == AT_ONCE
         await self._commit()
         if self._hands.refused:
             await self._give_up_refused()
@@ -232,8 +232,10 @@ class King:
             _lighten(delivery)
         for event_id, (_, task_id) in jobs.items():
             self._room.remove(event_id)
-            if event_id not in self._held and task_id is not None:
-                self._desk.admission.forgo(task_id)
+            if event_id not in self._held:
+                self._desk.look_again = True  # it vanished, and leaves its place to another
+                if task_id is not None:
+                    self._desk.admission.forgo(task_id)
 
     # ── doing it ──────────────────────────────────────────────────────────────────────────────────────────────
 

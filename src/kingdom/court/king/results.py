@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
+from kingdom.court.king.cleaning import storable
 from kingdom.court.king.questions import ask
 from kingdom.court.king.times import moment_of
 from kingdom.court.models import Result
@@ -42,12 +44,15 @@ def read_result(desk: Desk, case: Case) -> Result | None:
         size = path.stat().st_size
         if size > MAX_DOCUMENT_BYTES:
             return failure(desk, case, f"its result in {path} has {size:,} bytes, {MAX_DOCUMENT_BYTES:,} are allowed")
-        result = Result.model_validate_json(path.read_bytes())
+        # Not by pydantic's own parser, which refuses half a surrogate pair: a good result may quote a bad text.
+        result = Result.model_validate(storable(json.loads(path.read_bytes())))
     except OSError as error:
         return failure(desk, case, f"its result cannot be read: {error}")
     except ValidationError as error:
         problems = (f"{'.'.join(map(str, item['loc'])) or 'the file'}: {item['msg']}" for item in error.errors())
         return failure(desk, case, f"its result in {path} makes no sense: {'; '.join(problems)}")
+    except (ValueError, RecursionError) as error:
+        return failure(desk, case, f"its result in {path} makes no sense: {error}")
     if result.task_id != case.task:
         return failure(desk, case, f"its result in {path} is that of {result.task_id}")
     return result
