@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import AsyncIterator
@@ -95,8 +96,9 @@ async def test_each_kind_of_file_goes_when_its_time_is_over_and_not_before(court
 
 async def test_what_was_left_half_written_goes_after_a_day(court: Watched) -> None:
     old, new = court.old("state/results/.tmp-7-x.json", 1.1), court.old("state/prompts/.tmp-7-x.md", 0.9)
-    assert await clean(court) == 1
-    assert (old.exists(), new.exists()) == (False, True)
+    of_a_role, own = court.old("state/king/.tmp-7-task-seq", 1.1), court.old("state/king/task-seq", 90)
+    assert await clean(court) == 2
+    assert [path.exists() for path in (old, new, of_a_role, own)] == [False, True, False, True]
 
 
 async def test_finished_documents_leave_the_queues_and_others_stay_whatever_their_age(court: Watched) -> None:
@@ -210,14 +212,19 @@ async def test_links_are_not_followed_and_nothing_outside_the_home_is_touched(co
     assert "task-20260101-001.json is not a file" in said
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may remove everything")
-async def test_a_folder_that_may_not_be_written_to_is_told_of_and_the_rest_goes_on(court: Watched) -> None:
+async def test_what_may_not_be_removed_is_told_of_and_the_rest_goes_on(
+    court: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stuck, gone = court.old("state/prompts/task-20260101-001.md", 90), court.old("logs/sessions/s.json", 90)
-    stuck.parent.chmod(0o500)
-    try:
-        assert await clean(court) == 1
-    finally:
-        stuck.parent.chmod(0o700)
+    unlink = os.unlink
+
+    def refuse(name: str, **options: int) -> None:
+        if name == stuck.name:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        unlink(name, **options)
+
+    monkeypatch.setattr(os, "unlink", refuse)  # for root, who may do everything, no folder is read-only
+    assert await clean(court) == 1
     assert (stuck.exists(), gone.exists()) == (True, False)
     assert any("cannot be removed" in message for _, message in court.warned)  # type: ignore[attr-defined]
 

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from kingdom.court.bootstrap import FIXED_ROLES
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 DAY: Final = 86400.0
 TASK_FORM: Final = r"(?P<task>task-\d{8}-\d{3,})"
 _LEFTOVER: Final = re.compile(r"\.tmp-.+")
+_NOTHING: Final = re.compile(r"(?!)")  # a folder in which only leftovers go
 _LEFTOVER_AGE: Final = DAY  # of a file that somebody was killed while writing
 
 Warn = Callable[[str, str], None]
@@ -83,6 +86,7 @@ def rules(section: RetentionSection) -> tuple[Rule, ...]:
         Rule("soldiers", ("state", "soldiers"), re.compile(soldier), section.session_logs_days, "folder"),
         Rule("seen index", ("state", "sentinel", "seen"), re.compile(r"[^.].*"), section.seen_days),
         Rule("logs", ("logs",), re.compile(r"events-\d{8}(\.\d+)?\.log|[a-z]+\.log\.old"), section.logs_days),
+        *(Rule("leftovers", ("state", role), _NOTHING, 0.0) for role in FIXED_ROLES),
         Rule("reports", ("logs", "analysis"), re.compile(r"report-\d{4}-\d\d-\d\d\.(json|md)"), section.reports_days),
     )
 
