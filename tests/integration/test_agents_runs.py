@@ -178,6 +178,17 @@ async def test_a_stopped_run_leaves_nothing_behind_and_a_stranger_alone(barracks
         stranger.wait()
 
 
+async def test_where_the_kernel_tells_us_nothing_we_look(barracks: Barracks, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(pid: int) -> int:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr("os.pidfd_open", refuse)
+    monkeypatch.setattr("kingdom.bus.inotify._open_instance", lambda: None)
+    outcome, events = await run(barracks, 'tell(text="a")\ntell(finished={"ok": True})\ntime.sleep(600)', timers=QUICK)
+    assert outcome.status == "success"
+    assert events[0] == Text("a")
+
+
 async def test_an_agent_killed_from_outside_is_killed(barracks: Barracks) -> None:
     began = asyncio.Event()
     going = await barracks.runner().start(barracks.order('tell(text="a")\ntime.sleep(600)'), lambda _: began.set())
@@ -513,9 +524,15 @@ async def test_a_run_that_never_got_to_running_is_none_and_never_will(barracks: 
         (barracks.folder() / name).unlink()
     assert await runner.adopt("soldier-1") is None
     assert not barracks.folder().exists()
-    shim = subprocess.run([sys.executable, "-m", "kingdom.agents.shim", str(late)], capture_output=True, check=False)
-    assert shim.returncode != 0
+    shim = [sys.executable, "-m", "kingdom.agents.shim", str(late)]
+    assert subprocess.run(shim, capture_output=True, check=False).returncode != 0
     assert not barracks.folder().exists()
+    barracks.folder().mkdir()
+    (barracks.folder() / "identity.json").write_text('{"given_up": true}')
+    (barracks.sessions / "soldier-1.json").write_text("")
+    assert subprocess.run(shim, check=False).returncode == 3
+    assert (barracks.sessions / "soldier-1.json").read_text() == ""
+    assert [path.name for path in barracks.folder().iterdir()] == ["identity.json"]
 
 
 async def test_letting_go_of_a_runner_leaves_its_runs_alone(barracks: Barracks) -> None:

@@ -59,6 +59,13 @@ def test_placeholders_are_replaced_as_whole_arguments_only(tmp_path: Path) -> No
     assert launch.stdin == b"the prompt"
 
 
+def test_a_command_gets_the_variables_the_configuration_names(tmp_path: Path) -> None:
+    engine = CommandEngine({"env": ["TOKEN", "UNSET"]}, {"TOKEN": "t", "OTHER": "o"})
+    assert engine.launch(order(tmp_path, argv=["sh"])).env == {"TOKEN": "t"}
+    engine = CommandEngine({"argv": ["sh"], "env": {"MODE": "fast"}}, {})
+    assert engine.launch(order(tmp_path)).env == {"MODE": "fast"}
+
+
 @pytest.mark.parametrize("argv", ["ls -l", [], None, [1], ["a\0b"]])
 def test_anything_but_a_list_of_arguments_is_refused(tmp_path: Path, argv: Any) -> None:
     with pytest.raises(InvalidOrder, match="must be a list of arguments"):

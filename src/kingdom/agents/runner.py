@@ -145,8 +145,7 @@ class Runner:
         order.result_path.parent.mkdir(parents=True, exist_ok=True)
         order.result_path.unlink(missing_ok=True)
         self._place.sessions.mkdir(parents=True, exist_ok=True)
-        for path in (self._place.transcript(order.run_id), self._place.errors(order.run_id)):
-            write_atomic(path, b"")
+        self._place.transcript(order.run_id).touch(mode=0o600)
         try:
             folder.write_order(order)
         except TypeError as error:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kingdom.agents.engine import Examined, Launch
+from kingdom.agents.engines.programs import CliSettings
 from kingdom.agents.errors import EngineNotInstalled, InvalidOrder
 from kingdom.agents.port import AgentEvent, Order, Text
 
@@ -24,8 +25,9 @@ class CommandEngine:
     name = "command"
     exit_code_decides = True
 
-    def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, settings: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None) -> None:
         self._settings = settings or {}
+        self._environ = os.environ if environ is None else environ
 
     def launch(self, order: Order) -> Launch:
         """The program of the order's ``argv``, with its placeholders filled in."""
@@ -38,7 +40,11 @@ class CommandEngine:
         filled = {"{result_path}": str(order.result_path), "{cwd}": str(order.cwd)}
         program = _find(argv[0], order.cwd)
         arguments = [filled.get(str(argument), str(argument)) for argument in argv[1:]]
-        return Launch((program, *arguments), stdin=order.prompt.encode("utf-8", "replace"))
+        settings = CliSettings.read(self.name, self._settings)
+        passed = {name: self._environ[name] for name in settings.pass_env if name in self._environ}
+        return Launch(
+            (program, *arguments), env={**passed, **settings.env}, stdin=order.prompt.encode("utf-8", "replace")
+        )
 
     def reader(self, order: Order) -> Lines:
         """Shows what it prints."""
