@@ -71,24 +71,29 @@ class WorkflowTemplate:
 
 
 def check_plan(works: Iterable[tuple[str, tuple[str, ...]]]) -> None:
-    """Raise :class:`InvalidPlan` when names stand twice, ``after`` names no Work, or works wait for each other."""
+    """Raise :class:`InvalidPlan` when names stand twice, ``after`` names no Work, or works wait for each other.
+
+    A Work without ``after`` waits for all that stand before it.
+    """
     waits: dict[str, tuple[str, ...]] = {}
     for name, after in works:
         if name in waits:
             raise InvalidPlan(f"two works are called {name!r}: each needs a name of its own")
-        waits[name] = after
+        waits[name] = after or tuple(waits)
     if not waits:
         raise InvalidPlan("a plan needs at least one work")
     for name, after in waits.items():
         if unknown := [other for other in after if other not in waits]:
             raise InvalidPlan(f"work {name!r} is after {unknown[0]!r}, and there is none: {', '.join(waits)}")
-    done: set[str] = set()
-    while len(done) < len(waits):
-        ready = [name for name, after in waits.items() if name not in done and done.issuperset(after)]
-        if not ready:
-            stuck = ", ".join(sorted(set(waits) - done))
-            raise InvalidPlan(f"these works wait for each other: {stuck}")
-        done.update(ready)
+    left = dict(waits)
+    while ready := [name for name, after in left.items() if not left.keys() & set(after)]:
+        for name in ready:
+            del left[name]
+    while bystanders := left.keys() - {other for after in left.values() for other in after}:
+        for name in bystanders:  # they only wait for those that wait for each other
+            del left[name]
+    if left:
+        raise InvalidPlan(f"these works wait for each other: {', '.join(sorted(left))}")
 
 
 def _without(refs: tuple[McpServerRef, ...], server_id: str) -> tuple[McpServerRef, ...]:

@@ -1,0 +1,267 @@
+"""The YAML file of a template: what may stand in it.
+
+Everything a person can get wrong is told with its line (:mod:`kingdom.yamlfile`). Names of repositories, MCP servers
+and engines are compared with those there are when the reader knows them (:class:`Known`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from kingdom.workflow.domain.errors import InvalidPlan
+from kingdom.workflow.domain.template import OnFailure, check_plan
+
+_NAME: Final = re.compile(r"[^\W_][^/\\\x00-\x1f\x7f]*")
+_KNOWN: Final = "known"
+_WORKS: Final = "works"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What there is around a template. None: the reader does not know, and any name will do."""
+
+    repositories: Collection[str] | None = None
+    mcp_servers: Collection[str] | None = None
+    engines: Collection[str] | None = None
+
+    def context(self) -> dict[str, Any]:
+        """As the models below get it: this, and room for the names of the works."""
+        return {_KNOWN: self, _WORKS: []}
+
+
+def _name(text: str) -> str:
+    if text != text.strip() or not _NAME.fullmatch(text):
+        raise ValueError(f"{text!r:.80} is no name: begin with a letter or digit, on one line, without / and \\")
+    return text
+
+
+def _words(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must have text in it")
+    return text
+
+
+def _one_or_more(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _some(items: list[Any]) -> list[Any]:
+    if not items:
+        raise ValueError("at least one is needed")
+    return items
+
+
+def _once(names: list[str]) -> list[str]:
+    if twice := [name for at, name in enumerate(names) if name in names[:at]]:
+        raise ValueError(f"{twice[0]!r:.80} is given twice")
+    return names
+
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=100), AfterValidator(_name)]
+Heading = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\n]*\S[^\n]*$")]
+Retries = Annotated[int, Field(ge=0, le=100)]
+Env = dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str]
+
+
+def _check_known(info: ValidationInfo, name: str, kind: str, what: str, advice: str) -> str:
+    there = getattr((info.context or {}).get(_KNOWN), kind, None)
+    if there is not None and name not in there:
+        raise ValueError(f"there is no {what} {name!r} ({', '.join(sorted(there)) or 'none at all'}): {advice}")
+    return name
+
+
+def _works(info: ValidationInfo) -> list[str]:
+    """The names of all works of the file: a Work is checked before those after it are read."""
+    names: list[str] = (info.context or {}).get(_WORKS, [])
+    return names
+
+
+class Section(BaseModel):
+    """A part of the file: unknown keys and wrong types are mistakes. Types are YAML's own: ``yes`` is no number."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+
+class Short(Section):
+    """A part that may also be written as one text, the value of the key that ``short`` names."""
+
+    short: ClassVar[str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spell_out(cls, value: Any) -> Any:
+        return {cls.short: value} if isinstance(value, str) else value
+
+
+class EngineSection(Short):
+    """Which engine does the work; in short, only its name."""
+
+    short: ClassVar[str] = "name"
+
+    name: Name
+    options: dict[str, Any] = Field(default_factory=dict)
+    """The engine's own (``command``: argv; ``scripted``: script)."""
+
+    @field_validator("name")
+    @classmethod
+    def _there(cls, name: str, info: ValidationInfo) -> str:
+        return _check_known(info, name, "engines", "engine", "use one of these")
+
+
+class RepositorySection(Short):
+    """A repository that is worked on; in short, only its name."""
+
+    short: ClassVar[str] = "name"
+
+    name: Name
+    """As ``kingdom git ls`` has it."""
+    base: str | None = Field(default=None, min_length=1, max_length=250)
+    """The branch to start from; without it, the default branch."""
+
+    @field_validator("name")
+    @classmethod
+    def _there(cls, name: str, info: ValidationInfo) -> str:
+        advice = f"kingdom git add URL --name {name}"
+        return _check_known(info, name, "repositories", "repository", advice)
+
+
+class McpSection(Short):
+    """An MCP server the agents are given; in short, only its name."""
+
+    short: ClassVar[str] = "name"
+
+    name: Name
+    """As ``kingdom mcp ls`` has it."""
+    env: Env = Field(default_factory=dict)
+    """Overrides the server's own. ``${NAME}`` is that variable of the engine's environment: secrets stay there."""
+
+    @field_validator("name")
+    @classmethod
+    def _there(cls, name: str, info: ValidationInfo) -> str:
+        advice = f"kingdom mcp add {name} -- COMMAND registers it"
+        return _check_known(info, name, "mcp_servers", "MCP server", advice)
+
+
+class TaskSection(Short):
+    """One query to the agent of a Work; in short, only the query."""
+
+    short: ClassVar[str] = "query"
+
+    name: Name | None = None
+    query: Annotated[str, AfterValidator(_words)]
+    """May have variables: ``{{ issue.key }}``."""
+    report: Annotated[list[Heading], BeforeValidator(_one_or_more), AfterValidator(_once)] = Field(default_factory=list)
+    """The sections of the report it asks for."""
+    retries: Retries | None = None
+
+
+class WorkSection(Section):
+    """A Work: a conversation with one agent, task after task."""
+
+    name: Name
+    engine: EngineSection | None = None
+    model: str | None = Field(default=None, min_length=1)
+    after: Annotated[list[Name], BeforeValidator(_one_or_more), AfterValidator(_once)] = Field(default_factory=list)
+    """The works it waits for; without it, all that stand before it."""
+    merge: bool = False
+    """It merges what the works it waits for did beside each other."""
+    pause_after: bool = False
+    """A person looks before the next one starts."""
+    retries: Retries | None = None
+    mcp: list[McpSection] = Field(default_factory=list)
+    tasks: Annotated[list[TaskSection], AfterValidator(_some)]
+
+    @model_validator(mode="after")
+    def _sensible(self) -> WorkSection:
+        if self.merge and len(self.after) < 2:
+            raise ValueError("merge: true needs the works to merge, as after: [api, docs]")
+        _once(self.task_names)
+        return self
+
+    @property
+    def task_names(self) -> list[str]:
+        """The names of its tasks; one that has none is called by its place."""
+        return [task.name or f"task-{number}" for number, task in enumerate(self.tasks, 1)]
+
+    @field_validator("name")
+    @classmethod
+    def _its_own(cls, name: str, info: ValidationInfo) -> str:
+        if _works(info).count(name) > 1:
+            raise ValueError(f"two works are called {name!r}: each needs a name of its own")
+        return name
+
+    @field_validator("after", mode="before")
+    @classmethod
+    def _somebody(cls, after: Any) -> Any:
+        if after == []:
+            raise ValueError("name the works to wait for, or leave `after` out: then it waits for all before it")
+        return after
+
+    @field_validator("after")
+    @classmethod
+    def _there(cls, after: list[str], info: ValidationInfo) -> list[str]:
+        names = _works(info)
+        if unknown := [name for name in after if name not in names]:
+            raise ValueError(f"there is no work {unknown[0]!r}: {', '.join(names)}")
+        return after
+
+
+class TemplateFile(Section):
+    """A whole file."""
+
+    name: Name
+    description: str = ""
+    repositories: list[RepositorySection] = Field(default_factory=list)
+    """Without any, each workflow names its own: ``kingdom workflow create … --repo NAME``."""
+    mcp: list[McpSection] = Field(default_factory=list)
+    engine: EngineSection = Field(default_factory=lambda: EngineSection(name="claude"))
+    """For works that choose no other."""
+    model: str | None = Field(default=None, min_length=1)
+    """For works that choose no other, and no other engine."""
+    retries: Retries = 1
+    """How often a failed query or report is tried again before somebody has to decide."""
+    on_failure: OnFailure = "pause"
+    works: Annotated[list[WorkSection], AfterValidator(_some)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _note_works(cls, value: Any, info: ValidationInfo) -> Any:
+        works = value.get("works") if isinstance(value, dict) else None
+        if isinstance(works, list):
+            _works(info).extend(str(work["name"]) for work in works if isinstance(work, dict) and "name" in work)
+        return value
+
+    @field_validator("works")
+    @classmethod
+    def _possible(cls, works: list[WorkSection]) -> list[WorkSection]:
+        try:
+            check_plan((work.name, tuple(work.after)) for work in works)
+        except InvalidPlan as error:
+            raise ValueError(str(error)) from None
+        return works
+
+    @field_validator("repositories", "mcp")
+    @classmethod
+    def _each_once(cls, items: list[Any]) -> list[Any]:
+        _once([item.name for item in items])
+        return items
+
+
+def documented(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """A part of a file as it is written: without what is not there."""
+    return {key: value for key, value in mapping.items() if value not in (None, "", [], {}, ())}
