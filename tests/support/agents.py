@@ -19,7 +19,7 @@ from kingdom.agents.processes import bearing, look_at_all
 from kingdom.agents.runner import Runner
 from kingdom.agents.strays import writes
 
-PATIENT = Timers(first_output=30, silence=30, total=60, after_result=0.2, stop=0.3)
+PATIENT = Timers(first_output=30, silence=30, total=60, after_result=10, stop=0.3)
 
 
 class TellingEngine:

@@ -51,27 +51,29 @@ class ProcessRun(Run):
         self._lines = Lines()
         self._signalled = False
         self._force_at: float | None = None
+        self._old = 0  # how much of the transcript was there when we took over
         if adopted:
             self._stop = folder.read_stop()
+            with contextlib.suppress(FileNotFoundError):
+                self._old = place.transcript(order.run_id).stat().st_size
 
     async def _watch(self) -> Outcome:
         transcript = self._place.transcript(self.run_id)
         tail = Tail(transcript)
         shim = ShimWatch(self._identity.shim_pid, self._identity.shim_start, self._woken.set)
         try:
-            old = tail.size() if self._adopted else 0
-            self._timing = self._make_timing(spoken=old > 0)
+            self._timing = self._make_timing(spoken=self._old > 0)
             with self._files.follow(transcript, self._folder.path, self._woken.set) as told:
-                watched = await self._until_gone(tail, shim, old, interval(told=told and shim.tells))
-            while await self._read(tail, old):
+                watched = await self._until_gone(tail, shim, interval(told=told and shim.tells))
+            while await self._read(tail):
                 pass
-            self._feed([self._lines.rest()], new=tail.offset > old)
+            self._feed([self._lines.rest()], new=tail.offset > self._old)
         finally:
             shim.close()
             tail.close()
         return await self._bury(watched=watched)
 
-    async def _until_gone(self, tail: Tail, shim: ShimWatch, old: int, at_most: float) -> bool:
+    async def _until_gone(self, tail: Tail, shim: ShimWatch, at_most: float) -> bool:
         """Until the shim is gone. Returns whether it was there when we began to watch."""
         assert self._timing is not None
         loop = asyncio.get_running_loop()
@@ -81,7 +83,7 @@ class ProcessRun(Run):
         while shim.running:
             watched = True
             self._woken.clear()
-            if await self._read(tail, old):
+            if await self._read(tail):
                 self._woken.set()  # there is more: first look whether it may go on at all
             if tail.offset > MAX_TRANSCRIPT:
                 self._end(Stop("failed", f"it printed more than {MAX_TRANSCRIPT} bytes"))
@@ -96,16 +98,16 @@ class ProcessRun(Run):
             await asyncio.sleep(_BREATH)
         return watched
 
-    async def _read(self, tail: Tail, old: int) -> bool:
+    async def _read(self, tail: Tail) -> bool:
         """Take in a good piece of what is new in the transcript. Returns whether there may be more.
 
         What was there before we took over was told then.
         """
         for _ in range(_PIECES):
-            data = tail.read(until=old)
+            data = tail.read(until=self._old)
             if not data:
                 return False
-            new = tail.offset > old
+            new = tail.offset > self._old
             if new and self._timing:
                 self._timing.output(asyncio.get_running_loop().time())
             self._feed(self._lines.feed(data), new=new)

@@ -58,10 +58,6 @@ class Tail:
         self.offset += len(data)
         return data
 
-    def size(self) -> int:
-        """How long the file is now."""
-        return os.fstat(self._descriptor).st_size
-
     def close(self) -> None:
         """Let go of it. Safe to call twice."""
         if self._descriptor >= 0:
