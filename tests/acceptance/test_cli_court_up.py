@@ -42,7 +42,7 @@ def test_an_event_becomes_a_task_is_done_and_everybody_tells_the_same_story(
         assert court.wait_completed(event_id)["status"] == "completed"
         task = court.task_of(event_id)
         assert task["status"] == "completed"
-        until(lambda: "all is well" in _console(court), "the report on the console")
+        until(lambda: "all is well" in court.console, "the report on the console")
 
         status = court.ask("status")
         assert status["running"] is True
@@ -70,17 +70,12 @@ def test_an_event_becomes_a_task_is_done_and_everybody_tells_the_same_story(
     assert journal[-1] == "system.shutdown"
 
 
-def _console(court: Court) -> str:
-    path = court.root / "logs/console.log"
-    return path.read_text() if path.exists() else ""
-
-
 def test_a_role_that_is_killed_comes_back_and_its_work_goes_on(court: Court) -> None:
     with court.up():
         before = court.wait_for_roles(*ROLES)
         release = court.root / "release"
         event_id = court.emit({"until": str(release)})
-        until(lambda: list((court.root / "logs/sessions").glob("*.json")), "a soldier at work")
+        court.soldier_at_work()
         for name in ROLES:
             os.kill(before[name], signal.SIGKILL)
         until(lambda: all(court.pids().get(name) not in (None, before[name]) for name in ROLES), "other processes")
@@ -97,16 +92,16 @@ def test_down_stops_everything_and_leaves_running_soldiers_to_be_adopted(court: 
     with court.up() as supervisor:
         pids = court.wait_for_roles(*ROLES)
         event_id = court.emit({"until": str(release)})
-        soldier = until(lambda: court.ask("status")["soldiers"], "a soldier at work")[0]
+        soldier = court.soldier_at_work()
         done = court.run("down")
         assert done.returncode == 0, done.stderr
         assert supervisor.wait(timeout=PATIENCE) == 0
         assert all(gone(pid) for pid in pids.values())
-        assert soldier["id"] in done.stdout
+        assert soldier["run_id"] in done.stdout
         assert not gone(soldier["pid"])
     status = court.ask("status")
     assert status["running"] is False
-    assert [one["id"] for one in status["soldiers"]] == [soldier["id"]]
+    assert [one["id"] for one in status["soldiers"]] == [soldier["run_id"]]
     with court.up():
         release.touch()
         court.wait_completed(event_id)
@@ -116,7 +111,7 @@ def test_down_stops_everything_and_leaves_running_soldiers_to_be_adopted(court: 
 def test_down_can_end_the_soldiers_too(court: Court) -> None:
     with court.up():
         court.emit({"until": str(court.root / "never")})
-        soldier = until(lambda: court.ask("status")["soldiers"], "a soldier at work")[0]
+        soldier = court.soldier_at_work()
         document = court.ask("down", "--soldiers")
         assert document == {"wasUp": True, "soldiers": []}
         assert gone(soldier["pid"])

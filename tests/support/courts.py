@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from kingdom.cli.app import run
 from tests.support.command import COMMAND, environment, kingdom
 
 PATIENCE = 60.0  # seconds; what is waited for comes far sooner, unless the machine is busy
@@ -73,9 +75,16 @@ class Court:
         """Run a command on this home."""
         return kingdom(*arguments, KINGDOM_HOME=str(self.root))
 
+    def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """The same inside this process: for the many small commands that only answer."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = run([*arguments, "--home", str(self.root)])
+        return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
     def ask(self, *arguments: str) -> Any:
         """The JSON document of a command that must succeed."""
-        done = self.run(*arguments, "--json")
+        done = self.call(*arguments, "--json")
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(done.stdout)
 
@@ -111,6 +120,13 @@ class Court:
     def said(self) -> str:
         """What ``kingdom up`` printed."""
         return (self.root / "up.txt").read_text()
+
+    @property
+    def console(self) -> str:
+        """What the envoy said."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self.root / "logs" / "console.log").read_text()
+        return ""
 
     def pids(self) -> dict[str, int]:
         """The processes of the roles that run now, as the supervisor wrote them down."""
@@ -155,10 +171,28 @@ class Court:
         """The task an event became."""
 
         def find() -> dict[str, Any] | None:
-            tasks = [task for task in self.ask("task", "ls")["tasks"] if task["event_id"] == event_id]
-            return tasks[0] if tasks else None
+            for path in sorted((self.root / "queue" / "tasks").glob("*/task-*.json")):
+                with contextlib.suppress(OSError, ValueError):
+                    task: dict[str, Any] = json.loads(path.read_text())
+                    if task["event_id"] == event_id:
+                        return task
+            return None
 
         found: dict[str, Any] = until(find, f"a task of {event_id}")
+        return found
+
+    def soldier_at_work(self) -> dict[str, Any]:
+        """Until a soldier has said something; returns who it is."""
+
+        def find() -> dict[str, Any] | None:
+            for path in (self.root / "logs" / "sessions").glob("*.json"):
+                if path.stat().st_size:
+                    identity = self.root / "state" / "soldiers" / path.stem / "identity.json"
+                    found: dict[str, Any] = json.loads(identity.read_text())
+                    return found
+            return None
+
+        found: dict[str, Any] = until(find, "a soldier at work")
         return found
 
 

@@ -65,9 +65,9 @@ def available_roles() -> list[str]:
 def _is_there(module: str) -> bool:
     try:
         found = importlib.util.find_spec(module)
-        return found is not None and found.origin is not None  # a folder alone is no code
     except ModuleNotFoundError:  # not even its package
         return False
+    return found is not None and found.origin is not None  # a folder alone is no code
 
 
 def stop_order(name: str) -> int:

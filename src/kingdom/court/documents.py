@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kingdom.bus.delivery import Record
+    from kingdom.court.home import Home
     from kingdom.court.loop import Services
 
 STREAMS: Final = (EVENTS, TASKS, MESSAGES)
@@ -60,6 +62,18 @@ async def find_document(services: Services, document_id: str) -> Stored | None:
     """One document by its id."""
     record = await services.bus.find(document_id)
     return None if record is None else of_record(record)
+
+
+def invalid_files(home: Home) -> Iterator[tuple[str, str]]:
+    """What was put aside because it could not be understood: its path below the home, and why. The newest first."""
+    found = []
+    for stream in STREAMS:
+        for path in (home.queue / stream / "invalid").glob("[!.]*"):
+            with contextlib.suppress(OSError):
+                if path.suffix != ".reason":
+                    found.append((path.stat().st_mtime, path))
+    for _, path in sorted(found, reverse=True):
+        yield str(path.relative_to(home.root)), _reason(path) or "no reason given"
 
 
 def of_record(record: Record) -> Stored:

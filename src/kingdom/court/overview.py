@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.processes import is_running
 from kingdom.court.bootstrap import available_roles, stop_order
-from kingdom.court.documents import all_documents
+from kingdom.court.documents import all_documents, invalid_files
 from kingdom.court.files import read_json
 from kingdom.court.journal_tail import journal_tail
 from kingdom.court.king.times import seconds_of
@@ -198,10 +198,13 @@ async def open_questions(services: Services) -> list[QuestionView]:
 
 async def _problems(services: Services, now: float) -> list[ProblemView]:
     found = [ProblemView("config", problem) for problem in load_generals(services.home).problems]
+    aside = [*invalid_files(services.home)]
+    found += [ProblemView(path, why) for path, why in aside[:_MOST]]
     for stream in (EVENTS, TASKS, MESSAGES):
         for letter in await services.bus.dead(stream, _MOST):
-            why = letter.error_message or letter.error_code or "no reason given"
-            found.append(ProblemView(f"{stream}/{STATES[stream]['DEAD']}/{letter.event_id}", why))
+            path = f"queue/{stream}/{STATES[stream]['DEAD']}/{letter.event_id}.json"
+            if path not in dict(aside):
+                found.append(ProblemView(path, letter.error_message or letter.error_code or "no reason given"))
     failed = [
         ProblemView(str(entry.fields.get("task_id")), f"failed: {entry.fields.get('error')}")
         for entry in journal_tail(services.home.journal)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kingdom.agents.errors import AgentsError
 from kingdom.agents.folder import RunFolder
+from kingdom.court.files import read_json
 from kingdom.court.king.times import seconds_of
 from kingdom.court.supervisor.identity import Identity
 
@@ -83,7 +84,8 @@ def _soldier(home: Home, name: str) -> Soldier | None:
         return None
     if order is None:
         return None
-    identity = folder.read(folder.identity) or {}
+    found = read_json(folder.identity)
+    identity = found if isinstance(found, dict) else {}
     pid, shim_pid, shim_start = (identity.get(key) for key in ("pid", "shim_pid", "shim_start"))
     return Soldier(
         id=name,
