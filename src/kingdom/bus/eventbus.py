@@ -23,8 +23,9 @@ from kingdom.bus.delivery import (
     StreamOptions,
 )
 from kingdom.bus.envelope import Envelope
-from kingdom.bus.errors import InvalidEnvelope, InvalidOption
+from kingdom.bus.errors import InvalidEnvelope, InvalidOption, TransactionMismatch
 from kingdom.bus.names import check_event_id, check_stream, check_worker
+from kingdom.bus.transport import TransactionalTransport
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -171,6 +172,17 @@ class EventBus:
         """
         verdicts = [_done(item) for item in done], [_retry(item) for item in retry], [_dead(item) for item in dead]
         return await self.transport.settle(*verdicts) if any(verdicts) else []
+
+    async def consume(self, stream: str, event_id: str, *, tx: Any) -> bool:
+        """End an event as DONE in the caller's own transaction, together with what handling it wrote there.
+
+        A claim and its verdict in one, without a lease: False when the event cannot be claimed now (somebody holds it,
+        it is finished, or an earlier one of its aggregate is not), and then nothing was written. When the caller rolls
+        back, the event is as it was. For transports that have transactions.
+        """
+        if not isinstance(self.transport, TransactionalTransport):
+            raise TransactionMismatch(f"consume(tx=…) needs a bus on sqlite: or postgresql:, not on {self.url}")
+        return await self.transport.consume(check_stream(stream), check_event_id(event_id), tx)
 
     async def extend(self, deliveries: Iterable[Delivery], lease: Seconds) -> list[Delivery]:
         """Let the leases end ``lease`` seconds from now; return the deliveries whose lease was lost."""

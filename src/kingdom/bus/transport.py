@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from kingdom.bus.envelope import DEFAULT_MAX_BYTES
 
@@ -137,3 +137,11 @@ class Transport(Protocol):
 
         A hint only: workers poll as well, so a transport without wake-ups may return a no-op.
         """
+
+
+@runtime_checkable
+class TransactionalTransport(Protocol):
+    """What a transport in a database can do besides."""
+
+    async def consume(self, stream: str, event_id: str, tx: Any) -> bool:
+        """End an event as DONE in the caller's transaction, if it can be claimed now; else write nothing."""

@@ -29,7 +29,7 @@ from kingdom.bus.transports.postgresql._claims import Watermark
 from kingdom.bus.transports.postgresql._connections import Connection, Connections
 from kingdom.bus.transports.postgresql._migrate import check_version, migrate
 from kingdom.bus.transports.postgresql._notify import CHANNEL, Listener, Notifier
-from kingdom.bus.tx import adopt, require
+from kingdom.bus.tx import Transaction, adopt, require
 
 _OPTIONS_FRESH = 5.0  # seconds a stream's options are believed before they are read again
 _CHUNK = 100  # events per statement of a large publish: what a socket takes at once, so that none waits half-sent
@@ -87,8 +87,7 @@ class PostgresTransport:
     async def publish(self, stream: str, envelopes: Sequence[Envelope], tx: Any | None) -> list[str]:
         """Insert, in the caller's transaction or in one of our own."""
         if tx is not None:
-            transaction = adopt(tx)
-            require(transaction, "postgresql", self._connections.shown)
+            transaction = self._adopt(tx)
             sql, params = insert_statement("postgresql", stream, envelopes, self._max_bytes, self._connections.schema)
             return [row[0] for row in await transaction.run(sql, params)]
         notify = "+notify" if self._notifier.due(stream) else ""
@@ -301,6 +300,15 @@ class PostgresTransport:
             if stream in streams or ((options := self._streams.get(stream)) and options.ordered):
                 self._wake(stream)  # it, or its follower, may go now
         return _rows.missing(held, settled)
+
+    async def consume(self, stream: str, event_id: str, tx: Any) -> bool:
+        """Claim and settle in the caller's transaction."""
+        return bool(await self._adopt(tx).run(self._text("consume_tx"), {"stream": stream, "event_id": event_id}))
+
+    def _adopt(self, tx: Any) -> Transaction:
+        transaction = adopt(tx)
+        require(transaction, "postgresql", self._connections.shown)
+        return transaction
 
     async def extend(self, deliveries: Sequence[Delivery], lease: float) -> list[Delivery]:
         """Renew leases, one statement per claim, all in one round trip."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kingdom.bus.outbox import insert_statement
+from kingdom.bus.outbox import insert_statement, statement
 from kingdom.bus.transports.sqlite import _claim, _operate, _peek, _settle
 from kingdom.bus.transports.sqlite._migrate import migrate
 from kingdom.bus.transports.sqlite._publish import Publish
@@ -15,7 +15,7 @@ from kingdom.bus.transports.sqlite._reader import Reader
 from kingdom.bus.transports.sqlite._store import Store
 from kingdom.bus.transports.sqlite._wake import Neighbours, Subscribers, data_version
 from kingdom.bus.transports.sqlite._writer import Writer
-from kingdom.bus.tx import adopt, require
+from kingdom.bus.tx import Transaction, adopt, require
 
 if TYPE_CHECKING:
     import sqlite3
@@ -87,9 +87,7 @@ class SqliteTransport:
     async def publish(self, stream: str, envelopes: Sequence[Envelope], tx: Any | None) -> list[str]:
         """Insert, in the caller's transaction or together with whoever else publishes now."""
         if tx is not None:
-            transaction = adopt(tx)
-            require(transaction, "sqlite", self._url)
-            self._store.require_same([row[2] for row in await transaction.run("PRAGMA database_list", {})])
+            transaction = await self._adopt(tx)
             sql, params = insert_statement("sqlite", stream, envelopes, self._max_bytes, now=self._clock())
             return [row[0] for row in await transaction.run(sql, params)]
         publish = Publish(stream, envelopes, self._max_bytes, self._clock)
@@ -139,6 +137,18 @@ class SqliteTransport:
     ) -> list[Delivery]:
         """Write verdicts."""
         return await self._change(partial(_settle.settle, done=done, retry=retry, dead=dead))
+
+    async def consume(self, stream: str, event_id: str, tx: Any) -> bool:
+        """Claim and settle in the caller's transaction."""
+        transaction = await self._adopt(tx)
+        given = {"stream": stream, "event_id": event_id, "now": self._clock()}
+        return bool(await transaction.run(statement("sqlite", "consume_tx"), given))
+
+    async def _adopt(self, tx: Any) -> Transaction:
+        transaction = adopt(tx)
+        require(transaction, "sqlite", self._url)
+        self._store.require_same([row[2] for row in await transaction.run("PRAGMA database_list", {})])
+        return transaction
 
     async def extend(self, deliveries: Sequence[Delivery], lease: float) -> list[Delivery]:
         """Renew leases."""
