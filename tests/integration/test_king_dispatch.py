@@ -153,6 +153,7 @@ async def test_bad_health_holds_events_and_better_health_lets_them_go(realm: Rea
     write_json(health, {"level": "red", "reason": "disk full", "ts": timestamp(realm.clock())})
     king = await reigning(realm)
     assert held(king) == {"health is red (disk full)": 3}
+    assert not (realm.home.role("king") / "task-seq").exists()  # no number is drawn for what does not start
     for level, waiting in (("orange", 2), ("yellow", 1), ("green", 0)):
         write_json(health, {"level": level, "ts": timestamp(realm.clock())})
         await looks(king)

@@ -198,3 +198,14 @@ async def test_an_open_question_outlives_the_king_and_even_his_book(realm: Realm
     await realm.work()
     await looks(last)
     assert realm.where(answer_id)[0] == realm.where("evt-github-1")[0] == "completed"
+
+
+async def test_an_answer_after_weeks_still_finds_the_work_when_the_task_was_cleaned_away(realm: Realm) -> None:
+    king, task = await asking(realm)
+    (realm.home.queue / "tasks/completed" / f"{task.id}.json").unlink()
+    await realm.answer(task.id, "blue")
+    await heard(king, realm)
+    (resumed,) = realm.tasks()
+    assert resumed.payload["pr_number"] == 7
+    assert resumed.payload["original_task_id"] == task.id
+    assert (resumed.target_general, resumed.document()["repo"]) == ("gen-pr", "acme/web")

@@ -75,19 +75,18 @@ class Admission:
 
     def choose(self, lines: Sequence[Line], limit: int) -> list[Chosen]:
         """The events that may start, the more urgent first, then those that have waited longer."""
-        self._task_ids.expect(min(limit, self._free, sum(len(line.events) for line in lines)))
+        ready = []
+        for line in lines:
+            reason = line.problem or self._full(line.general)
+            reason = reason or self._health.refusal(line.general, line.priority, self._now)
+            if reason is None:
+                ready.append(line)
+            else:
+                self.holds.add(reason, line.events, len(line.events))
+        self._task_ids.expect(min(limit, self._free, sum(self._startable(line) for line in ready)))
         chosen: list[Chosen] = []
         for priority in RANKS:
-            ready = []
-            for line in lines:
-                if line.priority == priority:
-                    reason = line.problem or self._full(line.general)
-                    reason = reason or self._health.refusal(line.general, priority, self._now)
-                    if reason is None:
-                        ready.append(line)
-                    else:
-                        self.holds.add(reason, line.events, len(line.events))
-            self._choose_from(ready, limit, chosen)
+            self._choose_from([line for line in ready if line.priority == priority], limit, chosen)
         return chosen
 
     def forgo(self, task_id: str) -> None:
@@ -112,6 +111,12 @@ class Admission:
     @property
     def _free(self) -> int:
         return self._max_soldiers - self._cases.active_count - len(self._admitted)
+
+    def _startable(self, line: Line) -> int:
+        return min(len(line.events), self._limits[line.general] - self._active_of(line.general))
+
+    def _active_of(self, general: str) -> int:
+        return self._cases.active_of(general) + self._admitted_of[general]
 
     def _choose_from(self, lines: list[Line], limit: int, chosen: list[Chosen]) -> None:
         seen = [0] * len(lines)
@@ -158,7 +163,7 @@ class Admission:
             return f"{general} is not installed, or its manifest cannot be used"
         if self._free <= 0:
             return f"all {self._max_soldiers} soldiers are at work (concurrency.max_soldiers)"
-        if self._cases.active_of(general) + self._admitted_of[general] >= limit:
+        if self._active_of(general) >= limit:
             return f"{general} is at its limit of {limit} at once"
         return None
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 from kingdom.bus.errors import InvalidName
 from kingdom.court.king.admission import Admission
 from kingdom.court.king.cases import Cases
+from kingdom.court.king.cleaning import storable
 from kingdom.court.king.identifiers import TaskIds
 from kingdom.court.king.messages import Speaker
 from kingdom.court.king.plan import Plan
 from kingdom.court.king.times import moment_of
 from kingdom.court.models import Task
 from kingdom.court.packages.loading import Generals
-from kingdom.court.queues import TASKS
+from kingdom.court.queues import EVENTS, TASKS
 from kingdom.court.sequences import Sequences
 from kingdom.journal.catalog import EventDispatched
 
@@ -90,6 +91,15 @@ class Desk:
         if record is None or record.stream != TASKS:
             return None
         return dict(record.envelope.payload)
+
+    async def cause_document(self, case: Case) -> dict[str, Any] | None:
+        """What a task of this case would say, from the event it began with: finished tasks are cleaned away in time."""
+        record = await self.bus.find(case.root)
+        if record is None or record.stream != EVENTS:
+            return None
+        event = record.envelope.payload
+        found = {"payload": storable(event.get("payload") or {})}
+        return found if event.get("repo") is None else {**found, "repo": storable(event["repo"])}
 
     def same_task(self, document: dict[str, Any], task_id: str, root: str) -> Task:
         """Another task with the same to do, for the case that began with ``root``."""

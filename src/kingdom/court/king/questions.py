@@ -60,7 +60,7 @@ def look_at_deadlines(desk: Desk, now: float) -> float | None:
 
 async def resume(desk: Desk, case: Case, delivery: Delivery, task_id: str) -> str | None:
     """Go on with a case by a person's answer, as a task that knows both; return why that is impossible, if it is."""
-    original = await desk.task_document(case.task)
+    original = await desk.task_document(case.task) or await desk.cause_document(case)
     if original is None or case.asked is None:
         return f"task {case.task} is not in the queue any more, so there is nothing to go on with"
     answer = delivery.envelope.payload["payload"]
@@ -70,6 +70,7 @@ async def resume(desk: Desk, case: Case, delivery: Delivery, task_id: str) -> st
             **original,
             "id": task_id,
             "event_id": delivery.event_id,
+            "target_general": case.general,
             "type": "resume",
             "payload": {
                 **original.get("payload", {}),
