@@ -535,6 +535,17 @@ async def test_a_run_that_never_got_to_running_is_none_and_never_will(barracks: 
     assert [path.name for path in barracks.folder().iterdir()] == ["identity.json"]
 
 
+async def test_a_run_that_nobody_watches_any_more_has_an_end(barracks: Barracks) -> None:
+    await run(barracks, 'tell(finished={"ok": True})')
+    alone = barracks.root / "alone"
+    alone.mkdir()
+    spec = {**barracks.document("spec.json"), "folder": str(alone), "argv": ["sleep", "600"], "ceiling": 0.2}
+    (alone / "spec.json").write_text(json.dumps(spec))
+    subprocess.run([sys.executable, "-m", "kingdom.agents.shim", str(alone / "spec.json")], check=True)
+    ended = json.loads((alone / "exit.json").read_text())
+    assert (ended["stopped"], ended["signal"]) == ("ceiling", signal.SIGINT)
+
+
 async def test_letting_go_of_a_runner_leaves_its_runs_alone(barracks: Barracks) -> None:
     go = barracks.fifo()
     runner = barracks.runner()

@@ -250,6 +250,7 @@ def main() -> int:
     """Run what the spec says."""
     if os.getsid(0) != os.getpid() and os.getpgrp() != os.getpid():
         os.setsid()
+    os.closerange(3, 1024)  # what our starter left open (a lock, a pipe somebody waits on) must not stay open with us
     return Shim(read_json(sys.argv[1])).run()
 
 
