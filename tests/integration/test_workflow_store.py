@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kingdom.workflow.domain.errors import NotFound
-from kingdom.workflow.domain.events import GitCreated, WorkflowCreated, WorkflowStarted
+from kingdom.workflow.domain.events import GitDeleted, WorkflowCreated, WorkflowStarted
 from kingdom.workflow.domain.resources import Checkpoint, WorkTree
 from kingdom.workflow.domain.sources import Git, GitRef, McpServer, McpServerRef
 from kingdom.workflow.domain.statuses import WorkStatus, WorkTreeStatus
@@ -141,13 +141,13 @@ async def test_pages_go_from_the_newest_to_the_oldest(store: DatabaseStore) -> N
 async def test_events_are_numbered_kept_and_published_with_the_commit(store: DatabaseStore) -> None:
     async with store.transaction() as tx:
         tx.record(
-            Told(GitCreated("git-1"), "Git", "git-1"),
+            Told(GitDeleted("git-1"), "Git", "git-1"),
             Told(WorkflowCreated("wf-001"), "Workflow", "wf-001"),
             Told(WorkflowStarted("wf-001"), "Workflow", "wf-001", attempt=3),
         )
     seen = await store.events(None, 0, 10)
     assert [(item.position, item.workflow_id, item.sequence, item.type) for item in seen] == [
-        (1, "git-1", 1, "GitCreated"),
+        (1, "git-1", 1, "GitDeleted"),
         (2, "wf-001", 1, "WorkflowCreated"),
         (3, "wf-001", 2, "WorkflowStarted"),
     ]
@@ -155,10 +155,24 @@ async def test_events_are_numbered_kept_and_published_with_the_commit(store: Dat
     assert seen[2].occurred_at == NOW
     assert [item.sequence for item in await store.events("wf-001", 1, 10)] == [2]
     held = await store.bus.claim(STREAM, worker="w", limit=10)
-    assert [item.envelope.type for item in held] == ["GitCreated", "WorkflowCreated"]  # one at a time of each
-    await store.bus.settle(done=held)
-    (last,) = await store.bus.claim(STREAM, worker="w", limit=10)
-    assert last.envelope.attributes == {"sequence": 2, "attempt": 3}
+    assert [item.envelope.type for item in held] == ["GitDeleted", "WorkflowStarted"]  # what a handler waits for
+    assert held[1].envelope.attributes == {"sequence": 2, "attempt": 3}
+
+
+async def test_an_engine_in_the_same_process_is_told_what_a_commit_published(store: DatabaseStore) -> None:
+    told: list[str] = []
+    undo = store.on_publish(lambda envelopes: told.extend(envelope.event_id for envelope in envelopes))
+    async with store.transaction() as tx:
+        tx.record(Told(WorkflowCreated("wf-001"), "Workflow", "wf-001"), started("wf-001"))
+        assert told == []
+    (event_id,) = told
+    undo()
+    async with store.transaction() as tx:
+        assert await tx.consume(event_id)
+        assert not await tx.consume(event_id)
+        tx.record(started("wf-001"))
+    assert told == [event_id]
+    assert (await store.bus.depth())[STREAM].pending == 1
 
 
 async def test_numbers_have_no_gap_and_no_reordering_whatever_runs_at_once(store: DatabaseStore) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, TypeVar
 
+from kingdom.bus import Envelope, EventBus
 from kingdom.workflow.domain.events import DomainEvent
 from kingdom.workflow.domain.resources import Checkpoint, WorkSpace, WorkTree
 from kingdom.workflow.domain.sources import Git, McpServer
@@ -74,15 +75,23 @@ class Transaction(Protocol):
     def record(self, *told: Told) -> None:
         """Have events numbered, kept for the interface, and published, all with the commit."""
 
+    async def consume(self, event_id: str) -> bool:
+        """End an event of the bus with this transaction; False when it is not there to be handled (any more)."""
+
 
 class Store(Protocol):
     """Where workflows are kept."""
+
+    bus: EventBus
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         """Begin; commits at the end of the block, rolls back when it raises."""
 
     async def events(self, workflow_id: str | None, after: int, limit: int) -> list[SeenEvent]:
         """What the interface shows: the events of a workflow (or of all) behind a number, in order."""
+
+    def on_publish(self, listener: Callable[[list[Envelope]], None]) -> Callable[[], None]:
+        """Have ``listener`` called with what each commit of this store put on the bus; returns the undo."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +107,12 @@ class SeenEvent:
 
 
 class AgentClient(Protocol):
-    """The agents of works. What they have to say comes back as events, through the store."""
+    """The agents of works. What they have to say comes back as events, through the store.
+
+    Events of the agent itself carry the attempt of the Work, those of a query or report that of the Task. Starting,
+    sending and writing may be repeated: a run is known by work, task and attempt, and one that is there is not begun
+    again.
+    """
 
     async def start(self, work: Work) -> None:
         """Make ready for the queries of a Work; ``AgentStarted`` or ``AgentError`` follows."""
@@ -110,10 +124,13 @@ class AgentClient(Protocol):
         """Have the report of a task written; returns at once. ``ReportGenerated`` or ``ReportFailed`` follows."""
 
     async def stop(self, work_id: str) -> None:
-        """End the agent of a Work; on return nothing of it is alive."""
+        """End the agent of a Work, also one of a former engine; on return nothing of it is alive."""
 
     async def recover(self, works: Sequence[Work]) -> None:
-        """After a restart: find the runs of these works again, so that their answers arrive."""
+        """After a restart, before anything else: find the runs of these works again, so that their answers arrive.
+
+        Queries whose answer is still missing are sent again after that; what was found must not be begun twice.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +161,44 @@ class GitService(Protocol):
 
     async def release(self, tree: WorkTree) -> None:
         """Remove a worktree; uncommitted work is kept first. Nothing happens when it is not there."""
+
+    async def merge(self, tree: WorkTree, sources: Sequence[WorkTree], message: str) -> None:
+        """Merge what the sources have committed into a tree; may be repeated.
+
+        Raises :class:`kingdom.gitops.GitError` that names the files when they do not go together; the tree is as it was.
+        """
+
+    async def prune(self, trees: Sequence[WorkTree]) -> None:
+        """At the start of an engine: remove what a crash left half made. These are the trees that are known."""
+
+
+class WorkFiles(Protocol):
+    """The folders of works, with the reports in them."""
+
+    def path(self, work: Work) -> str:
+        """Where the folder of a Work is, or will be."""
+
+    async def make(self, space: WorkSpace) -> None:
+        """Make the folder; may be repeated."""
+
+    async def remove(self, space: WorkSpace) -> None:
+        """Remove the folder with everything in it; may be repeated."""
+
+    async def remove_report(self, report: Report) -> None:
+        """Remove the file of a report; may be repeated."""
+
+    async def copy(self, source: WorkSpace, target: WorkSpace) -> None:
+        """Give a Work of another workflow the files of this one; may be repeated."""
+
+
+class QueryTexts(Protocol):
+    """What is really sent."""
+
+    async def text(self, workflow: Workflow, work: Work, task: Task) -> str:
+        """The query of a task with its variables filled in.
+
+        Raises :class:`kingdom.workflow.domain.errors.WorkflowError` when one of them is not known.
+        """
 
 
 class Ids(Protocol):

@@ -11,6 +11,16 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Final
 
 CATALOG: Final[dict[str, type[DomainEvent]]] = {}
+# What nobody but an interface waits for. Everything else has a handler (kingdom.workflow.handlers).
+UI_ONLY: Final = frozenset(
+    {
+        "GitCreated", "McpServerRegistered",
+        "WorkflowTemplateCreated", "WorkflowTemplateUpdated", "WorkflowTemplateDeleted",
+        "WorkflowCreated", "WorkflowPaused", "WorkflowDeleted", "WorkflowMcpServerRefsUpdated",
+        "TaskStarted", "TaskCompleted", "QuerySent", "ReportGenerationStarted",
+        "CheckpointCreated", "WorkTreeReleased", "WorkSpaceCreated",
+    }
+)  # fmt: skip
 _SNAKE: Final = re.compile(r"_([a-z])")
 
 

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from contextlib import asynccontextmanager
 from datetime import datetime
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from kingdom.bus import connect
 from kingdom.workflow.ports import SeenEvent
@@ -16,12 +16,14 @@ from kingdom.workflow.store.tables import TABLES
 from kingdom.workflow.store.transactions import STREAM, StoreTransaction
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractAsyncContextManager
 
+    from kingdom.bus import Envelope
     from kingdom.workflow.ports import Clock
     from kingdom.workflow.store.sessions import Session
 
+Listener: TypeAlias = "Callable[[list[Envelope]], None]"
 _VERSION: Final = "schema"  # its counter; aggregate ids have a dash
 _SEEN: Final = "SELECT position, aggregate_id, sequence, type, payload, occurred_at FROM wf_event"
 
@@ -33,6 +35,7 @@ class DatabaseStore(ABC):
         self.url = url
         self.clock = clock
         self.bus = connect(url)
+        self._listeners: list[Listener] = []
 
     async def __aenter__(self) -> Self:
         await self.bus.open()
@@ -62,6 +65,17 @@ class DatabaseStore(ABC):
             unit = StoreTransaction(session, self.bus, self.clock)
             yield unit
             await unit.flush()
+        if unit.published:
+            for listener in self._listeners:
+                listener(unit.published)
+
+    def on_publish(self, listener: Listener) -> Callable[[], None]:
+        """Have ``listener`` called with what each commit of this store put on the bus; returns the undo.
+
+        So that an engine in the same process need not look for it.
+        """
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
 
     async def events(self, workflow_id: str | None, after: int, limit: int) -> list[SeenEvent]:
         """The events of a workflow behind a sequence number, or of all behind a position, in order."""

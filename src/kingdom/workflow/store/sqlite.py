@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from kingdom.workflow.store.sessions import Session
 
 _PATIENCE: Final = 15.0  # seconds to wait for others to let go of the file
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.0002, 0.01  # seconds between two tries
 
 
 class SqliteStore(DatabaseStore):
@@ -36,7 +38,7 @@ class SqliteStore(DatabaseStore):
         """An open transaction; commits at the end of the block, rolls back when it raises."""
         async with self._turn:
             try:
-                self._connection.execute("BEGIN" if readonly else "BEGIN IMMEDIATE")
+                await self._begin("BEGIN" if readonly else "BEGIN IMMEDIATE")
             except sqlite3.Error as error:
                 raise StoreError(f"the store at {self.bus.url} cannot be used: {error}") from error
             try:
@@ -51,6 +53,21 @@ class SqliteStore(DatabaseStore):
                     self._connection.execute("ROLLBACK")
                 raise StoreError(f"the store at {self.bus.url} could not commit: {error}") from error
 
+    async def _begin(self, statement: str) -> None:
+        """Take the lock. SQLite's own way of waiting would sleep for 1 to 100 ms, with the whole event loop."""
+        deadline = time.monotonic() + _PATIENCE
+        pause = _SHORTEST_PAUSE
+        while True:
+            try:
+                self._connection.execute(statement)
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(pause)
+                pause = min(_LONGEST_PAUSE, 1.5 * pause)
+            else:
+                return
+
     async def _has_tables(self, session: Session) -> bool:
         return bool(await session.fetch("SELECT 1 FROM sqlite_master WHERE name = 'wf_counter'"))
 
@@ -58,9 +75,10 @@ class SqliteStore(DatabaseStore):
 def _connect(path: Path) -> sqlite3.Connection:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
+        connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, cached_statements=256)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA busy_timeout = 0")  # _begin waits instead
     except (sqlite3.Error, OSError) as error:
         raise StoreError(f"{path} cannot be opened as a store of workflows: {error}") from None
     return connection

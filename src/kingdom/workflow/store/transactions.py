@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from collections import Counter
+from functools import cache
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kingdom.bus import Envelope
+from kingdom.workflow.domain.events import UI_ONLY
 from kingdom.workflow.store import tables
 from kingdom.workflow.store.repositories import TableRepository
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from kingdom.bus import EventBus
@@ -20,12 +24,10 @@ STREAM: Final = "workflow"
 _EVERYTHING: Final = ""  # the counter of positions; no aggregate has this id
 _LOCK: Final = 0x6B776600  # PostgreSQL's advisory lock for positions
 _COUNT: Final = """
-    INSERT INTO wf_counter (name, last) VALUES (?, ?)
-    ON CONFLICT (name) DO UPDATE SET last = wf_counter.last + excluded.last RETURNING last
+    INSERT INTO wf_counter (name, last) VALUES {rows}
+    ON CONFLICT (name) DO UPDATE SET last = wf_counter.last + excluded.last RETURNING name, last
 """
-_KEEP: Final = """
-    INSERT INTO wf_event (position, aggregate_id, sequence, type, payload, occurred_at) VALUES (?, ?, ?, ?, ?, ?)
-"""
+_KEEP: Final = "INSERT INTO wf_event (position, aggregate_id, sequence, type, payload, occurred_at) VALUES {rows}"
 
 
 class StoreTransaction:
@@ -36,6 +38,7 @@ class StoreTransaction:
         self._bus = bus
         self._clock = clock
         self._told: list[Told] = []
+        self.published: list[Envelope] = []  # what went to the bus, once flushed
         self.gits = TableRepository(session, tables.GITS)
         self.mcp_servers = TableRepository(session, tables.MCP_SERVERS)
         self.templates = TableRepository(session, tables.TEMPLATES)
@@ -50,6 +53,10 @@ class StoreTransaction:
         """Have events numbered, kept for the interface, and published, all with the commit."""
         self._told += told
 
+    async def consume(self, event_id: str) -> bool:
+        """End an event of the bus with this transaction; False when it is not there to be handled (any more)."""
+        return await self._bus.consume(STREAM, event_id, tx=self.session.connection)
+
     async def flush(self) -> None:
         """Number, keep and publish what was recorded. The commit follows."""
         if not self._told:
@@ -59,21 +66,57 @@ class StoreTransaction:
         if not self.session.orders_commits:
             # Whoever counts positions commits before the next one counts: so they are seen in their order.
             await self.session.fetch("SELECT pg_advisory_xact_lock(?)", _LOCK)
-        envelopes = [await self._keep(item, now) for item in told]
-        await self._bus.publish(STREAM, envelopes, tx=self.session.connection)
+        numbers = await self._number(told)
+        kept = [item for told_one, number in zip(told, numbers, strict=True) for item in _row(told_one, number, now)]
+        await self.session.fetch(_rows(_KEEP, len(told), 6), *kept)
+        # What no handler waits for is kept for the interface only: on the bus it would have to be taken off again.
+        self.published = [
+            _envelope(item, number.sequence, now)
+            for item, number in zip(told, numbers, strict=True)
+            if type(item.event).__name__ not in UI_ONLY
+        ]
+        if self.published:
+            await self._bus.publish(STREAM, self.published, tx=self.session.connection)
 
-    async def _keep(self, told: Told, now: datetime) -> Envelope:
-        payload, kind = told.event.payload(), type(told.event).__name__
-        ((position,),) = await self.session.fetch(_COUNT, _EVERYTHING, 1)
-        ((sequence,),) = await self.session.fetch(_COUNT, told.aggregate_id, 1)
-        text = json.dumps(payload, ensure_ascii=False)
-        await self.session.fetch(_KEEP, position, told.aggregate_id, sequence, kind, text, now.isoformat())
-        attributes = {"sequence": sequence} | ({} if told.attempt is None else {"attempt": told.attempt})
-        return Envelope(
-            type=kind,
-            payload=payload,
-            aggregate_type=told.aggregate_type,
-            aggregate_id=told.aggregate_id,
-            attributes=attributes,
-            occurred_at=now,
-        )
+    async def _number(self, told: Sequence[Told]) -> list[_Number]:
+        """Take the next numbers, in one statement for all: positions over all, sequences per aggregate."""
+        counts = Counter(item.aggregate_id for item in told)
+        # Sorted, so that two transactions that count for the same aggregates never wait for each other crosswise.
+        wanted = sorted({_EVERYTHING: len(told), **counts}.items())
+        rows = await self.session.fetch(_rows(_COUNT, len(wanted), 2), *(part for row in wanted for part in row))
+        counted = dict(wanted)
+        following = {name: int(last) - counted[name] + 1 for name, last in rows}
+        numbers = []
+        for item in told:
+            numbers.append(_Number(following[_EVERYTHING], following[item.aggregate_id]))
+            following[_EVERYTHING] += 1
+            following[item.aggregate_id] += 1
+        return numbers
+
+
+class _Number(NamedTuple):
+    position: int
+    sequence: int
+
+
+def _row(told: Told, number: _Number, now: datetime) -> tuple[object, ...]:
+    payload = json.dumps(told.event.payload(), ensure_ascii=False)
+    kind = type(told.event).__name__
+    return number.position, told.aggregate_id, number.sequence, kind, payload, now.isoformat()
+
+
+def _envelope(told: Told, sequence: int, now: datetime) -> Envelope:
+    return Envelope(
+        type=type(told.event).__name__,
+        payload=told.event.payload(),
+        aggregate_type=told.aggregate_type,
+        aggregate_id=told.aggregate_id,
+        attributes={"sequence": sequence} | ({} if told.attempt is None else {"attempt": told.attempt}),
+        occurred_at=now,
+    )
+
+
+@cache
+def _rows(statement: str, rows: int, columns: int) -> str:
+    row = f"({', '.join('?' * columns)})"
+    return statement.replace("{rows}", ", ".join([row] * rows))
