@@ -11,12 +11,12 @@ from kingdom.court.general.memory import read_memory
 from kingdom.court.general.prompts import Briefing
 from kingdom.court.general.untrusted import clean_tree
 from kingdom.court.records import recent_records
-from kingdom.court.subjects import subject_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from kingdom.court.general.errand import Errand
     from kingdom.court.home import Home
     from kingdom.court.models import Task
     from kingdom.court.packages.manifest import Manifest
@@ -31,8 +31,7 @@ _TASK: Final = ("id", "type", "event_id", "priority", "created_at", "payload")
 def gather(
     home: Home,
     manifest: Manifest,
-    task: Task,
-    event: Mapping[str, Any],
+    errand: Errand,
     *,
     folder: Path,
     instructions_text: str,
@@ -40,11 +39,12 @@ def gather(
     previous_error: str | None,
 ) -> Briefing:
     """Everything the prompt of a task is made of."""
+    task, subject = errand.task, errand.subject
     document = task.document()
+    event = {**(errand.event or {}), "repo": errand.repo}
     if manifest.records_hours is not None:
         records = recent_records(home, manifest.name, task.created_at, manifest.records_hours)
         document["payload"] = {**task.payload, "records": records}
-    subject = subject_name(task, event.get("repo"))
     resumed = task.type == RESUME
     return Briefing(
         task={key: document.get(key) for key in _TASK},
@@ -73,11 +73,6 @@ def description(home: Home, task: Task, general: str) -> dict[str, Any]:
         "payload": clean_tree(task.payload),
         **clean_tree(said),
     }
-
-
-def subject_name(task: Task, repo: Any) -> str | None:
-    """What a task on a repository is about, the same for all tasks about it."""
-    return subject_of({"repo": repo, "payload": task.payload})
 
 
 def earlier_results(home: Home, general: str, subject: str, task_id: str) -> list[Mapping[str, Any]]:

@@ -25,23 +25,20 @@ from kingdom.agents.errors import AgentsError, StartFailed
 from kingdom.agents.port import Began, Outcome
 from kingdom.bus import BusError
 from kingdom.court.errors import CourtError
-from kingdom.court.files import write_atomic
-from kingdom.court.general.briefing import description, gather, instructions_of, subject_name
+from kingdom.court.general.errand import Errand, learn
 from kingdom.court.general.errors import NotNow, TaskRefused
 from kingdom.court.general.evidence import examine, missing
-from kingdom.court.general.lineage import Lineage, lineage, session_of
+from kingdom.court.general.lineage import Lineage
 from kingdom.court.general.notes import Note
-from kingdom.court.general.prompts import build_prompt, read_template
+from kingdom.court.general.preparing import prepare
 from kingdom.court.general.reporting import Report
-from kingdom.court.general.repositories import url_of
 from kingdom.court.general.soldiers import assign, keep_session, new_soldier_id, order_for, time_allowed
-from kingdom.court.general.workspace import furnish
+from kingdom.court.general.untrusted import clean, cut_middle
 from kingdom.gitops import GitError
 from kingdom.journal.catalog import SoldierCompleted, SoldierSpawned, SoldierTimeout, TaskStarted
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping
-    from pathlib import Path
+    from collections.abc import Coroutine
 
     from kingdom.agents.port import AgentEvent, Running
     from kingdom.bus import Delivery
@@ -50,6 +47,7 @@ if TYPE_CHECKING:
     from kingdom.court.models import EvidenceCheck, Result, Task
 
 T = TypeVar("T")
+_LONGEST_ERROR: Final = 4000  # bytes of it that the next soldier is told
 _MOST_RESTARTS: Final = 20  # of a task whose soldiers die together with us: perhaps it is the reason
 _BACKOFF: Final = (5.0, 120.0)  # seconds before another try: at first, at most
 log = logging.getLogger("kingdom.court")
@@ -92,8 +90,7 @@ class Campaign:
         self.soldier_id: str | None = None
         self._quarters = quarters
         self._note = quarters.notes.load(task.id)
-        self._event: Mapping[str, Any] | None = None
-        self._lineage: Lineage | None = None
+        self._errand = Errand(task, Lineage(task.id))  # until more is known
         self._running: Running | None = None
         self._adopted = False
         self._place: Workplace | None = None
@@ -140,7 +137,7 @@ class Campaign:
     async def _run(self) -> Ending:
         note = self._begin()
         self._running = await self._adopt(note)
-        await self._learn()
+        self._errand = await learn(self._quarters.home, self._quarters.bus, self.task)
         if note.cancelled is not None:
             self._stop("cancelled")
         while True:
@@ -162,7 +159,7 @@ class Campaign:
 
     def _begin(self) -> Note:
         if self._quarters.manifest.mode != "agent":
-            raise TaskRefused(f"{self._quarters.name} is a general of mode {self._quarters.manifest.mode}: not here")
+            raise TaskRefused("this version cannot run workflows: set mode: agent in the manifest")
         if self._note is not None:
             return self._note
         note = self._noted()
@@ -178,17 +175,11 @@ class Campaign:
         self._adopted = True
         return await self._quarters.agents.adopt(note.soldier, self._heard)
 
-    async def _learn(self) -> None:
-        """Find out what the task comes from."""
-        self._lineage = lineage(self._quarters.home, self.task)
-        record = await self._quarters.bus.find(self.task.event_id)
-        payload = None if record is None else record.envelope.payload
-        self._event = payload if isinstance(payload, dict) else None
-
     async def _launch(self, note: Note) -> Running:
         """Prepare everything and start a fresh soldier."""
         quarters = self._quarters
-        folder, prompt, session_id = await self._unless_halted(self._prepare(note))
+        prepared = await self._unless_halted(prepare(quarters, self._errand, note))
+        self._place = prepared.place
         soldier_id = new_soldier_id(quarters.clock())
         order = order_for(
             self.task,
@@ -196,9 +187,9 @@ class Campaign:
             quarters.system,
             quarters.home,
             soldier_id=soldier_id,
-            prompt=prompt,
-            folder=folder,
-            session_id=session_id,
+            prompt=prepared.prompt,
+            folder=prepared.place.folder,
+            session_id=prepared.session_id,
             environment=quarters.habits.environment,
         )
         self._adopted = False
@@ -208,33 +199,6 @@ class Campaign:
         running = await quarters.agents.start(order, self._heard)
         quarters.tell(SoldierSpawned(self.task.id, soldier_id))
         return running
-
-    async def _prepare(self, note: Note) -> tuple[Path, str, str | None]:
-        """The folder, the prompt and the conversation of the next run."""
-        quarters, task, manifest = self._quarters, self.task, self._quarters.manifest
-        line = self._lineage or Lineage(task.id)
-        place = self._place = await quarters.workspace.prepare(line.work_id, self._url(), fetch=not line.former)
-        instructions = instructions_of(quarters.package.instructions_path)
-        placed = await furnish(place, instructions, description(quarters.home, task, quarters.name))
-        # A conversation is taken up once: when that fails, a fresh soldier with the whole story has better chances.
-        session_id = session_of(quarters.home, line) if not note.errors else None
-        briefing = gather(
-            quarters.home,
-            manifest,
-            task,
-            {**(self._event or {}), "repo": self._repo()},
-            folder=place.folder,
-            instructions_text="" if placed else instructions or "",
-            resume=session_id is not None,
-            previous_error=note.errors[-1] if note.errors else None,
-        )
-        path = quarters.package.prompt_path
-        prompt = await asyncio.to_thread(
-            build_prompt, read_template(path), briefing, manifest.prompt_max_bytes, str(path)
-        )
-        quarters.home.prompts.mkdir(parents=True, exist_ok=True)
-        write_atomic(quarters.home.prompt(task.id), prompt)
-        return place.folder, prompt, session_id
 
     async def _watch(self, running: Running) -> Outcome:
         """Wait for the end of a run; end it when the campaign is halted."""
@@ -252,17 +216,13 @@ class Campaign:
     async def _after(self, note: Note, outcome: Outcome) -> Ending | None:
         """What follows from an outcome: an ending, or None for another try."""
         if self._died_with_us(note, outcome):
-            note.soldier = None
             note.restarts += 1
-            note.charge(outcome)
-            self._quarters.notes.save(note)
+            self._absorb(note, outcome)
             return None
         checks: list[EvidenceCheck] = []
         status, error = outcome.status, outcome.error
         if status == "rate_limited":
-            note.soldier = None
-            note.charge(outcome)
-            self._quarters.notes.save(note)
+            self._absorb(note, outcome)
             return Parked(outcome.resets_at, error or "the engine's limit is reached")
         if status == "success":
             checks = await self._unless_halted(self._evidence())
@@ -270,14 +230,20 @@ class Campaign:
                 status = "failed"
         if status not in ("failed", "timeout") or note.retries >= self._quarters.manifest.retries:
             return Ended(self._report(outcome).of(status, error, checks))
-        note.soldier = None
         note.retries += 1
-        note.errors.append(error or f"the soldier ended as {status} and gave no reason")
-        note.charge(outcome)
-        self._quarters.notes.save(note)
+        note.errors.append(
+            cut_middle(clean(error or f"the soldier ended as {status} and gave no reason"), _LONGEST_ERROR)
+        )
+        self._absorb(note, outcome)
         first, most = _BACKOFF
         await self._unless_halted(self._pause(min(first * 2 ** (note.retries - 1), most)))
         return None
+
+    def _absorb(self, note: Note, outcome: Outcome) -> None:
+        """Note what came of a run, before the next one."""
+        note.soldier = None
+        note.charge(outcome)
+        self._quarters.notes.save(note)
 
     def _died_with_us(self, note: Note, outcome: Outcome) -> bool:
         """Whether a run that was taken over ended unseen (a reboot, a part played in our process): not its fault."""
@@ -291,28 +257,13 @@ class Campaign:
         demands = self._quarters.manifest.evidence
         if not demands:
             return []
-        line = self._lineage or Lineage(self.task.id)
-        place = self._place or self._quarters.workspace.find(line.work_id)  # a run that was taken over has none yet
+        # A run that was taken over was prepared by somebody else.
+        place = self._place or self._quarters.workspace.find(self._errand.line.work_id)
         if place is None:
             raise TaskRefused("the place where the task was done is gone, and with it the evidence of its success")
         return await examine(demands, place, self._quarters.habits.environment)
 
     # ── small things ──────────────────────────────────────────────────────────────────────────────────────────
-
-    def _repo(self) -> Any:
-        """The repository that the task names, or the tasks before it did, or its event does."""
-        named = ((self.task.model_extra or {}).get("repo"), self._lineage.repo if self._lineage else None)
-        return next((repo for repo in named if repo), None) or (self._event or {}).get("repo") or self._in_payload()
-
-    def _in_payload(self) -> Any:
-        """A schedule has its repository in the payload that its manifest gives it."""
-        return self.task.payload.get("repo") if self._event is None else None
-
-    def _url(self) -> str | None:
-        quarters = self._quarters
-        if not quarters.manifest.fetch_repo:
-            return None
-        return url_of(repo, quarters.base_url) if (repo := self._repo()) else quarters.default_url
 
     def _heard(self, event: AgentEvent) -> None:
         if isinstance(event, Began) and event.session_id:
@@ -371,13 +322,4 @@ class Campaign:
         return Ended(self._report().failure(error))
 
     def _report(self, outcome: Outcome | None = None) -> Report:
-        repo = self._repo()
-        return Report(
-            self._quarters,
-            self.task,
-            self._noted(),
-            outcome,
-            self.soldier_id,
-            subject=subject_name(self.task, repo),
-            repo=repo if isinstance(repo, str) else None,
-        )
+        return Report(self._quarters, self._errand, self._noted(), outcome, self.soldier_id)

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
     from kingdom.agents.port import Outcome
     from kingdom.agents.port import Status as RunStatus
+    from kingdom.court.general.errand import Errand
     from kingdom.court.general.notes import Note
     from kingdom.court.general.quarters import Quarters
-    from kingdom.court.models import EvidenceCheck, ResultStatus, Task
+    from kingdom.court.models import EvidenceCheck, ResultStatus
 
 _LONGEST: Final = 20_000
 
@@ -27,12 +28,10 @@ class Report:
     """What is known at the end of a task."""
 
     quarters: Quarters
-    task: Task
+    errand: Errand
     note: Note
     outcome: Outcome | None
     soldier_id: str | None
-    subject: str | None
-    repo: str | None
 
     def failure(self, error: str) -> Result:
         """A task that could not be done, or was cancelled."""
@@ -53,21 +52,21 @@ class Report:
         return self.outcome.result if self.outcome else None
 
     def _make(self, status: ResultStatus, error: str | None, checks: Sequence[EvidenceCheck] = ()) -> Result:
-        quarters, outcome = self.quarters, self.outcome
+        quarters, outcome, task = self.quarters, self.outcome, self.errand.task
         now = quarters.clock()
         used = replace(self.note, tokens=dict(self.note.tokens))
         if outcome is not None:
             used.charge(outcome)
         more: dict[str, Any] = {
-            "event_id": self.task.event_id,
-            "task_type": self.task.type,
-            "subject": self.subject,  # by these two later tasks find this one, and a resume its repository
-            "repo": self.repo,
+            "event_id": task.event_id,
+            "task_type": task.type,
+            "subject": self.errand.subject,  # by these two later tasks find this one, and a resume its repository
+            "repo": self.errand.repo if isinstance(self.errand.repo, str) else None,
         }
-        if self.task.type == RESUME:
-            more["original_task_id"] = self.task.payload.get("original_task_id")
+        if task.type == RESUME:
+            more["original_task_id"] = task.payload.get("original_task_id")
         return Result(
-            task_id=self.task.id,
+            task_id=task.id,
             general=quarters.name,
             status=status,
             summary=text_of(self._said, "summary"),

@@ -1,0 +1,59 @@
+"""Before a soldier starts: a place to work in, a prompt, and the conversation it goes on with."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kingdom.court.files import write_atomic
+from kingdom.court.general.briefing import description, gather, instructions_of
+from kingdom.court.general.lineage import session_of
+from kingdom.court.general.prompts import build_prompt, read_template
+from kingdom.court.general.repositories import url_of
+from kingdom.court.general.workspace import furnish
+
+if TYPE_CHECKING:
+    from kingdom.court.general.errand import Errand
+    from kingdom.court.general.notes import Note
+    from kingdom.court.general.quarters import Quarters
+    from kingdom.court.general.workspace import Workplace
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a run needs."""
+
+    place: Workplace
+    prompt: str
+    session_id: str | None
+
+
+async def prepare(quarters: Quarters, errand: Errand, note: Note) -> Prepared:
+    """Prepare the next run of a task. Safe to repeat; the prompt is kept in ``state/prompts/``."""
+    home, manifest, line = quarters.home, quarters.manifest, errand.line
+    place = await quarters.workspace.prepare(line.work_id, _url(quarters, errand), fetch=not line.former)
+    instructions = instructions_of(quarters.package.instructions_path)
+    placed = await furnish(place, instructions, description(home, errand.task, quarters.name))
+    # A conversation is taken up once: when that fails, a fresh soldier with the whole story has better chances.
+    session_id = session_of(home, line) if not note.errors else None
+    briefing = gather(
+        home,
+        manifest,
+        errand,
+        folder=place.folder,
+        instructions_text="" if placed else instructions or "",
+        resume=session_id is not None,
+        previous_error=note.errors[-1] if note.errors else None,
+    )
+    path = quarters.package.prompt_path
+    prompt = await asyncio.to_thread(build_prompt, read_template(path), briefing, manifest.prompt_max_bytes, str(path))
+    home.prompts.mkdir(parents=True, exist_ok=True)
+    write_atomic(home.prompt(errand.task.id), prompt)
+    return Prepared(place, prompt, session_id)
+
+
+def _url(quarters: Quarters, errand: Errand) -> str | None:
+    if not quarters.manifest.fetch_repo:
+        return None
+    return url_of(errand.repo, quarters.base_url) if errand.repo else quarters.default_url
