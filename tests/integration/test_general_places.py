@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 from kingdom.agents.port import Order, Outcome
 from kingdom.court.models import EvidenceCheck
 from tests.support.fake_agents import FakeAgents, success
-from tests.support.generals import Post, posted
+from tests.support.generals import NOW, Post, posted
 from tests.support.repositories import Remote, plain_git
 
 
@@ -198,6 +200,47 @@ async def test_a_resume_of_nonsense_is_refused(post: Post, original: Any) -> Non
     assert result["status"] == "failed"
     assert "resume" in result["error"]
     assert fake(post).orders == []
+
+
+async def test_old_places_go_and_what_was_not_committed_is_kept(post: Post, remote: Remote) -> None:
+    def script(order: Order, number: int) -> Outcome:
+        if order.task_id.endswith(("001", "002")):
+            (order.cwd / "draft.txt").write_text("not committed")
+        return success()
+
+    fake(post).script = script
+    tasks = [await post.task(number, repo=repo) for number, repo in ((1, "acme/shop"), (2, None), (3, "acme/shop"))]
+    await post.finish(*tasks)
+    places = [order.cwd for order in sorted(fake(post).orders, key=lambda order: order.task_id)]
+    for place in places[:2]:
+        os.utime(place / ".kingdom-task.json", (NOW - 15 * 86400, NOW - 15 * 86400))
+    os.utime(places[2] / ".kingdom-task.json", (NOW, NOW))
+    general = post.general()
+    await general.start()
+    await post.work(general, lambda: not places[0].exists() and not places[1].exists())
+    await general.stop()
+    assert places[2].is_dir()
+    clone = next(post.home.clones.glob("*/repo.git"))
+    rescued = plain_git(clone, "for-each-ref", "--format=%(refname)", "refs/kingdom/")
+    assert plain_git(clone, "ls-tree", "--name-only", rescued).splitlines() == ["README.md", "draft.txt"]
+    assert plain_git(clone, "rev-parse", f"refs/heads/kingdom/gen-test/{tasks[0].id}")
+
+
+async def test_the_place_of_a_task_under_way_stays_however_old_it_is(post: Post) -> None:
+    fake(post).gate.clear()
+    task = await post.task(repo="acme/shop")
+    general = post.general()
+    await general.start()
+    await post.work(general, lambda: len(fake(post).orders) == 1)
+    (order,) = fake(post).orders
+    os.utime(order.cwd / ".kingdom-task.json", (0, 0))
+    post.uptime += 7200
+    await general.tick()
+    await asyncio.sleep(0)
+    fake(post).gate.set()
+    await post.work(general, lambda: post.state(task) == "completed")
+    await general.stop()
+    assert order.cwd.is_dir()
 
 
 # ── evidence ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,6 +13,7 @@ from kingdom.court.general.cancelling import CANCEL, cancel
 from kingdom.court.general.closing import known_result, parking_time, write_down
 from kingdom.court.general.quarters import Habits, Quarters
 from kingdom.court.general.results import outcome_of
+from kingdom.court.general.tidying import tidy
 from kingdom.court.models import Task
 from kingdom.court.queues import TASKS, read
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 LEASE: Final = 60.0
 RENEWAL: Final = 20.0
+_TIDY: Final = 3600.0  # seconds between two looks for places that nobody works in any more
 _LOOK: Final = 200  # waiting tasks looked at: one that cancels another must be seen however many wait
 _ATTEMPTS: Final = 1_000_000  # a task ends by its result, never by a count of leases
 log = logging.getLogger("kingdom.court")
@@ -61,6 +63,8 @@ class General:
         self._bus = services.bus
         self._held: dict[str, _Held] = {}
         self._renewed = self._quarters.habits.monotonic()
+        self._tidied: float | None = None
+        self._tidying: asyncio.Task[list[str]] | None = None
         self._wake: Callable[[], None] = lambda: None
         self._finished: dict[str, int] = {}
         self._waiting = 0
@@ -83,6 +87,7 @@ class General:
         await self._claim_waiting()
         self._set_out()
         await self._close(await self._cancel())
+        self._tidy_up()
         return None
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
@@ -106,10 +111,11 @@ class General:
 
     async def stop(self) -> None:
         """Let go. Soldiers run on, their tasks stay ours, and the next process takes both over."""
-        runs = [held.run for held in self._held.values() if held.run is not None]
-        for run in runs:
-            run.cancel()
-        await asyncio.gather(*runs, return_exceptions=True)
+        doing: list[asyncio.Task[Any]] = [held.run for held in self._held.values() if held.run is not None]
+        doing += [self._tidying] if self._tidying is not None else []
+        for task in doing:
+            task.cancel()
+        await asyncio.gather(*doing, return_exceptions=True)
         await self._quarters.agents.close()
         self._held.clear()
 
@@ -158,6 +164,14 @@ class General:
             if held.campaign is not None and held.run is None:
                 held.run = asyncio.create_task(held.campaign.run(), name=f"{self.name} {held.task.id}")
                 held.run.add_done_callback(lambda _: self._wake())
+
+    def _tidy_up(self) -> None:
+        """Look for old places now and then, beside everything else."""
+        now = self._quarters.habits.monotonic()
+        if self._tidied is None or now - self._tidied >= _TIDY:
+            self._tidied = now
+            held = self._held
+            self._tidying = asyncio.create_task(tidy(self._quarters, lambda: [one.task for one in held.values()]))
 
     async def _forget_old_notes(self) -> None:
         self._quarters.notes.sweep()

@@ -12,7 +12,9 @@ whether an engine reads it is for the engine's adapter to decide.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -88,6 +90,25 @@ class Workspace:
             folder = self._plain_path(work_id)
             return Workplace(folder) if folder.is_dir() and not folder.is_symlink() else None
         return Workplace(tree.path, tree)
+
+    def places(self) -> list[tuple[str, Path]]:
+        """Every place there is: whose work it is of, and its folder."""
+        trees = [(tree.name, tree.path) for tree in self._worktrees.list(self.general)]
+        plain = self._folder / "tasks"
+        return trees + ([(path.name, path) for path in sorted(plain.iterdir())] if plain.is_dir() else [])
+
+    async def remove(self, work_id: str) -> None:
+        """Remove a place. The branch of a worktree stays, and what was not committed is kept under a ref."""
+        place = self.find(work_id)
+        if place is None:
+            return
+        if place.tree is None:
+            await asyncio.to_thread(shutil.rmtree, place.folder)
+            return
+        if place.folder.is_dir() and not place.folder.is_symlink():
+            for name in {*INSTRUCTIONS, TASK_FILE} - await _tracked(place):
+                (place.folder / name).unlink(missing_ok=True)  # ours: nothing to keep under a ref
+        await self._worktrees.release(self.general, work_id)
 
     def _plain_path(self, work_id: str) -> Path:
         return self._folder / "tasks" / checked("task", work_id)
