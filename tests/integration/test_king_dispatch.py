@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kingdom.court.files import write_json
+from kingdom.court.king.king import AT_ONCE
 from kingdom.court.models import timestamp
 from tests.support.kings import Realm, looks
 
@@ -70,6 +71,18 @@ async def test_an_event_nobody_takes_is_discarded_and_told(realm: Realm) -> None
         )
     ]
     assert realm.tasks() == []
+
+
+async def test_many_at_once_are_dealt_with_in_one_go(realm: Realm) -> None:
+    realm.install()
+    for number in range(2 * AT_ONCE + 10):
+        await realm.event(number, "jira.ticket.created")
+    for number in range(50):
+        await realm.event(number)
+    king = await reigning(realm)
+    assert king.report()["waiting"] == 0
+    assert len(realm.ids("events", "completed")) == 2 * AT_ONCE + 10
+    assert len(realm.tasks()) == 50
 
 
 async def test_urgent_events_start_first_then_those_that_waited_longer(realm: Realm) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.support.kings import Realm
 
-EVENTS, REIGNS = 120, 8
+EVENTS, REIGNS = 80, 6
 ROOT = Path(__file__).resolve().parents[2]
 
 

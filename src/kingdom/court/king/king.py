@@ -190,7 +190,7 @@ class King:
         jobs: dict[str, tuple[Job, str | None]] = {}
         for waiting in list(self._room.direct.values()):
             if len(jobs) == AT_ONCE:
-                self._events_came = True
+                self._desk.look_again = True
                 break
             try:
                 jobs[waiting.id] = await self._decide(waiting)
