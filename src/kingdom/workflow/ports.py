@@ -165,7 +165,7 @@ class GitService(Protocol):
     async def merge(self, tree: WorkTree, sources: Sequence[WorkTree], message: str) -> None:
         """Merge what the sources have committed into a tree; may be repeated.
 
-        Raises :class:`kingdom.gitops.GitError` that names the files when they do not go together; the tree is as it was.
+        Raises :class:`kingdom.gitops.GitError` with the files that do not go together; the tree is then as it was.
         """
 
     async def prune(self, trees: Sequence[WorkTree]) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from kingdom.workflow.domain.errors import InvalidPlan
@@ -32,7 +32,7 @@ class WorkDefinition:
     model: str | None = None
     engine_options: Mapping[str, object] = field(default_factory=dict)
     mcp_server_refs: tuple[McpServerRef, ...] = ()
-    after: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()  # names of works it waits for; none: all before it
     merge: bool = False
     pause_after: bool = False
 
@@ -53,8 +53,7 @@ class WorkflowTemplate:
     def __post_init__(self) -> None:
         check_plan((work.name, work.after) for work in self.works)
         for work in self.works:
-            if not work.tasks:
-                raise InvalidPlan(f"work {work.name!r} has no task")
+            check_tasks(work.name, work.tasks)
 
     def remove_git(self, git_id: str) -> bool:
         """Forget a repository that was deleted; False when the template has no such reference."""
@@ -70,10 +69,16 @@ class WorkflowTemplate:
         return (self.mcp_server_refs, self.works) != before
 
 
+def check_tasks(work: str, tasks: Sequence[object]) -> None:
+    """Raise :class:`InvalidPlan` when a Work has nothing to do."""
+    if not tasks:
+        raise InvalidPlan(f"work {work!r} has no task")
+
+
 def check_plan(works: Iterable[tuple[str, tuple[str, ...]]]) -> None:
     """Raise :class:`InvalidPlan` when names stand twice, ``after`` names no Work, or works wait for each other.
 
-    A Work without ``after`` waits for all that stand before it.
+    The works come in their order: one that does not say what it is after waits for all before it.
     """
     waits: dict[str, tuple[str, ...]] = {}
     for name, after in works:
@@ -82,18 +87,16 @@ def check_plan(works: Iterable[tuple[str, tuple[str, ...]]]) -> None:
         waits[name] = after or tuple(waits)
     if not waits:
         raise InvalidPlan("a plan needs at least one work")
-    for name, after in waits.items():
-        if unknown := [other for other in after if other not in waits]:
+    for name, others in waits.items():
+        if unknown := [other for other in others if other not in waits]:
             raise InvalidPlan(f"work {name!r} is after {unknown[0]!r}, and there is none: {', '.join(waits)}")
-    left = dict(waits)
-    while ready := [name for name, after in left.items() if not left.keys() & set(after)]:
-        for name in ready:
-            del left[name]
-    while bystanders := left.keys() - {other for after in left.values() for other in after}:
-        for name in bystanders:  # they only wait for those that wait for each other
-            del left[name]
-    if left:
-        raise InvalidPlan(f"these works wait for each other: {', '.join(sorted(left))}")
+    done: set[str] = set()
+    while len(done) < len(waits):
+        ready = [name for name, others in waits.items() if name not in done and done.issuperset(others)]
+        if not ready:
+            stuck = ", ".join(sorted(set(waits) - done))
+            raise InvalidPlan(f"these works wait for each other: {stuck}")
+        done.update(ready)
 
 
 def _without(refs: tuple[McpServerRef, ...], server_id: str) -> tuple[McpServerRef, ...]:
@@ -104,7 +107,4 @@ def _work_without(work: WorkDefinition, server_id: str) -> WorkDefinition:
     kept = _without(work.mcp_server_refs, server_id)
     if kept == work.mcp_server_refs:
         return work
-    return WorkDefinition(
-        work.name, work.tasks, work.engine, work.model, work.engine_options, kept, work.after, work.merge,
-        work.pause_after,
-    )  # fmt: skip
+    return replace(work, mcp_server_refs=kept)

@@ -54,12 +54,6 @@ class Work:
         self._agent(AgentStatus.STARTING)
         self.error = None
 
-    def go_on(self) -> None:
-        """After a pause that kept its tasks: it runs again, with a new process of its agent."""
-        self._to(WorkStatus.RUNNING)
-        if self.agent_status is not AgentStatus.STARTING:
-            self._agent(AgentStatus.STARTING)
-
     def complete(self) -> None:
         """All its tasks are done."""
         if unfinished := self.current_task:
@@ -94,6 +88,17 @@ class Work:
         self.session_id = self.error = None
         for task in self.tasks:
             task.reset()
+
+    def wait_again(self) -> None:
+        """It will go on where it stopped: what is done stays, the task it stopped at is tried anew.
+
+        The conversation stays as well. Late news of the former agent are told by the attempt.
+        """
+        self._to(WorkStatus.PENDING)
+        self.agent_status, self.error = AgentStatus.IDLE, None
+        self.attempt += 1
+        if (stopped := self.current_task) and stopped.status is not TaskStatus.PENDING:
+            stopped.reset()
 
     # ── its agent ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Final, Literal
 
 from kingdom.workflow.domain.errors import NotModifiable
 from kingdom.workflow.domain.sources import GitRef, McpServerRef
@@ -23,6 +23,17 @@ from kingdom.workflow.domain.template import OnFailure
 MODIFIABLE: Final = frozenset(
     {WorkflowStatus.CREATED, WorkflowStatus.READY, WorkflowStatus.PAUSED, WorkflowStatus.FAILED}
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Resuming:
+    """Where a workflow is being brought back to, so that a crash on the way is finished."""
+
+    mode: Literal["reset", "in place"]
+    checkpoint_id: str | None = None  # None: to before the first Work
+
+
+_TO_THE_START: Final = Resuming("reset")
 
 
 @dataclass(slots=True)
@@ -44,6 +55,9 @@ class Workflow:
     work_statuses: dict[str, WorkStatus] = field(default_factory=dict)  # by work id
     work_tree_statuses: dict[str, WorkTreeStatus] = field(default_factory=dict)  # by git id
     forked_from: str | None = None  # a checkpoint of another workflow
+    resuming: Resuming | None = None
+    review: str | None = None  # why it pauses as soon as no Work runs any more
+    prepare_only: bool = False  # it stays READY until it is started once more
     version: int = 0
 
     @property
@@ -69,16 +83,17 @@ class Workflow:
     def pause(self, reason: str | None = None) -> None:
         """It stops where it is, until a person says more."""
         self._to(WorkflowStatus.PAUSED)
-        self.reason = reason
+        self.reason, self.review, self.resuming = reason, None, None
 
-    def resume(self) -> None:
+    def resume(self, plan: Resuming = _TO_THE_START) -> None:
         """It is being brought back to where it goes on from."""
         self._to(WorkflowStatus.RESUMING)
-        self.reason = None
+        self.reason, self.review, self.resuming = None, None, plan
 
     def resumed(self) -> None:
         """Its works run again."""
         self._to(WorkflowStatus.RUNNING)
+        self.resuming = None
 
     def complete(self) -> None:
         """All works are done."""
@@ -87,11 +102,12 @@ class Workflow:
     def fail(self, reason: str) -> None:
         """It cannot go on by itself."""
         self._to(WorkflowStatus.FAILED)
-        self.reason = reason
+        self.reason, self.review, self.resuming = reason, None, None
 
     def cancel(self) -> None:
         """It will not be finished."""
         self._to(WorkflowStatus.CANCELLED)
+        self.review = self.resuming = None
 
     # ── what it knows of its parts ────────────────────────────────────────────────────────────────────────────
 
