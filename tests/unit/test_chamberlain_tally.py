@@ -78,7 +78,7 @@ def test_lines_that_make_no_sense_are_passed_over_and_counted() -> None:
 
 def test_unknown_types_do_not_make_the_counts_grow() -> None:
     tally = Tally(UTC)
-    tally.feed(line(f"made.up{number}") for number in range(100))
+    tally.feed([line(f"made.up{number}") for number in range(100)])
     assert tally.day("2026-02-07").types == {"unknown": 100}
 
 

@@ -6,7 +6,8 @@ Everything here is made of journal lines only, and is kept in one file with the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -22,7 +23,7 @@ DAYS_KEPT: Final = 62
 UNKNOWN: Final = "unknown"  # all types that are not in the catalog: their number must not grow what we keep
 _OPEN_KEPT: Final = 10_000  # things whose end was not seen
 _TIMEOUTS_KEPT: Final = 1_000
-_MINUTES_CACHED: Final = 2_000
+_PLACES_CACHED: Final = 2_000
 _HOUR: Final = 3600.0
 
 Counts = dict[str, int]
@@ -69,7 +70,7 @@ class Tally:
 
     def __init__(self, zone: ZoneInfo) -> None:
         self._zone = zone
-        self._minutes: dict[str, tuple[Day, Counts, float]] = {}  # where lines of a minute go, and when it began
+        self._places: dict[str, tuple[str, str, float]] = {}  # of minutes: their day, their hour, when they began
         self.days: dict[str, Day] = {}
         self.hours: dict[str, Counts] = {}  # by UTC hour, as 2026-02-07T10: no clock change makes it double
         self.streaks: dict[str, int] = {}  # failures in a row, by general
@@ -78,30 +79,26 @@ class Tally:
         self.soldiers: dict[str, list[str]] = {}  # who was started and has not ended by itself: [task, general]
         self.skipped = 0  # lines without a type or a time
 
-    def feed(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Count some lines."""
-        minutes, handlers = self._minutes, _HANDLERS
+    def feed(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Count some lines. The common case is counted in one go, several times as fast as line by line."""
+        try:
+            counts = Counter([(record["ts"][:16], record["ts"][19:], record["type"]) for record in records])
+        except (KeyError, TypeError):
+            sound = [record for record in records if type(record.get("ts")) is str and type(record.get("type")) is str]
+            self.skipped += len(records) - len(sound)
+            if sound:
+                self.feed(sound)
+            return
+        for (minute, rest, kind), count in counts.items():
+            self._count(minute, rest, kind, count)
+        handlers = _HANDLERS
         for record in records:
-            kind, ts = record.get("type"), record.get("ts")
-            if type(kind) is not str or type(ts) is not str:
-                self.skipped += 1
-                continue
-            place = minutes.get(ts[:16]) if ts[-1:] == "Z" else None
-            if place is None:
-                place = self._place(ts)
-                if place is None:
-                    self.skipped += 1
-                    continue
-            day, hour, at = place
-            if kind not in CATALOG:
-                kind = UNKNOWN
-            day.types[kind] = day.types.get(kind, 0) + 1
-            hour[kind] = hour.get(kind, 0) + 1
-            handler = handlers.get(kind)
+            handler = handlers.get(record["type"])
             if handler is not None:
-                actor, data = record.get("actor"), record.get("data")
-                if isinstance(actor, str) and isinstance(data, dict):
-                    handler(self, day, actor, data, at + _second_of(ts))
+                try:
+                    handler(self, record["actor"], record["data"], record["ts"])
+                except (KeyError, TypeError, ValueError):
+                    continue  # a line that lacks what its type has: it was counted, and that is all it is good for
 
     def day(self, name: str) -> Day:
         """A day by its date, as 2026-02-07; an empty one when nothing was counted."""
@@ -113,7 +110,6 @@ class Tally:
 
     def prune(self, now: float) -> None:
         """Forget what is too old to be asked for."""
-        self._minutes.clear()
         first_day = (day_of(now, self._zone) - DAYS_KEPT * ONE_DAY).isoformat()
         self.days = {name: day for name, day in self.days.items() if name >= first_day}
         first_hour = _hour_name(now - HOURS_KEPT * _HOUR)
@@ -122,65 +118,86 @@ class Tally:
         _keep_newest(self.waiting)
         _keep_newest(self.soldiers)
 
-    def _place(self, ts: str) -> tuple[Day, Counts, float] | None:
-        try:
-            moment = datetime.fromisoformat(ts)
-            if moment.tzinfo is None:
-                moment = moment.replace(tzinfo=UTC)
-            seconds = moment.timestamp()
-            name, hour_name = day_of(seconds, self._zone).isoformat(), _hour_name(seconds)
-        except (ValueError, OverflowError, OSError):
-            return None
-        place = self.days.setdefault(name, Day()), self.hours.setdefault(hour_name, {}), seconds // 60 * 60
-        if len(self._minutes) >= _MINUTES_CACHED:
-            self._minutes.clear()
-        if ts[-1:] == "Z":
-            self._minutes[ts[:16]] = place
+    def _count(self, minute: str, rest: str, kind: str, count: int) -> None:
+        """Count lines of one type in one minute; ``rest`` is what follows the seconds of their time."""
+        place = self._place(f"{minute}:00{rest}")
+        if place is None or not isinstance(kind, str):
+            self.skipped += count
+            return
+        if kind not in CATALOG:
+            kind = UNKNOWN
+        for types in (self.days[place[0]].types, self.hours[place[1]]):
+            types[kind] = types.get(kind, 0) + count
+
+    def _place(self, ts: str) -> tuple[str, str, float] | None:
+        """The day and the hour in which a minute lies, which exist then, and when it began."""
+        place = self._places.get(ts)
+        if place is None:
+            try:
+                moment = datetime.fromisoformat(ts)
+                seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+                place = day_of(seconds, self._zone).isoformat(), _hour_name(seconds), seconds
+            except (ValueError, OverflowError, OSError):
+                return None
+            if len(self._places) >= _PLACES_CACHED:
+                self._places.clear()
+            self._places[ts] = place
+        self.days.setdefault(place[0], Day())
+        self.hours.setdefault(place[1], {})
         return place
+
+    def _place_of(self, ts: str) -> tuple[str, str, float]:
+        """The same for the time of a line. Raises :class:`ValueError` when it is none."""
+        place = self._place(f"{ts[:16]}:00{ts[19:]}")
+        if place is None:
+            raise ValueError(f"{ts!r:.40} is no time")
+        return place
+
+    def _general(self, name: str, ts: str) -> GeneralDay:
+        """What a general did on the day of a line."""
+        return self.days[self._place_of(ts)[0]].general(_text(name))
+
+    def _moment(self, ts: str) -> float:
+        second = ts[17:19]
+        return self._place_of(ts)[2] + (int(second) if second.isascii() and second.isdecimal() else 0)
 
     # ── what single types mean ────────────────────────────────────────────────────────────────────────────────────
 
-    def _detected(self, day: Day, actor: str, data: Mapping[str, Any], at: float) -> None:
-        if isinstance(event_id := data.get("event_id"), str):
-            self.waiting[event_id] = at
+    def _detected(self, actor: str, data: Mapping[str, Any], ts: str) -> None:
+        self.waiting[_text(data["event_id"])] = self._moment(ts)
 
-    def _left(self, day: Day, actor: str, data: Mapping[str, Any], at: float) -> None:
-        if isinstance(event_id := data.get("event_id"), str):
-            self.waiting.pop(event_id, None)
+    def _left(self, actor: str, data: Mapping[str, Any], ts: str) -> None:
+        self.waiting.pop(data["event_id"], None)
 
-    def _created(self, day: Day, actor: str, data: Mapping[str, Any], at: float) -> None:
-        if isinstance(general := data.get("target_general"), str):
-            day.general(general).created += 1
+    def _created(self, actor: str, data: Mapping[str, Any], ts: str) -> None:
+        self._general(data["target_general"], ts).created += 1
 
-    def _completed(self, day: Day, actor: str, data: Mapping[str, Any], at: float) -> None:
-        general = day.general(actor)
+    def _completed(self, actor: str, data: Mapping[str, Any], ts: str) -> None:
+        general = self._general(actor, ts)
         general.completed += 1
-        duration = data.get("duration_seconds")
-        if isinstance(duration, (int, float)) and not isinstance(duration, bool) and 0 <= duration < float("inf"):
-            general.duration_seconds += duration
         self.streaks.pop(actor, None)
+        duration = data["duration_seconds"]
+        if 0 <= duration < float("inf"):
+            general.duration_seconds += duration
 
-    def _failed(self, day: Day, actor: str, data: Mapping[str, Any], at: float) -> None:
-        day.general(actor).failed += 1
+    def _failed(self, actor: str, data: Mapping[str, Any], ts: str) -> None:
+        self._general(actor, ts).failed += 1
         self.streaks[actor] = self.streaks.get(actor, 0) + 1
 
-    def _needs_human(self, day: Day, actor: str, data: Mapping[str, Any], at: float) -> None:
-        day.general(actor).needs_human += 1
+    def _needs_human(self, actor: str, data: Mapping[str, Any], ts: str) -> None:
+        self._general(actor, ts).needs_human += 1
         self.streaks.pop(actor, None)
 
-    def _spawned(self, day: Day, actor: str, data: Mapping[str, Any], at: float) -> None:
-        soldier, task = data.get("soldier_id"), data.get("task_id")
-        if isinstance(soldier, str) and isinstance(task, str):
-            self.soldiers[soldier] = [task, actor]
+    def _spawned(self, actor: str, data: Mapping[str, Any], ts: str) -> None:
+        self.soldiers[_text(data["soldier_id"])] = [_text(data["task_id"]), _text(actor)]
 
-    def _soldier_ended(self, day: Day, actor: str, data: Mapping[str, Any], at: float) -> None:
-        if isinstance(soldier := data.get("soldier_id"), str):
-            self.soldiers.pop(soldier, None)
+    def _soldier_ended(self, actor: str, data: Mapping[str, Any], ts: str) -> None:
+        self.soldiers.pop(data["soldier_id"], None)
 
-    def _timeout(self, day: Day, actor: str, data: Mapping[str, Any], at: float) -> None:
-        day.general(actor).timeouts += 1
-        self.timeouts.append(at)
-        self._soldier_ended(day, actor, data, at)
+    def _timeout(self, actor: str, data: Mapping[str, Any], ts: str) -> None:
+        self._general(actor, ts).timeouts += 1
+        self.timeouts.append(self._moment(ts))
+        self._soldier_ended(actor, data, ts)
 
     # ── kept and found again ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -217,7 +234,7 @@ class Tally:
         return tally
 
 
-_Handler = Callable[[Tally, Day, str, Mapping[str, Any], float], None]
+_Handler = Callable[[Tally, str, Mapping[str, Any], str], None]
 _HANDLERS: Final[dict[str, _Handler]] = {
     "event.detected": Tally._detected,
     "event.dispatched": Tally._left,
@@ -241,9 +258,10 @@ def _fields(general: GeneralDay) -> dict[str, Any]:
     return {name: getattr(general, name) for name in GeneralDay.__slots__}
 
 
-def _second_of(ts: str) -> int:
-    second = ts[17:19]
-    return int(second) if second.isascii() and second.isdecimal() else 0
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise TypeError("a name is a text")
+    return value
 
 
 def _hour_name(seconds: float) -> str:
