@@ -1,4 +1,4 @@
-"""``kingdom demo``: it proves what it claims, on both transports, and leaves nothing running."""
+"""``kingdom demo``: a whole court at work; it proves what it claims, and leaves nothing running."""
 
 from __future__ import annotations
 
@@ -6,65 +6,57 @@ import json
 import os
 import select
 import signal
-import sqlite3
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support.command import COMMAND, environment, kingdom, kingdom_json, kingdom_tty
+from tests.support.processes import processes_of
 
 
-def processes_of(folder: Path) -> list[str]:
-    """The command lines of living processes that name ``folder``."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            command = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue  # it ended while we looked
-        if str(folder) in command:
-            found.append(command)
-    return found
-
-
-@pytest.mark.parametrize("transport", ["sqlite", "files"])
-def test_a_killed_worker_loses_nothing(transport: str, tmp_path: Path) -> None:
+def test_three_events_are_finished_though_the_king_is_killed(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
-    proof = kingdom_json("demo", "--transport", transport, "--dir", str(folder), "--events", "100")
+    proof = kingdom_json("demo", "--dir", str(folder))
     assert proof["holds"] is True
-    assert (proof["published"], proof["handled"], proof["lost"]) == (100, 100, 0)
-    assert (proof["tookEffectTwice"], proof["unfinished"]) == (0, 0)
-    # Not a walk in the park: the worker died with events in its hands, and some had taken effect already.
-    assert proof["heldByKilledWorker"] > 0
-    assert proof["deliveredTwice"] > 0
+    assert (proof["events"], proof["completed"], proof["succeeded"], proof["asked"]) == (3, 3, 3, 1)
+    assert proof["king_killed"] is True
+    assert sorted(proof["commits"].values()) == ["Release v2.4.0", "SHOP-7: a discount for the whole cart"]
     assert processes_of(folder) == []
 
-    (stream,) = kingdom_json("bus", "depth", "--url", proof["url"])["streams"]
-    assert (stream["pending"], stream["processing"], stream["dead"]) == (0, 0, 0)
-    with sqlite3.connect(folder / "app.db") as ledger:
-        assert ledger.execute("SELECT count(*), count(DISTINCT event_id) FROM effect").fetchone() == (100, 100)
-    ledger.close()
+    status = kingdom_json("status", "--home", proof["home"])
+    assert status["running"] is False
+    assert {queue["name"]: queue["counts"].get("pending", 0) for queue in status["queues"]} == {
+        "events": 0,
+        "tasks": 0,
+        "messages": 0,
+    }
 
 
 def test_without_a_terminal_it_prints_lines_and_what_to_try_next(tmp_path: Path) -> None:
-    folder = tmp_path / "demo"
-    result = kingdom("demo", "--dir", str(folder), "--events", "40")
+    result = kingdom("demo", "--dir", str(tmp_path / "demo"))
     assert result.returncode == 0, result.stdout + result.stderr
-    for part in ("40 events published", "SIGKILL", "lease ran out", "✓ 40 events published, 40 handled, 0 lost"):
+    for part in (
+        "queue/events/pending/",
+        "kill -9",
+        "Release it today?",
+        "a person answers",
+        "✓ 3 events in, 3 completed",
+    ):
         assert part in result.stdout
     assert "\x1b" not in result.stdout
-    (command,) = [line.strip() for line in result.stdout.splitlines() if " bus depth --url " in line]
-    again = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=True)
-    assert "demo.orders" in again.stdout
+    commands = [line.strip() for line in result.stdout.splitlines() if " --home " in line and line.startswith("  /")]
+    assert len(commands) == 3
+    for command in commands:
+        again = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=True)
+        assert again.stdout
 
 
 def test_on_a_terminal_it_shows_a_live_picture(tmp_path: Path) -> None:
-    code, screen = kingdom_tty("demo", "--dir", str(tmp_path / "demo"), "--events", "40")
+    code, screen = kingdom_tty("demo", "--dir", str(tmp_path / "demo"))
     assert code == 0, screen
-    assert "worker-1" in screen
-    assert "killed" in screen
-    assert "✓ 40 events published, 40 handled, 0 lost" in screen
+    for part in ("gen-release", "needs_human", "waiting", "✓ 3 events in, 3 completed"):
+        assert part in screen
 
 
 def test_it_does_not_mix_with_what_lies_there_already(tmp_path: Path) -> None:
@@ -75,7 +67,7 @@ def test_it_does_not_mix_with_what_lies_there_already(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits for a process that is not its child: Linux only")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_interrupted_or_killed_it_takes_its_workers_along(how: signal.Signals, tmp_path: Path) -> None:
+def test_interrupted_or_killed_it_takes_its_court_along(how: signal.Signals, tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     with subprocess.Popen(
         [*COMMAND, "demo", "--dir", str(folder)],
@@ -86,15 +78,15 @@ def test_interrupted_or_killed_it_takes_its_workers_along(how: signal.Signals, t
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        while "starts" not in (line := process.stdout.readline()):
+        while "three files" not in (line := process.stdout.readline()):
             assert line, process.stderr.read()
-        worker = int(line.split("process ")[1].rstrip(")\n"))
-        watched = os.pidfd_open(worker)
+        record = json.loads((folder / "court/state/supervisor/pid.json").read_text())
+        watched = os.pidfd_open(record["pid"])
         process.send_signal(how)
-        assert process.wait(timeout=30) == (130 if how is signal.SIGINT else -how)
+        process.wait(timeout=60)
         assert "Traceback" not in process.stderr.read()
     try:
-        assert select.select([watched], [], [], 30)[0] == [watched]  # readable once the process has ended
+        assert select.select([watched], [], [], 60)[0] == [watched]  # readable once the process has ended
     finally:
         os.close(watched)
     assert processes_of(folder) == []

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import sys
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -105,20 +106,19 @@ def preload() -> None:
 
 def _king(services: Services, system: SystemConfig) -> Role:
     from kingdom.court.budget import Budget
-    from kingdom.court.king.gates import HealthGate
     from kingdom.court.king.king import King
     from kingdom.court.packages.loading import GeneralsCache
 
     generals = GeneralsCache(services.home)
     budget = Budget(services.home, system, lambda: generals.current().by_name)
-    return King(services, system, load_generals=generals.current, gates=[HealthGate(services.home), budget])
+    return King(services, system, load_generals=generals.current, gates=[budget])
 
 
 def _envoy(services: Services, *, foreground: bool) -> Role:
     from kingdom.court.envoy.console import ConsoleVoice, TypedAnswers
     from kingdom.court.envoy.role import Envoy
 
-    voice = ConsoleVoice(services.home, shown=foreground)
+    voice = ConsoleVoice(services.home, shown=sys.stdout.isatty())
     return Envoy(services, voice, TypedAnswers(services) if foreground else None)
 
 

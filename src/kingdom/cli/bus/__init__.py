@@ -7,6 +7,7 @@ import typer
 from kingdom.cli import output
 from kingdom.cli.bus.bench import bench
 from kingdom.cli.bus.dead import dead
+from kingdom.cli.bus.demo import demo
 from kingdom.cli.bus.depth import depth
 from kingdom.cli.bus.doctor import doctor
 from kingdom.cli.bus.ls import ls
@@ -28,5 +29,5 @@ def _group(context: typer.Context) -> None:
     output.help_when_alone(context)
 
 
-for _command in (depth, ls, dead, show, requeue, purge, migrate, doctor, bench, metrics):
+for _command in (depth, ls, dead, show, requeue, purge, migrate, doctor, bench, metrics, demo):
     app.command()(_command)

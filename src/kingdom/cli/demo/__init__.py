@@ -1,8 +1,7 @@
-"""``kingdom demo``: a worker is killed half way, and nothing is lost."""
+"""``kingdom demo``: a whole court at work, in a temporary folder, without a model or an account."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,44 +10,34 @@ import typer
 from kingdom.cli import output
 
 
-class Transport(StrEnum):
-    """Where the demo's bus lives; both need nothing installed."""
-
-    sqlite = "sqlite"
-    files = "files"
-
-
 def demo(
-    transport: Annotated[Transport, typer.Option(help="What carries the events.")] = Transport.sqlite,
-    events: Annotated[int, typer.Option(min=40, max=5000, help="How many events to publish.")] = 200,
     folder: Annotated[
         Path | None,
-        typer.Option("--dir", metavar="DIR", help="Where to put its files. [default: a new temporary directory]"),
+        typer.Option("--dir", metavar="DIR", help="Where to put the court. [default: a new temporary directory]"),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print only the proof, as one JSON document.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print only what came of it, as one JSON document.")] = False,
 ) -> None:
-    """Kill a worker half way, lose nothing.
+    """See a court at work: events become tasks, soldiers do them, a person is asked.
 
-    Publishes events, ends a worker process with SIGKILL half way, and shows another one finish everything. Takes about
-    ten seconds, asks nothing, needs nothing configured, and leaves nothing running. Exits 0 only when every event was
-    handled and took effect exactly once.
+    Makes a court in a temporary directory, with generals whose soldiers play a script, and a small git repository.
+    Gives it a review, a ticket and a release, ends its king with SIGKILL half way, answers the question that comes up,
+    and shows that everything was finished once. Takes about ten seconds, needs nothing configured, leaves nothing
+    running. Exits 0 only when every event was completed and did what it should.
     """
     import asyncio
 
-    from kingdom.bus import BusError
-    from kingdom.cli.bus.session import failure_of
-    from kingdom.cli.demo.story import Stage, tell
+    from kingdom.cli.demo.play import perform
+    from kingdom.cli.demo.stage import build
     from kingdom.cli.demo.view import choose_view
+    from kingdom.cli.home import errors_told
 
-    stage = Stage.build(transport.value, events, folder)
-    try:
-        proof = asyncio.run(tell(stage, choose_view(quiet=json)))
-    except BusError as error:
-        raise failure_of(error) from error
+    with errors_told():
+        stage = build(folder)
+        proof = asyncio.run(perform(stage, choose_view(quiet=json)))
     if json:
-        output.emit({"url": stage.url, "directory": str(stage.folder), **proof.document()})
+        output.emit(proof.document())
     else:
-        for line in proof.lines(stage):
+        for line in proof.lines():
             output.say(line)
     if not proof.holds:
         raise typer.Exit(output.FAILED)

@@ -1,86 +1,93 @@
-"""What the demo claims, checked against what is on disk."""
+"""What the demo proves, read from the files it left."""
 
 from __future__ import annotations
 
 import shlex
-import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from kingdom.cli.demo.stage import branches
+from kingdom.court.documents import all_documents
+from kingdom.court.files import read_json
+from kingdom.court.queues import EVENTS, MESSAGES, TASKS
+
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Sequence
 
-    from kingdom.bus import EventBus
-    from kingdom.cli.demo.ledger import Ledger
-    from kingdom.cli.demo.story import Stage
+    from kingdom.cli.demo.stage import Stage
+    from kingdom.court.loop import Services
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Proof:
-    """Counted from the bus and from the application's database after the workers are gone."""
+    """How it ended."""
 
-    published: int
-    held: int  # by the killed worker when it died
-    handled: int  # published events that took effect
-    redelivered: tuple[str, ...]  # ids handed to a handler more than once
-    doubled: int  # events whose effect happened more than once
-    unfinished: int  # events that are not DONE in the bus
-
-    @property
-    def lost(self) -> int:
-        """Events that never took effect."""
-        return self.published - self.handled
+    home: str
+    events: int
+    completed: int
+    tasks: int
+    succeeded: int
+    asked: int
+    messages_sent: int
+    king_killed: bool
+    commits: dict[str, str]  # per branch
+    cost_usd: float
 
     @property
     def holds(self) -> bool:
-        """Whether nothing was lost, nothing happened twice, and everything is finished."""
-        return self.lost == 0 and self.doubled == 0 and self.unfinished == 0
+        """Whether every event was completed, by one task each (and one more for the answer)."""
+        return (
+            self.completed >= self.events
+            and self.tasks == self.events + self.asked
+            and self.succeeded == self.events
+            and self.king_killed
+            and len(self.commits) >= 2
+        )
 
     def document(self) -> dict[str, Any]:
-        """The form for programs."""
-        return {
-            "published": self.published,
-            "handled": self.handled,
-            "lost": self.lost,
-            "heldByKilledWorker": self.held,
-            "deliveredTwice": len(self.redelivered),
-            "tookEffectTwice": self.doubled,
-            "unfinished": self.unfinished,
-            "holds": self.holds,
-        }
+        """The JSON form."""
+        return {**asdict(self), "holds": self.holds}
 
-    def lines(self, stage: Stage) -> Iterator[str]:
-        """The form for people: what was proved, where it lies, and what to try next."""
-        yield ""
-        yield f"{_mark(self.lost == 0)} {self.published} events published, {self.handled} handled, {self.lost} lost"
-        yield (
-            f"{_mark(self.doubled == 0)} the killed worker held {self.held}: {len(self.redelivered)} it had begun were "
-            f"delivered a second time, {self.doubled} took effect twice (the Inbox sees to that)"
+    def lines(self) -> list[str]:
+        """The same for people, and what to try next."""
+        command = shlex.join([sys.executable, "-m", "kingdom"])
+        mark = "✓" if self.holds else "✗"
+        commits = [f"  {name}: {subject}" for name, subject in self.commits.items()]
+        counts = (
+            f"{self.events} events in, {self.completed} completed; {self.tasks} tasks, {self.succeeded} succeeded, "
+            f"{self.asked} asked a person; {self.messages_sent} messages; ${self.cost_usd:.2f} (played, not paid)"
         )
-        yield f"{_mark(self.unfinished == 0)} {self.published - self.unfinished} are DONE in the bus; ask it:"
-        yield ""
-        kingdom = "kingdom" if shutil.which("kingdom") else f"{shlex.quote(sys.executable)} -m kingdom"
-        url = shlex.quote(stage.url)
-        yield f"  {kingdom} bus depth --url {url}"
-        yield f"  {kingdom} bus show {(self.redelivered or stage.event_ids)[0]} --url {url}"
-        yield f"  {kingdom} bus doctor --url {url}"
-        yield f"  rm -r {shlex.quote(str(stage.folder))}    # when you have seen enough"
+        killed = "killed on the way, and nothing was lost or done twice" if self.king_killed else "not killed"
+        return [
+            "",
+            f"{mark} {counts}",
+            f"{mark} the king was {killed}",
+            f"{mark} what the soldiers left, in the clone of the repository:",
+            *commits,
+            "",
+            f"Everything lies in {self.home}: look at it with ls and cat, or ask it:",
+            f"  {command} trace evt-github-4712-2026 --home {shlex.quote(self.home)}",
+            f"  {command} task ls --home {shlex.quote(self.home)}",
+            f"  {command} logs --home {shlex.quote(self.home)}",
+            "A court of your own: kingdom init DIR",
+        ]
 
 
-async def prove(bus: EventBus, ledger: Ledger, event_ids: Collection[str], held: int) -> Proof:
-    """Count what became of every published event."""
-    effects, deliveries = ledger.effects(), ledger.deliveries()
-    records = [await bus.find(event_id) for event_id in event_ids]
+async def prove(stage: Stage, services: Services, given: Sequence[str], killed: int | None) -> Proof:
+    """Read what came of it."""
+    documents = await all_documents(services)
+    tasks = [item for item in documents if item.stream == TASKS]
+    results = [read_json(stage.home.result(task.id)) or {} for task in tasks]
     return Proof(
-        published=len(event_ids),
-        held=held,
-        handled=sum(effects[event_id] > 0 for event_id in event_ids),
-        redelivered=tuple(event_id for event_id in event_ids if deliveries[event_id] > 1),
-        doubled=sum(count > 1 for count in effects.values()),
-        unfinished=sum(record is None or record.status != "DONE" for record in records),
+        home=str(stage.home.root),
+        events=len(given),
+        completed=sum(item.stream == EVENTS and item.state == "completed" and item.id in given for item in documents),
+        tasks=len(tasks),
+        succeeded=sum(result.get("status") == "success" for result in results),
+        asked=sum(result.get("status") == "needs_human" for result in results),
+        messages_sent=sum(item.stream == MESSAGES and item.state == "sent" for item in documents),
+        king_killed=killed is not None,
+        commits=branches(stage),
+        cost_usd=sum(result.get("cost_usd") or 0.0 for result in results),
     )
-
-
-def _mark(good: bool) -> str:
-    return "✓" if good else "✗"

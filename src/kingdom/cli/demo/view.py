@@ -5,27 +5,33 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from kingdom.bus import Depth
 from kingdom.cli import output
+from kingdom.court.queues import TASKS
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from rich.console import RenderableType
 
-_LINES = 10  # happenings that stay on the screen
+    from kingdom.court.documents import Stored
+    from kingdom.court.overview import Overview
+    from kingdom.journal import Entry
 
-
-@dataclass
-class Actor:
-    """A worker process, as the audience sees it."""
-
-    name: str
-    pid: int
-    state: Literal["working", "killed", "finished"] = "working"
-    handled: int = 0
+_LINES: Final = 14  # happenings that stay on the screen
+_STYLES: Final = {"running": "green", "completed": "green", "in_progress": "yellow", "needs_human": "magenta"}
+# What the journal says, as a sentence. Types that are not here are not shown.
+_SENTENCES: Final = {
+    "task.created": "king: {task_id} for {target_general}, because of {event_type}",
+    "task.started": "{actor}: takes up {task_id}",
+    "soldier.spawned": "{actor}: sends {soldier_id} to {task_id}",
+    "task.completed": "{actor}: {task_id} is done ({status})",
+    "task.failed": "{actor}: {task_id} failed: {error}",
+    "task.needs_human": "{actor}: {task_id} needs a person",
+    "task.resumed": "king: {original_task_id} goes on as {task_id}",
+    "message.sent": "envoy: tells people about {task_id}",
+}
 
 
 @dataclass
@@ -33,16 +39,8 @@ class Scene:
     """Everything that is on the stage at one moment."""
 
     title: str
-    stream: str
-    total: int
-    published: int = 0
-    depth: Depth = field(default_factory=Depth)
-    actors: list[Actor] = field(default_factory=list)
-
-    @property
-    def done(self) -> int:
-        """Events that are finished."""
-        return self.published - self.depth.pending - self.depth.processing - self.depth.dead
+    overview: Overview | None = None
+    documents: list[Stored] = field(default_factory=list)
 
 
 class View(Protocol):
@@ -57,7 +55,10 @@ class View(Protocol):
         """Leave the terminal as it was."""
 
     def happened(self, text: str) -> None:
-        """Something worth a line."""
+        """Something the play itself did."""
+
+    def journalled(self, entry: Entry) -> None:
+        """Something the court wrote down."""
 
     def show(self, scene: Scene) -> None:
         """How it stands now."""
@@ -84,38 +85,40 @@ class QuietView:
     def happened(self, text: str) -> None:
         """Nothing is shown."""
 
+    def journalled(self, entry: Entry) -> None:
+        """Nothing is shown."""
+
     def show(self, scene: Scene) -> None:
         """Nothing is shown."""
 
 
 class PlainView(QuietView):
-    """Lines: what happens, and the progress in steps of a quarter."""
+    """Lines: what happens, with the seconds since the start."""
 
     def __init__(self) -> None:
         self._started = monotonic()
-        self._quarter = 0
 
     def happened(self, text: str) -> None:
-        """Print it with the seconds since the start."""
-        output.say(f"{monotonic() - self._started:5.1f}s  {text}")
+        """Print it."""
+        self._print(f"» {text}")
 
-    def show(self, scene: Scene) -> None:
-        """Print the progress when another quarter is done."""
-        quarter = 4 * scene.done // scene.total
-        if quarter > self._quarter:
-            self._quarter = quarter
-            depth = scene.depth
-            self.happened(f"{scene.done} of {scene.total} done, {depth.pending} pending, {depth.processing} held")
+    def journalled(self, entry: Entry) -> None:
+        """Print it as a sentence."""
+        if sentence := sentence_of(entry):
+            self._print(f"  {sentence}")
+
+    def _print(self, text: str) -> None:
+        output.say(f"{monotonic() - self._started:5.1f}s {output.clean(text)}")
 
 
 class LiveView(QuietView):
-    """A picture that keeps changing: the stream, the workers, the progress, and what happened."""
+    """A picture that keeps changing: the roles, the queues, the tasks, and what happened."""
 
     def __init__(self) -> None:
         from rich.live import Live
 
         self._started = monotonic()
-        self._happenings: list[tuple[float, str]] = []
+        self._happenings: list[tuple[float, str, str]] = []
         self._scene: Scene | None = None
         self._live = Live(console=output.console(), auto_refresh=False)
 
@@ -130,40 +133,69 @@ class LiveView(QuietView):
 
     def happened(self, text: str) -> None:
         """Add it to the picture."""
-        self._happenings.append((monotonic() - self._started, text))
-        if self._scene is not None:
-            self.show(self._scene)
+        self._add(f"» {text}", "bold")
+
+    def journalled(self, entry: Entry) -> None:
+        """Add it to the picture, as a sentence."""
+        if sentence := sentence_of(entry):
+            self._add(f"  {sentence}", "")
 
     def show(self, scene: Scene) -> None:
         """Draw the picture anew."""
         self._scene = scene
-        self._live.update(self._picture(scene), refresh=True)
+        if scene.overview is not None:
+            self._live.update(self._picture(scene, scene.overview), refresh=True)
 
-    def _picture(self, scene: Scene) -> RenderableType:
+    def _add(self, text: str, style: str) -> None:
+        self._happenings.append((monotonic() - self._started, text, style))
+        if self._scene is not None:
+            self.show(self._scene)
+
+    def _picture(self, scene: Scene, overview: Overview) -> RenderableType:
+        from rich.columns import Columns
         from rich.console import Group
         from rich.panel import Panel
-        from rich.progress_bar import ProgressBar
         from rich.text import Text
 
-        depth = scene.depth
-        streams = output.table(
-            ("stream", "pending", "processing", "done", "dead"),
-            [(scene.stream, depth.pending, depth.processing, output.styled(str(scene.done), "green"), depth.dead)],
-            right=("pending", "processing", "done", "dead"),
+        roles = output.table(
+            ("role", "pid", "state"),
+            [(role.name, role.pid or "–", _coloured(role.state)) for role in overview.roles],
+            right=("pid",),
         )
-        styles = {"working": "green", "killed": "bold red", "finished": "dim"}
-        workers = output.table(
-            ("worker", "pid", "state", "deliveries"),
+        queues = output.table(
+            ("queue", "waiting", "held", "done"),
+            [(queue.name, *_counts(queue.counts)) for queue in overview.queues],
+            right=("waiting", "held", "done"),
+        )
+        tasks = output.table(
+            ("task", "general", "type", "status"),
             [
-                (item.name, item.pid, output.styled(item.state, styles[item.state]), item.handled)
-                for item in scene.actors
+                (item.id, item.document["target_general"], item.document["type"], _coloured(item.document["status"]))
+                for item in sorted(scene.documents, key=lambda item: item.id)
+                if item.stream == TASKS
             ],
-            right=("pid", "deliveries"),
         )
         happenings = Text()
-        for seconds, text in self._happenings[-_LINES:]:
-            happenings.append(f"{seconds:5.1f}s  ", style="dim")
-            happenings.append(output.clean(text) + "\n")
+        for seconds, text, style in self._happenings[-_LINES:]:
+            happenings.append(f"{seconds:5.1f}s ", style="dim")
+            happenings.append(output.clean(text) + "\n", style=style)
         happenings.rstrip()
-        bar = ProgressBar(total=scene.total, completed=scene.done)
-        return Panel(Group(streams, workers, bar, Text(), happenings), title=scene.title, padding=(1, 2))
+        board = Group(Columns([roles, queues], padding=(0, 6)), Text(), tasks, Text(), happenings)
+        return Panel(board, title=scene.title, padding=(1, 2))
+
+
+def sentence_of(entry: Entry) -> str | None:
+    """What an entry of the journal says, for people who watch; None when it is not worth a line here."""
+    sentence = _SENTENCES.get(entry.type)
+    return None if sentence is None else sentence.format(actor=entry.actor, **entry.fields)
+
+
+def _counts(counts: dict[str, int]) -> tuple[int, int, int]:
+    """Waiting, held, done: the first word of a queue's states is waiting, ``completed`` or ``sent`` is done."""
+    done = counts.get("completed", 0) + counts.get("sent", 0)
+    held = counts.get("dispatched", 0) + counts.get("in_progress", 0)
+    return counts.get("pending", 0), held, done
+
+
+def _coloured(state: str) -> object:
+    return output.styled(state, _STYLES.get(state, "dim"))

@@ -86,6 +86,13 @@ class BudgetSection(Section):
     """From here on people are warned."""
 
 
+class ReposSection(Section):
+    """Where repositories come from."""
+
+    base_url: str = Field(default="https://github.com/", min_length=1)
+    """What stands before ``owner/name`` when a repository is cloned: another host, or a folder of this machine."""
+
+
 EngineEnv = Annotated[
     Annotated[list[EnvName], Tag("names")] | Annotated[dict[EnvName, str], Tag("values")],
     Discriminator(
@@ -127,6 +134,7 @@ class SystemConfig(Section):
     question: QuestionSection = Field(default_factory=QuestionSection)
     retries: RetriesSection = Field(default_factory=RetriesSection)
     budget: BudgetSection = Field(default_factory=BudgetSection)
+    repos: ReposSection = Field(default_factory=ReposSection)
     engines: dict[EngineName, EngineSection] = Field(default_factory=dict)
 
     def queue_url(self, home: Home) -> str:

@@ -15,10 +15,10 @@ from time import monotonic
 from typing import Final, Self
 
 from kingdom.bus import Envelope, EventBus, Record, connect
-from kingdom.cli.demo.ledger import Ledger
-from kingdom.cli.demo.proof import Proof, prove
-from kingdom.cli.demo.view import Actor, Scene, View
-from kingdom.cli.demo.worker import EVENT_TYPE, LEASE, STREAM
+from kingdom.cli.bus.demo.ledger import Ledger
+from kingdom.cli.bus.demo.proof import Proof, prove
+from kingdom.cli.bus.demo.view import Actor, Scene, View
+from kingdom.cli.bus.demo.worker import EVENT_TYPE, LEASE, STREAM
 from kingdom.cli.output import Failure
 
 _TICK: Final = 0.1  # seconds between two looks
@@ -64,7 +64,7 @@ class Play:
         self._view = view
         self._bus = bus
         self._ledger = ledger
-        self._scene = Scene(title=f"kingdom demo on {stage.url}", stream=STREAM, total=stage.events)
+        self._scene = Scene(title=f"kingdom bus demo on {stage.url}", stream=STREAM, total=stage.events)
         self._deadline = monotonic() + _PATIENCE + stage.events / _RATE
 
     async def perform(self) -> Proof:
@@ -153,7 +153,14 @@ class WorkerProcess:
     def __init__(self, stage: Stage, name: str) -> None:
         self.name = name
         self.log = stage.folder / f"{name}.log"
-        self._command = (sys.executable, "-m", "kingdom.cli.demo.worker", stage.url, str(stage.folder / "app.db"), name)
+        self._command = (
+            sys.executable,
+            "-m",
+            "kingdom.cli.bus.demo.worker",
+            stage.url,
+            str(stage.folder / "app.db"),
+            name,
+        )
         self._process: asyncio.subprocess.Process | None = None
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""One worker process of the demo: ``python -m kingdom.cli.demo.worker URL LEDGER NAME``.
+"""One worker process of the demo: ``python -m kingdom.cli.bus.demo.worker URL LEDGER NAME``.
 
 It ends when its standard input does, so that it never outlives the demo, however the demo ends.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from kingdom.bus import Envelope, Worker, connect, current_delivery, logs
-from kingdom.cli.demo.ledger import Ledger
+from kingdom.cli.bus.demo.ledger import Ledger
 
 STREAM: Final = "demo.orders"
 EVENT_TYPE: Final = "OrderPlaced"
