@@ -45,7 +45,7 @@ def test_a_question_is_shown_answered_once_and_the_work_goes_on(court: Court) ->
         task_id = court.task_of(event_id)["id"]
         until(lambda: court.document("tasks", "completed", task_id), "the question")
         until(lambda: f"kingdom answer {task_id}" in court.console, "the question on the console")
-        (question,) = court.ask("status")["questions"]
+        (question,) = until(lambda: court.ask("status")["questions"], "the question in status")
         assert question["task_id"] == task_id
         assert (question["question"], question["choices"]) == ("Which branch?", ["main", "next"])
         assert "Which branch?" in court.call("status").stdout
@@ -87,10 +87,10 @@ def test_a_running_task_is_cancelled_and_done_again(court: Court) -> None:
 
 def test_what_waits_and_what_cannot_be_read_is_told_with_its_reason(court: Court) -> None:
     release = court.root / "release"
+    (court.root / "queue/events/pending/evt-test-torn.json").write_text("{ torn")
     with court.up():
         first, second = court.emit({"until": str(release)}), court.emit({"until": str(release)})
         court.soldier_at_work()
-        (court.root / "queue/events/pending/evt-test-torn.json").write_text("{ torn")
         holds = until(lambda: court.heartbeat("king").get("holds"), "a word of the king on what waits")
         until(lambda: list((court.root / "queue/events/invalid").glob("*.reason")), "the torn file put aside")
         (problem,) = court.ask("status")["problems"]

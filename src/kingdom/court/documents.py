@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from kingdom.court.home import checked
 from kingdom.court.journal_tail import journal_tail
 from kingdom.court.queues import EVENTS, MESSAGES, TASKS
 
@@ -74,6 +75,11 @@ def invalid_files(home: Home) -> Iterator[tuple[str, str]]:
                     found.append((path.stat().st_mtime, path))
     for _, path in sorted(found, reverse=True):
         yield str(path.relative_to(home.root)), _reason(path) or "no reason given"
+
+
+def answered(home: Home, task_id: str) -> bool:
+    """Whether an answer to the question of a task is on its way; where queues are not files, nobody can say."""
+    return any((home.queue / EVENTS).glob(f"*/evt-*-response-{checked('task', task_id)}-*.json"))
 
 
 def of_record(record: Record) -> Stored:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.processes import is_running
 from kingdom.court.bootstrap import available_roles, stop_order
-from kingdom.court.documents import all_documents, invalid_files
+from kingdom.court.documents import answered, invalid_files
 from kingdom.court.files import read_json
 from kingdom.court.journal_tail import journal_tail
 from kingdom.court.king.times import seconds_of
@@ -124,7 +124,7 @@ async def look(services: Services) -> Overview:
         for soldier in all_soldiers(home)
         if soldier.alive
     ]
-    view.questions = await open_questions(services)
+    view.questions = _questions(home, king.get("asking") if isinstance(king, dict) else None)
     view.problems = await _problems(services, now)
     return view
 
@@ -167,33 +167,25 @@ async def _queues(services: Services) -> list[QueueView]:
     return found
 
 
-async def open_questions(services: Services) -> list[QuestionView]:
-    """The questions nobody has answered: tasks that ended as ``needs_human`` and that no resume goes on with."""
-    tasks = await all_documents(services, (TASKS, EVENTS))
-    answered = {
-        links.get(key)
-        for stored in tasks
-        if isinstance(links := stored.document.get("payload"), dict)
-        for key, sign in (("original_task_id", "resume"), ("task_id", "human_response"))
-        if str(stored.document.get("type", "")).endswith(sign)
-    }
+def _questions(home: Home, asking: object) -> list[QuestionView]:
+    """What is asked for the tasks the king names; an answer that is on its way counts."""
     found = []
-    for stored in tasks:
-        if stored.stream != TASKS or stored.document.get("status") != "needs_human" or stored.id in answered:
+    for task_id in asking if isinstance(asking, list) else []:
+        result = read_json(home.result(task_id))
+        if not isinstance(result, dict) or answered(home, task_id):
             continue
-        result = read_json(services.home.result(stored.id))
-        question = result.get("question") if isinstance(result, dict) else None
-        question = question if isinstance(question, dict) else {}
+        question = result.get("question")
+        question = question if isinstance(question, dict) else {"text": result.get("summary")}
         found.append(
             QuestionView(
-                stored.id,
-                str(stored.document.get("target_general", "")),
-                str(question.get("text", "")),
+                task_id,
+                str(result.get("general", "")),
+                str(question.get("text") or ""),
                 [str(choice) for choice in question.get("choices") or []],
                 question.get("deadline"),
             )
         )
-    return sorted(found, key=lambda one: one.task_id)
+    return found
 
 
 async def _problems(services: Services, now: float) -> list[ProblemView]:

@@ -34,13 +34,12 @@ def answer(
 
 async def _answer(services: Services, task_id: str, text: str) -> str:
     from kingdom.court.commands import answer as pass_on
-    from kingdom.court.overview import open_questions
+    from kingdom.court.documents import answered
 
     task = await task_or_failure(services, task_id)
-    questions = await open_questions(services)
-    if not any(question.task_id == task_id for question in questions):
-        state = task.document.get("status")
-        why = "somebody has answered it already" if state == "needs_human" else f"it is {state} and asks nothing"
-        others = ", ".join(question.task_id for question in questions) or "none"
-        raise output.Failure("NO_QUESTION", f"{task_id}: {why} (open questions: {others})")
+    state = task.document.get("status")
+    if state != "needs_human":
+        raise output.Failure("NO_QUESTION", f"{task_id} is {state} and asks nothing: kingdom status lists questions")
+    if answered(services.home, task_id):
+        raise output.Failure("ANSWERED", f"{task_id} is answered already: kingdom trace {task_id} tells by whom")
     return await pass_on(services, task_id, text, user_name())

@@ -55,13 +55,17 @@ def _stop_roles(court: Home, timeout: float) -> bool:
     from kingdom.court.supervisor.record import read_record
 
     record = read_record(court)
-    if record is None or not record.supervisor.send(signal.SIGTERM):
+    if record is None:
         return False
-    roles = [role.process for role in record.roles.values() if role.process is not None]
-    if not all(process.wait(timeout) for process in (record.supervisor, *roles)):
+    was_up = record.supervisor.send(signal.SIGTERM)
+    if not record.supervisor.wait(timeout):
         raise output.Failure(
             "STILL_RUNNING",
             f"the court (pid {record.supervisor.pid}) was asked to stop, but has not after {format_duration(timeout)}: "
             "kingdom status shows what still runs, kingdom down asks again",
         )
-    return True
+    # Those of a supervisor that was killed stop by themselves, unless they hang.
+    for role in record.roles.values():
+        if role.process is not None and role.process.send(signal.SIGTERM) and not role.process.wait(timeout):
+            role.process.send(signal.SIGKILL)
+    return was_up

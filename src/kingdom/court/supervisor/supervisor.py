@@ -143,7 +143,11 @@ class Supervisor:
         self._remember()
 
     def _start(self, name: str, made_from: object, now: float) -> None:
-        child = fork_role(self._home, name, now, self._lifeline, self._let_go)
+        try:
+            child = fork_role(self._home, name, now, self._lifeline, self._let_go)
+        except OSError as error:  # too many processes, or no memory for one more
+            self._note_death(name, now, 0.0, str(error))
+            return
         self._children[name] = child
         self._made_from[name] = made_from
         self._say(name, f"started (pid {child.process.pid})")
@@ -188,11 +192,14 @@ class Supervisor:
                 self._say(child.name, "stopped")
                 continue
             now = time.monotonic()
-            restarts = self._restarts.setdefault(child.name, Restarts())
-            delay = restarts.died(now, now - child.began, why)
-            word = "failed too often, trying again only" if restarts.failed else "died, starting it again"
-            self._say(child.name, f"{word} in {delay:g} s: {why}")
+            self._note_death(child.name, now, now - child.began, why)
         return bool(ended)
+
+    def _note_death(self, name: str, now: float, lived: float, why: str) -> None:
+        restarts = self._restarts.setdefault(name, Restarts())
+        delay = restarts.died(now, lived, why)
+        word = "failed too often, trying again only" if restarts.failed else "died, starting it again"
+        self._say(name, f"{word} in {delay:g} s: {why}")
 
     # ── stopping ──────────────────────────────────────────────────────────────────────────────────────────────
 

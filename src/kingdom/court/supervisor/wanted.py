@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kingdom.court.bootstrap import UnknownRole, available_roles
-from kingdom.court.packages.loading import GeneralsCache
+from kingdom.court.packages.loading import Generals, GeneralsCache
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
@@ -23,6 +23,7 @@ class Wanted:
         self._only = None if only is None else frozenset(only)
         self._say = say
         self._told: list[str] = []
+        self._found = Generals()
 
     def check(self) -> None:
         """Raise :class:`UnknownRole` when a role was asked for that is not there."""
@@ -36,10 +37,14 @@ class Wanted:
 
         A general whose files cannot be read goes on as it is: somebody may be in the middle of changing them.
         """
-        found = self._generals.current()
-        if found.problems != self._told:
-            self._told = found.problems
-            for problem in found.problems:
+        try:
+            found = self._found = self._generals.current()
+            problems = found.problems
+        except OSError as error:
+            found, problems = self._found, [f"the generals cannot be read: {error}"]
+        if problems != self._told:
+            self._told = problems
+            for problem in problems:
                 self._say("supervisor", problem)
         wanted: dict[str, object] = dict.fromkeys(self._fixed)
         wanted |= {name: general.manifest for name, general in found.by_name.items()}
