@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
+import subprocess
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +24,23 @@ from kingdom.journal import Journal, Reader
 from kingdom.yamlfile import parse_yaml
 
 START = 1_770_458_400.0  # 2026-02-07 10:00:00 UTC
+
+
+def here(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a ``kingdom`` command in this process, where starting one for each would only take time."""
+    from kingdom.cli.app import run
+
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run(arguments)
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+
+def here_json(*arguments: str) -> Any:
+    """The JSON document of a command that must succeed."""
+    done = here(*arguments, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
 
 
 @dataclass
