@@ -325,6 +325,22 @@ async def test_a_soldier_that_never_got_to_running_is_replaced_without_counting(
     assert result["retry_count"] == 0
 
 
+async def test_a_soldier_is_taken_over_though_the_note_about_it_is_lost(post: Post) -> None:
+    fake(post).gate.clear()
+    task = await post.task()
+    general = post.general()
+    await general.start()
+    await post.work(general, lambda: len(fake(post).orders) == 1)
+    await general.stop()
+    (note,) = post.home.role("gen-test").glob("campaigns/*")
+    note.write_text("{")
+    fake(post).gate.set()
+    (result,) = await post.finish(task)
+    assert result["status"] == "success"
+    assert len(fake(post).orders) == 1
+    assert fake(post).overlaps() == ""
+
+
 async def test_retries_are_counted_across_restarts(post: Post) -> None:
     fake(post).script = failing("one", "two", "three", "four")
     task = await post.task()

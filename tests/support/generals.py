@@ -56,14 +56,10 @@ class Post:
 
     def general(self, **habits: Any) -> General:
         services = Services(self.home, self.bus, self.journal, lambda: self.now)
-        usual = {
-            "sleep": self.nap,
-            "random": lambda: 0.0,
-            "monotonic": lambda: self.uptime,
-            "base_url": self.base_url,
-        }
+        usual = {"sleep": self.nap, "random": lambda: 0.0, "monotonic": lambda: self.uptime}
         package = Package(self.manifest, self.folder)
-        general = General(services, package, SystemConfig(), self.agents, Habits(**{**usual, **habits}))
+        system = SystemConfig.model_validate({"repos": {"base_url": self.base_url}} if self.base_url else {})
+        general = General(services, package, system, self.agents, Habits(**{**usual, **habits}))
         general.subscribe(self.woken.set)
         return general
 

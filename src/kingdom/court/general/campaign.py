@@ -32,7 +32,7 @@ from kingdom.court.general.lineage import Lineage
 from kingdom.court.general.notes import Note
 from kingdom.court.general.preparing import prepare
 from kingdom.court.general.reporting import Report
-from kingdom.court.general.soldiers import assign, keep_session, new_soldier_id, order_for, time_allowed
+from kingdom.court.general.soldiers import assign, assigned, keep_session, new_soldier_id, order_for, time_allowed
 from kingdom.court.general.untrusted import clean, cut_middle
 from kingdom.gitops import GitError
 from kingdom.journal.catalog import SoldierCompleted, SoldierSpawned, SoldierTimeout, TaskStarted
@@ -163,6 +163,7 @@ class Campaign:
         if self._note is not None:
             return self._note
         note = self._noted()
+        note.soldier = assigned(self._quarters.home, self.task.id)  # one, when only the note was lost
         self._quarters.notes.save(note)
         self._quarters.tell(TaskStarted(self.task.id))
         return note

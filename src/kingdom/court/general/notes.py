@@ -7,8 +7,9 @@ settled.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from kingdom.court.errors import InvalidId
 from kingdom.court.files import read_json, write_json
 from kingdom.court.home import checked
 
@@ -54,8 +55,12 @@ class Notes:
         if not isinstance(document, dict) or not isinstance(document.get("started_at"), (int, float)):
             return None
         known = {item.name for item in fields(Note)}
-        note: dict[str, Any] = {key: value for key, value in document.items() if key in known}
-        return Note(**{**note, "task_id": task_id})
+        note = Note(**{**{key: value for key, value in document.items() if key in known}, "task_id": task_id})
+        try:
+            note.soldier = None if note.soldier is None else checked("soldier", note.soldier)
+        except InvalidId:
+            return None
+        return note
 
     def save(self, note: Note) -> None:
         """Write a note, durably."""

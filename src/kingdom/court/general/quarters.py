@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kingdom.court.general.notes import Notes
-from kingdom.court.general.repositories import GITHUB, configured_url
+from kingdom.court.general.repositories import configured_url
 from kingdom.court.general.results import Teller
 from kingdom.court.general.workspace import Workspace, allows_local
 
@@ -35,7 +35,6 @@ class Habits:
     random: Callable[[], float] = random.random
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     monotonic: Callable[[], float] = time.monotonic
-    base_url: str | None = None  # where owner/name is cloned from, when not from where the configuration says
 
 
 class Quarters:
@@ -53,8 +52,7 @@ class Quarters:
         self.system = system
         self.agents = agents
         self.habits = habits
-        configured = getattr(getattr(system, "repos", None), "base_url", None)
-        self.base_url: str = habits.base_url or configured or GITHUB
+        self.base_url = system.repos.base_url
         self.tell = Teller(services.journal, self.name)
         self.notes = Notes(services.home.role(self.name))
         self.workspace = Workspace(

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from kingdom.court.general.errors import TaskRefused
 
-GITHUB: Final = "https://github.com/"
 # A part may start with a dot (owner/.github), but is never . or .. and never looks like an option.
 _PART: Final = r"(?!\.{1,2}(?:/|\Z))[A-Za-z0-9_.][A-Za-z0-9_.\-]{0,99}"
 _is_name = re.compile(rf"{_PART}/{_PART}\Z").match

@@ -7,7 +7,9 @@ import os
 from typing import TYPE_CHECKING
 
 from kingdom.agents.port import Caps, Order, Timers
+from kingdom.court.errors import InvalidId
 from kingdom.court.files import write_atomic
+from kingdom.court.home import checked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,10 +81,10 @@ def assign(home: Home, task_id: str, soldier_id: str) -> None:
 
 
 def assigned(home: Home, task_id: str) -> str | None:
-    """The soldier that was last put on a task."""
+    """The soldier that was last put on a task, if the file that says so makes sense."""
     try:
-        return home.soldier_id(task_id).read_text("utf-8").strip() or None
-    except (OSError, UnicodeDecodeError):
+        return checked("soldier", home.soldier_id(task_id).read_text("utf-8").strip())
+    except (OSError, UnicodeDecodeError, InvalidId):
         return None
 
 
