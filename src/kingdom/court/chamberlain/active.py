@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from typing import TYPE_CHECKING
 
 from kingdom.court.files import read_json
 from kingdom.court.queues import EVENTS, TASKS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kingdom.bus import EventBus
     from kingdom.bus.delivery import Record
     from kingdom.court.home import Home
@@ -25,11 +29,17 @@ class ActiveWork:
         self._home = home
         self._bus = bus
         self._known: dict[str, bool] = {}
-        self._idle: bool | None = None
-        self._book: bytes | None = None
+        self._open: bool | None = None  # whether any event or task is
+        self._in_hand: set[str] = set()  # tasks that the king's book names
 
     async def has(self, task_id: str) -> bool:
         """Whether the task is active."""
+        if self._open is None:
+            depths = await self._bus.depth()
+            self._open = any(depths[stream].pending + depths[stream].processing for stream in (EVENTS, TASKS))
+            self._in_hand = await asyncio.to_thread(_tasks_in, self._home.role("king") / ".book")
+        if not self._open and task_id not in self._in_hand:
+            return False  # the usual case at night, and there may be very many of them
         if task_id not in self._known:
             self._known[task_id] = await self._look(await self._bus.find(task_id))
         return self._known[task_id]
@@ -39,33 +49,22 @@ class ActiveWork:
             return False
         if _is_open(record):
             return True
-        payload = record.envelope.payload
+        payload, task_id = record.envelope.payload, record.envelope.event_id
         cause = payload.get("event_id") if isinstance(payload, dict) else None
         if not isinstance(cause, str):
             return False
         if cause.startswith("schedule-"):
-            return self._asked_by_schedule(record.envelope.event_id)
-        if await self._no_event_is_open():
-            return False
+            result = read_json(self._home.result(task_id)) if task_id in self._in_hand else None
+            return isinstance(result, dict) and result.get("status") == "needs_human"
         event = await self._bus.find(cause)
         return event is not None and event.stream == EVENTS and _is_open(event)
 
-    async def _no_event_is_open(self) -> bool:
-        if self._idle is None:
-            depth = (await self._bus.depth())[EVENTS]
-            self._idle = depth.pending + depth.processing == 0
-        return self._idle
 
-    def _asked_by_schedule(self, task_id: str) -> bool:
-        result = read_json(self._home.result(task_id))
-        if not isinstance(result, dict) or result.get("status") != "needs_human":
-            return False
-        if self._book is None:
-            try:
-                self._book = (self._home.role("king") / ".book").read_bytes()
-            except OSError:
-                self._book = b""
-        return task_id.encode() in self._book
+def _tasks_in(book: Path) -> set[str]:
+    try:
+        return {found.decode() for found in re.findall(rb"task-\d{8}-\d{3,}", book.read_bytes())}
+    except OSError:
+        return set()
 
 
 def _is_open(record: Record) -> bool:
