@@ -45,7 +45,11 @@ def test_without_a_terminal_it_prints_lines_and_what_to_try_next(tmp_path: Path)
     ):
         assert part in result.stdout
     assert "\x1b" not in result.stdout
-    commands = [line.strip() for line in result.stdout.splitlines() if " --home " in line and line.startswith("  /")]
+    commands = [
+        line.strip()
+        for line in result.stdout.splitlines()
+        if line.startswith("  ") and " --home " in line and "»" not in line
+    ]
     assert len(commands) == 3
     for command in commands:
         again = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=True)

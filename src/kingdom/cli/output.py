@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -64,6 +66,11 @@ def report(failure: Failure, as_json: bool) -> int:
 def say(text: str = "") -> None:
     """Print a line for people."""
     print(clean(text), flush=True)  # noqa: T201
+
+
+def own_name() -> str:
+    """How to call this program from a shell, where it was started from."""
+    return "kingdom" if shutil.which("kingdom") else f"{shlex.quote(sys.executable)} -m kingdom"
 
 
 def emit(document: Mapping[str, Any]) -> None:

@@ -116,7 +116,7 @@ class Play:
     async def _answer(self) -> None:
         assert self._scene.overview is not None
         question = self._scene.overview.questions[0]
-        self._view.happened(f"{question.general} asks: {question.question} {question.choices}")
+        self._view.happened(f"{question.general} asks: {question.question} ({' or '.join(question.choices)})")
         await self._watch(_THINKING)
         await answer(self._services, question.task_id, question.choices[0], "you")
         self._view.happened(f"a person answers: {question.choices[0]}")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from kingdom.cli import output
 from kingdom.cli.demo.stage import branches
 from kingdom.court.documents import all_documents
 from kingdom.court.files import read_json
@@ -51,7 +51,7 @@ class Proof:
 
     def lines(self) -> list[str]:
         """The same for people, and what to try next."""
-        command = shlex.join([sys.executable, "-m", "kingdom"])
+        command = output.own_name()
         mark = "✓" if self.holds else "✗"
         commits = [f"  {name}: {subject}" for name, subject in self.commits.items()]
         counts = (
@@ -70,7 +70,7 @@ class Proof:
             f"  {command} trace evt-github-4712-2026 --home {shlex.quote(self.home)}",
             f"  {command} task ls --home {shlex.quote(self.home)}",
             f"  {command} logs --home {shlex.quote(self.home)}",
-            "A court of your own: kingdom init DIR",
+            f"A court of your own: {command} init DIR",
         ]
 
 

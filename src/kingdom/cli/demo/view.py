@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from kingdom.cli import output
+from kingdom.court.documents import STREAMS
 from kingdom.court.queues import TASKS
 
 if TYPE_CHECKING:
@@ -164,7 +166,7 @@ class LiveView(QuietView):
         )
         queues = output.table(
             ("queue", "waiting", "held", "done"),
-            [(queue.name, *_counts(queue.counts)) for queue in overview.queues],
+            [(queue, *_counts(scene, queue)) for queue in STREAMS],
             right=("waiting", "held", "done"),
         )
         tasks = output.table(
@@ -190,11 +192,10 @@ def sentence_of(entry: Entry) -> str | None:
     return None if sentence is None else sentence.format(actor=entry.actor, **entry.fields)
 
 
-def _counts(counts: dict[str, int]) -> tuple[int, int, int]:
-    """Waiting, held, done: the first word of a queue's states is waiting, ``completed`` or ``sent`` is done."""
-    done = counts.get("completed", 0) + counts.get("sent", 0)
-    held = counts.get("dispatched", 0) + counts.get("in_progress", 0)
-    return counts.get("pending", 0), held, done
+def _counts(scene: Scene, queue: str) -> tuple[int, int, int]:
+    """How many documents of a queue wait, are held, and are done."""
+    states = Counter(item.state for item in scene.documents if item.stream == queue)
+    return states["pending"], states["dispatched"] + states["in_progress"], states["completed"] + states["sent"]
 
 
 def _coloured(state: str) -> object:

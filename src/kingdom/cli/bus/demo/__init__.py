@@ -36,9 +36,9 @@ def demo(
     import asyncio
 
     from kingdom.bus import BusError
-    from kingdom.cli.bus.session import failure_of
     from kingdom.cli.bus.demo.story import Stage, tell
     from kingdom.cli.bus.demo.view import choose_view
+    from kingdom.cli.bus.session import failure_of
 
     stage = Stage.build(transport.value, events, folder)
     try:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-import shutil
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from kingdom.cli import output
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -60,7 +60,7 @@ class Proof:
         )
         yield f"{_mark(self.unfinished == 0)} {self.published - self.unfinished} are DONE in the bus; ask it:"
         yield ""
-        kingdom = "kingdom" if shutil.which("kingdom") else f"{shlex.quote(sys.executable)} -m kingdom"
+        kingdom = output.own_name()
         url = shlex.quote(stage.url)
         yield f"  {kingdom} bus depth --url {url}"
         yield f"  {kingdom} bus show {(self.redelivered or stage.event_ids)[0]} --url {url}"
