@@ -121,6 +121,23 @@ async def test_a_timeout_is_told_with_its_timer(tmp_path: Path) -> None:
         assert next(data for kind, data in post.told() if kind == "soldier.timeout")["timeout_seconds"] == 33.0
 
 
+@pytest.mark.parametrize(
+    ("configured", "passed"),
+    [
+        (["KEY", "OTHER"], {"KEY": "k", "PASSED_ON": "yes"}),
+        ({"BASE": "http://127.0.0.1", "PASSED_ON": "no"}, {"BASE": "http://127.0.0.1", "PASSED_ON": "yes"}),
+    ],
+)
+async def test_an_engines_own_variables_and_model(tmp_path: Path, configured: Any, passed: dict[str, str]) -> None:
+    async with posted(tmp_path, engine="command", env=["PASSED_ON"]) as post:
+        post.system = {"engines": {"command": {"env": configured, "model": "m-2"}}}
+        task = await post.task()
+        await post.finish(task, general=post.general(environment={"PASSED_ON": "yes", "KEY": "k", "SECRET": "no"}))
+        (order,) = fake(post).orders
+    assert order.env == passed
+    assert order.model == "m-2"
+
+
 @pytest.mark.parametrize("status", ["skipped", "killed"])
 async def test_what_is_final_is_not_tried_again(post: Post, status: Any) -> None:
     fake(post).script = lambda order, number: Outcome(status, result={"status": status, "summary": "so it is"})

@@ -38,6 +38,7 @@ class Post:
         self.naps: list[float] = []
         self.uptime = 0.0
         self.base_url: str | None = None
+        self.system: dict[str, Any] = {}
         self.manifest = Manifest.model_validate({"name": "gen-test", "description": "For tests.", **manifest})
         self.folder = self.home.general("gen-test")
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -58,7 +59,8 @@ class Post:
         services = Services(self.home, self.bus, self.journal, lambda: self.now)
         usual = {"sleep": self.nap, "random": lambda: 0.0, "monotonic": lambda: self.uptime}
         package = Package(self.manifest, self.folder)
-        system = SystemConfig.model_validate({"repos": {"base_url": self.base_url}} if self.base_url else {})
+        repos = {"repos": {"base_url": self.base_url}} if self.base_url else {}
+        system = SystemConfig.model_validate({**repos, **self.system})
         general = General(services, package, system, self.agents, Habits(**{**usual, **habits}))
         general.subscribe(self.woken.set)
         return general

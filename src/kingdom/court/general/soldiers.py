@@ -44,7 +44,9 @@ def order_for(
     """The order of one run, as the manifest has it. Of our environment only what is named there is passed on."""
     engine = manifest.engine
     configured = system.engines.get(engine.name)
-    names = [*manifest.env, *(configured.env if configured else ())]
+    given = configured.env if configured else []  # names to pass on, or names with values
+    names = [*manifest.env, *(given if isinstance(given, list) else ())]
+    values = given if isinstance(given, dict) else {}
     return Order(
         run_id=soldier_id,
         task_id=task.id,
@@ -53,7 +55,7 @@ def order_for(
         cwd=folder,
         result_path=home.raw_result(task.id),
         options=dict(engine.options),
-        env={name: environment[name] for name in names if name in environment},
+        env={**values, **{name: environment[name] for name in names if name in environment}},
         model=engine.model or (configured.model if configured else None),
         session_id=session_id,
         profile=manifest.profile,
