@@ -113,7 +113,7 @@ def test_down_can_end_the_soldiers_too(court: Court) -> None:
         court.emit({"until": str(court.root / "never")})
         soldier = court.soldier_at_work()
         document = court.ask("down", "--soldiers")
-        assert document == {"wasUp": True, "soldiers": []}
+        assert document == {"was_up": True, "soldiers": []}
         assert gone(soldier["pid"])
 
 

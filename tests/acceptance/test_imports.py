@@ -39,7 +39,16 @@ def test_metrics_and_logs_are_imported_without_prometheus_until_somebody_scrapes
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["bus", "--help"], ["bus", "depth", "--help"], ["demo", "--help"]]
+    "arguments",
+    [
+        ["--help"],
+        ["--version"],
+        ["bus", "--help"],
+        ["bus", "depth", "--help"],
+        ["demo", "--help"],
+        ["up", "-h"],
+        ["task", "-h"],
+    ],
 )
 def test_help_imports_neither_the_bus_nor_rich(arguments: list[str]) -> None:
     loaded = modules_after(f"from kingdom.cli.app import run\nassert run({arguments!r}) == 0")

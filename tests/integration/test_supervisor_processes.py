@@ -22,13 +22,15 @@ PROGRAM = """
 import sys
 from kingdom.court.envoy.role import Envoy
 from kingdom.court.home import Home
-from kingdom.court.supervisor import restarts, supervisor
+from kingdom.court.supervisor import restarts
+from kingdom.court.supervisor.supervisor import Supervisor
+from kingdom.court.supervisor.timing import Timing
 from kingdom.court.supervisor.speech import Speaker
 Envoy.interval = 0.1
 restarts.FIRST, restarts.LONGEST = 0.01, 0.02
-timing = supervisor.Timing(look=0.1, stop=1.0, hang=1.0, hang_intervals=3.0)
+timing = Timing(look=0.1, stop=1.0, hang=1.0, hang_intervals=3.0)
 {change}
-supervisor.Supervisor(Home(sys.argv[1]), Speaker(), only=["envoy"], timing=timing).run()
+Supervisor(Home(sys.argv[1]), Speaker(), only=["envoy"], timing=timing).run()
 """
 
 

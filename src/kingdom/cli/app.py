@@ -26,7 +26,7 @@ from kingdom.cli.stats import stats
 _UsageError: Final[type[Exception]] = typer.BadParameter.__bases__[0]
 
 app = typer.Typer(
-    help="Kingdom: a durable event bus on files, SQLite and PostgreSQL.",
+    help="Kingdom: an event-driven runtime for AI teammates, and the durable event bus it stands on.",
     rich_markup_mode=None,  # rich help pages cost more time than everything else `--help` does
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

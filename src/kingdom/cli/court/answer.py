@@ -27,7 +27,7 @@ def answer(
         raise output.misuse("the answer is empty")
     event_id = in_court(home, lambda services: _answer(services, task_id, text))
     if json:
-        output.emit({"id": event_id, "taskId": task_id})
+        output.emit({"id": event_id, "task_id": task_id})
     else:
         output.say(f"passed on as {event_id}")
 

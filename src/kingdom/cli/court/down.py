@@ -41,7 +41,7 @@ def down(
             if alive:
                 raise output.Failure("STILL_RUNNING", f"still running: {', '.join(one.id for one in alive)}")
     if json:
-        output.emit({"wasUp": was_up, "soldiers": [soldier.id for soldier in alive]})
+        output.emit({"was_up": was_up, "soldiers": [soldier.id for soldier in alive]})
         return
     output.say("the court is down" if was_up else "the court was not up")
     if alive:

@@ -100,7 +100,7 @@ def retry(task_id: TaskId, home: HomeOption = None, json: Json = False) -> None:
 def _ask(task_id: str, home: Any, what: str, json: bool) -> None:
     event_id = in_court(home, lambda services: _command(services, task_id, what))
     if json:
-        output.emit({"id": event_id, "taskId": task_id})
+        output.emit({"id": event_id, "task_id": task_id})
     else:
         output.say(f"asked for as {event_id}: kingdom trace {task_id} tells what becomes of it")
 
@@ -130,7 +130,7 @@ async def _show(services: Services, task_id: str) -> dict[str, Any]:
     kept += [path for soldier in soldiers for path in (soldier.transcript, soldier.errors, soldier.folder)]
     return {
         "task": task.document,
-        "lockedBy": task.locked_by,
+        "locked_by": task.locked_by,
         "result": read_json(home.result(task_id)),
         "soldiers": [
             {
@@ -138,7 +138,7 @@ async def _show(services: Services, task_id: str) -> dict[str, Any]:
                 "engine": soldier.order.engine,
                 "pid": soldier.pid,
                 "alive": soldier.alive,
-                "startedAt": soldier.started_at,
+                "started_at": soldier.started_at,
             }
             for soldier in soldiers
         ],

@@ -15,7 +15,6 @@ from kingdom.cli.home import HomeOption, find_home
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kingdom.agents.port import AgentEvent
     from kingdom.court.soldiers import Soldier
 
 
@@ -52,31 +51,13 @@ def transcript(
 
 def _told(soldier: Soldier) -> Iterator[str]:
     from kingdom.agents.engines import default_engines
+    from kingdom.agents.transcript import Transcript, words
 
-    engine = default_engines().get(soldier.order.engine)
-    reader = engine.reader(soldier.order) if engine is not None and hasattr(engine, "reader") else None
-    with soldier.transcript.open("rb") as file:
-        for raw in file:
-            line = raw.rstrip(b"\n")
-            if reader is None:
-                yield line.decode(errors="replace")
-                continue
-            for event in reader.feed(line):
-                if words := _words(event):
-                    yield words
-
-
-def _words(event: AgentEvent) -> str:
-    from kingdom.agents import port
-
-    if isinstance(event, port.Began):
-        return f"began {' '.join(part for part in (event.model, event.session_id) if part)}".strip()
-    if isinstance(event, port.Text):
-        return event.text
-    if isinstance(event, port.ToolUse):
-        return f"→ {event.name} {event.detail}".rstrip()
-    if isinstance(event, port.RateLimit):
-        return f"rate limit: {event.status}"
-    if isinstance(event, port.Finished):
-        return f"finished: {event.error or ('ok' if event.ok else 'not ok')}"
-    return ""
+    engines = default_engines()
+    if soldier.order.engine in engines:
+        said = map(words, Transcript(soldier.transcript, soldier.order, engines).read_on())
+        yield from filter(None, said)
+    else:  # an engine that is not installed any more: nobody knows how to read it
+        with soldier.transcript.open("rb") as file:
+            for raw in file:
+                yield raw.rstrip(b"\n").decode(errors="replace")

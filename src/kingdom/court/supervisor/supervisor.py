@@ -9,7 +9,6 @@ import select
 import signal
 import socket
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kingdom import __version__
@@ -21,6 +20,7 @@ from kingdom.court.supervisor.child import Child, fork_role
 from kingdom.court.supervisor.identity import own_identity
 from kingdom.court.supervisor.record import ROLE, Record, RoleRecord, read_record
 from kingdom.court.supervisor.restarts import Restarts
+from kingdom.court.supervisor.timing import Timing
 from kingdom.court.supervisor.wanted import Wanted
 from kingdom.journal import Journal, JournalError
 from kingdom.journal.catalog import SystemShutdown, SystemStartup
@@ -34,16 +34,6 @@ if TYPE_CHECKING:
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 _USUAL_INTERVAL: Final = 60.0  # of a role whose heartbeat does not tell
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """How long things may take, in seconds."""
-
-    look: float = 2.0  # between two looks at generals and heartbeats
-    stop: float = 10.0  # from SIGTERM to SIGKILL
-    hang: float = 60.0  # a heartbeat may be older than this…
-    hang_intervals: float = 3.0  # …and so many intervals of its role, then the role hangs
 
 
 class Supervisor:
