@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kingdom.court.models import Event, Task
+from kingdom.court.models import Event, Task, timestamp
 from kingdom.court.queues import EVENTS, TASKS, put
 from tests.support.chamberlains import Watched
 
@@ -157,6 +157,16 @@ async def test_a_role_that_was_only_slow_is_back_without_a_restart(court: Watche
     assert len(court.events("system.heartbeat_missed")) == 1
     assert court.events("recovery.session_restarted") == []
     assert court.alerts()[-1] == ("silent:king", "over")
+
+
+async def test_a_role_that_can_only_touch_its_heartbeat_or_looks_seldom_is_not_silent(court: Watched) -> None:
+    court.beat("king")
+    court.home.heartbeat("envoy").parent.mkdir(parents=True)
+    court.home.heartbeat("envoy").write_text(json.dumps({"ts": timestamp(court.now), "pid": 5, "interval": 300}))
+    for _ in range(10):
+        await court.tick(30)
+        os.utime(court.home.heartbeat("king"), (court.now, court.now))
+    assert court.events("system.heartbeat_missed") == []
 
 
 async def test_heartbeats_of_before_a_pause_of_the_whole_court_accuse_nobody(court: Watched) -> None:
@@ -419,6 +429,18 @@ async def test_a_folder_where_a_file_should_be_stops_nothing_else(
     said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert any("system.log" in message for message in said)
     assert len(said) == len(set(said)), "each is said once"
+
+
+async def test_logs_are_closed_by_day_and_by_size_and_it_is_written_down(court: Watched) -> None:
+    court.configure("retention: {log_max_mb: 1}")
+    (court.home.logs / "tasks.log").write_text("x" * 1_500_000)
+    court.emit("task.started", "gen-pr", task_id="t")
+    await court.tick()
+    await court.tick(86400)
+    rotated = court.events("recovery.log_rotated")
+    assert (rotated[0]["file"], rotated[0]["size_mb"]) == ("tasks.log.old", 1.431)
+    assert [item["file"] for item in rotated][1:] == ["events-20260207.log"]
+    assert (court.home.logs / "events-20260207.log").exists()
 
 
 async def test_a_memory_that_makes_no_sense_is_set_aside_and_the_journal_counted_anew(court: Watched) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.court.files import read_json
 from kingdom.court.king.times import seconds_of
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kingdom.journal import EventData
 
 OWN_NAME: Final = "chamberlain"
+_INTERVALS: Final = 2  # of a role that looks seldom
 _FIXED: Final = ("king", "sentinel", "envoy")
 
 
@@ -35,6 +36,7 @@ class Sign:
 
     seen: float | None = None
     pid: int | None = None
+    interval: float = 0.0  # seconds it may be before the next one, as the role says itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +70,11 @@ class Heartbeats:
         for gone in memory.silent.keys() - roles:
             del memory.silent[gone]
         for role in sorted(roles):
-            self._judge(role, self._sign(role), section.limit(role), now, supervisor, emit)
+            sign = self._sign(role, now)
+            limit = max(section.limit(role), _INTERVALS * sign.interval)
+            self._judge(role, sign, limit, now, supervisor, emit)
         self._note_process(OWN_NAME, os.getpid(), supervisor, emit)
-        return [Silence(role, item["last_seen"], section.limit(role)) for role, item in sorted(memory.silent.items())]
+        return [Silence(role, item["last_seen"], item["limit"]) for role, item in sorted(memory.silent.items())]
 
     def alive(self, role: str) -> bool:
         """Whether the role was not silent at the last look."""
@@ -84,7 +88,7 @@ class Heartbeats:
             if role not in silent:
                 last_seen = None if sign.seen is None else timestamp(sign.seen)
                 emit(SystemHeartbeatMissed(target=role, last_seen=last_seen, threshold_seconds=limit))
-                silent[role] = {"last_seen": last_seen, "pid": sign.pid}
+                silent[role] = {"last_seen": last_seen, "pid": sign.pid, "limit": limit}
             return
         fresh = sign.seen is not None and now - sign.seen <= limit
         if role in silent:
@@ -111,14 +115,19 @@ class Heartbeats:
         known = {name for name in (*_FIXED, *generals) if self._home.heartbeat(name).is_file()}
         return (supervised | known) - {OWN_NAME}
 
-    def _sign(self, role: str) -> Sign:
+    def _sign(self, role: str, now: float) -> Sign:
         path = self._home.heartbeat(role)
-        document = read_json(path)
-        if isinstance(document, dict):
-            seen, pid = seconds_of(document.get("ts")), document.get("pid")
-            if seen is not None:
-                return Sign(seen, pid if isinstance(pid, int) and not isinstance(pid, bool) else None)
         try:
-            return Sign(path.stat().st_mtime)
+            written = path.stat().st_mtime
         except OSError:
             return Sign()
+        document = read_json(path)
+        found: dict[str, Any] = document if isinstance(document, dict) else {}
+        told, pid = seconds_of(found.get("ts")), _number(found.get("pid"))
+        # On a full disk a role can only touch the file, so its time counts as well; but not one of another clock.
+        seen = max(told or 0.0, written if written <= now else 0.0) or written
+        return Sign(seen, None if pid is None else int(pid), _number(found.get("interval")) or 0.0)
+
+
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
