@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, dataclass_transform
 
 CATALOG: Final[dict[str, type[DomainEvent]]] = {}
 # What nobody but an interface waits for. Everything else has a handler (kingdom.workflow.handlers).
@@ -44,6 +44,7 @@ def _camel(name: str) -> str:
     return _SNAKE.sub(lambda match: match.group(1).upper(), name)
 
 
+@dataclass_transform(frozen_default=True)
 def _event(by: str) -> Any:
     def register(cls: type[DomainEvent]) -> type[DomainEvent]:
         made = dataclass(frozen=True, slots=True)(cls)

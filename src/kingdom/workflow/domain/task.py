@@ -26,6 +26,7 @@ class Task:
     response: str | None = None
     error: str | None = None
     report_id: str | None = None
+    heard: str | None = None  # the run whose end was told last: it is told once
 
     def __post_init__(self) -> None:
         if self.outline and self.report_status is ReportStatus.NOT_REQUIRED:
@@ -97,6 +98,10 @@ class Task:
         self.reset()
         self.tries = tries
         return True
+
+    def give_up(self) -> None:
+        """Trying again would not help: the next failure is for a person to decide."""
+        self.tries = max(self.tries, self.retries)
 
     def reset(self) -> None:
         """As if it had never been tried; late news of what was tried is told by the attempt."""

@@ -1,0 +1,306 @@
+"""One query or report, from its first run to what came of it.
+
+=============  =======================================================================================================
+a run ends     what is told
+=============  =======================================================================================================
+success        ``QueryResponded``, ``ReportGenerated``
+skipped        the same: there was nothing to do
+failed         ``QueryFailed``, ``ReportFailed``; so does timeout, and killed by somebody else
+needs_human    ``QueryFailed`` with the question, and no try is left: the workflow pauses until a person has changed the
+               query or said to go on; the conversation stays
+rate_limited   nothing: it is sent again when the limit resets, in this attempt
+not started    ``AgentError``: the engine is not there, or the order makes no sense
+=============  =======================================================================================================
+
+A run that was found again after a restart and turns out to have died with the machine or the former engine is sent
+again; so it is at most a few times in one attempt, for it could be what brings the engine down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.agents.errors import AgentsError, AlreadyStarted
+from kingdom.agents.port import AgentEvent, Finished, Text
+from kingdom.workflow.adapters.fencing import cut
+from kingdom.workflow.adapters.orders import Kind, Limits, make_order, query_prompt, run_id
+from kingdom.workflow.adapters.recording import News, log
+from kingdom.workflow.adapters.reports import ask_for_report, finish_report, missing_sections, write_report
+from kingdom.workflow.domain.errors import WorkflowError
+from kingdom.workflow.domain.events import (
+    DomainEvent,
+    QueryFailed,
+    QueryResponded,
+    ReportFailed,
+    ReportGenerated,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from kingdom.agents.port import Agents, Order, Outcome, Running
+    from kingdom.workflow.adapters.mcp import McpFiles
+    from kingdom.workflow.adapters.places import Place
+    from kingdom.workflow.adapters.recording import Recorder
+    from kingdom.workflow.domain.task import Task
+    from kingdom.workflow.domain.work import Work
+
+_LONGEST_ANSWER: Final = 16_000  # characters of an answer that are kept
+_LONGEST_SPEECH: Final = 2_000_000  # characters of what an agent says that are kept meanwhile
+_MOST_AGAIN: Final = 3  # how often a run that died with its engine is sent again in one attempt
+_UNKNOWN_RESET: Final = 60.0  # seconds, for a limit that does not say when it resets
+_SPREAD: Final = 0.1  # of the wait, so that not all come back in the same moment
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What asking needs."""
+
+    agents: Agents
+    recorder: Recorder
+    mcp: McpFiles
+    place_of: Callable[[Work], Awaitable[Place]]
+    limits: Limits
+    clock: Callable[[], float]  # seconds since the epoch
+    listener: Callable[[str, AgentEvent], None] | None = None  # told what each run says, by run id
+
+
+@dataclass(slots=True)
+class Said:
+    """What one run said in our hearing."""
+
+    lines: list[str] = field(default_factory=list)
+    finished: Finished | None = None
+    size: int = 0
+
+    def hear(self, event: AgentEvent) -> None:
+        """Take an event in."""
+        if isinstance(event, Finished):
+            self.finished = event
+        elif isinstance(event, Text) and self.size < _LONGEST_SPEECH:
+            self.lines.append(event.text)
+            self.size += len(event.text)
+
+    @property
+    def nothing(self) -> bool:
+        """Whether nothing was heard: it had ended before we listened."""
+        return self.finished is None and not self.lines
+
+    def text(self, outcome: Outcome) -> str:
+        """The last message, as far as it was heard; of a program that has none, everything it printed."""
+        if self.finished is not None and self.finished.text:
+            return self.finished.text
+        return "\n".join(self.lines) or str((outcome.result or {}).get("summary", ""))
+
+
+class Asking:
+    """A query or report that is with an agent."""
+
+    def __init__(self, means: Means, work: Work, task: Task, kind: Kind, *, report_id: str = "") -> None:
+        self.work = work
+        self.task = task
+        self.kind = kind
+        self.key = run_id(work, task, kind)
+        self.text: str | None = None  # of a query; not known when it was found again and nobody has said it yet
+        self._means = means
+        self._report_id = report_id
+        self._said = Said()
+        self._session = work.session_id
+        self._number = 0  # of the run that is under way: how often it was sent in this attempt
+        self._lost = 0  # how many of those died with their engine
+        self._found = False  # whether it was begun by a former engine
+        self._running: Running | None = None
+        self._stopping: str | None = None
+        self._woken = asyncio.Event()
+
+    async def find(self) -> bool:
+        """Whether a run of it was begun before, by a former engine; then that one is watched, and no other is begun."""
+        while (found := await self._means.agents.adopt(self._named(self._number + 1), self._hear)) is not None:
+            if self._running is not None and (await self._running.wait()).status == "killed":
+                self._lost += 1
+            self._number += 1
+            self._running, self._found = found, True
+        return self._found
+
+    async def stop(self, reason: str) -> None:
+        """Have it ended; what comes of it is not told any more."""
+        self._stopping = reason
+        self._woken.set()
+        if self._running is not None:
+            await self._running.stop(reason)
+
+    async def see_through(self) -> None:
+        """From wherever it is to its end."""
+        try:
+            outcome = await self._last_outcome()
+        except (AgentsError, WorkflowError, OSError) as error:
+            await self._means.recorder.broken(self.work, f"{self._named(self._number)} cannot be run: {error}")
+            return
+        if outcome is not None:
+            await self._tell(outcome)
+
+    @property
+    def run(self) -> str:
+        """The id of the run that is under way."""
+        return self._named(max(1, self._number))
+
+    async def _last_outcome(self) -> Outcome | None:
+        """What came of the run that counts; None when it was stopped."""
+        if self._running is None:
+            await self.find()
+        while True:
+            if self._running is None:
+                if self._stopping:
+                    return None
+                await self._start()
+            outcome = await self._end()
+            if self._stopping:
+                return None
+            if outcome.status == "rate_limited":
+                await self._wait_for_reset(outcome)
+            elif not self._to_be_sent_again(outcome):
+                return outcome
+            self._session = _conversation(self._session, outcome)
+            self._running, self._found = None, False
+
+    def _to_be_sent_again(self, outcome: Outcome) -> bool:
+        """Whether a run of a former engine died with it, or gave a report that nobody heard."""
+        if not self._found or not self._can_be_sent or self._lost >= _MOST_AGAIN:
+            return False
+        if outcome.status == "killed":
+            self._lost += 1
+            log.warning("run %s died with a former engine (%s): it is sent again", self.run, outcome.error)
+            return True
+        unheard = self.kind == "report" and outcome.status == "success" and self._said.nothing
+        return unheard and bool(missing_sections(_report_text(outcome, self._said), self.task.outline))
+
+    @property
+    def _can_be_sent(self) -> bool:
+        return self.kind == "report" or self.text is not None
+
+    def _named(self, number: int) -> str:
+        return run_id(self.work, self.task, self.kind, number)
+
+    def _hear(self, event: AgentEvent) -> None:
+        self._said.hear(event)
+        if self._means.listener:
+            self._means.listener(self.run, event)
+
+    # ── a run ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _start(self) -> None:
+        self._number += 1
+        means, run, self._said = self._means, self.run, Said()
+        place = await means.place_of(self.work)
+        order = make_order(
+            self.work,
+            self.task,
+            self.kind,
+            run=run,
+            prompt=self._prompt(place),
+            place=place,
+            session=self._session,
+            limits=means.limits,
+            mcp_config=means.mcp.write(run, place.servers),
+        )
+        try:
+            self._running = await self._begin(order)
+        except (AgentsError, OSError):
+            means.mcp.remove(run)
+            raise
+
+    async def _begin(self, order: Order) -> Running:
+        try:
+            return await self._means.agents.start(order, self._hear)
+        except AlreadyStarted:
+            found = await self._means.agents.adopt(order.run_id, self._hear)
+            if found is None:
+                return await self._means.agents.start(order, self._hear)
+            return found
+
+    async def _end(self) -> Outcome:
+        assert self._running is not None
+        if self._stopping:
+            await self._running.stop(self._stopping)  # it was asked for while the run was being started or found
+        outcome = await self._running.wait()
+        self._means.mcp.remove(self.run)
+        return outcome
+
+    def _prompt(self, place: Place) -> str:
+        if self.kind == "report":
+            return ask_for_report(self.task, self.task.outline)
+        result_path = place.result_path(self.run)
+        return query_prompt(self.work, self.task, self.text or "", place, result_path, self._session)
+
+    async def _wait_for_reset(self, outcome: Outcome) -> None:
+        now = self._means.clock()
+        seconds = max(1.0, outcome.resets_at - now) if outcome.resets_at is not None else _UNKNOWN_RESET
+        seconds += seconds * _SPREAD * random.random()  # noqa: S311  no secret
+        log.warning("run %s: %s; it is sent again in %.0f s", self.run, outcome.error, seconds)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+
+    # ── what came of it ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def _tell(self, outcome: Outcome) -> None:
+        final = outcome.status == "needs_human"
+        if outcome.status in ("success", "skipped"):
+            event = await self._answer(outcome)
+        else:
+            event = self._failure(_why(outcome))
+        session = _conversation(self._session, outcome)
+        if outcome.status == "failed" and session == self.work.session_id and not outcome.turns and self.task.tries:
+            session = None  # it failed twice before it began: the conversation may be lost
+        key, task = self.key, self.task
+        await self._means.recorder.tell(News(self.work.id, task.id, task.attempt, key, event, session, final))
+
+    async def _answer(self, outcome: Outcome) -> DomainEvent:
+        if self.kind == "query":
+            return QueryResponded(self.work.id, self.task.id, cut(self._answer_text(outcome), _LONGEST_ANSWER))
+        try:
+            report = finish_report(_report_text(outcome, self._said), self.task.outline)
+            workspace = (await self._means.place_of(self.work)).workspace
+            path = await asyncio.to_thread(write_report, workspace, self.task, report)
+        except (WorkflowError, OSError) as error:
+            return self._failure(str(error))
+        return ReportGenerated(self._report_id, self.task.id, str(path))
+
+    def _answer_text(self, outcome: Outcome) -> str:
+        """Its own summary; the last message where that is all it left."""
+        summary = str((outcome.result or {}).get("summary", ""))
+        text = self._said.text(outcome)
+        return text if text.startswith(summary) else summary
+
+    def _failure(self, error: str) -> DomainEvent:
+        if self.kind == "report":
+            return ReportFailed(self._report_id, self.task.id, error)
+        return QueryFailed(self.work.id, self.task.id, error)
+
+
+def _report_text(outcome: Outcome, said: Said) -> str:
+    given = (outcome.result or {}).get("report")
+    return given if isinstance(given, str) else said.text(outcome)
+
+
+def _why(outcome: Outcome) -> str:
+    if outcome.status == "needs_human":
+        return f"the agent asks: {_question((outcome.result or {}).get('question'))}"
+    reason = outcome.error or f"the run ended as {outcome.status}, and nothing says why"
+    return cut(reason if outcome.status == "failed" else f"{outcome.status}: {reason}", _LONGEST_ANSWER)
+
+
+def _question(question: Mapping[str, Any] | None) -> str:
+    asked = question or {}
+    choices = ", ".join(map(str, asked.get("choices") or ()))
+    return f"{asked.get('text', '')}{f' (choices: {choices})' if choices else ''}"
+
+
+def _conversation(before: str | None, outcome: Outcome) -> str | None:
+    """The conversation to go on with: a run that never got to the model has begun none."""
+    got_there = outcome.status in ("success", "skipped", "needs_human") or outcome.turns or outcome.tokens.total
+    return outcome.session_id or before if got_there else before

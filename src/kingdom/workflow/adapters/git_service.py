@@ -1,0 +1,248 @@
+"""Worktrees, checkpoints, merges and resets of workflows, over :mod:`kingdom.gitops`.
+
+Each repository of a workflow has one worktree, ``<folder>/worktrees/<workflow id>/<name of the repository>-<tag>``, on
+the branch ``kingdom/<workflow id>/<name of the repository>-<tag>``; a Work that runs beside others has its own. The tag
+follows from the ids, so that a worktree is found again whatever is known of it. Repositories are worked on at the same
+time; when one of them fails, the others are brought to their end first, and the first error is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from kingdom.gitops import (
+    BranchExists,
+    Checkpoints,
+    Clones,
+    GitError,
+    Identity,
+    Mark,
+    Problem,
+    Recorded,
+    WorktreeBroken,
+    Worktrees,
+    diff,
+    log,
+    merge,
+    reset,
+    verify,
+)
+from kingdom.workflow.adapters.names import slug, tag
+from kingdom.workflow.ports import PreparedTree
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from kingdom.gitops import Clock, Clone, Commit, Conflict, FileDiff, Worktree
+    from kingdom.gitops import Git as GitProgram
+    from kingdom.workflow.domain.resources import Checkpoint, WorkTree
+    from kingdom.workflow.domain.sources import Git
+
+R = TypeVar("R")
+_log = logging.getLogger("kingdom.workflow.git")
+_SHOWN: Final = 10  # files named in a message
+
+
+class MergeConflict(GitError):
+    """Two works changed the same lines. The branch that could not be merged, and the files, are attributes."""
+
+    def __init__(self, branch: str, conflicts: Sequence[Conflict]) -> None:
+        files = ", ".join(conflict.path for conflict in conflicts[:_SHOWN])
+        more = f" and {len(conflicts) - _SHOWN} more" if len(conflicts) > _SHOWN else ""
+        super().__init__(f"{branch} cannot be merged, both sides changed {files}{more}: merge it by hand, then resume")
+        self.branch = branch
+        self.conflicts = tuple(conflicts)
+
+
+class GitopsService:
+    """See :class:`kingdom.workflow.ports.GitService`."""
+
+    def __init__(
+        self, git: GitProgram, folder: Path, *, clock: Clock, identity: Identity | None = None, allow_local: bool = True
+    ) -> None:
+        self._clock = clock
+        self._identity = identity or Identity()
+        self._clones = Clones(git, folder / "clones", allow_local=allow_local)
+        self._worktrees = Worktrees(self._clones, folder, clock=clock, identity=self._identity)
+        self._checkpoints = Checkpoints(clock=clock, identity=self._identity)
+
+    # ── worktrees ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def prune(self, trees: Sequence[WorkTree]) -> None:
+        """Clean up after processes that were killed. Once, at start, before work begins.
+
+        What was half made or half released is released. A worktree that none of these trees is for is left alone, and
+        told in the log.
+        """
+        pruned = await self._worktrees.prune()
+        for branch in pruned.finished:
+            _log.info("%s was half made or half released when a process was killed: it is released", branch)
+        known = {(tree.workflow_id, _tag(tree)) for tree in trees}
+        for found in self._worktrees.list():
+            if (found.workflow, found.name.rpartition("-")[2]) not in known:
+                _log.warning("%s is the worktree of no workflow that is known: it is left alone", found.path)
+
+    async def prepare(self, git: Git, tree: WorkTree) -> PreparedTree:
+        """Make the worktree of a repository, or find it again and mend it."""
+        there = self._find_or_none(tree)
+        if there is not None and there.clone.url.text == git.url:
+            made = await self._mended(there)
+        else:
+            ensured = await self._clones.ensure(git.url)
+            made = await self._create(ensured.clone, tree, f"{slug(git.name)}-{_tag(tree)}")
+        return PreparedTree(str(made.path), made.branch)
+
+    async def release(self, tree: WorkTree) -> None:
+        """Remove a worktree; its branch stays, and uncommitted work is kept under a rescue ref."""
+        if (found := self._find_or_none(tree)) is not None:
+            await self._worktrees.release(found.workflow, found.name)
+
+    async def forget(self, tree: WorkTree) -> None:
+        """Remove a worktree and its branch, for a workflow that is deleted. What the branch had is kept as a rescue."""
+        if (found := self._find_or_none(tree)) is not None:
+            await self._worktrees.release(found.workflow, found.name, delete_branch=True)
+
+    def base(self, tree: WorkTree) -> str:
+        """The commit a worktree's branch began at. Raises :class:`WorktreeBroken` when there is no worktree."""
+        return self._find(tree).base
+
+    # ── checkpoints ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def commit_all(self, checkpoint: Checkpoint, trees: Sequence[WorkTree], message: str) -> dict[str, str]:
+        """Commit what each tree has under the checkpoint's refs, all or none; returns the hash per git id.
+
+        May be repeated: what was committed for this checkpoint is returned as it is. The trailers of each commit name
+        workflow, work, attempt and checkpoint.
+        """
+        if not trees:
+            return {}
+        found = {tree.git_id: self._find(tree) for tree in trees}
+        mark = _mark(checkpoint, message)
+        prepared = await self._checkpoints.prepare(list(found.values()), mark)
+        try:
+            await self._checkpoints.complete(list(found.values()), mark, prepared)
+        except GitError:
+            await self._checkpoints.undo(list(found.values()), mark)
+            raise
+        by_name = {made.worktree: made.commit for made in prepared}
+        return {git_id: by_name[worktree.name] for git_id, worktree in found.items()}
+
+    async def undo(self, checkpoint: Checkpoint, trees: Sequence[WorkTree]) -> None:
+        """Take back what a checkpoint that was never finished left. No file is touched."""
+        found = [worktree for tree in trees if (worktree := self._find_or_none(tree)) is not None]
+        if found:
+            await self._checkpoints.undo(found, _mark(checkpoint, ""))
+
+    async def remove_checkpoint(self, git: Git, checkpoint: Checkpoint) -> None:
+        """Let go of the commit of a checkpoint in one repository, for a workflow that is deleted."""
+        clone = self._clones.find(git.url)
+        if clone.repo.exists():
+            await self._checkpoints.remove(clone, checkpoint.workflow_id, checkpoint.id)
+
+    async def verify(
+        self, gits: Mapping[str, Git], checkpoints: Sequence[Checkpoint], *, deep: bool = False
+    ) -> list[Problem]:
+        """Every recorded hash that is not there, or not held by its ref; ``deep`` also looks for every file of it."""
+        by_git: dict[str, list[Checkpoint]] = {}
+        for checkpoint in checkpoints:
+            for git_id in checkpoint.hashes:
+                by_git.setdefault(git_id, []).append(checkpoint)
+        found = await _all(self._verify(gits[git_id], git_id, points, deep) for git_id, points in by_git.items())
+        return [problem for problems in found for problem in problems]
+
+    async def diff(self, git: Git, older: str, newer: str, *, patches: bool = False) -> list[FileDiff]:
+        """What changed in a repository from one commit to another."""
+        return await diff(self._clones.find(git.url), older, newer, patches=patches)
+
+    async def log(self, git: Git, older: str | None, newer: str) -> list[Commit]:
+        """The commits of ``newer`` that ``older`` does not have, newest first."""
+        return await log(self._clones.find(git.url), older, newer)
+
+    # ── going back, and together ──────────────────────────────────────────────────────────────────────────────
+
+    async def reset(self, trees: Sequence[WorkTree], hashes: Mapping[str, str]) -> dict[str, str]:
+        """Bring trees to these commits (one without: to its base), mending what is damaged.
+
+        Only when nothing works there any more. Returns the refs (separated by spaces) under which what was dropped is
+        kept, per git id.
+        """
+        kept = await _all(self._reset(tree, hashes.get(tree.git_id)) for tree in trees)
+        return {tree.git_id: " ".join(refs) for tree, refs in zip(trees, kept, strict=True) if refs}
+
+    async def merge(self, tree: WorkTree, sources: Sequence[WorkTree], message: str) -> None:
+        """Merge the branches of other works' trees of the same repository into a tree; may be repeated.
+
+        Raises :class:`MergeConflict` with the files that do not go together; the branch is then as it was. Uncommitted
+        work in the tree is :class:`kingdom.gitops.WorktreeDirty`.
+        """
+        worktree = self._find(tree)
+        before = await worktree.tip()
+        for source in sources:
+            branch = self._find(source).branch
+            title = f"{message}\n\nMerges {branch}." if message else ""
+            done = await merge(worktree, branch, title=title, clock=self._clock, identity=self._identity)
+            if not done.clean:
+                if done.commit != before:
+                    await reset(worktree, before, clock=self._clock, identity=self._identity)
+                raise MergeConflict(branch, done.conflicts)
+
+    async def _reset(self, tree: WorkTree, commit: str | None) -> tuple[str, ...]:
+        worktree = await self._mended(self._find(tree))
+        return (await reset(worktree, commit, clock=self._clock, identity=self._identity)).rescues
+
+    async def _verify(self, git: Git, git_id: str, points: Sequence[Checkpoint], deep: bool) -> list[Problem]:
+        clone = self._clones.find(git.url)
+        records = []
+        for point in points:
+            commit = point.hashes[git_id]
+            try:
+                tree = await clone.tree_of(commit)
+            except GitError:
+                tree = commit  # verify() says that the commit is not there
+            records.append(Recorded(point.workflow_id, point.id, commit, tree))
+        try:
+            return await verify(clone, records, deep=deep)
+        except GitError as error:
+            return [Problem(record, f"the clone {clone.folder} cannot be read: {error}") for record in records]
+
+    async def _create(self, clone: Clone, tree: WorkTree, name: str) -> Worktree:
+        try:
+            return await self._worktrees.create(clone, tree.workflow_id, name, tree.base)
+        except BranchExists:
+            # Ours, when it ends in a checkpoint of this workflow: its worktree was released, and is wanted again.
+            tip = await clone.commit_of(f"refs/heads/kingdom/{tree.workflow_id}/{name}")
+            if tip not in (await self._checkpoints.list(clone, tree.workflow_id)).values():
+                raise
+            return await self._worktrees.create(clone, tree.workflow_id, name, tree.base, reuse_branch=True)
+
+    async def _mended(self, tree: Worktree) -> Worktree:
+        """The worktree with everything in its place: a lost clone or folder is made again."""
+        ensured = await self._clones.ensure(tree.clone.url.text, fetch=False)
+        return await self._worktrees.create(ensured.clone, tree.workflow, tree.name)
+
+    def _find(self, tree: WorkTree) -> Worktree:
+        if (found := self._find_or_none(tree)) is None:
+            raise WorktreeBroken(f"workflow {tree.workflow_id} has no worktree of {tree.git_id}: prepare it first")
+        return found
+
+    def _find_or_none(self, tree: WorkTree) -> Worktree | None:
+        end = f"-{_tag(tree)}"
+        return next((found for found in self._worktrees.list(tree.workflow_id) if found.name.endswith(end)), None)
+
+
+def _tag(tree: WorkTree) -> str:
+    return tag(tree.git_id, tree.work_id or "")
+
+
+def _mark(checkpoint: Checkpoint, title: str) -> Mark:
+    return Mark(checkpoint.workflow_id, checkpoint.id, checkpoint.work_id, checkpoint.work_attempt, title)
+
+
+async def _all(calls: Iterable[Coroutine[None, None, R]]) -> list[R]:
+    """What all calls return; when one fails, the first error, once all have ended."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return [task.result() for task in tasks]

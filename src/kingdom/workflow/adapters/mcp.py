@@ -1,0 +1,123 @@
+"""The MCP servers of a Work, as its agent is given them.
+
+Servers are named by references of the template, the workflow and the Work; what is set on a later level counts.
+Values may be references, ``${NAME}``: they are looked up in the environment when a run starts, and stand in one file
+only, which nobody else can read (0600) and which is removed when the run has ended. They are stored nowhere.
+
+A server with a URL is given its ``env`` as headers: ``{"Authorization": "Bearer ${TOKEN}"}``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.agents.files import write_atomic
+from kingdom.workflow.domain.errors import WorkflowError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+    from pathlib import Path
+
+    from kingdom.workflow.domain.sources import McpServer, McpServerRef
+
+Servers = dict[str, dict[str, Any]]  # by name, references not yet looked up
+_REFERENCE: Final = re.compile(r"\$\{([^{}]*)\}")
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_OTHER: Final = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+class McpInvalid(WorkflowError):
+    """MCP servers that cannot be given to an agent."""
+
+    code = "MCP_INVALID"
+
+
+def merge_servers(registered: Mapping[str, McpServer], *levels: Iterable[McpServerRef]) -> Servers:
+    """The servers that these levels name, the weakest level first. Raises :class:`McpInvalid`."""
+    env: dict[str, dict[str, str]] = {}
+    for level in levels:
+        for ref in level:
+            if ref.mcp_server_id not in registered:
+                raise McpInvalid(
+                    f"the MCP server {ref.mcp_server_id} is not registered (any more): register it again, "
+                    "or take it out of the workflow"
+                )
+            env.setdefault(ref.mcp_server_id, {}).update(ref.env)
+    merged: Servers = {}
+    for server_id, overrides in env.items():
+        server = registered[server_id]
+        name = _OTHER.sub("-", server.name)[:64]
+        if not name or name in merged:
+            raise McpInvalid(f"the MCP server {server.name!r} ({server_id}) needs a name that no other has here")
+        merged[name] = _described(server, {**server.env, **overrides})
+    return merged
+
+
+def resolve_servers(servers: Servers, environ: Mapping[str, str]) -> Servers:
+    """The same with every reference replaced. Raises :class:`McpInvalid` for one that leads nowhere."""
+    return {name: _resolved(server, name, environ) for name, server in servers.items()}
+
+
+class McpFiles:
+    """The files that agents are given, one for each run that needs one."""
+
+    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+        self._folder = folder.absolute()
+        self._environ = environ
+
+    def check(self, servers: Servers) -> None:
+        """Raise :class:`McpInvalid` when a reference leads nowhere."""
+        resolve_servers(servers, self._environ)
+
+    def write(self, run_id: str, servers: Servers) -> Path | None:
+        """The file for a run; None when there is no server to tell of."""
+        if not servers:
+            return None
+        document = {"mcpServers": resolve_servers(servers, self._environ)}
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = self._path(run_id)
+        write_atomic(path, json.dumps(document).encode())
+        return path
+
+    def remove(self, run_id: str) -> None:
+        """Remove the file of a run, if it has one."""
+        self._path(run_id).unlink(missing_ok=True)
+
+    def sweep(self, keep: Collection[str]) -> None:
+        """Remove what a killed process left, but for the files of these runs."""
+        kept = {self._path(run_id) for run_id in keep}
+        for path in self._folder.glob("*") if self._folder.is_dir() else ():
+            if path not in kept:
+                path.unlink(missing_ok=True)
+
+    def _path(self, run_id: str) -> Path:
+        return self._folder / f"{run_id}.json"
+
+
+def _described(server: McpServer, env: dict[str, str]) -> dict[str, Any]:
+    if server.url is not None:
+        return {"type": "http", "url": server.url, "headers": env}
+    if not server.command:
+        raise McpInvalid(f"the MCP server {server.name!r} ({server.id}) has neither a command nor a URL")
+    return {"command": server.command[0], "args": list(server.command[1:]), "env": env}
+
+
+def _resolved(value: Any, server: str, environ: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _resolved(item, server, environ) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_resolved(item, server, environ) for item in value]
+
+    def look_up(match: re.Match[str]) -> str:
+        name = match[1]
+        if not _NAME.match(name):
+            raise McpInvalid(f"the MCP server {server} refers to {match[0]!r:.80}: a reference is ${{NAME}}")
+        if name not in environ:
+            raise McpInvalid(
+                f"the MCP server {server} needs the variable {name}, and the environment has none: set it and resume"
+            )
+        return environ[name]
+
+    return _REFERENCE.sub(look_up, value) if isinstance(value, str) else value

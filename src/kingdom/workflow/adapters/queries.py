@@ -1,0 +1,182 @@
+"""Variables in queries: ``Fix {{ issue.key }} as planned: {{ reports["plan/look"] }}``.
+
+====================== ===============================================================================================
+variable               what it is
+====================== ===============================================================================================
+``issue``              ``key`` (the workflow's issue key), and what the workflow's variables say of ``issue``
+``workflow``           id, name, description
+``work``, ``task``     name, attempt
+``reports["w/t"]``     the report of task t of work w, fenced as data
+``answers["w/t"]``     what the agent answered to task t of work w, fenced as data
+any other              from the workflow's variables
+====================== ===============================================================================================
+
+A query is a template; the value of a variable never is: markers in it mean nothing. A value is written as it is when it
+is one short line, and fenced as data otherwise. A variable that is not there is an error, not an empty text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from jinja2 import StrictUndefined, TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from kingdom.workflow.adapters.fencing import ANSWER, REPORT, VARIABLE, cut, fence, visible
+from kingdom.workflow.adapters.reports import read_report
+from kingdom.workflow.domain.errors import WorkflowError
+from kingdom.workflow.domain.statuses import ReportStatus, TaskStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kingdom.workflow.domain.task import Report, Task
+    from kingdom.workflow.domain.work import Work
+    from kingdom.workflow.domain.workflow import Workflow
+    from kingdom.workflow.ports import Store
+
+_LONGEST: Final = 256 * 1024  # characters of a query
+_LONGEST_TEXT: Final = 64 * 1024  # of one variable in it
+_SHORT: Final = 200  # of a variable that stands in a line
+_MARKERS: Final = ("{{", "{%", "{#")
+_environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True)
+
+
+class QueryInvalid(WorkflowError):
+    """A query that cannot be made into a text: its template is wrong, or it uses what is not there."""
+
+    code = "TPL_QUERY"
+
+
+class Queries:
+    """The texts of queries with their variables; see :class:`kingdom.workflow.ports.QueryTexts`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def text(self, workflow: Workflow, work: Work, task: Task) -> str:
+        """The query of a task as the agent gets it. Raises :class:`QueryInvalid`."""
+        if not any(marker in task.query for marker in _MARKERS):
+            return task.query
+        async with self._store.transaction() as tx:
+            works = await tx.works.of_workflow(workflow.id)
+            reports = await tx.reports.of_workflow(workflow.id)
+        return render(task.query, variables(workflow, works, reports, work, task), f"task {work.name}/{task.name}")
+
+
+def check_query(query: str, where: str) -> None:
+    """Raise :class:`QueryInvalid` when a query is not a template."""
+    try:
+        _environment.parse(query)
+    except TemplateError as error:
+        raise _invalid(where, error) from None
+
+
+def render(query: str, values: Mapping[str, Any], where: str) -> str:
+    """The text of a query with these variables. Raises :class:`QueryInvalid`."""
+    try:
+        text = _environment.from_string(query).render(values)
+    except WorkflowError as error:
+        raise QueryInvalid(f"{where}: {error}") from None
+    except TemplateError as error:
+        raise _invalid(where, error, values) from None
+    except Exception as error:  # noqa: BLE001  an expression can raise anything; it is the query's mistake
+        raise QueryInvalid(f"{where}: its query cannot be made: {type(error).__name__}: {error}") from None
+    if len(text) > _LONGEST:
+        raise QueryInvalid(f"{where}: its query has {len(text)} characters with its variables, {_LONGEST} may be sent")
+    return text
+
+
+def variables(
+    workflow: Workflow, works: Sequence[Work], reports: Sequence[Report], work: Work, task: Task
+) -> dict[str, Any]:
+    """Everything the query of a task may use."""
+    own = _shown(dict(workflow.variables))
+    issue = own.get("issue")
+    known = dict(issue) if isinstance(issue, dict) else {}
+    if workflow.issue_key is not None:
+        known["key"] = _shown(workflow.issue_key)
+    return {
+        **own,
+        "issue": known,
+        "workflow": _shown({"id": workflow.id, "name": workflow.name, "description": workflow.description}),
+        "work": _shown({"name": work.name, "attempt": work.attempt}),
+        "task": _shown({"name": task.name, "attempt": task.attempt}),
+        "reports": _Texts("report", _reports(works, reports)),
+        "answers": _Texts("answer", _answers(works)),
+    }
+
+
+class _Texts(Mapping[str, str]):
+    """Texts by ``work/task``, made when they are asked for."""
+
+    def __init__(self, what: str, texts: Mapping[str, Callable[[], str]]) -> None:
+        self._what = what
+        self._texts = texts
+
+    def __getitem__(self, name: str) -> str:
+        if name not in self._texts:
+            there = ", ".join(sorted(self._texts)) or "none yet"
+            raise QueryInvalid(f"its query uses the {self._what} {name!r:.100}, and there is no such: {there}")
+        return self._texts[name]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+
+def _reports(works: Sequence[Work], reports: Sequence[Report]) -> dict[str, Callable[[], str]]:
+    names = {task.id: f"{work.name}/{task.name}" for work in works for task in work.tasks}
+    return {
+        names[report.task_id]: _report_reader(report.file_path)
+        for report in reports
+        if report.status is ReportStatus.COMPLETED and report.file_path and report.task_id in names
+    }
+
+
+def _report_reader(path: str) -> Callable[[], str]:
+    def read() -> str:
+        try:
+            return _data(read_report(Path(path)), REPORT)
+        except OSError as error:
+            raise QueryInvalid(f"the report {path} cannot be read: {error.strerror}") from None
+
+    return read
+
+
+def _answers(works: Sequence[Work]) -> dict[str, Callable[[], str]]:
+    return {
+        f"{work.name}/{task.name}": _answer_reader(task.response)
+        for work in works
+        for task in work.tasks
+        if task.status is TaskStatus.COMPLETED and task.response is not None
+    }
+
+
+def _answer_reader(response: str) -> Callable[[], str]:
+    return lambda: _data(response, ANSWER)
+
+
+def _data(text: str, label: str) -> str:
+    return fence(cut(visible(text), _LONGEST_TEXT), label)
+
+
+def _shown(value: Any) -> Any:
+    """A value as it may stand in a query."""
+    if isinstance(value, str):
+        text = visible(value).strip()
+        return text if len(text) <= _SHORT and "\n" not in text else _data(text, VARIABLE)
+    if isinstance(value, Mapping):
+        return {str(key): _shown(item) for key, item in value.items()}
+    return [_shown(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _invalid(where: str, error: TemplateError, values: Mapping[str, Any] | None = None) -> QueryInvalid:
+    line = getattr(error, "lineno", None)
+    known = f"; there are: {', '.join(sorted(values))}" if values else ""
+    at = f", line {line}" if line else ""
+    return QueryInvalid(f"{where}: its query{at}: {error.message or type(error).__name__}{known}")
