@@ -1,0 +1,91 @@
+"""Reading what a run said from its transcript, from outside, while it runs or later."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.agents.engines.lines import parse_object
+from kingdom.agents.port import (
+    AgentEvent,
+    Began,
+    Finished,
+    Heartbeat,
+    Order,
+    RateLimit,
+    Text,
+    Tokens,
+    ToolUse,
+    Usage,
+)
+from kingdom.agents.tail import Lines
+
+if TYPE_CHECKING:
+    from kingdom.agents.engine import Engine, LineReader, Player
+
+_CHUNK: Final = 256 * 1024
+_PLAYED: Final = {kind.__name__.lower(): kind for kind in (Began, Text, ToolUse, Heartbeat, RateLimit, Finished)}
+
+
+class Transcript:
+    """The transcript of one run; reads on each time it is asked."""
+
+    def __init__(self, path: Path, order: Order, engines: Mapping[str, Engine | Player]) -> None:
+        self._path = path
+        self._offset = 0
+        self._lines = Lines()
+        engine = engines.get(order.engine)
+        self._reader: LineReader | None = (
+            engine.reader(order) if engine is not None and not hasattr(engine, "play") else None
+        )
+
+    def read_on(self) -> list[AgentEvent]:
+        """What was said since the last time; a line that is not whole yet waits. Nothing when there is no file."""
+        found: list[AgentEvent] = []
+        with contextlib.suppress(FileNotFoundError), self._path.open("rb") as file:
+            file.seek(self._offset)
+            while data := file.read(_CHUNK):
+                self._offset += len(data)
+                for line in self._lines.feed(data):
+                    if line:
+                        found += self._events(line)
+        return found
+
+    def _events(self, line: bytes) -> list[AgentEvent]:
+        if self._reader is not None:
+            return list(self._reader.feed(line))
+        played = _played(line)
+        return [] if played is None else [played]
+
+
+def words(event: AgentEvent) -> str:
+    """An event as people read it; empty for what only machines care about."""
+    if isinstance(event, Began):
+        return f"began {' '.join(part for part in (event.model, event.session_id) if part)}".strip()
+    if isinstance(event, Text):
+        return event.text
+    if isinstance(event, ToolUse):
+        return f"→ {event.name} {event.detail}".rstrip()
+    if isinstance(event, RateLimit):
+        return f"rate limit: {event.status}"
+    if isinstance(event, Finished):
+        return f"finished: {event.error or ('ok' if event.ok else 'not ok')}"
+    return ""
+
+
+def _played(line: bytes) -> AgentEvent | None:
+    """An event as :class:`kingdom.agents.played_run.PlayedRun` writes it."""
+    document: dict[str, Any] = parse_object(line) or {}
+    kind = document.pop("type", None)
+    try:
+        if kind == "usage":
+            return Usage(**{**document, "tokens": Tokens(**document["tokens"])})
+        made = _PLAYED[str(kind)]
+        known = {field.name for field in fields(made)}
+        event: AgentEvent = made(**{key: value for key, value in document.items() if key in known})
+    except (KeyError, TypeError):
+        return None
+    return event
