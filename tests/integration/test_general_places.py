@@ -67,7 +67,7 @@ async def test_a_worktree_of_the_tasks_own(post: Post, remote: Remote) -> None:
     assert (order.cwd / "CLAUDE.md").read_text() == (order.cwd / "AGENTS.md").read_text() == "Be kind."
     described = json.loads((order.cwd / ".kingdom-task.json").read_text())
     assert described["task_id"] == task.id
-    assert described["result_path"] == str(post.home.raw_result(task.id))
+    assert described["result_path"] == str(post.home.handover(task.id))
     assert plain_git(order.cwd, "branch", "--show-current") == f"kingdom/gen-test/{task.id}"
     assert plain_git(order.cwd, "show", "--name-only", "--format=", "HEAD") == "new.txt", "nothing of ours is committed"
     assert plain_git(order.cwd, "status", "--porcelain") == ""

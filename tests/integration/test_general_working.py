@@ -55,7 +55,7 @@ async def test_a_task_is_done_and_its_result_reported(post: Post) -> None:
     assert post.home.session_id(task.id).read_text().strip() == "session-1"
     assert post.home.prompt(task.id).read_text() == order.prompt
     assert "Fix the door" in order.prompt
-    assert order.result_path == post.home.raw_result(task.id)
+    assert order.result_path == post.home.handover(task.id)
     assert [kind for kind, _ in post.told()] == [
         "task.started", "soldier.spawned", "soldier.completed", "task.completed",
     ]  # fmt: skip

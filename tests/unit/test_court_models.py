@@ -152,7 +152,7 @@ def test_times_are_utc_with_milliseconds() -> None:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_name_that_could_leave_its_folder_never_becomes_a_path(name: str) -> None:
     home = Home("/somewhere")
-    makers = (home.role, home.result, home.raw_result, home.soldier_id, home.session_id, home.prompt)
+    makers = (home.role, home.result, home.raw_result, home.handover, home.soldier_id, home.session_id, home.prompt)
     for make in (*makers, home.work, home.general_memory, home.general, lambda name: checked("task", name)):
         with pytest.raises(InvalidId):
             make(name)  # type: ignore[operator]

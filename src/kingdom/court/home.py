@@ -84,8 +84,12 @@ class Home:
         return self.results / f"{checked('task', task_id)}.json"
 
     def raw_result(self, task_id: str) -> Path:
-        """What the soldier left."""
+        """What the soldier left, as the general found it."""
         return self.results / f"{checked('task', task_id)}-raw.json"
+
+    def handover(self, task_id: str) -> Path:
+        """Where the soldier leaves its result: in a folder of its own, for a sandbox that opens whole folders."""
+        return self.workspace / ".handover" / checked("task", task_id) / "result.json"
 
     def soldier_id(self, task_id: str) -> Path:
         """Which soldier is on a task, or was last."""

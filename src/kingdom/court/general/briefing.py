@@ -49,7 +49,7 @@ def gather(
     return Briefing(
         task={key: document.get(key) for key in _TASK},
         event={key: event.get(key) for key in _EVENT},
-        report=instructions(home.raw_result(task.id)),
+        report=instructions(home.handover(task.id)),
         repo_path=str(folder),
         memory=read_memory(home.general_memory(manifest.name), manifest.memory_max_bytes),
         instructions=instructions_text,
@@ -66,7 +66,7 @@ def description(home: Home, task: Task, general: str) -> dict[str, Any]:
     said = {key: _said(task, key) for key in ("question", "answer")} if task.type == RESUME else {}
     return {
         "task_id": task.id,
-        "result_path": str(home.raw_result(task.id)),
+        "result_path": str(home.handover(task.id)),
         "general": general,
         "type": task.type,
         "event_id": task.event_id,

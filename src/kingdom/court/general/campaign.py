@@ -32,7 +32,15 @@ from kingdom.court.general.lineage import Lineage
 from kingdom.court.general.notes import Note
 from kingdom.court.general.preparing import prepare
 from kingdom.court.general.reporting import Report
-from kingdom.court.general.soldiers import assign, assigned, keep_session, new_soldier_id, order_for, time_allowed
+from kingdom.court.general.soldiers import (
+    assign,
+    assigned,
+    keep_raw_result,
+    keep_session,
+    new_soldier_id,
+    order_for,
+    time_allowed,
+)
 from kingdom.court.general.untrusted import clean, cut_middle
 from kingdom.gitops import GitError
 from kingdom.journal.catalog import SoldierCompleted, SoldierSpawned, SoldierTimeout, TaskStarted
@@ -272,7 +280,9 @@ class Campaign:
                 keep_session(self._quarters.home, self.task.id, event.session_id, durable=False)
 
     def _told(self, outcome: Outcome) -> None:
-        """Tell the journal how a run ended."""
+        """Keep what a run left, and tell the journal how it ended."""
+        with contextlib.suppress(OSError):  # for people who look for it; what counts is the result
+            keep_raw_result(self._quarters.home, self.task.id, outcome)
         soldier_id = self.soldier_id or ""
         if outcome.status == "timeout":
             allowed = time_allowed(self._quarters.manifest, outcome)

@@ -6,6 +6,7 @@ Each step may be repeated: a process that died, or found the disk full, between 
 from __future__ import annotations
 
 import math
+import shutil
 from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
@@ -42,6 +43,7 @@ def write_down(quarters: Quarters, result: Result) -> None:
         keep_session(home, result.task_id, result.session_id, durable=True)
     if known_result(quarters, result.task_id) is None:
         write_json(home.result(result.task_id), result.document())
+    shutil.rmtree(home.handover(result.task_id).parent, ignore_errors=True)
     day = result.ended_at.date().isoformat()
     memory = home.general_memory(quarters.name)
     remember(memory, result.task_id, day, result.memory_updates, quarters.manifest.memory_max_bytes)

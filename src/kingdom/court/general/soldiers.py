@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kingdom.agents.port import Caps, Order, Timers
 from kingdom.court.errors import InvalidId
-from kingdom.court.files import write_atomic
+from kingdom.court.files import write_atomic, write_json
 from kingdom.court.home import checked
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def order_for(
         engine=engine.name,
         prompt=prompt,
         cwd=folder,
-        result_path=home.raw_result(task.id),
+        result_path=home.handover(task.id),
         options=dict(engine.options),
         env={**values, **{name: environment[name] for name in names if name in environment}},
         model=engine.model or (configured.model if configured else None),
@@ -78,8 +78,16 @@ def time_allowed(manifest: Manifest, outcome: Outcome) -> float:
 def assign(home: Home, task_id: str, soldier_id: str) -> None:
     """Write down which soldier is going to be on a task, and make room for its result."""
     home.results.mkdir(parents=True, exist_ok=True)
-    home.raw_result(task_id).unlink(missing_ok=True)  # a former soldier's must not be taken for this one's
+    home.handover(task_id).parent.mkdir(parents=True, exist_ok=True)
+    for former in (home.handover(task_id), home.raw_result(task_id)):  # must not be taken for this one's
+        former.unlink(missing_ok=True)
     write_atomic(home.soldier_id(task_id), soldier_id + "\n")
+
+
+def keep_raw_result(home: Home, task_id: str, outcome: Outcome) -> None:
+    """Keep what the soldier left, as it was found to follow the contract."""
+    if outcome.result is not None:
+        write_json(home.raw_result(task_id), dict(outcome.result), durable=False)
 
 
 def assigned(home: Home, task_id: str) -> str | None:
