@@ -81,17 +81,21 @@ async def test_each_kind_of_file_goes_when_its_time_is_over_and_not_before(court
     other = ("state/results/notes.txt", "logs/system.log", "state/king/task-seq", "logs/sessions/.hidden", "state/x/y")
     for name in other:
         court.old(name, 1000)
-    folder = court.old("state/soldiers/soldier-1-1/identity.json", 9).parent
-    os.utime(folder, (court.now - 9 * DAY,) * 2)
+    folders = [
+        court.old("state/soldiers/soldier-1-1/identity.json", 9).parent,
+        court.old("workspace/.handover/task-20260101-001/result.json", 9).parent,
+    ]
+    for folder in folders:
+        os.utime(folder, (court.now - 9 * DAY,) * 2)
     plan = await planned(court)
     expected = {name.format(1) for name in kinds} | {"logs/system.log.old", "logs/metrics.log.old"}
-    assert set(plan) == expected | {"state/soldiers/soldier-1-1"}
+    assert set(plan) == expected | {"state/soldiers/soldier-1-1", "workspace/.handover/task-20260101-001"}
     assert plan["state/prompts/task-20260101-001.md"] == "prompts: 3.0 days old, kept 3"
     assert await clean(court) == len(plan)
     left = files(court, "state", "logs")
     assert not expected & left
     assert {name.format(2) for name in kinds} | {"logs/tasks.log.old", *other} <= left
-    assert not folder.exists()
+    assert not any(folder.exists() for folder in folders)
 
 
 async def test_what_was_left_half_written_goes_after_a_day(court: Watched) -> None:

@@ -81,6 +81,7 @@ def rules(section: RetentionSection) -> tuple[Rule, ...]:
             re.compile(rf"{TASK_FORM}(\.json|-raw\.json|-soldier-id|-session-id)"),
             section.results_days,
         ),
+        Rule("handovers", ("workspace", ".handover"), re.compile(TASK_FORM), section.results_days, "folder"),
         Rule("prompts", ("state", "prompts"), re.compile(rf"{TASK_FORM}\.md"), section.prompts_days),
         Rule("session logs", ("logs", "sessions"), re.compile(rf"{soldier}\.(json|err)"), section.session_logs_days),
         Rule("soldiers", ("state", "soldiers"), re.compile(soldier), section.session_logs_days, "folder"),
