@@ -79,7 +79,8 @@ async def find_lost(desk: Desk, after: str) -> str:
 
     A task that was deleted by hand, or was set aside as invalid, gets no result from anybody.
     """
-    cases = sorted(desk.cases.active(), key=lambda case: case.task)
+    planned = {task.id for task in desk.plan.tasks}  # made in this very look, and in the queue at its end only
+    cases = sorted((case for case in desk.cases.active() if case.task not in planned), key=lambda case: case.task)
     some = [case for case in cases if case.task > after][:_CHECKED_AT_ONCE]
     for case in some:
         record = await desk.bus.find(case.task)
