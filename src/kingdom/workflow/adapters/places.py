@@ -9,21 +9,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kingdom.workflow.adapters.mcp import Servers, merge_servers
 from kingdom.workflow.adapters.workspaces import RESULTS, make_folder
 from kingdom.workflow.domain.errors import NotFound, WorkflowError
+from kingdom.workflow.domain.plan import Plan
 from kingdom.workflow.domain.statuses import WorkTreeStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kingdom.workflow.adapters.workspaces import Workspaces
     from kingdom.workflow.domain.resources import WorkTree
     from kingdom.workflow.domain.sources import McpServer, McpServerRef
     from kingdom.workflow.domain.work import Work
     from kingdom.workflow.ports import Store, Transaction
+
+_GIVEN_UP: Final = (WorkTreeStatus.PENDING_RELEASE, WorkTreeStatus.RELEASED)
 
 
 class NoPlace(WorkflowError):
@@ -59,7 +62,8 @@ class Places:
             workflow = await tx.workflows.find(work.workflow_id)
             if workflow is None:
                 raise NotFound(f"there is no workflow {work.workflow_id}, which work {work.id} is part of")
-            trees = _of_work(await tx.work_trees.of_workflow(workflow.id), work)
+            works = await tx.works.of_workflow(workflow.id)
+            trees = _of_work(work, works, await tx.work_trees.of_workflow(workflow.id))
             names = {tree.git_id: await _name(tx, tree.git_id) for tree in trees}
             levels = (workflow.mcp_server_refs, work.mcp_server_refs)
             servers = merge_servers(await _registered(tx, *levels), *levels)
@@ -70,12 +74,10 @@ class Places:
         return Place(_cwd(list(folders.values()), workspace), workspace, folders, servers)
 
 
-def _of_work(trees: list[WorkTree], work: Work) -> list[WorkTree]:
-    """Its own worktrees, when it runs beside others; else those of the workflow."""
-    given_up = (WorkTreeStatus.PENDING_RELEASE, WorkTreeStatus.RELEASED)
-    used = [tree for tree in trees if tree.status not in given_up]
-    own = [tree for tree in used if tree.work_id == work.id]
-    return own or [tree for tree in used if tree.work_id is None]
+def _of_work(work: Work, works: Sequence[Work], trees: Sequence[WorkTree]) -> list[WorkTree]:
+    """Its own worktrees, when others may run beside it; else those of the workflow."""
+    owner = work.id if Plan(works).apart(work) else None
+    return [tree for tree in trees if tree.work_id == owner and tree.status not in _GIVEN_UP]
 
 
 async def _name(tx: Transaction, git_id: str) -> str:

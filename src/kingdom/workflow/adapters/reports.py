@@ -35,13 +35,12 @@ class ReportIncomplete(WorkflowError):
     code = "WFL_REPORT"
 
 
-def ask_for_report(task: Task, outline: Sequence[str], problem: str | None = None) -> str:
+def ask_for_report(task: Task, outline: Sequence[str]) -> str:
     """The query for the report of a task."""
     sections = "\n".join(f"## {section}" for section in outline)
-    again = f"\nThe last try could not be used: {problem}\n" if problem else ""
     return f"""\
 Write the report on what you just did ({task.name}), for people who were not there. Change no file for it.
-{again}
+
 Answer with the report alone, in Markdown, with exactly these sections in this order, none of them empty:
 
 {sections}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -54,10 +55,10 @@ class Workspaces:
             self._checked(report.file_path).unlink(missing_ok=True)
 
     async def copy(self, source: WorkSpace, target: WorkSpace) -> None:
-        """Give a Work of another workflow the files of this one; may be repeated. A link stays a link."""
+        """Give a Work of another workflow the files of this one, but for links and the like; may be repeated."""
         origin, goal = self._checked(source.path), self._checked(target.path)
         if origin.is_dir():
-            await asyncio.to_thread(shutil.copytree, origin, goal, symlinks=True, dirs_exist_ok=True)
+            await asyncio.to_thread(shutil.copytree, origin, goal, ignore=_no_files, dirs_exist_ok=True)
 
     def _checked(self, path: str) -> Path:
         """A path below our folder: what is stored elsewhere is not touched."""
@@ -65,6 +66,12 @@ class Workspaces:
         if self.root not in folder.parents or ".." in folder.parts:
             raise WorkspaceUnusable(f"{folder} is not below {self.root}, where workspaces are: it is left alone")
         return folder
+
+
+def _no_files(folder: str, names: list[str]) -> list[str]:
+    """What an agent left that is neither a file nor a folder."""
+    modes = {name: (Path(folder) / name).lstat().st_mode for name in names}
+    return [name for name, mode in modes.items() if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))]
 
 
 def _remove(folder: Path) -> None:
