@@ -17,4 +17,8 @@ CASES: Final = {
     "files": "files",
     "worktree": "worktree",
     "journal": "journal",
+    "court-dispatch": "court_dispatch",
+    "court-latency": "court_latency",
+    "court-idle": "court_idle",
+    "agents": "agents",
 }

@@ -31,6 +31,8 @@ MOVE_SELF: Final = 0x800  # what is watched was renamed
 OVERFLOW: Final = 0x4000  # the kernel's queue overflowed: changes were lost, look for yourself
 IGNORED: Final = 0x8000  # the watch is over: what was watched is gone
 
+SWITCH: Final = "KINGDOM_INOTIFY"  # an environment variable: "off" makes everybody poll, as where there is no inotify
+
 _MASK_ADD: Final = 0x20000000
 _HEADER: Final = struct.Struct("iIII")  # watch, mask, cookie, length of the name that follows
 _READ_BYTES: Final = 64 * 1024
@@ -140,7 +142,7 @@ def _parse(data: bytes) -> Iterator[tuple[int, Change]]:
 
 
 def _open_instance() -> int | None:
-    if not sys.platform.startswith("linux"):
+    if not sys.platform.startswith("linux") or os.environ.get(SWITCH) == "off":
         return None
     fd = int(_libc().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
     if fd >= 0:
