@@ -156,3 +156,15 @@ def test_without_a_home_it_says_how_to_make_one(tmp_path: Path) -> None:
         result = kingdom("general", "ls", *arguments, **extra)
         assert result.returncode == 1
         assert f"kingdom init {tmp_path}" in result.stderr
+
+
+def test_a_new_general_is_in_order_and_a_second_of_its_name_is_refused(home: Home) -> None:
+    made = kingdom_json(
+        "general", "new", "gen-y", "--hears", "demo.asked", "--hears", "demo.told.*", "--home", str(home.root)
+    )
+    assert made["problems"] == []
+    (general,) = kingdom_json("general", "ls", "--home", str(home.root))["generals"]
+    assert [item["type"] for item in general["manifest"]["subscribes"]] == ["demo.asked", "demo.told.*"]
+    again = kingdom("general", "new", "gen-y", "--hears", "demo.asked", "--home", str(home.root))
+    assert again.returncode == 1
+    assert "is there already" in again.stderr

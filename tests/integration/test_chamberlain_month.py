@@ -70,9 +70,9 @@ class Month:
     async def run(self) -> None:
         machine, court = self.watched.machine, self.court
         await self.until(4, 12)
-        machine.cpu = 95.0  # two hours of red
+        machine.memory = 96.0  # two hours of red
         await self.steps(4)
-        machine.cpu = 10.0
+        machine.memory = 10.0
         await self.until(8, 14)
         machine.disk = 99.0  # an hour in which nothing can be written
         await self.steps(6, 10, disk_is_full=True)

@@ -42,7 +42,7 @@ async def test_health_is_written_every_look_and_each_change_goes_into_the_journa
     court.machine.cpu = 72
     for _ in range(3):
         await court.tick(30)
-    court.machine.disk = 95
+    court.machine.disk = 99
     for _ in range(3):
         await court.tick(30)
     court.machine.cpu = court.machine.disk = 5
@@ -53,26 +53,26 @@ async def test_health_is_written_every_look_and_each_change_goes_into_the_journa
     changes = court.events("system.health_changed")
     assert [(item["from"], item["to"], item["reason"]) for item in changes] == [
         ("green", "yellow", "cpu_percent: 72"),
-        ("yellow", "red", "disk_percent: 95"),
+        ("yellow", "red", "disk_percent: 99"),
         ("red", "green", "all resources are calm"),
     ]
     warnings = court.events("system.resource_warning")
     assert [(item["metric"], item["value"], item["threshold"]) for item in warnings] == [
         ("cpu_percent", 72, 70),
-        ("disk_percent", 95, 90),
+        ("disk_percent", 99, 98),
     ]
     assert court.alerts() == [("health", "red"), ("health", "over")], "yellow alone is nothing to wake people for"
 
 
 async def test_an_alert_is_sent_once_also_across_restarts(court: Watched) -> None:
-    court.machine.cpu = 99
+    court.machine.memory = 99
     for _ in range(3):
         await court.tick(30)
         await court.restart()
     assert court.alerts() == [("health", "red")]
     message = court.messages()[0]
     assert (message["type"], message["channel"], message["urgency"]) == ("notification", "#court", "urgent")
-    assert message["content"] == "Health is red: cpu_percent: 99"
+    assert message["content"] == "Health is red: memory_percent: 99"
 
 
 async def test_many_timeouts_make_health_yellow_for_an_hour(court: Watched) -> None:
@@ -371,9 +371,9 @@ async def test_reports_that_were_missed_are_made_up_for_days_on_which_something_
 
 async def test_messages_are_in_the_language_of_the_court(tmp_path: Path) -> None:
     async with Watched(tmp_path, "locale: ko").open() as court:
-        court.machine.cpu = 99
+        court.machine.memory = 99
         await court.tick()
-        assert court.messages()[0]["content"] == "상태가 red입니다: cpu_percent: 99"
+        assert court.messages()[0]["content"] == "상태가 red입니다: memory_percent: 99"
 
 
 # ── what is not as it should be ───────────────────────────────────────────────────────────────────────────────────
@@ -420,7 +420,7 @@ async def test_a_folder_where_a_file_should_be_stops_nothing_else(
     for path in ("logs/metrics.log", "logs/analysis/stats.json", "state/chamberlain/health.json", "logs/system.log"):
         (court.home.root / path).mkdir(parents=True)
     (court.home.heartbeat("king")).mkdir(parents=True)
-    court.machine.cpu = 99
+    court.machine.memory = 99
     await court.tick()
     await court.tick(30)
     assert court.events("system.health_changed")[0]["to"] == "red"

@@ -75,7 +75,7 @@ def look_after(folder: Path, now: float, looks: int) -> None:
     async def run() -> None:
         court = Watched(folder)
         court.now = now
-        court.machine.cpu = 99.0
+        court.machine.memory = 99.0
         async with court.open():
             for _ in range(looks):
                 await court.tick(30)

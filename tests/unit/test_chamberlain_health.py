@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kingdom.court.chamberlain.config import HealthSection
+from kingdom.court.chamberlain.config import HealthSection, LevelSection
 from kingdom.court.chamberlain.health import Health
 
-SECTION = HealthSection(calm_ticks=3)
+LIMITS = LevelSection(yellow=70, orange=80, red=90)
+SECTION = HealthSection(calm_ticks=3, cpu_percent=LIMITS, memory_percent=LIMITS, disk_percent=LIMITS)
 
 
 def levels(*values: float) -> list[str]:
@@ -68,3 +69,14 @@ def test_health_survives_a_round_trip() -> None:
     health.look({"cpu_percent": 72}, SECTION, {})
     health.look({"cpu_percent": 68}, SECTION, {})
     assert Health.from_dict(health.to_dict()) == health
+
+
+def test_a_busy_processor_alone_never_holds_normal_work() -> None:
+    health = Health()
+    health.look({"cpu_percent": 100.0}, HealthSection(), {})
+    assert health.level == "yellow"
+
+
+def test_levels_that_do_not_rise_are_refused() -> None:
+    with pytest.raises(ValueError, match="yellow < orange < red must hold, not 90, 80"):
+        LevelSection(yellow=90, orange=80, red=None)

@@ -66,6 +66,32 @@ def check(
         raise typer.Exit(output.FAILED)
 
 
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name, as gen-pr.")],
+    hears: Annotated[
+        list[str], typer.Option("--hears", metavar="TYPE", help="A type of event it takes; may be repeated.")
+    ],
+    engine: Annotated[str, typer.Option(metavar="NAME", help="What does the work.")] = "scripted",
+    description: Annotated[str, typer.Option(metavar="TEXT", help="What it is for.")] = "A new general.",
+    home: HomeOption = None,
+    json: Json = False,
+) -> None:
+    """Write the first files of a general into the court, to go on with."""
+    from kingdom.court.packages.checking import check_package
+    from kingdom.court.packages.scaffold import new_general
+
+    court = find_home(home)
+    with errors_told():
+        folder = new_general(court, name, engine=engine, hears=hears, description=description)
+    problems = check_package(folder, _engines())
+    if json:
+        output.emit({"folder": str(folder), "problems": problems})
+    else:
+        output.say(f"{folder} has manifest.yaml and prompt.md: change them as you like")
+        for problem in problems:
+            output.say(problem)
+
+
 def install(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the general.")],
     replace: Annotated[bool, typer.Option("--replace", help="Put it in the place of the one of that name.")] = False,
@@ -164,5 +190,5 @@ def _row(name: str, general: General | None, problems: list[str]) -> tuple[objec
     return (name, engine, hears, schedules, manifest.concurrency, told)
 
 
-for _command in (ls, check, install, remove):
+for _command in (ls, new, check, install, remove):
     app.command()(_command)

@@ -28,6 +28,9 @@ def emit(
         str | None,
         typer.Option("--id", metavar="ID", help="Its id; one that was seen before is left out.", show_default=False),
     ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until it has ended, or a person is asked; exit 1 if it went wrong.")
+    ] = False,
     home: HomeOption = None,
     json: Json = False,
 ) -> None:
@@ -47,10 +50,28 @@ def emit(
 
     document["id"] = event_id or f"evt-console-{new_event_id()}"
     accepted = in_court(home, lambda services: inject(services, document))
-    if json:
-        output.emit({"id": document["id"], "accepted": accepted})
-    else:
+    if not json:
         output.say(document["id"] if accepted else f"{document['id']} was there before: nothing changed")
+    elif not wait:
+        output.emit({"id": document["id"], "accepted": accepted})
+    if wait:
+        _wait(home, document["id"], accepted=accepted, json=json)
+
+
+def _wait(home: Path | None, event_id: str, *, accepted: bool, json: bool) -> None:
+    from dataclasses import asdict
+
+    from kingdom.court.waiting import wait_for_end
+
+    known = in_court(home, lambda services: wait_for_end(services, event_id))
+    if json:
+        output.emit({"id": event_id, "accepted": accepted, **asdict(known)})
+    elif known.status == "needs_human":
+        output.say(f'{known.task_id} asks: {known.summary} (kingdom answer {known.task_id} "…")')
+    else:
+        output.say(f"{known.task_id or 'no task'}: {known.result or known.status}. {known.summary}".rstrip(". "))
+    if not known.good and known.status != "needs_human":
+        raise typer.Exit(output.FAILED)
 
 
 def _payload(text: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from datetime import time
@@ -33,32 +34,47 @@ def _time_of_day(value: Any) -> Any:
 
 TimeOfDay = Annotated[time, BeforeValidator(_time_of_day), WithJsonSchema({"type": "string", "examples": ["03:00"]})]
 Days = Annotated[float, Field(gt=0, le=36500)]
+Percent = Annotated[float, Field(gt=0, le=100)]
 
 
 class LevelSection(Section):
-    """From which percentage on a resource makes the court yellow, orange or red."""
+    """From which percentage on a resource makes the court yellow, orange or red; null: it never does."""
 
-    yellow: float = Field(default=70.0, gt=0, le=100)
-    orange: float = Field(default=80.0, gt=0, le=100)
-    red: float = Field(default=90.0, gt=0, le=100)
+    yellow: Percent | None = 75.0
+    orange: Percent | None = 90.0
+    red: Percent | None = 95.0
 
     @model_validator(mode="after")
     def _rising(self) -> LevelSection:
-        if not self.yellow < self.orange < self.red:
-            raise ValueError(f"yellow < orange < red must hold, not {self.yellow:g}, {self.orange:g}, {self.red:g}")
+        given = [value for value in (self.yellow, self.orange, self.red) if value is not None]
+        if given != sorted(set(given)):
+            raise ValueError(f"yellow < orange < red must hold, not {', '.join(f'{value:g}' for value in given)}")
         return self
 
     def threshold(self, level: Level) -> float:
-        """Where a level begins; green begins at nothing."""
-        return {"green": 0.0, "yellow": self.yellow, "orange": self.orange, "red": self.red}[level]
+        """Where a level begins; green begins at nothing, one that is not wanted never."""
+        if level == "green":
+            return 0.0
+        value = {"yellow": self.yellow, "orange": self.orange, "red": self.red}[level]
+        return math.inf if value is None else value
+
+
+def _busy() -> LevelSection:
+    """A processor that is busy is no reason to hold more than what is of low priority: soldiers make it so."""
+    return LevelSection(yellow=70.0, orange=None, red=None)
+
+
+def _full() -> LevelSection:
+    """Disks are kept fuller than memory, and for longer."""
+    return LevelSection(yellow=85.0, orange=95.0, red=98.0)
 
 
 class HealthSection(Section):
     """When the court is well."""
 
-    cpu_percent: LevelSection = Field(default_factory=LevelSection)
+    cpu_percent: LevelSection = Field(default_factory=_busy)
     memory_percent: LevelSection = Field(default_factory=LevelSection)
-    disk_percent: LevelSection = Field(default_factory=LevelSection)
+    disk_percent: LevelSection = Field(default_factory=_full)
     hysteresis_points: float = Field(default=5.0, ge=0, le=50)
     """A level is left at once only this far below where it began ..."""
     calm_ticks: int = Field(default=10, ge=1, le=10_000)
