@@ -34,7 +34,11 @@ def write_atomic(path: Path, data: bytes | str, *, durable: bool = True) -> None
 
 def write_json(path: Path, document: Any, *, durable: bool = True) -> None:
     """Write a JSON document that people can read."""
-    write_atomic(path, json.dumps(document, ensure_ascii=False, indent=2) + "\n", durable=durable)
+    try:
+        content = json.dumps(document, ensure_ascii=False, indent=2).encode()
+    except UnicodeEncodeError:  # half a surrogate pair: JSON can say it, UTF-8 cannot
+        content = json.dumps(document, indent=2).encode()
+    write_atomic(path, content + b"\n", durable=durable)
 
 
 def read_json(path: Path) -> Any | None:
