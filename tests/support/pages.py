@@ -5,7 +5,9 @@ A code block may carry a mark, an HTML comment on the line above its fence, whic
 * ``<!-- run -->`` above Python or console text: it is run. All marked blocks of a page share one directory and, for
   Python, one namespace, and run in the order they stand in. Python may use ``await`` outside functions.
 * ``<!-- prints -->`` above text: exactly what the Python blocks before it printed. ``…`` stands for anything.
-* ``<!-- file: NAME -->``: it is a file that the page has its reader write; a test of its own uses it.
+* ``<!-- follow -->`` above console text: its commands are given to a shell, as the reader would, with real processes.
+* ``<!-- file: NAME -->``: it is a file that the page has its reader write. In a page with blocks to follow it is
+  written when it is come to; in others a test of its own uses it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ PAGES = sorted(
 )
 
 _FENCE = re.compile(r"^(`{3,})([\w+-]*)\s*$")
-_MARK = re.compile(r"^<!--\s*(run|prints|file:\s*\S+)\s*-->\s*$")
+_MARK = re.compile(r"^<!--\s*(run|prints|follow|file:\s*\S+)\s*-->\s*$")
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 
 
