@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from kingdom.court.general.closing import known_result, write_down
+from tests.support.generals import posted
 from tests.support.kings import Realm, looks
+from tests.support.stopping import StoppableBus, Stopped, Stopper, stoppable_files
 
 
 @pytest.fixture
@@ -36,3 +39,46 @@ async def test_a_run_killed_together_with_the_king_is_tried_again_and_its_event_
     assert again.event_id == event_id
     assert realm.said() == ["thread_start", "thread_update"]
     await king.stop()
+
+
+async def test_a_king_killed_anywhere_leaves_each_line_in_the_journal_once(tmp_path: Path) -> None:
+    point, stopped = 0, True
+    while stopped:
+        point += 1
+        realm = Realm(tmp_path / str(point))
+        realm.install()
+        async with realm.open():
+            await realm.event()
+            stopper = Stopper(point)
+            with stoppable_files(stopper):
+                first = realm.king(bus=StoppableBus(realm.bus, stopper))
+                try:
+                    await first.start()
+                    await looks(first)
+                    await realm.work()
+                    await looks(first)
+                    stopped = False
+                except Stopped:
+                    stopped = True
+            second = realm.king()
+            await second.start()
+            await looks(second)
+            await realm.work()
+            await looks(second)
+            told = [(kind, str(fields)) for kind, fields in realm.journal()]
+        assert len(told) == len(set(told)), f"stopped {stopper.trail[-1]}: {told}"
+        assert {"event.dispatched", "task.created"} <= {kind for kind, _ in told}
+    assert point > 10, "there were hardly any points to stop at"
+
+
+async def test_a_result_that_is_closed_again_after_a_restart_is_in_the_journal_once(tmp_path: Path) -> None:
+    async with posted(tmp_path) as post:
+        task = await post.task()
+        await post.finish(task)
+        quarters = post.general()._quarters
+        result = known_result(quarters, task.id)
+        assert result is not None
+        write_down(quarters, result)
+        journal = (post.home.logs / "events.log").read_text()
+        assert journal.count('"task.completed"') == 1
+        assert (post.home.logs / "tasks.log").read_text().count(task.id) == 1

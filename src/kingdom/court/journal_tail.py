@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.journal import Entry, InvalidLine, parse
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 _BYTES: Final = 512 * 1024
@@ -31,3 +33,16 @@ def journal_tail(path: Path, size: int = _BYTES) -> list[Entry]:
         except InvalidLine:
             continue
     return entries
+
+
+def untold(path: Path, lines: Iterable[tuple[str, Mapping[str, Any]]]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Of these lines, each a type and its data, those that the end of the journal does not have.
+
+    For whoever goes on where a process was killed, which may have written them down or not.
+    """
+    told = {_key(entry.type, entry.fields) for entry in journal_tail(path)}
+    return [(name, data) for name, data in lines if _key(name, data) not in told]
+
+
+def _key(name: str, data: Mapping[str, Any]) -> str:
+    return json.dumps([name, {key: value for key, value in data.items() if value is not None}], sort_keys=True)

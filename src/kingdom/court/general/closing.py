@@ -15,6 +15,7 @@ from kingdom.court.files import read_json, write_json
 from kingdom.court.general.memory import remember
 from kingdom.court.general.results import journal_entry, log_line
 from kingdom.court.general.soldiers import keep_session
+from kingdom.court.journal_tail import untold
 from kingdom.court.models import Result
 
 if TYPE_CHECKING:
@@ -41,14 +42,17 @@ def write_down(quarters: Quarters, result: Result) -> None:
     home.results.mkdir(parents=True, exist_ok=True)
     if result.session_id:
         keep_session(home, result.task_id, result.session_id, durable=True)
-    if known_result(quarters, result.task_id) is None:
+    again = known_result(quarters, result.task_id) is not None
+    if not again:
         write_json(home.result(result.task_id), result.document())
     shutil.rmtree(home.handover(result.task_id).parent, ignore_errors=True)
     day = result.ended_at.date().isoformat()
     memory = home.general_memory(quarters.name)
     remember(memory, result.task_id, day, result.memory_updates, quarters.manifest.memory_max_bytes)
-    quarters.tell(journal_entry(result))
-    log_line(home, result, quarters.clock())
+    entry = journal_entry(result)
+    if not again or untold(home.journal, [(entry.spec.name, entry.to_dict())]):
+        log_line(home, result, quarters.clock())
+        quarters.tell(entry)
 
 
 def parking_time(quarters: Quarters, parked: Parked) -> float:

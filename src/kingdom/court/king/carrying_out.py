@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from kingdom.bus.errors import InvalidEnvelope
+from kingdom.court.journal_tail import untold
 from kingdom.court.models import Event, Message, Task
 from kingdom.court.queues import put
 from kingdom.journal import JournalError
 
 if TYPE_CHECKING:
-    from kingdom.bus import Delivery, EventBus
+    from collections.abc import Iterable, Mapping
+
+    from kingdom.bus import Delivery
     from kingdom.court.king.book import Entry
     from kingdom.court.king.schedules import Schedules
-    from kingdom.journal import Journal
+    from kingdom.court.loop import Services
 
 log = logging.getLogger("kingdom.court.king")
 D = TypeVar("D", Task, Message, Event)
@@ -44,9 +47,10 @@ class Orders:
 class Hands:
     """Carries out orders."""
 
-    def __init__(self, bus: EventBus, journal: Journal, schedules: Schedules, held: dict[str, Delivery]) -> None:
-        self._bus = bus
-        self._journal = journal
+    def __init__(self, services: Services, schedules: Schedules, held: dict[str, Delivery]) -> None:
+        self._bus = services.bus
+        self._journal = services.journal
+        self._journal_path = services.home.journal
         self._schedules = schedules
         self._held = held
         self.refused: dict[str, str] = {}  # tasks the queue does not take, and why
@@ -56,8 +60,11 @@ class Hands:
         entry = orders.entry
         if entry.slots:
             self._schedules.store(entry.slots)
-        if not again or await self._untold(orders):
-            self._tell(entry)  # first: that a task was made is written down before anybody can start it
+        # First: that a task was made is written down before anybody can start it.
+        if not again:
+            self._tell(entry.journal)
+        elif await self._untold(orders):
+            self._tell(untold(self._journal_path, entry.journal))
         await self._publish(orders.tasks)
         await self._publish(orders.events)
         await self._publish(orders.messages)
@@ -83,8 +90,8 @@ class Hands:
                 return True
         return not orders.tasks and any(event_id in self._held for event_id in orders.entry.done)
 
-    def _tell(self, entry: Entry) -> None:
-        for name, data in entry.journal:
+    def _tell(self, lines: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+        for name, data in lines:
             try:
                 self._journal.emit(name, "king", data)
             except JournalError as error:  # work goes on without its diary

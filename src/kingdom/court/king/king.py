@@ -72,7 +72,7 @@ class King:
         self._desk = Desk(self._services, self._config, self._gates)
         self._held: dict[str, Delivery] = {}
         self._schedules = Schedules(self._services.home, self._config.timezone)
-        self._hands = Hands(self._services.bus, self._services.journal, self._schedules, self._held)
+        self._hands = Hands(self._services, self._schedules, self._held)
         self._room = WaitingRoom()
         self._routes = Routes(Generals(), self._services.home)
         self._events_came = True
