@@ -1,0 +1,1 @@
+"""The campaign against a whole court: real ``kingdom up`` processes under load, killed at random instants."""
