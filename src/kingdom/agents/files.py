@@ -34,7 +34,7 @@ def write_once(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o600) 
     return True
 
 
-def write_json(path: str | os.PathLike[str], document: Any) -> None:
+def write_json(path: str | os.PathLike[str], document: dict[str, Any]) -> None:
     """Write a JSON document, readable by us alone."""
     write_atomic(path, encode(document))
 
@@ -48,17 +48,25 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         return None
 
 
-def encode(document: Any) -> bytes:
-    """The JSON form of a document, as people like to read it."""
-    return json.dumps(document, indent=1).encode() + b"\n"
+def encode(document: dict[str, Any]) -> bytes:
+    """The JSON form of a document, a line for each of its fields. Unlike ``indent`` that is done in C, and fast."""
+    fields = ",\n".join(f" {json.dumps({key: value})[1:-1]}" for key, value in document.items())
+    return f"{{\n{fields}\n}}\n".encode()
 
 
 def _write_temporary(path: str | os.PathLike[str], data: bytes, mode: int) -> str:
     folder, name = os.path.split(os.fspath(path))
     temporary = os.path.join(folder, f".tmp-{os.getpid()}-{name}")
-    with contextlib.suppress(FileNotFoundError):
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(temporary, flags, mode)
+    except FileExistsError:
         os.unlink(temporary)  # of a process with our number that died here
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
+        descriptor = os.open(temporary, flags, mode)
+    try:
+        written = os.write(descriptor, data)
+        while written < len(data):
+            written += os.write(descriptor, data[written:])
+    finally:
+        os.close(descriptor)
     return temporary

@@ -22,7 +22,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -111,7 +111,7 @@ class RunFolder:
 
     def write_outcome(self, outcome: Outcome) -> None:
         """Keep what came of the run."""
-        write_json(self.outcome, {**asdict(outcome), "result": outcome.result})
+        write_json(self.outcome, {**_fields(outcome), "tokens": _fields(outcome.tokens)})
 
     def read_outcome(self) -> Outcome | None:
         """What came of the run, if it has ended and we saw it."""
@@ -136,7 +136,7 @@ class RunFolder:
 
     def write_stop(self, stop: Stop) -> None:
         """Say why we end the run, for whoever takes over from us."""
-        write_json(self.stop, asdict(stop))
+        write_json(self.stop, _fields(stop))
 
     def read_stop(self) -> Stop | None:
         """Why we ended the run, if we did."""
@@ -160,6 +160,11 @@ class RunFolder:
         return Ending(seen=False, errors=errors), None
 
 
+def _fields(one: Outcome | Tokens | Timers | Caps | Stop) -> dict[str, Any]:
+    """The fields of one of our dataclasses; unlike ``asdict`` without copying what is in them."""
+    return {name: getattr(one, name) for name in one.__slots__}
+
+
 def _number(value: Any) -> int | None:
     return None if value is None else int(value)
 
@@ -176,8 +181,8 @@ def _order_document(order: Order) -> dict[str, Any]:
         "model": order.model,
         "session_id": order.session_id,
         "profile": order.profile,
-        "timers": asdict(order.timers),
-        "caps": asdict(order.caps),
+        "timers": _fields(order.timers),
+        "caps": _fields(order.caps),
         "mcp_config": str(order.mcp_config) if order.mcp_config else None,
         "labels": dict(order.labels),
     }

@@ -18,6 +18,7 @@ from kingdom.agents.ledger import Ledger, entry
 from kingdom.agents.port import AgentEvent, Began, Finished, OnEvent, Order, Outcome
 from kingdom.agents.timing import Timing
 from kingdom.agents.verdict import Ending, Stop, judge
+from kingdom.batches import Batches
 
 log = logging.getLogger("kingdom.agents")
 
@@ -29,6 +30,7 @@ class Place:
     soldiers: Path
     sessions: Path
     ledger: Ledger
+    entries: Batches[dict[str, Any]]  # for the ledger
     clock: Callable[[], float]
 
     def transcript(self, run_id: str) -> Path:
@@ -146,16 +148,17 @@ class Run(ABC):
             ended_at=ended_at,
         )
         try:
-            await asyncio.to_thread(self._write_down, outcome)
+            await self._write_down(outcome)
         except OSError:  # a full disk: what was done is still done
             log.exception("run %s ended (%s), but that could not be written down", self.run_id, outcome.status)
         return outcome
 
-    def _write_down(self, outcome: Outcome) -> None:
+    async def _write_down(self, outcome: Outcome) -> None:
         """First the ledger, then the outcome: whoever finds no outcome looks into the ledger before it writes there."""
-        ledger = self._place.ledger
-        if not (self._adopted and ledger.has(self.run_id, outcome.started_at)):
-            ledger.append(entry(self._order, outcome, self._place.clock(), price_known=self._account.price_known))
+        place = self._place
+        if not (self._adopted and await asyncio.to_thread(place.ledger.has, self.run_id, outcome.started_at)):
+            line = entry(self._order, outcome, place.clock(), price_known=self._account.price_known)
+            await place.entries.do(line)
         self._folder.write_outcome(outcome)
 
 

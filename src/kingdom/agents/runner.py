@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.engine import PROMPT_PATH, Engine, Launch, Player
 from kingdom.agents.engines import find_engine
@@ -24,6 +24,7 @@ from kingdom.agents.run import EndedRun, Place, Run, log
 from kingdom.agents.strays import end_strays
 from kingdom.agents.tail import end_of
 from kingdom.agents.watch import Files, ShimWatch, interval
+from kingdom.batches import Batches
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -47,7 +48,8 @@ class Runner:
         environ: Mapping[str, str] | None = None,
     ) -> None:
         books = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
-        self._place = Place(soldiers.absolute(), sessions.absolute(), books, clock)
+        entries = Batches[dict[str, Any]](lambda lines: books.append(*lines))
+        self._place = Place(soldiers.absolute(), sessions.absolute(), books, entries, clock)
         self._engines = engines
         self._host = host or ProcessHost()
         self._environ = os.environ if environ is None else environ
@@ -144,8 +146,7 @@ class Runner:
         """Write what the run needs, and remove the result of an earlier attempt: it must not count for this one."""
         order.result_path.parent.mkdir(parents=True, exist_ok=True)
         order.result_path.unlink(missing_ok=True)
-        self._place.sessions.mkdir(parents=True, exist_ok=True)
-        self._place.transcript(order.run_id).touch(mode=0o600)
+        _touch(self._place.transcript(order.run_id))
         try:
             folder.write_order(order)
         except TypeError as error:
@@ -198,6 +199,15 @@ async def _sleep_until(woken: asyncio.Event, seconds: float) -> None:
     except TimeoutError:
         return
     woken.clear()
+
+
+def _touch(transcript: Path) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        os.close(os.open(transcript, flags, 0o600))
+    except FileNotFoundError:
+        transcript.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(transcript, flags, 0o600))
 
 
 def _check(order: Order) -> None:
