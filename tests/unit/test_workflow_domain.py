@@ -246,7 +246,7 @@ def test_a_template_forgets_what_was_deleted() -> None:
         ([], "at least one work"),
         ([("a", ()), ("a", ())], "two works are called 'a'"),
         ([("a", ("b",))], "'a' is after 'b', and there is none"),
-        ([("a", ("c",)), ("b", ()), ("c", ("a",))], "wait for each other: a, c"),
+        ([("a", ("c",)), ("b", ()), ("c", ("a",))], "wait for each other: a, b, c"),
     ],
 )
 def test_a_plan_that_cannot_be_carried_out_is_refused(works: list[tuple[str, tuple[str, ...]]], why: str) -> None:

@@ -71,6 +71,19 @@ class Parts:
     turns: Turns = field(default_factory=Turns)
     counts: Counts = field(default_factory=Counts)
 
+    delivered: set[tuple[str, int]] | None = None  # while an engine recovers: the tasks it gave to agents itself
+
+    async def outside(self, what: str, call: Effect, failed: Callable[[str], Told] | None = None) -> None:
+        """Call somebody outside, after a commit. What goes wrong becomes an event, or else a line in the log."""
+        try:
+            await call()
+        except Exception as error:
+            self.counts.effects_failed += 1
+            log.warning("%s: %s", what, error, exc_info=error)
+            if failed is not None:
+                async with self.store.transaction() as tx:
+                    tx.record(failed(str(error) or type(error).__name__))
+
     @asynccontextmanager
     async def step(self) -> AsyncIterator[Step]:
         """A transaction, followed by what it asked to be done once it has committed."""
@@ -90,8 +103,13 @@ class Step:
 
     def tell(self, workflow_id: str, event: DomainEvent, attempt: int | None = None) -> None:
         """Record an event of a workflow."""
-        self.tx.record(Told(event, "Workflow", workflow_id, attempt))
+        self.tx.record(told(workflow_id, event, attempt))
 
     def then(self, effect: Effect) -> None:
         """Have something done once this has committed. It must not raise, and may be lost in a crash."""
         self.effects.append(effect)
+
+
+def told(workflow_id: str, event: DomainEvent, attempt: int | None = None) -> Told:
+    """An event of a workflow."""
+    return Told(event, "Workflow", workflow_id, attempt)

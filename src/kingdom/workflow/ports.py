@@ -90,8 +90,27 @@ class Store(Protocol):
     async def events(self, workflow_id: str | None, after: int, limit: int) -> list[SeenEvent]:
         """What the interface shows: the events of a workflow (or of all) behind a number, in order."""
 
+    async def lock_engine(self) -> EngineLock | None:
+        """Take the lock of the engine; None when another has it."""
+
+    async def record_engine(self, owner: str, now: float) -> int:
+        """Write down who has the lock; returns how many had it so far."""
+
+    async def engine_owner(self) -> tuple[str, float]:
+        """Who has, or had, the lock, and since when."""
+
     def on_publish(self, listener: Callable[[list[Envelope]], None]) -> Callable[[], None]:
         """Have ``listener`` called with what each commit of this store put on the bus; returns the undo."""
+
+
+class EngineLock(Protocol):
+    """The right to run the workflows of a store; it ends with the process that has it."""
+
+    async def release(self) -> None:
+        """Give it back."""
+
+    def drop(self) -> None:
+        """Lose it at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,16 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from kingdom.bus import Envelope
-    from kingdom.workflow.ports import Clock
+    from kingdom.workflow.ports import Clock, EngineLock
     from kingdom.workflow.store.sessions import Session
 
 Listener: TypeAlias = "Callable[[list[Envelope]], None]"
 _VERSION: Final = "schema"  # its counter; aggregate ids have a dash
+_OWN: Final = """
+    INSERT INTO wf_engine (id, owner, epoch, seen_at) VALUES (1, ?, 1, ?)
+    ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, epoch = wf_engine.epoch + 1, seen_at = excluded.seen_at
+    RETURNING epoch
+"""
 _SEEN: Final = "SELECT position, aggregate_id, sequence, type, payload, occurred_at FROM wf_event"
 
 
@@ -91,6 +96,22 @@ class DatabaseStore(ABC):
             SeenEvent(position, owner, sequence, kind, json.loads(payload), datetime.fromisoformat(at))
             for position, owner, sequence, kind, payload, at in rows
         ]
+
+    async def record_engine(self, owner: str, now: float) -> int:
+        """Write down who has the lock; returns how many had it so far."""
+        async with self.session() as session:
+            ((epoch,),) = await session.fetch(_OWN, owner, now)
+        return int(epoch)
+
+    async def engine_owner(self) -> tuple[str, float]:
+        """Who has, or had, the lock, and since when."""
+        async with self.session(readonly=True) as session:
+            rows = await session.fetch("SELECT owner, seen_at FROM wf_engine")
+        return (str(rows[0][0]), float(rows[0][1])) if rows else ("unknown", 0.0)
+
+    @abstractmethod
+    async def lock_engine(self) -> EngineLock | None:
+        """Take the lock of the engine; None when another has it."""
 
     async def _migrate(self, session: Session) -> list[str]:
         have = await self._schema_version(session)

@@ -10,6 +10,7 @@ import asyncpg
 
 from kingdom.workflow.store.base import DatabaseStore
 from kingdom.workflow.store.errors import StoreError
+from kingdom.workflow.store.locks import AdvisoryLock
 from kingdom.workflow.store.sessions import PostgresSession
 
 if TYPE_CHECKING:
@@ -26,16 +27,27 @@ class PostgresStore(DatabaseStore):
     """A small pool of connections."""
 
     async def _connect(self) -> None:
+        address, settings = self._address()
+        try:
+            self._pool: Any = await asyncpg.create_pool(address, min_size=1, max_size=_POOL, server_settings=settings)
+        except (OSError, asyncpg.PostgresError) as error:
+            raise StoreError(f"the store at {self.bus.url} cannot be reached: {error}") from None
+
+    def _address(self) -> tuple[str, dict[str, str]]:
         parts = urlsplit(self.url)
         query = dict(parse_qsl(parts.query))
         settings = {"search_path": query["schema"]} if "schema" in query else {}
         plain = urlencode({key: value for key, value in query.items() if key not in _OURS})
+        return urlunsplit(parts._replace(query=plain)), settings
+
+    async def lock_engine(self) -> AdvisoryLock | None:
+        """Take the lock of the engine, with a connection of its own."""
+        address, settings = self._address()
         try:
-            self._pool: Any = await asyncpg.create_pool(
-                urlunsplit(parts._replace(query=plain)), min_size=1, max_size=_POOL, server_settings=settings
-            )
+            connection = await asyncpg.connect(address, server_settings=settings)
         except (OSError, asyncpg.PostgresError) as error:
             raise StoreError(f"the store at {self.bus.url} cannot be reached: {error}") from None
+        return await AdvisoryLock.take(connection)
 
     async def _disconnect(self) -> None:
         await self._pool.close()
@@ -43,8 +55,11 @@ class PostgresStore(DatabaseStore):
     @asynccontextmanager
     async def session(self, *, readonly: bool = False) -> AsyncIterator[Session]:
         """An open transaction; commits at the end of the block, rolls back when it raises."""
-        async with self._pool.acquire() as connection, connection.transaction(readonly=readonly):
-            yield PostgresSession(connection)
+        try:
+            async with self._pool.acquire() as connection, connection.transaction(readonly=readonly):
+                yield PostgresSession(connection)
+        except (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError) as error:
+            raise StoreError(f"the store at {self.bus.url} cannot be used: {error}") from error
 
     async def _has_tables(self, session: Session) -> bool:
         await session.fetch("SELECT pg_advisory_xact_lock(?)", _MIGRATING)  # two that set up at once take turns

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from kingdom.bus.connecting import url_path
 from kingdom.workflow.store.base import DatabaseStore
 from kingdom.workflow.store.errors import StoreError
+from kingdom.workflow.store.locks import FileLock
 from kingdom.workflow.store.sessions import SqliteSession
 
 if TYPE_CHECKING:
@@ -43,8 +44,11 @@ class SqliteStore(DatabaseStore):
                 raise StoreError(f"the store at {self.bus.url} cannot be used: {error}") from error
             try:
                 yield SqliteSession(self._connection)
-            except BaseException:
-                self._connection.execute("ROLLBACK")
+            except BaseException as error:
+                if self._connection.in_transaction:  # a full disk ends it by itself
+                    self._connection.execute("ROLLBACK")
+                if isinstance(error, sqlite3.Error):
+                    raise StoreError(f"the store at {self.bus.url} cannot be used: {error}") from error
                 raise
             try:
                 self._connection.execute("COMMIT")
@@ -67,6 +71,11 @@ class SqliteStore(DatabaseStore):
                 pause = min(_LONGEST_PAUSE, 1.5 * pause)
             else:
                 return
+
+    async def lock_engine(self) -> FileLock | None:
+        """Take the lock of the engine: of a file beside the database, whose name says what it is."""
+        path = Path(url_path(self.url))
+        return FileLock.take(path.with_name(f"{path.name}.engine-lock"))
 
     async def _has_tables(self, session: Session) -> bool:
         return bool(await session.fetch("SELECT 1 FROM sqlite_master WHERE name = 'wf_counter'"))

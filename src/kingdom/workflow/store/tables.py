@@ -42,7 +42,10 @@ TEMPLATES: Final = Table("wf_template", WorkflowTemplate, "template")
 WORKFLOWS: Final = Table("wf_workflow", Workflow, "workflow", status=_status)
 WORKS: Final = Table("wf_work", Work, "work", _of, lambda work: work.sequence, _status)
 REPORTS: Final = Table("wf_report", Report, "report", _of, status=_status)
-CHECKPOINTS: Final = Table("wf_checkpoint", Checkpoint, "checkpoint", _of, lambda point: point.work_sequence)
+CHECKPOINTS: Final = Table(
+    "wf_checkpoint", Checkpoint, "checkpoint", _of, lambda point: point.work_sequence,
+    lambda point: "COMPLETE" if point.complete else "OPEN",
+)  # fmt: skip
 WORK_TREES: Final = Table("wf_work_tree", WorkTree, "worktree", _of, status=_status)
 WORK_SPACES: Final = Table("wf_work_space", WorkSpace, "workspace", _of)
 TABLES: Final[tuple[Table[Any], ...]] = (

@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from kingdom.bus import EventBus
-    from kingdom.workflow.ports import Clock, Told
+    from kingdom.workflow.domain.resources import Checkpoint, WorkSpace, WorkTree
+    from kingdom.workflow.domain.sources import Git, McpServer
+    from kingdom.workflow.domain.task import Report
+    from kingdom.workflow.domain.template import WorkflowTemplate
+    from kingdom.workflow.domain.work import Work
+    from kingdom.workflow.domain.workflow import Workflow
+    from kingdom.workflow.ports import Clock, OfWorkflow, Repository, Told
     from kingdom.workflow.store.sessions import Session
 
 STREAM: Final = "workflow"
@@ -39,15 +45,15 @@ class StoreTransaction:
         self._clock = clock
         self._told: list[Told] = []
         self.published: list[Envelope] = []  # what went to the bus, once flushed
-        self.gits = TableRepository(session, tables.GITS)
-        self.mcp_servers = TableRepository(session, tables.MCP_SERVERS)
-        self.templates = TableRepository(session, tables.TEMPLATES)
-        self.workflows = TableRepository(session, tables.WORKFLOWS)
-        self.works = TableRepository(session, tables.WORKS)
-        self.reports = TableRepository(session, tables.REPORTS)
-        self.checkpoints = TableRepository(session, tables.CHECKPOINTS)
-        self.work_trees = TableRepository(session, tables.WORK_TREES)
-        self.work_spaces = TableRepository(session, tables.WORK_SPACES)
+        self.gits: Repository[Git] = TableRepository(session, tables.GITS)
+        self.mcp_servers: Repository[McpServer] = TableRepository(session, tables.MCP_SERVERS)
+        self.templates: Repository[WorkflowTemplate] = TableRepository(session, tables.TEMPLATES)
+        self.workflows: Repository[Workflow] = TableRepository(session, tables.WORKFLOWS)
+        self.works: OfWorkflow[Work] = TableRepository(session, tables.WORKS)
+        self.reports: OfWorkflow[Report] = TableRepository(session, tables.REPORTS)
+        self.checkpoints: OfWorkflow[Checkpoint] = TableRepository(session, tables.CHECKPOINTS)
+        self.work_trees: OfWorkflow[WorkTree] = TableRepository(session, tables.WORK_TREES)
+        self.work_spaces: OfWorkflow[WorkSpace] = TableRepository(session, tables.WORK_SPACES)
 
     def record(self, *told: Told) -> None:
         """Have events numbered, kept for the interface, and published, all with the commit."""

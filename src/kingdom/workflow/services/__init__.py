@@ -1,0 +1,1 @@
+"""What several use cases and handlers share: resources, checkpoints, and stopping."""

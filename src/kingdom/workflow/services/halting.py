@@ -1,0 +1,73 @@
+"""Stopping agents, and workflows that cannot go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kingdom.workflow.domain.events import WorkflowFailed, WorkflowPaused, WorkStatusChanged
+from kingdom.workflow.domain.statuses import AgentStatus, WorkStatus
+from kingdom.workflow.domain.work import Work
+from kingdom.workflow.domain.workflow import Workflow
+from kingdom.workflow.parts import Parts, Step
+
+_ALIVE = (AgentStatus.STARTING, AgentStatus.RUNNING)
+
+
+def may_be_alive(work: Work) -> bool:
+    """Whether a Work may have an agent that runs."""
+    return work.agent_status in _ALIVE
+
+
+class HaltingService:
+    """Brings a workflow to a stop."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def stop_agents(self, works: Iterable[Work]) -> None:
+        """End the agents of works; on return nothing of them is alive. Outside of any transaction."""
+        for work in works:
+            if may_be_alive(work):
+                await self._parts.agents.stop(work.id)
+
+    async def pause_works(self, step: Step, workflow: Workflow, works: Iterable[Work]) -> None:
+        """Pause the works that run."""
+        for work in works:
+            if work.status is not WorkStatus.RUNNING:
+                continue
+            work.pause()
+            workflow.work_changed(work.id, work.status)
+            await step.tx.works.save(work)
+
+    async def give_up(self, step: Step, workflow: Workflow, work: Work, reason: str, *, fail: bool) -> None:
+        """A Work failed: the workflow pauses or fails, and what runs beside it stops."""
+        step.tell(workflow.id, WorkStatusChanged(work.id, workflow.id, work.status), work.attempt)
+        await self.halt(step, workflow, reason, fail=fail)
+
+    async def halt(self, step: Step, workflow: Workflow, reason: str, *, fail: bool) -> None:
+        """Pause the workflow, or have it fail."""
+        works = await step.tx.works.of_workflow(workflow.id)
+        running = [work for work in works if may_be_alive(work)]
+        await self.pause_works(step, workflow, works)
+        if fail:
+            workflow.fail(reason)
+            step.tell(workflow.id, WorkflowFailed(workflow.id, reason))
+        else:
+            workflow.pause(reason)
+            step.tell(workflow.id, WorkflowPaused(workflow.id))
+        await step.tx.workflows.save(workflow)
+        for work in running:
+            step.then(lambda work=work: self.stop(work))  # type: ignore[misc]
+
+    async def stop(self, left: Work) -> None:
+        """End the agent of a Work that does not run any more, and note it; may be repeated."""
+
+        async def stop() -> None:
+            await self._parts.agents.stop(left.id)
+            async with self._parts.store.transaction() as tx:
+                work = await tx.works.find(left.id)
+                if work is not None and work.status is not WorkStatus.RUNNING and may_be_alive(work):
+                    work.agent_stopped()
+                    await tx.works.save(work)
+
+        await self._parts.outside(f"the agent of work {left.id} could not be stopped", stop)

@@ -1,0 +1,344 @@
+"""Agents, git and files for workflows, all in memory: a world that outlives the engines that are killed in it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from kingdom.gitops import GitError
+from kingdom.workflow.bootstrap import Outside, open_parts
+from kingdom.workflow.domain.events import (
+    AgentError,
+    AgentStarted,
+    DomainEvent,
+    QueryFailed,
+    QueryResponded,
+    ReportFailed,
+    ReportGenerated,
+)
+from kingdom.workflow.domain.resources import Checkpoint, WorkSpace, WorkTree
+from kingdom.workflow.domain.sources import Git
+from kingdom.workflow.domain.task import Report, Task
+from kingdom.workflow.domain.template import TaskDefinition, WorkDefinition
+from kingdom.workflow.domain.work import Work
+from kingdom.workflow.domain.workflow import Workflow
+from kingdom.workflow.engine import Engine
+from kingdom.workflow.parts import Parts
+from kingdom.workflow.ports import Clock, PreparedTree, Store, Told, Transaction
+
+START = datetime(2026, 2, 7, 10, 0, 0, tzinfo=UTC)
+Run = tuple[str, str, int]  # what is run: work, task or report, attempt
+
+
+class Stopped(BaseException):
+    """The process was killed here."""
+
+
+class Stopper:
+    """Kills the process at the n-th point it comes by; a dead process comes by nowhere any more."""
+
+    def __init__(self, at: int | None = None) -> None:
+        self.at = at
+        self.passed: list[str] = []
+        self.dead = False
+
+    def point(self, name: str) -> None:
+        if self.dead:
+            raise Stopped(name)
+        self.passed.append(name)
+        if len(self.passed) - 1 == self.at:
+            self.dead = True
+            raise Stopped(name)
+
+
+@dataclass
+class World:
+    """What is outside: it stays as it is when an engine dies."""
+
+    now: datetime = START
+    ids: Counter[str] = field(default_factory=Counter)
+    sent: Counter[Run] = field(default_factory=Counter)  # how often each query and report really went to an agent
+    answers: dict[Run, DomainEvent] = field(default_factory=dict)  # what runs that ended had to say
+    alive: set[str] = field(default_factory=set)  # works with an agent
+    stops: list[str] = field(default_factory=list)
+    trees: dict[str, str] = field(default_factory=dict)  # worktree id: the commit it stands at
+    bases: dict[str, str | None] = field(default_factory=dict)  # worktree id: where it began
+    commits: dict[str, dict[str, str]] = field(default_factory=dict)  # checkpoint id: hash per git id
+    resets: list[dict[str, str]] = field(default_factory=list)
+    merges: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    folders: set[str] = field(default_factory=set)
+    reports: set[str] = field(default_factory=set)  # files
+    # what goes wrong, by the name of the Work or Task; each is used up once
+    silent: bool = False  # agents take queries, and say nothing until `answer` is called
+    fails: Counter[str] = field(default_factory=Counter)  # queries
+    report_fails: Counter[str] = field(default_factory=Counter)
+    breaks: Counter[str] = field(default_factory=Counter)  # agents, at a query
+    refuses: Counter[str] = field(default_factory=Counter)  # "start" | "send" | "prepare" | "commit" | "merge" | …
+
+    def clock(self) -> datetime:
+        self.now += timedelta(milliseconds=1)
+        return self.now
+
+    def new(self, kind: str) -> str:
+        self.ids[""] += 1
+        return f"{kind}-{self.ids['']:06}"
+
+    def use_up(self, kind: str, name: str) -> bool:
+        counts: Counter[str] = getattr(self, kind)
+        if counts[name] <= 0:
+            return False
+        counts[name] -= 1
+        return True
+
+    def refuse(self, name: str) -> None:
+        if self.use_up("refuses", name):
+            raise GitError(f"{name} does not work today")
+
+
+class FakeAgents:
+    """Agents that answer at once, unless the world is silent."""
+
+    def __init__(self, world: World, store: Store, stopper: Stopper) -> None:
+        self._world, self._store, self._stopper = world, store, stopper
+
+    async def start(self, work: Work) -> None:
+        self._stopper.point("start")
+        self._world.refuse("start")
+        self._world.alive.add(work.id)
+        await self._tell(work, AgentStarted(work.id), work.attempt)
+
+    async def send_query(self, work: Work, task: Task, text: str) -> None:
+        self._stopper.point("send")
+        self._world.refuse("send")
+        run = (work.id, task.id, task.attempt)
+        if run not in self._world.answers:
+            self._world.sent[run] += 1
+            if self._world.silent:
+                return
+            self._world.answers[run] = self._outcome(work, task, text)
+        self._stopper.point("sent")
+        await self._deliver(work, task)
+
+    async def answer(self, work: Work, task: Task) -> None:
+        """The answer to a query that was met with silence."""
+        self._world.answers[work.id, task.id, task.attempt] = self._outcome(work, task, task.query)
+        await self._deliver(work, task)
+
+    def _outcome(self, work: Work, task: Task, text: str) -> DomainEvent:
+        if self._world.use_up("breaks", work.name):
+            return AgentError(work.id, "it broke")
+        if self._world.use_up("fails", task.name):
+            return QueryFailed(work.id, task.id, "it said no")
+        return QueryResponded(work.id, task.id, f"answer to {text}")
+
+    async def _deliver(self, work: Work, task: Task) -> None:
+        event = self._world.answers[work.id, task.id, task.attempt]
+        await self._tell(work, event, work.attempt if isinstance(event, AgentError) else task.attempt)
+
+    async def write_report(self, work: Work, task: Task, report: Report) -> None:
+        self._stopper.point("report")
+        run = (work.id, report.id, task.attempt)
+        if run not in self._world.answers:
+            self._world.sent[run] += 1
+            if self._world.silent:
+                return
+            path = f"/spaces/{work.id}/reports/{task.order}-{task.name}.md"
+            event: DomainEvent = ReportGenerated(report.id, task.id, path)
+            if self._world.use_up("report_fails", task.name):
+                event = ReportFailed(report.id, task.id, "a section is missing")
+            else:
+                self._world.reports.add(path)
+            self._world.answers[run] = event
+        self._stopper.point("reported")
+        await self._tell(work, self._world.answers[run], task.attempt)
+
+    async def stop(self, work_id: str) -> None:
+        self._stopper.point("stop")
+        self._world.refuse("stop")
+        self._world.alive.discard(work_id)
+        self._world.stops.append(work_id)
+
+    async def recover(self, works: Sequence[Work]) -> None:
+        self._stopper.point("recover")
+
+    async def _tell(self, work: Work, event: DomainEvent, attempt: int) -> None:
+        async with self._store.transaction() as tx:
+            tx.record(Told(event, "Workflow", work.workflow_id, attempt))
+
+
+class FakeGit:
+    """Worktrees and commits as words."""
+
+    def __init__(self, world: World, stopper: Stopper) -> None:
+        self._world, self._stopper = world, stopper
+
+    async def prepare(self, git: Git, tree: WorkTree) -> PreparedTree:
+        self._stopper.point("prepare")
+        self._world.refuse("prepare")
+        self._world.trees.setdefault(tree.id, tree.base or "main")
+        self._world.bases.setdefault(tree.id, tree.base)
+        self._stopper.point("prepared")
+        return PreparedTree(f"/trees/{tree.id}", f"kingdom/{tree.id}")
+
+    async def commit_all(self, checkpoint: Checkpoint, trees: Sequence[WorkTree], message: str) -> dict[str, str]:
+        self._stopper.point("commit")
+        self._world.refuse("commit")
+        made = {tree.git_id: f"commit-{checkpoint.id}" for tree in trees}
+        for tree in trees:
+            assert tree.id in self._world.trees, "a commit in a worktree that is not there"
+            self._world.trees[tree.id] = made[tree.git_id]
+        self._world.commits[checkpoint.id] = made
+        self._stopper.point("committed")
+        return made
+
+    async def undo(self, checkpoint: Checkpoint, trees: Sequence[WorkTree]) -> None:
+        self._stopper.point("undo")
+        self._world.commits.pop(checkpoint.id, None)
+
+    async def reset(self, trees: Sequence[WorkTree], hashes: Mapping[str, str]) -> dict[str, str]:
+        self._stopper.point("reset")
+        self._world.refuse("reset")
+        assert not self._world.alive.intersection(tree.work_id for tree in trees), "reset under a living agent"
+        for tree in trees:
+            self._world.trees[tree.id] = hashes.get(tree.git_id) or tree.base or "main"
+        self._world.resets.append(dict(hashes))
+        self._stopper.point("reset done")
+        return {}
+
+    async def release(self, tree: WorkTree) -> None:
+        self._stopper.point("release")
+        self._world.trees.pop(tree.id, None)
+
+    async def merge(self, tree: WorkTree, sources: Sequence[WorkTree], message: str) -> None:
+        self._stopper.point("merge")
+        self._world.refuse("merge")
+        merged = tree.id, tuple(self._world.trees[source.id] for source in sources)
+        if merged not in self._world.merges:
+            self._world.merges.append(merged)
+
+    async def prune(self, trees: Sequence[WorkTree]) -> None:
+        self._stopper.point("prune")
+        known = {tree.id for tree in trees}
+        for left in set(self._world.trees) - known:
+            del self._world.trees[left]
+
+
+class FakeFiles:
+    """Folders and files as names."""
+
+    def __init__(self, world: World, stopper: Stopper) -> None:
+        self._world, self._stopper = world, stopper
+
+    def path(self, work: Work) -> str:
+        return f"/spaces/{work.id}"
+
+    async def make(self, space: WorkSpace) -> None:
+        self._stopper.point("folder")
+        self._world.folders.add(space.path)
+
+    async def remove(self, space: WorkSpace) -> None:
+        self._stopper.point("remove folder")
+        self._world.folders.discard(space.path)
+        self._world.reports = {path for path in self._world.reports if not path.startswith(f"{space.path}/")}
+
+    async def remove_report(self, report: Report) -> None:
+        self._stopper.point("remove report")
+        self._world.reports.discard(report.file_path or "")
+
+    async def copy(self, source: WorkSpace, target: WorkSpace) -> None:
+        self._stopper.point("copy folder")
+        self._world.folders.add(target.path)
+        mine = [path for path in self._world.reports if path.startswith(f"{source.path}/")]
+        self._world.reports.update(path.replace(source.path, target.path, 1) for path in mine)
+
+
+class PlainTexts:
+    """Queries as they are written."""
+
+    async def text(self, workflow: Workflow, work: Work, task: Task) -> str:
+        return task.query
+
+
+@dataclass
+class House:
+    """An engine with everything it needs, in a world."""
+
+    parts: Parts
+    engine: Engine
+    world: World
+    agents: FakeAgents
+
+    async def read(self, workflow_id: str) -> tuple[Workflow, list[Work]]:
+        async with self.parts.store.transaction() as tx:
+            return await tx.workflows.get(workflow_id), await tx.works.of_workflow(workflow_id)
+
+    async def told(self, workflow_id: str, after: int = 0) -> list[str]:
+        """The types of what the interface was told, in order."""
+        return [event.type for event in await self.parts.store.events(workflow_id, after, 10_000)]
+
+
+def outside_of(world: World, stopper: Stopper) -> Callable[[Store, Clock], Outside]:
+    def make(store: Store, clock: Clock) -> Outside:
+        return Outside(
+            FakeAgents(world, store, stopper), FakeGit(world, stopper), FakeFiles(world, stopper), PlainTexts()
+        )
+
+    return make
+
+
+@asynccontextmanager
+async def opened(path: Path, world: World, stopper: Stopper | None = None) -> AsyncIterator[Parts]:
+    """The parts of a house without an engine."""
+    stopper = stopper or Stopper()
+    async with open_parts(
+        f"sqlite://{path}", outside_of(world, stopper), clock=world.clock, ids=world
+    ) as parts:  # fmt: skip
+        _stop_at_transactions(parts.store, stopper)
+        yield parts
+
+
+def _stop_at_transactions(store: Store, stopper: Stopper) -> None:
+    plain = store.transaction
+
+    @asynccontextmanager
+    async def transaction() -> AsyncIterator[Transaction]:
+        stopper.point("begin")
+        async with plain() as tx:
+            yield tx
+        stopper.point("commit of the store")
+
+    store.transaction = transaction  # type: ignore[method-assign]
+
+
+@asynccontextmanager
+async def house(path: Path, world: World | None = None, stopper: Stopper | None = None) -> AsyncIterator[House]:
+    """A house with a running engine. When it is stopped, everything in it is dropped as if killed."""
+    world = world or World()
+    async with opened(path, world, stopper) as parts:
+        engine = Engine(parts, owner="test", poll=0.05, grace=5)
+        try:
+            async with engine:
+                yield House(parts, engine, world, parts.agents)  # type: ignore[arg-type]
+        except Stopped:
+            engine.abandon()
+            await asyncio.sleep(0)
+            raise
+
+
+@contextlib.contextmanager
+def survived() -> Iterator[None]:
+    """Where a killed process is expected."""
+    with contextlib.suppress(Stopped):
+        yield
+
+
+def work(name: str, *tasks: TaskDefinition | str, **more: object) -> WorkDefinition:
+    """A Work of a plan; a task is its name, or whole."""
+    whole = tuple(task if isinstance(task, TaskDefinition) else TaskDefinition(task, f"do {task}") for task in tasks)
+    return WorkDefinition(name, whole, **more)  # type: ignore[arg-type]
