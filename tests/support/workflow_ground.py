@@ -1,0 +1,135 @@
+"""Where the agents of works are tested: a store, runs of scripted agents and real programs, and a Work to be done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from kingdom.agents.port import Timers
+from kingdom.workflow.adapters.agent_client import AgentRuns
+from kingdom.workflow.adapters.mcp import McpFiles
+from kingdom.workflow.adapters.orders import Limits
+from kingdom.workflow.adapters.workspaces import Workspaces
+from kingdom.workflow.domain.events import DomainEvent
+from kingdom.workflow.domain.statuses import ReportStatus
+from kingdom.workflow.domain.task import Report, Task
+from kingdom.workflow.domain.work import Work
+from kingdom.workflow.domain.workflow import Workflow
+from kingdom.workflow.ports import SeenEvent
+from kingdom.workflow.store.base import DatabaseStore
+from tests.support.agents import Barracks
+
+NOW = datetime(2026, 2, 7, 10, tzinfo=UTC)
+LIMITS = Limits(timers=Timers(first_output=30, silence=30, total=60, after_result=0.2, stop=0.3))
+
+
+class Office:
+    """An engine's agents, and what it has on disk. ``restart`` is a new engine after the old one was killed."""
+
+    def __init__(self, folder: Path, store: DatabaseStore, environ: Mapping[str, str] | None = None) -> None:
+        self.folder = folder
+        self.store = store
+        self.barracks = Barracks(folder / "agents")
+        self.workspaces = Workspaces(folder / "workspaces")
+        self.mcp_folder = folder / "mcp"
+        self._environ = dict(environ or {})
+        self.heard: list[tuple[str, Any]] = []
+        self.restart()
+
+    def restart(self) -> None:
+        """A new engine; the old one's watching is over, as if it had been killed."""
+        self.runner = self.barracks.runner()
+        self.client = AgentRuns(
+            self.store,
+            self.runner,
+            self.workspaces,
+            McpFiles(self.mcp_folder, self._environ),
+            limits=LIMITS,
+            listener=lambda run, event: self.heard.append((run, event)),
+        )
+
+    async def hire(self, engine: str, options: Mapping[str, Any], *tasks: Task, **more: Any) -> Work:
+        """A workflow with one Work that runs, its first task sent."""
+        work = Work("work-1", "wf-1", 0, "plan", list(tasks), engine, engine_options=options, **more)
+        work.start()
+        work.tasks[0].send()
+        async with self.store.transaction() as tx:
+            await tx.workflows.save(Workflow("wf-1", "repair", NOW))
+            await tx.works.save(work)
+        return work
+
+    async def work(self) -> Work:
+        async with self.store.transaction() as tx:
+            return await tx.works.get("work-1")
+
+    async def save(self, work: Work) -> None:
+        async with self.store.transaction() as tx:
+            await tx.works.save(work)
+
+    async def respond(self, task_id: str, response: str = "done") -> Work:
+        """What the handler of an answer does to the Work."""
+        work = await self.work()
+        task = work.task(task_id)
+        task.respond(response)
+        task.complete()
+        if (following := work.current_task) is not None:
+            following.send()
+        await self.save(work)
+        return work
+
+    async def begin_report(self, task_id: str) -> tuple[Work, Report]:
+        """What the handler of an answer does to a Work whose task wants a report."""
+        work = await self.work()
+        task = work.task(task_id)
+        task.respond("done")
+        report = Report("report-1", "wf-1", work.id, task.id, task.outline, ReportStatus.GENERATING)
+        task.start_report(report.id)
+        async with self.store.transaction() as tx:
+            await tx.works.save(work)
+            await tx.reports.save(report)
+        return work, report
+
+    async def told(self) -> list[SeenEvent]:
+        return await self.store.events("wf-1", 0, 1000)
+
+    async def hear(self, count: int = 1) -> list[tuple[str, Mapping[str, object]]]:
+        """The first ``count`` events of the workflow: type and payload. Waits for them."""
+        heard = asyncio.Event()
+        undo = self.store.on_publish(lambda _: heard.set())
+        try:
+            async with asyncio.timeout(30):
+                while len(seen := await self.told()) < count:
+                    await heard.wait()
+                    heard.clear()
+        finally:
+            undo()
+        return [(event.type, event.payload) for event in seen]
+
+    async def quiet(self) -> None:
+        """Until no run is watched any more."""
+        tasks = [task for _, task in self.client._asked.values()]
+        await asyncio.gather(*tasks)
+
+    def telling(self, source: str) -> dict[str, str]:
+        """Options for the engine ``telling``: a Python program that says what its lines mean."""
+        return {"program": str(self.barracks.program(source))}
+
+    def runs(self) -> list[str]:
+        """The ids of all runs there ever were."""
+        folder = self.barracks.soldiers
+        return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+    def alive(self) -> set[int]:
+        return {pid for run in self.runs() for pid in self.barracks.alive(run)}
+
+
+def task(number: int = 1, *, outline: Sequence[str] = (), retries: int = 1) -> Task:
+    return Task(f"task-{number}", number - 1, f"step {number}", "Do it.", tuple(outline), retries)
+
+
+def of(*events: DomainEvent) -> list[tuple[str, Mapping[str, object]]]:
+    """Events as :meth:`Office.hear` gives them."""
+    return [(type(event).__name__, event.payload()) for event in events]
