@@ -11,6 +11,8 @@ import pytest
 from kingdom.court.files import write_json
 from kingdom.court.founding import SHIPPED
 from kingdom.court.general.briefing import gather
+from kingdom.court.general.errand import Errand
+from kingdom.court.general.lineage import lineage
 from kingdom.court.general.prompts import build_prompt, read_template
 from kingdom.court.home import Home
 from kingdom.court.models import Result, Task
@@ -111,7 +113,13 @@ def test_the_prompt_of_a_general_that_asks_for_them_has_the_records_as_data(home
         created_at=NOW.replace(tzinfo=None),  # as somebody might write it by hand
     )
     briefing = gather(
-        home, general.manifest, task, {}, folder=home.root, instructions_text="", resume=False, previous_error=None
+        home,
+        general.manifest,
+        Errand(task, lineage(home, task)),
+        folder=home.root,
+        instructions_text="",
+        resume=False,
+        previous_error=None,
     )
     prompt = build_prompt(read_template(general.prompt_path), briefing, general.manifest.prompt_max_bytes)
     assert done in prompt

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 Priority = Literal["high", "normal", "low"]
 EventStatus = Literal["pending", "dispatched", "completed", "failed"]
@@ -27,6 +27,13 @@ MessageId = Annotated[str, StringConstraints(pattern=r"^msg-\d{8}-\d{3,}$", max_
 CauseId = Annotated[str, StringConstraints(pattern=rf"^(evt-[a-z0-9_]+|schedule)-{_TAIL}+$", max_length=200)]
 EventType = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+(\.[a-z0-9_]+)+$", max_length=200)]
 GeneralName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_\-]*$", max_length=60)]
+
+
+def _with_zone(moment: datetime) -> datetime:
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+Moment = Annotated[datetime, AfterValidator(_with_zone)]  # a time that names no zone, as by hand, is UTC
 
 
 def timestamp(seconds: float) -> str:
@@ -53,7 +60,7 @@ class Event(Document):
     repo: str | None = None
     payload: dict[str, Any] = Field(default_factory=dict)
     priority: Priority = "normal"
-    created_at: datetime
+    created_at: Moment
     status: EventStatus = "pending"
 
 
@@ -66,7 +73,7 @@ class Task(Document):
     type: str = Field(min_length=1, max_length=200)
     payload: dict[str, Any] = Field(default_factory=dict)
     priority: Priority = "normal"
-    created_at: datetime
+    created_at: Moment
     status: TaskStatus = "pending"
 
 
@@ -79,7 +86,7 @@ class Message(Document):
     urgency: Urgency = "normal"
     content: str
     context: dict[str, Any] = Field(default_factory=dict)
-    created_at: datetime
+    created_at: Moment
     status: MessageStatus = "pending"
 
 
@@ -91,7 +98,7 @@ class Question(BaseModel):
     text: str = Field(min_length=1)
     choices: list[str] = Field(default_factory=list)
     default: str | None = None  # taken when nobody answers in time
-    deadline: datetime | None = None
+    deadline: Moment | None = None
 
 
 class EvidenceCheck(BaseModel):
@@ -116,8 +123,8 @@ class Result(Document):
     session_id: str | None = None
     engine: str | None = None
     model: str | None = None
-    started_at: datetime
-    ended_at: datetime
+    started_at: Moment
+    ended_at: Moment
     duration_seconds: float = 0.0
     tokens: dict[str, int] = Field(default_factory=dict)
     cost_usd: float | None = None
