@@ -356,6 +356,8 @@ async def test_a_run_that_died_with_its_engine_is_sent_again(office: Office) -> 
     office.restart()
     work.engine_options = {"script": DONE}
     await office.client.recover([work])
+    await asyncio.sleep(0.05)
+    assert await office.told() == [], "it waits to be told what to ask"
     await ask(office, work)
     assert await office.hear() == answered()
     assert office.runs() == ["work-1.task-1.1", "work-1.task-1.1.2"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
@@ -342,16 +341,18 @@ async def test_a_deleted_workflow_leaves_no_branch_and_no_folder(ground: Ground)
     assert not (ground.folder / "home" / "worktrees" / "wf-1").exists()
 
 
-async def test_at_start_half_made_trees_go_and_unknown_ones_are_told(
-    ground: Ground, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_at_start_what_nobody_knows_of_is_released(ground: Ground, caplog: pytest.LogCaptureFixture) -> None:
     app, lib = await ground.tree("app"), await ground.tree("lib")
+    side = await ground.tree("lib", "work-1")
+    write(lib, "new", "x")
     (record,) = (ground.folder / "home" / "state" / "wf-1").glob("app-*/worktree.json")
     record.write_text(record.read_text().replace('"ready"', '"creating"'))
-    with caplog.at_level(logging.INFO, "kingdom.workflow.git"):
-        await ground.engine().prune([app])
-    assert not Path(str(app.path)).exists()
-    assert Path(str(lib.path)).exists()
-    told = [entry.getMessage() for entry in caplog.records]
-    assert any(str(app.branch) in line and "half made" in line for line in told)
-    assert any(str(lib.path) in line and "left alone" in line for line in told)
+    await ground.engine().prune([])
+    assert not Path(str(app.path)).exists(), "it was half made"
+    assert files(lib)["new"] == "- x", "a new store is not asked about worktrees of another"
+    await ground.engine().prune([side])
+    assert not Path(str(lib.path)).exists()
+    assert Path(str(side.path)).exists()
+    (told,) = [entry.getMessage() for entry in caplog.records if str(lib.path) in entry.getMessage()]
+    kept = told.rpartition(" ")[2]
+    assert plain_git(Path(str(side.path)), "show", f"{kept}:new") == "x"

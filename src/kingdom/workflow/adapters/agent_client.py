@@ -122,12 +122,12 @@ class AgentRuns:
 
     def _ask(self, asking: Asking, text: str | None = None) -> None:
         known, _ = self._asked.get(asking.key, (None, None))
-        if known is not None:
-            known.text = known.text or text
-            return
-        asking.text = asking.text or text
-        task = asyncio.create_task(self._see_through(asking), name=f"ask {asking.key}")
-        self._asked[asking.key] = asking, task
+        if known is None:
+            known = asking
+            task = asyncio.create_task(self._see_through(asking), name=f"ask {asking.key}")
+            self._asked[asking.key] = asking, task
+        if text is not None:
+            known.give(text)
 
     async def _see_through(self, asking: Asking) -> None:
         try:

@@ -126,6 +126,12 @@ class Asking:
             self._running, self._found = found, True
         return self._found
 
+    def give(self, text: str) -> None:
+        """Say what a query asks; the first word counts."""
+        if self.text is None:
+            self.text = text
+            self._woken.set()
+
     async def stop(self, reason: str) -> None:
         """Have it ended; what comes of it is not told any more."""
         self._stopping = reason
@@ -154,7 +160,7 @@ class Asking:
             await self.find()
         while True:
             if self._running is None:
-                if self._stopping:
+                if not await self._may_start():
                     return None
                 await self._start()
             outcome = await self._end()
@@ -169,7 +175,7 @@ class Asking:
 
     def _to_be_sent_again(self, outcome: Outcome) -> bool:
         """Whether a run of a former engine died with it, or gave a report that nobody heard."""
-        if not self._found or not self._can_be_sent or self._lost >= _MOST_AGAIN:
+        if not self._found or self._lost >= _MOST_AGAIN:
             return False
         if outcome.status == "killed":
             self._lost += 1
@@ -178,9 +184,12 @@ class Asking:
         unheard = self.kind == "report" and outcome.status == "success" and self._said.nothing
         return unheard and bool(missing_sections(_report_text(outcome, self._said), self.task.outline))
 
-    @property
-    def _can_be_sent(self) -> bool:
-        return self.kind == "report" or self.text is not None
+    async def _may_start(self) -> bool:
+        """Wait until there is something to ask; False when it was stopped."""
+        while not self._stopping and self.kind == "query" and self.text is None:
+            self._woken.clear()
+            await self._woken.wait()
+        return not self._stopping
 
     def _named(self, number: int) -> str:
         return run_id(self.work, self.task, self.kind, number)
@@ -243,7 +252,9 @@ class Asking:
         log.warning("run %s: %s; it is sent again in %.0f s", self.run, outcome.error, seconds)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._woken.wait()
+                while not self._stopping:
+                    self._woken.clear()
+                    await self._woken.wait()
 
     # ── what came of it ───────────────────────────────────────────────────────────────────────────────────────
 

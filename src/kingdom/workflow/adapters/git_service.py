@@ -72,18 +72,19 @@ class GitopsService:
     # ── worktrees ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def prune(self, trees: Sequence[WorkTree]) -> None:
-        """Clean up after processes that were killed. Once, at start, before work begins.
+        """Clean up after processes that were killed. Once, at start, before work begins; these are all known trees.
 
-        What was half made or half released is released. A worktree that none of these trees is for is left alone, and
-        told in the log.
+        What was half made or half released is released, and so is a worktree that nobody knows of; branches and
+        uncommitted work are kept. A store that knows of none at all is a new one: it must not clean up after another.
         """
         pruned = await self._worktrees.prune()
         for branch in pruned.finished:
             _log.info("%s was half made or half released when a process was killed: it is released", branch)
         known = {(tree.workflow_id, _tag(tree)) for tree in trees}
         for found in self._worktrees.list():
-            if (found.workflow, found.name.rpartition("-")[2]) not in known:
-                _log.warning("%s is the worktree of no workflow that is known: it is left alone", found.path)
+            if known and (found.workflow, found.name.rpartition("-")[2]) not in known:
+                kept = await self._worktrees.release(found.workflow, found.name)
+                _log.warning("%s belongs to no workflow: it is released, what was there is %s", found.path, kept)
 
     async def prepare(self, git: Git, tree: WorkTree) -> PreparedTree:
         """Make the worktree of a repository, or find it again and mend it."""
