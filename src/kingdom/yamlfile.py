@@ -39,6 +39,11 @@ class YamlProblem(Exception):
         super().__init__("\n".join(self.problems))
 
 
+def looks_secret(text: str) -> bool:
+    """Whether a text has the form of a token or key that must not be written down."""
+    return _SECRET.search(text) is not None
+
+
 def load_yaml(path: Path, model: type[M], context: Mapping[str, Any] | None = None) -> M:
     """Read a file into a model, or raise :class:`YamlProblem` with every problem found. An empty file is ``{}``.
 
@@ -142,7 +147,7 @@ class _Checker:
         elif isinstance(node, yaml.SequenceNode):
             for item in node.value:
                 self.check(item)
-        elif _SECRET.search(str(node.value)):
+        elif looks_secret(str(node.value)):
             raise self._problem(
                 node, "this looks like a secret: put it in an environment variable and name it here, and replace it"
             )

@@ -118,7 +118,7 @@ TEXTS = st.text(
     st.characters(categories=("L", "N", "P", "S", "Zs"), include_characters="\n\t", exclude_characters="\u2028\u2029"),
     min_size=1,
     max_size=60,
-).filter(lambda text: bool(text.strip()))
+).filter(lambda text: bool(text.strip()) and not any(mark in text for mark in ("{{", "{%", "{#")))
 
 
 def _is_name(text: str) -> bool:
@@ -181,6 +181,7 @@ def test_every_mistake_is_told_with_its_line() -> None:
         ("  - {name: ../a, tasks: [x]}\n", 3, "is no name"),
         ("  - {name: a, tasks: [{name: task-2, query: x}, y]}\n", 3, "'task-2' is given twice"),
         ("  - {name: a, tasks: [{query: x, report: ''}]}\n", 3, "report"),
+        ("  - name: a\n    tasks:\n      - query: 'Fix {{ issue.key'\n", 5, "its query, line 1"),
     ],
 )
 def test_plans_that_cannot_work_are_refused(works: str, line: int, words: str) -> None:

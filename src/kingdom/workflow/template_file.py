@@ -56,6 +56,16 @@ def _words(text: str) -> str:
     return text
 
 
+def _query(text: str) -> str:
+    from kingdom.workflow.adapters.queries import QueryInvalid, check_query  # brings jinja2 with it
+
+    try:
+        check_query(_words(text), "a task")
+    except QueryInvalid as error:
+        raise ValueError(str(error).removeprefix("a task: ")) from None
+    return text
+
+
 def _one_or_more(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
@@ -163,8 +173,8 @@ class TaskSection(Short):
     short: ClassVar[str] = "query"
 
     name: Name | None = None
-    query: Annotated[str, AfterValidator(_words)]
-    """May have variables: ``{{ issue.key }}``."""
+    query: Annotated[str, AfterValidator(_query)]
+    """May have variables: ``{{ issue.key }}`` (:mod:`kingdom.workflow.adapters.queries`)."""
     report: Annotated[list[Heading], BeforeValidator(_one_or_more), AfterValidator(_once)] = Field(default_factory=list)
     """The sections of the report it asks for."""
     retries: Retries | None = None

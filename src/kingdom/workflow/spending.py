@@ -1,0 +1,59 @@
+"""What a workflow has cost, from the ledger of the agents' runs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(slots=True)
+class Spent:
+    """A sum over runs."""
+
+    cost_usd: float = 0.0
+    tokens: int = 0
+    runs: int = 0
+    by_work: dict[str, float] = field(default_factory=dict)  # the name of the Work: US dollars
+
+
+class Spending:
+    """Reads the ledger for one workflow; cheap to ask again, it reads on."""
+
+    def __init__(self, ledger: Path, workflow_id: str) -> None:
+        self._ledger = ledger
+        self._workflow = workflow_id
+        self._marker = workflow_id.encode()
+        self._offsets: dict[Path, int] = {}
+        self.run_ids: set[str] = set()
+        self.total = Spent()
+
+    def read_on(self) -> Spent:
+        """What was spent so far, by runs that have ended."""
+        for path in sorted(self._ledger.glob("*.jsonl")):
+            with path.open("rb") as file:
+                file.seek(self._offsets.get(path, 0))
+                data = file.read()
+            whole = data.rfind(b"\n") + 1
+            self._offsets[path] = self._offsets.get(path, 0) + whole
+            for line in data[:whole].splitlines():
+                if self._marker in line:
+                    self._take(line)
+        return self.total
+
+    def _take(self, raw: bytes) -> None:
+        try:
+            line: dict[str, Any] = json.loads(raw)
+            run_id, work = str(line["run_id"]), str(line.get("work", ""))
+            mine = line.get("workflow") == self._workflow
+            cost, tokens = float(line.get("cost_usd") or 0.0), int((line.get("tokens") or {}).get("total") or 0)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return  # a torn line
+        if not mine or run_id in self.run_ids:
+            return
+        self.run_ids.add(run_id)
+        self.total.cost_usd += cost
+        self.total.tokens += tokens
+        self.total.runs += 1
+        self.total.by_work[work] = self.total.by_work.get(work, 0.0) + cost
