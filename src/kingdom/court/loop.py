@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kingdom.court.errors import AlreadyRunning
 from kingdom.court.files import write_json
+from kingdom.court.leftovers import sweep
 from kingdom.court.models import timestamp
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ async def run_role(role: Role, services: Services, stop: asyncio.Event) -> None:
     folder = services.home.role(role.name)
     folder.mkdir(parents=True, exist_ok=True)
     with role_lock(folder, role.name):
+        sweep(folder)
         woken = asyncio.Event()
         undo = role.subscribe(woken.set)
         try:

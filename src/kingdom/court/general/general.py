@@ -14,6 +14,7 @@ from kingdom.court.general.closing import known_result, parking_time, write_down
 from kingdom.court.general.quarters import Habits, Quarters
 from kingdom.court.general.results import outcome_of
 from kingdom.court.general.tidying import tidy
+from kingdom.court.leftovers import sweep
 from kingdom.court.models import Task
 from kingdom.court.queues import TASKS, read
 
@@ -74,6 +75,7 @@ class General:
     async def start(self) -> None:
         """Take back what a former process held, and go on with it."""
         await self._quarters.workspace.prune()
+        sweep(self._quarters.home.general_memory(self.name))
         self._renewed = self._quarters.habits.monotonic()
         for delivery in await self._bus.recall(TASKS, worker=self.name, lease=LEASE):
             await self._take_up(delivery)
@@ -117,6 +119,7 @@ class General:
             task.cancel()
         await asyncio.gather(*doing, return_exceptions=True)
         await self._quarters.agents.close()
+        self._quarters.scribe.close()
         self._held.clear()
 
     # ── taking up ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -248,20 +251,16 @@ class General:
         done: list[tuple[Delivery, str | None]] = []
         parked: list[tuple[Delivery, float, str, str]] = []
         closed: list[_Held] = []
-        trouble: OSError | None = None
+        ended = list(ended)
+        trouble = await self._write_down(ended)
         for held in ended:
             if held.parked is not None:
                 wait = parking_time(self._quarters, held.parked)
                 parked.append((held.delivery, wait, "RATE_LIMITED", held.parked.reason))
-            elif held.result is not None:
-                try:
-                    if not held.written:
-                        write_down(self._quarters, held.result)
-                except OSError as error:
-                    trouble = error
-                    continue
-                held.written = True
+            elif held.result is not None and held.written:
                 done.append((held.delivery, outcome_of(held.result)))
+            else:
+                continue
             closed.append(held)
         lost = {id(delivery) for delivery in await self._bus.settle(done=done, retry=parked)}
         for held in closed:
@@ -273,6 +272,22 @@ class General:
                 self._finished[held.result.status] = self._finished.get(held.result.status, 0) + 1
         if trouble is not None:
             raise trouble
+
+    async def _write_down(self, ended: Iterable[_Held]) -> OSError | None:
+        """Write all results at the same time; return what kept one of them from being written."""
+        trouble: OSError | None = None
+
+        async def write(held: _Held, result: Result) -> None:
+            nonlocal trouble
+            try:
+                await write_down(self._quarters, result)
+                held.written = True
+            except OSError as error:
+                trouble = error
+
+        results = ((held, held.result) for held in ended if held.result is not None and not held.written)
+        await asyncio.gather(*(write(held, result) for held, result in results))
+        return trouble
 
 
 def _type_of(payload: Any) -> Any:

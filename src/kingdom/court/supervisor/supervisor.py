@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from kingdom import __version__
 from kingdom.court.bootstrap import preload, stop_order
 from kingdom.court.files import read_json
+from kingdom.court.leftovers import sweep
 from kingdom.court.loop import role_lock
 from kingdom.court.models import timestamp
 from kingdom.court.supervisor.child import Child, fork_role
@@ -79,6 +80,7 @@ class Supervisor:
         self._wanted.check()
         with self._held:
             self._held.enter_context(role_lock(folder, ROLE))
+            sweep(folder)
             self._end_leftovers()
             preload()
             gc.collect()
