@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import signal
@@ -52,6 +53,17 @@ class CourtProcesses:
                 start_new_session=True,
             )
         return self._up
+
+    def at_work(self, *names: str) -> bool:
+        """Whether this very court, not a former one, has these roles, and each has given a sign of life."""
+        assert self._up is not None
+        state = self.root / "state"
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            record = json.loads((state / "supervisor/pid.json").read_text())
+            beats = {name: json.loads((state / name / "heartbeat").read_text())["pid"] for name in names}
+            pids = {name: role["process"]["pid"] for name, role in record["roles"].items()}
+            return record["pid"] == self._up.pid and all(pids[name] == beats[name] for name in names)
+        return False
 
     @property
     def ended(self) -> int | None:

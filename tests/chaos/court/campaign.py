@@ -120,19 +120,17 @@ class CourtCampaign:
         self._load.speak()
 
     def _wait_for_roles(self) -> None:
-        court = self._grounds.court
-
         def at_work() -> bool:
             if self._processes.ended is not None:
                 raise Violation(f"kingdom up ended by itself ({self._processes.ended}):\n{self._said()}")
-            pids = court.pids()
-            return all(name in pids and court.heartbeat(name).get("pid") == pids[name] for name in _ROLES)
+            return self._processes.at_work(*_ROLES)
 
         if not wait_for(at_work, _START):
             raise Violation(f"the court is not at work after {_START:.0f} s:\n{self._said()}")
 
     def _finish(self) -> None:
-        """Let the court do all there is to do, and stop it the polite way."""
+        """Let the court do all there is to do, stop it the polite way, and have it cleaned up."""
+        checks.make_old(checks.half_written(self._grounds.root))
         self._processes.start()
         self._wait_for_roles()
         messages = self._grounds.root / "queue/messages/pending"
@@ -150,6 +148,9 @@ class CourtCampaign:
         down = self._grounds.court.run("down")
         if down.returncode or self._processes.stop() != 0:
             raise Violation(f"kingdom down: {down.stdout}{down.stderr}\n{self._said()}")
+        cleaned = self._grounds.court.call("clean", "--yes")
+        if cleaned.returncode:
+            raise Violation(f"kingdom clean: {cleaned.stdout}{cleaned.stderr}")
 
     def _reckon(self) -> None:
         root, load, effects = self._grounds.root, self._load, self._grounds.effects()

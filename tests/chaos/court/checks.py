@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -172,11 +173,24 @@ def wrong_runs(root: Path) -> list[str]:
     return found
 
 
+def half_written(root: Path) -> list[Path]:
+    """What was being written when its writer was killed. What lies with a soldier or its work goes with that."""
+    kept = (root / "workspace", root / "state/soldiers")
+    return [path for path in root.rglob(".tmp-*") if not any(path.is_relative_to(place) for place in kept)]
+
+
+def make_old(paths: Iterable[Path]) -> None:
+    """Let files seem to be of the day before yesterday."""
+    for path in paths:
+        then = path.stat().st_mtime - 2 * 86400
+        os.utime(path, (then, then))
+
+
 def left_behind(root: Path) -> list[str]:
-    """Files that nobody will need any more: half written ones, notes on tasks that have ended."""
-    left = [str(path.relative_to(root)) for path in root.rglob(".tmp-*")]
-    left += [str(path.relative_to(root)) for path in root.glob("state/*/campaigns/*")]
-    return [f"{len(left)} files were left behind: {shown(left)}"] if left else []
+    """Files that nobody will need any more, after a day and the cleaning of that day."""
+    left = [*half_written(root), *root.glob("state/*/campaigns/*")]
+    names = [str(path.relative_to(root)) for path in left]
+    return [f"{len(left)} files were left behind: {shown(names)}"] if left else []
 
 
 def doctor(root: Path) -> list[str]:
