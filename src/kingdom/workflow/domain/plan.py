@@ -42,7 +42,7 @@ class Plan:
             return False
         mine = self.before(work)
         return any(
-            other.id not in mine and work.id not in self.before(other) for other in self.works if other is not work
+            other.id not in mine and work.id not in self.before(other) for other in self.works if other.id != work.id
         )
 
     def startable(self, done: Collection[str]) -> list[Work]:
