@@ -1,0 +1,63 @@
+"""Where workflows live: one folder with everything in it, and the real outside made for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from kingdom.agents.engine import Engine, Player
+from kingdom.agents.runner import Runner
+from kingdom.gitops import Git
+from kingdom.workflow.adapters.agent_client import AgentRuns
+from kingdom.workflow.adapters.git_service import GitopsService
+from kingdom.workflow.adapters.mcp import McpFiles
+from kingdom.workflow.adapters.queries import Queries
+from kingdom.workflow.adapters.workspaces import Workspaces
+from kingdom.workflow.bootstrap import Outside, open_parts
+from kingdom.workflow.parts import Parts
+from kingdom.workflow.ports import Clock, Store
+
+_DATABASE: Final = "workflows.db"
+
+
+class WorkflowHome:
+    """Paths, nothing else. ``store`` is the URL of a store that lies elsewhere."""
+
+    def __init__(self, root: Path, store: str | None = None) -> None:
+        self.root = root.absolute()
+        self.database = self.root / _DATABASE
+        self.store = store or f"sqlite://{self.database}"
+        self.workspaces = self.root / "workspaces"
+        self.agents = self.root / "agents"
+        self.runs = self.agents / "runs"  # the identity of each run, for whoever finds it later
+        self.sessions = self.agents / "sessions"  # transcripts
+        self.ledger = self.agents / "ledger"  # tokens and cost, one file for each month
+        self.mcp = self.agents / "mcp"  # configurations of runs under way
+
+
+@asynccontextmanager
+async def open_home(
+    home: WorkflowHome, engines: Mapping[str, Engine | Player], *, environ: Mapping[str, str] | None = None
+) -> AsyncIterator[Parts]:
+    """The parts of the workflows of a home; its folders and tables are made first.
+
+    At the end agents are let go of: those with a process go on, and the next engine finds them.
+    """
+    home.root.mkdir(parents=True, exist_ok=True)
+    environ = os.environ if environ is None else environ
+    runner = Runner(soldiers=home.runs, sessions=home.sessions, ledger=home.ledger, engines=engines, environ=environ)
+    made: list[AgentRuns] = []
+
+    def outside(store: Store, clock: Clock) -> Outside:
+        workspaces = Workspaces(home.workspaces)
+        made.append(AgentRuns(store, runner, workspaces, McpFiles(home.mcp, environ)))
+        return Outside(made[0], GitopsService(Git(), home.root, clock=clock), workspaces, Queries(store))
+
+    async with open_parts(home.store, outside) as parts:
+        try:
+            yield parts
+        finally:
+            await made[0].close()
