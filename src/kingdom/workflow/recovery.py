@@ -79,11 +79,10 @@ class Recovery:
         async with self._parts.store.transaction() as tx:
             for point in await tx.checkpoints.with_status("OPEN"):
                 workflow = await tx.workflows.get(point.workflow_id)
-                works = await tx.works.of_workflow(workflow.id)
-                work = next((item for item in works if item.id == point.work_id), None)
+                work = await tx.works.find(point.work_id)
                 if work is None or work.attempt != point.work_attempt or workflow.is_over:
                     trees = await tx.work_trees.of_workflow(workflow.id)
-                    orphans.append((point, [] if work is None else trees_of(work, works, trees)))
+                    orphans.append((point, [] if work is None else trees_of(work, trees)))
         for point, trees in orphans:
             await self._parts.git.undo(point, trees)
             async with self._parts.store.transaction() as tx:

@@ -7,8 +7,10 @@ Task they tell of, travels beside the payload.
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Final, dataclass_transform
+from collections.abc import Hashable
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any, ClassVar, Final, cast, dataclass_transform
 
 CATALOG: Final[dict[str, type[DomainEvent]]] = {}
 # What nobody but an interface waits for. Everything else has a handler (kingdom.workflow.handlers).
@@ -32,12 +34,18 @@ class DomainEvent:
 
     def payload(self) -> dict[str, Any]:
         """The payload as it travels."""
-        return {_camel(name): value for name, value in asdict(self).items()}
+        return {camel: getattr(self, name) for name, camel in _names(cast("Hashable", type(self)))}
 
     @classmethod
     def from_payload(cls, payload: dict[str, Any]) -> DomainEvent:
         """The event of a payload."""
-        return cls(**{field.name: payload[_camel(field.name)] for field in fields(cls)})
+        return cls(**{name: payload[camel] for name, camel in _names(cast("Hashable", cls))})
+
+
+@cache
+def _names(cls: Hashable) -> tuple[tuple[str, str], ...]:
+    """The fields of an event, and what they are called in the payload."""
+    return tuple((field.name, _camel(field.name)) for field in fields(cast("type[DomainEvent]", cls)))
 
 
 def _camel(name: str) -> str:

@@ -27,6 +27,7 @@ class Work:
     after: tuple[str, ...] = ()  # names of works it waits for; none: all with a lower sequence
     merge: bool = False  # it merges what the works it waits for did
     pause_after: bool = False  # a person looks before the next one starts
+    apart: bool = False  # others may run beside it: it has worktrees of its own; known once it starts
     status: WorkStatus = WorkStatus.PENDING
     agent_status: AgentStatus = AgentStatus.IDLE
     attempt: int = 1
@@ -48,9 +49,10 @@ class Work:
 
     # ── its own state ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def start(self) -> None:
+    def start(self, *, apart: bool = False) -> None:
         """It begins, and so does its agent."""
         self._to(WorkStatus.RUNNING)
+        self.apart = apart
         self._agent(AgentStatus.STARTING)
         self.error = None
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from kingdom.workflow.domain.errors import NotFound
 from kingdom.workflow.domain.events import CheckpointCreated
-from kingdom.workflow.domain.plan import Plan
 from kingdom.workflow.domain.resources import Checkpoint, WorkTree
 from kingdom.workflow.domain.statuses import WorkStatus, WorkTreeStatus
 from kingdom.workflow.domain.work import Work
@@ -32,8 +31,7 @@ class CheckpointService:
             if work is None or work.attempt != attempt or work.status is not WorkStatus.COMPLETED:
                 return None
             point = await self._intent(tx, work)
-            works = await tx.works.of_workflow(work.workflow_id)
-            trees = trees_of(work, works, await tx.work_trees.of_workflow(work.workflow_id))
+            trees = trees_of(work, await tx.work_trees.of_workflow(work.workflow_id))
         if point.complete:
             return point, dict(point.hashes)
         if not trees:
@@ -81,7 +79,7 @@ def kept_by(point: Checkpoint | None, points: Iterable[Checkpoint]) -> dict[str,
     return {} if point is None else {item.work_id: item for item in points if item.id <= point.id}
 
 
-def trees_of(work: Work, works: Sequence[Work], trees: Iterable[WorkTree]) -> list[WorkTree]:
-    """The worktrees a Work works in: its own, when it may run beside others, or the workflow's."""
-    owner = work.id if Plan(works).apart(work) else None
+def trees_of(work: Work, trees: Iterable[WorkTree]) -> list[WorkTree]:
+    """The worktrees a Work works in: its own, when others may run beside it, or the workflow's."""
+    owner = work.id if work.apart else None
     return [tree for tree in trees if tree.work_id == owner and tree.status is WorkTreeStatus.READY]

@@ -20,60 +20,82 @@ def encode(item: object) -> str:
     """The JSON of an aggregate. Its ``version`` is the row's business, not the document's."""
     document = _plain(item)
     document.pop("version", None)
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    return _encoder.encode(document)
 
 
 def decode(kind: type[A], text: str, version: int) -> A:
     """The aggregate of its JSON. Fields that were added since have their defaults."""
-    item = _reader(cast("Hashable", kind))(json.loads(text))
+    reader = _reader(cast("Hashable", kind))
+    assert reader is not None
+    item = reader(json.loads(text))
     item.version = version
     return cast("A", item)
 
 
 def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, (str, int, float, bool, type(None))):
-        return value.value if isinstance(value, StrEnum) else value
+    """What the encoder does not know by itself, as something it knows."""
+    if (names := _names(cast("Hashable", type(value)))) is not None:
+        return {name: getattr(value, name) for name in names}
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return dict(value)
     if isinstance(value, (set, frozenset)):
-        return sorted(_plain(item) for item in value)
-    return [_plain(item) for item in value]
+        return sorted(value)
+    raise TypeError(f"{type(value).__name__} is not stored")
+
+
+# Mostly C: it walks lists, dictionaries and words by itself, and asks for the rest.
+_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain)
 
 
 @cache
-def _reader(kind: Hashable) -> Reader:
-    """How to read a value of a declared type."""
+def _names(kind: Hashable) -> tuple[str, ...] | None:
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
+
+
+@cache
+def _reader(kind: Hashable) -> Reader | None:
+    """How to read a value of a declared type; None when JSON has it as it is."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if is_dataclass(kind):
         return _dataclass_reader(cast("type[Any]", kind))
     if origin in (types.UnionType, typing.Union):
         inner = _reader(next(part for part in arguments if part is not type(None)))
-        return lambda value: None if value is None else inner(value)
+        return None if inner is None else lambda value: None if value is None else inner(value)
     if origin in (tuple, list, set, frozenset):
-        item, collect = _reader(arguments[0]), cast("Callable[[Any], Any]", origin)
-        return lambda value: collect(item(part) for part in value)
+        return _collection_reader(cast("Callable[[Any], Any]", origin), _reader(arguments[0]))
     if origin in (dict, Mapping):
         item = _reader(arguments[1])
-        return lambda value: {key: item(part) for key, part in value.items()}
+        return None if item is None else lambda value: {key: item(part) for key, part in value.items()}
     if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return kind
-    if kind is datetime:
-        return datetime.fromisoformat
-    return lambda value: value
+        return {str(member): member for member in kind}.__getitem__
+    return datetime.fromisoformat if kind is datetime else None
+
+
+def _collection_reader(collect: Callable[[Any], Any], item: Reader | None) -> Reader | None:
+    if item is None:
+        return None if collect is list else collect
+    if collect is list:
+        return lambda value: [item(part) for part in value]
+    return lambda value: collect(map(item, value))
 
 
 def _dataclass_reader(kind: type[Any]) -> Reader:
     hints = typing.get_type_hints(kind)
-    readers = {field.name: _reader(hints[field.name]) for field in fields(kind)}
-    required = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
+    known = frozenset(hints)
+    readers = [(field.name, reader) for field in fields(kind) if (reader := _reader(hints[field.name])) is not None]
+    required = frozenset(f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING)
 
     def read(document: Any) -> Any:
-        if absent := required - document.keys():
-            raise KeyError(f"{kind.__name__} without {', '.join(sorted(absent))}")
-        return kind(**{name: reader(document[name]) for name, reader in readers.items() if name in document})
+        names = document.keys()
+        if not required <= names:
+            raise KeyError(f"{kind.__name__} without {', '.join(sorted(required - names))}")
+        if not names <= known:  # fields that were removed since
+            document = {name: value for name, value in document.items() if name in known}
+        for name, reader in readers:
+            if name in document:
+                document[name] = reader(document[name])
+        return kind(**document)
 
     return read

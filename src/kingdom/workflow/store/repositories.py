@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from kingdom.workflow.domain.errors import NotFound
@@ -13,11 +14,16 @@ if TYPE_CHECKING:
     from kingdom.workflow.store.tables import Table
 
 A = TypeVar("A")
-_SELECT: Final = "SELECT body, version FROM {table}"
+_SELECT: Final = "SELECT id, body, version FROM {table}"
 _DELETE: Final = "DELETE FROM {table} WHERE id = ?"
 _INSERT: Final = """
     INSERT INTO {table} (workflow_id, rank, status, version, body, id) VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT DO NOTHING RETURNING id
+"""
+# The usual change leaves the indexed columns alone; naming them would have their index entries written anew.
+_UPDATE_BODY: Final = """
+    UPDATE {table} SET version = ?, body = ?
+    WHERE id = ? AND version = ? AND rank = ? AND coalesce(status, '') = ? RETURNING id
 """
 _UPDATE: Final = """
     UPDATE {table} SET workflow_id = ?, rank = ?, status = ?, version = ?, body = ?
@@ -26,12 +32,16 @@ _UPDATE: Final = """
 
 
 class TableRepository(Generic[A]):
-    """The aggregates of one table; see :class:`kingdom.workflow.ports.Repository`."""
+    """The aggregates of one table; see :class:`kingdom.workflow.ports.Repository`.
+
+    Within one transaction an aggregate is one object, however often it is asked for.
+    """
 
     def __init__(self, session: Session, table: Table[A]) -> None:
         self._session = session
         self._table = table
         self._select = self._sql(_SELECT)
+        self._read_already: dict[str, A] = {}
 
     async def get(self, item_id: str) -> A:
         """One of them; raises :class:`NotFound`."""
@@ -42,6 +52,8 @@ class TableRepository(Generic[A]):
 
     async def find(self, item_id: str) -> A | None:
         """One of them, or None."""
+        if (found := self._read_already.get(item_id)) is not None:
+            return found
         rows = await self._session.fetch(f"{self._select} WHERE id = ?", item_id)
         return self._read(rows[0]) if rows else None
 
@@ -68,22 +80,35 @@ class TableRepository(Generic[A]):
         """Write a new or changed one; raises :class:`ConcurrentChange` when somebody else changed it meanwhile."""
         table, known = self._table, item
         item_id, version = known.id, known.version  # type: ignore[attr-defined]
-        columns = (table.workflow(item), table.rank(item), table.status(item), version + 1, encode(item))
+        rank, status, body = table.rank(item), table.status(item), encode(item)
+        columns = (table.workflow(item), rank, status, version + 1, body, item_id)
         if version == 0:
-            written = await self._session.fetch(self._sql(_INSERT), *columns, item_id)
+            written = await self._session.fetch(self._sql(_INSERT), *columns)
         else:
-            written = await self._session.fetch(self._sql(_UPDATE), *columns, item_id, version)
+            usual = (version + 1, body, item_id, version, rank, status or "")
+            written = await self._session.fetch(self._sql(_UPDATE_BODY), *usual)
+            written = written or await self._session.fetch(self._sql(_UPDATE), *columns, version)
         if not written:
             raise ConcurrentChange(f"{table.label} {item_id} was changed by somebody else meanwhile: read it again")
         known.version = version + 1  # type: ignore[attr-defined]
+        self._read_already[item_id] = item
 
     async def delete(self, item_id: str) -> None:
         """Remove one; nothing happens when it is not there."""
         await self._session.fetch(self._sql(_DELETE), item_id)
+        self._read_already.pop(item_id, None)
 
     def _sql(self, statement: str) -> str:
-        return statement.replace("{table}", self._table.name)
+        return _sql(statement, self._table.name)
 
     def _read(self, row: Row) -> A:
-        body, version = row
-        return decode(self._table.kind, body, version)
+        item_id, body, version = row
+        found = self._read_already.get(item_id)
+        if found is None:
+            found = self._read_already[item_id] = decode(self._table.kind, body, version)
+        return found
+
+
+@cache
+def _sql(statement: str, table: str) -> str:
+    return statement.replace("{table}", table)

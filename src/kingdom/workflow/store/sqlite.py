@@ -87,6 +87,8 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, cached_statements=256)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA wal_autocheckpoint = 4000")  # as the bus has it: rows change often, and soon again
+        connection.execute("PRAGMA cache_size = -16000")
         connection.execute("PRAGMA busy_timeout = 0")  # _begin waits instead
     except (sqlite3.Error, OSError) as error:
         raise StoreError(f"{path} cannot be opened as a store of workflows: {error}") from None

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 STREAM: Final = "workflow"
 _EVERYTHING: Final = ""  # the counter of positions; no aggregate has this id
+_encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _LOCK: Final = 0x6B776600  # PostgreSQL's advisory lock for positions
 _COUNT: Final = """
     INSERT INTO wf_counter (name, last) VALUES {rows}
@@ -106,7 +107,7 @@ class _Number(NamedTuple):
 
 
 def _row(told: Told, number: _Number, now: datetime) -> tuple[object, ...]:
-    payload = json.dumps(told.event.payload(), ensure_ascii=False)
+    payload = _encode(told.event.payload())
     kind = type(told.event).__name__
     return number.position, told.aggregate_id, number.sequence, kind, payload, now.isoformat()
 

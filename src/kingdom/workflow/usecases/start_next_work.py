@@ -47,9 +47,9 @@ class StartNextWork:
     async def _start(
         self, step: Step, workflow: Workflow, work: Work, plan: Plan, points: dict[str, Checkpoint]
     ) -> None:
-        work.start()
+        work.start(apart=plan.apart(work))
         await step.tx.works.save(work)
-        if plan.apart(work):
+        if work.apart:
             await self._plan_own_trees(step, workflow, work, plan, points)
         await self._resources.plan_space(step, work)
         step.tell(workflow.id, WorkStarted(work.id, workflow.id), work.attempt)
@@ -87,33 +87,30 @@ class StartNextWork:
         )
 
     async def _make_places(self, work: Work) -> WorkSpace:
-        outcomes = await self._resources.make_trees(work.workflow_id, work.id)
-        if outcomes:
+        if work.apart and (outcomes := await self._resources.make_trees(work.workflow_id, work.id)):
             async with self._parts.step() as step:
                 problems = await self._resources.record_trees(step, outcomes)
             if problems:
                 raise _NoPlace("; ".join(problems))
         async with self._parts.store.transaction() as tx:
-            works = await tx.works.of_workflow(work.workflow_id)
-            trees = await tx.work_trees.of_workflow(work.workflow_id)
+            works = await tx.works.of_workflow(work.workflow_id) if work.merge else []
+            trees = await tx.work_trees.of_workflow(work.workflow_id) if work.merge else []
             space = await self._resources.space_of(tx, work)
         if space is None:
             raise _NoPlace(f"work {work.id} has no workspace any more")
-        await self._merge(work, works, trees)
+        if work.merge:
+            await self._merge(work, works, trees)
         return space
 
     async def _merge(self, work: Work, works: Sequence[Work], trees: Sequence[WorkTree]) -> None:
-        sources = {other.id for other in Plan(works).merged_into(work)}
-        if not sources:
-            return
-        names = ", ".join(other.name for other in works if other.id in sources)
-        for tree in trees_of(work, works, trees):
+        sources = {other.id: other.name for other in Plan(works).merged_into(work)}
+        for tree in trees_of(work, trees):
             theirs = [
                 other
                 for other in trees
                 if other.work_id in sources and other.git_id == tree.git_id and other.status is WorkTreeStatus.READY
             ]
-            await self._parts.git.merge(tree, theirs, f"{work.name}: merge {names}")
+            await self._parts.git.merge(tree, theirs, f"{work.name}: merge {', '.join(sources.values())}")
 
 
 class _NoPlace(Exception):

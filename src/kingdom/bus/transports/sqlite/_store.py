@@ -40,6 +40,7 @@ class Store:
                 f"{'.'.join(map(str, _NEEDED))} or newer"
             )
         self.path = str(Path(url_path(url)).absolute())
+        self._same: set[str | None] = set()  # names under which callers' connections have it open
         self.clock = options.clock or time.time
         self.patience = options.connect_timeout  # seconds to wait for others to let go of the file
 
@@ -108,7 +109,13 @@ class Store:
 
     def require_same(self, files: list[str | None]) -> None:
         """Raise :class:`TransactionMismatch` when a caller's connection has other files open than this one."""
-        if Path(self.path).resolve() not in [Path(file).resolve() for file in files if file]:
+        if not self._same.isdisjoint(
+            files
+        ):  # asked with every publish into a transaction, and paths are slow to resolve
+            return
+        own = Path(self.path).resolve()
+        self._same.update(file for file in files if file and Path(file).resolve() == own)
+        if self._same.isdisjoint(files):
             shown = ", ".join(file for file in files if file) or "memory"
             raise TransactionMismatch(
                 f"tx= is a transaction on {shown}, but this bus is on {self.path}: "
