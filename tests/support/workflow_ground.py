@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from kingdom.agents.port import Timers
+from kingdom.agents.port import Text, Timers
 from kingdom.workflow.adapters.agent_client import AgentRuns
 from kingdom.workflow.adapters.mcp import McpFiles
 from kingdom.workflow.adapters.orders import Limits
 from kingdom.workflow.adapters.workspaces import Workspaces
-from kingdom.workflow.domain.events import DomainEvent
+from kingdom.workflow.domain.events import DomainEvent, QueryResponded
 from kingdom.workflow.domain.statuses import ReportStatus
 from kingdom.workflow.domain.task import Report, Task
 from kingdom.workflow.domain.work import Work
 from kingdom.workflow.domain.workflow import Workflow
 from kingdom.workflow.ports import SeenEvent
+from kingdom.workflow.store import open_store
 from kingdom.workflow.store.base import DatabaseStore
 from tests.support.agents import Barracks
 
+DONE = [{"say": "It is done."}]  # a script
 NOW = datetime(2026, 2, 7, 10, tzinfo=UTC)
 LIMITS = Limits(timers=Timers(first_output=30, silence=30, total=60, after_result=0.2, stop=0.3))
+
+
+@asynccontextmanager
+async def open_office(folder: Path, url: str | None = None) -> AsyncIterator[Office]:
+    """An office with an empty store; in the end everything is stopped, and nothing may be alive."""
+    async with open_store(url or f"sqlite://{folder}/workflows.db", lambda: NOW) as store:
+        await store.setup()
+        office = Office(folder, store, {"TOKEN": "t0ken"})
+        yield office
+        await office.client.stop("work-1")
+        await office.client.close()
+        assert office.alive() == set()
 
 
 class Office:
@@ -60,6 +75,10 @@ class Office:
             await tx.workflows.save(Workflow("wf-1", "repair", NOW))
             await tx.works.save(work)
         return work
+
+    async def ask(self, work: Work, number: int = 1) -> None:
+        """Put the query of a task."""
+        await self.client.send_query(work, work.task(f"task-{number}"), "Do it.")
 
     async def work(self) -> Work:
         async with self.store.transaction() as tx:
@@ -108,6 +127,19 @@ class Office:
             undo()
         return [(event.type, event.payload) for event in seen]
 
+    async def heard_text(self, text: str = "I am here") -> None:
+        """Until an agent has said this."""
+        async with asyncio.timeout(30):
+            while not any(event == Text(text) for _, event in self.heard):
+                await asyncio.sleep(0.01)
+
+    async def left(self, name: str, run: str = "work-1.task-1.1") -> None:
+        """Until a run has left a file in its folder."""
+        path = self.barracks.folder(run) / name
+        async with asyncio.timeout(30):
+            while not path.exists():
+                await asyncio.sleep(0.01)
+
     async def quiet(self) -> None:
         """Until no run is watched any more."""
         tasks = [task for _, task in self.client._asked.values()]
@@ -133,3 +165,8 @@ def task(number: int = 1, *, outline: Sequence[str] = (), retries: int = 1) -> T
 def of(*events: DomainEvent) -> list[tuple[str, Mapping[str, object]]]:
     """Events as :meth:`Office.hear` gives them."""
     return [(type(event).__name__, event.payload()) for event in events]
+
+
+def answered(text: str = "It is done.", number: int = 1) -> list[tuple[str, Mapping[str, object]]]:
+    """The event of an answer."""
+    return of(QueryResponded("work-1", f"task-{number}", text))

@@ -14,7 +14,7 @@ from kingdom.agents.errors import AgentsError
 from kingdom.workflow.adapters.asking import Asking, Means
 from kingdom.workflow.adapters.orders import Limits
 from kingdom.workflow.adapters.places import Places
-from kingdom.workflow.adapters.recording import Recorder, log
+from kingdom.workflow.adapters.recording import Recorder, log, patiently
 from kingdom.workflow.domain.errors import WorkflowError
 from kingdom.workflow.domain.statuses import QueryStatus, ReportStatus
 
@@ -77,8 +77,7 @@ class AgentRuns:
     async def stop(self, work_id: str) -> None:
         """End every run of a Work, also those of a former engine; on return nothing of it is alive."""
         reason = "its Work was stopped"
-        async with self._store.transaction() as tx:
-            work = await tx.works.find(work_id)
+        work = await patiently(lambda: self._read(work_id), f"work {work_id} cannot be looked up")
         for asking in await self._find(work) if work is not None else ():
             await asking.stop(reason)
             self._ask(asking)
@@ -138,11 +137,15 @@ class AgentRuns:
         finally:
             self._asked.pop(asking.key, None)
 
+    async def _read(self, work_id: str) -> Work | None:
+        async with self._store.transaction() as tx:
+            return await tx.works.find(work_id)
+
     async def _place_of(self, work: Work) -> Place:
         """Where a Work is done. It stays the same while the Work runs."""
         attempt, place = self._known_places.get(work.id, (0, None))
         if place is None or attempt != work.attempt:
-            place = await self._places.of(work)
+            place = await patiently(lambda: self._places.of(work), f"the place of work {work.id} cannot be looked up")
             self._known_places[work.id] = work.attempt, place
             while len(self._known_places) > _REMEMBERED:
                 self._known_places.pop(next(iter(self._known_places)))

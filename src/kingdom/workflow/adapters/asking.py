@@ -21,12 +21,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from kingdom.agents.errors import AgentsError, AlreadyStarted
-from kingdom.agents.port import AgentEvent, Finished, Text
-from kingdom.workflow.adapters.fencing import cut
+from kingdom.workflow.adapters.hearing import Said, answer_text, reason, report_text
 from kingdom.workflow.adapters.orders import Kind, Limits, make_order, query_prompt, run_id
 from kingdom.workflow.adapters.recording import News, log
 from kingdom.workflow.adapters.reports import ask_for_report, finish_report, missing_sections, write_report
@@ -40,17 +39,15 @@ from kingdom.workflow.domain.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
-    from kingdom.agents.port import Agents, Order, Outcome, Running
+    from kingdom.agents.port import AgentEvent, Agents, Order, Outcome, Running
     from kingdom.workflow.adapters.mcp import McpFiles
     from kingdom.workflow.adapters.places import Place
     from kingdom.workflow.adapters.recording import Recorder
     from kingdom.workflow.domain.task import Task
     from kingdom.workflow.domain.work import Work
 
-_LONGEST_ANSWER: Final = 16_000  # characters of an answer that are kept
-_LONGEST_SPEECH: Final = 2_000_000  # characters of what an agent says that are kept meanwhile
 _MOST_AGAIN: Final = 3  # how often a run that died with its engine is sent again in one attempt
 _UNKNOWN_RESET: Final = 60.0  # seconds, for a limit that does not say when it resets
 _SPREAD: Final = 0.1  # of the wait, so that not all come back in the same moment
@@ -67,34 +64,6 @@ class Means:
     limits: Limits
     clock: Callable[[], float]  # seconds since the epoch
     listener: Callable[[str, AgentEvent], None] | None = None  # told what each run says, by run id
-
-
-@dataclass(slots=True)
-class Said:
-    """What one run said in our hearing."""
-
-    lines: list[str] = field(default_factory=list)
-    finished: Finished | None = None
-    size: int = 0
-
-    def hear(self, event: AgentEvent) -> None:
-        """Take an event in."""
-        if isinstance(event, Finished):
-            self.finished = event
-        elif isinstance(event, Text) and self.size < _LONGEST_SPEECH:
-            self.lines.append(event.text)
-            self.size += len(event.text)
-
-    @property
-    def nothing(self) -> bool:
-        """Whether nothing was heard: it had ended before we listened."""
-        return self.finished is None and not self.lines
-
-    def text(self, outcome: Outcome) -> str:
-        """The last message, as far as it was heard; of a program that has none, everything it printed."""
-        if self.finished is not None and self.finished.text:
-            return self.finished.text
-        return "\n".join(self.lines) or str((outcome.result or {}).get("summary", ""))
 
 
 class Asking:
@@ -182,7 +151,7 @@ class Asking:
             log.warning("run %s died with a former engine (%s): it is sent again", self.run, outcome.error)
             return True
         unheard = self.kind == "report" and outcome.status == "success" and self._said.nothing
-        return unheard and bool(missing_sections(_report_text(outcome, self._said), self.task.outline))
+        return unheard and bool(missing_sections(report_text(outcome, self._said), self.task.outline))
 
     async def _may_start(self) -> bool:
         """Wait until there is something to ask; False when it was stopped."""
@@ -263,7 +232,7 @@ class Asking:
         if outcome.status in ("success", "skipped"):
             event = await self._answer(outcome)
         else:
-            event = self._failure(_why(outcome))
+            event = self._failure(reason(outcome))
         session = _conversation(self._session, outcome)
         if outcome.status == "failed" and session == self.work.session_id and not outcome.turns and self.task.tries:
             session = None  # it failed twice before it began: the conversation may be lost
@@ -272,43 +241,19 @@ class Asking:
 
     async def _answer(self, outcome: Outcome) -> DomainEvent:
         if self.kind == "query":
-            return QueryResponded(self.work.id, self.task.id, cut(self._answer_text(outcome), _LONGEST_ANSWER))
+            return QueryResponded(self.work.id, self.task.id, answer_text(outcome, self._said))
         try:
-            report = finish_report(_report_text(outcome, self._said), self.task.outline)
+            report = finish_report(report_text(outcome, self._said), self.task.outline)
             workspace = (await self._means.place_of(self.work)).workspace
             path = await asyncio.to_thread(write_report, workspace, self.task, report)
         except (WorkflowError, OSError) as error:
             return self._failure(str(error))
         return ReportGenerated(self._report_id, self.task.id, str(path))
 
-    def _answer_text(self, outcome: Outcome) -> str:
-        """Its own summary; the last message where that is all it left."""
-        summary = str((outcome.result or {}).get("summary", ""))
-        text = self._said.text(outcome)
-        return text if text.startswith(summary) else summary
-
     def _failure(self, error: str) -> DomainEvent:
         if self.kind == "report":
             return ReportFailed(self._report_id, self.task.id, error)
         return QueryFailed(self.work.id, self.task.id, error)
-
-
-def _report_text(outcome: Outcome, said: Said) -> str:
-    given = (outcome.result or {}).get("report")
-    return given if isinstance(given, str) else said.text(outcome)
-
-
-def _why(outcome: Outcome) -> str:
-    if outcome.status == "needs_human":
-        return f"the agent asks: {_question((outcome.result or {}).get('question'))}"
-    reason = outcome.error or f"the run ended as {outcome.status}, and nothing says why"
-    return cut(reason if outcome.status == "failed" else f"{outcome.status}: {reason}", _LONGEST_ANSWER)
-
-
-def _question(question: Mapping[str, Any] | None) -> str:
-    asked = question or {}
-    choices = ", ".join(map(str, asked.get("choices") or ()))
-    return f"{asked.get('text', '')}{f' (choices: {choices})' if choices else ''}"
 
 
 def _conversation(before: str | None, outcome: Outcome) -> str | None:

@@ -10,18 +10,20 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from kingdom.workflow.domain.errors import WorkflowError
 from kingdom.workflow.domain.events import AgentError, AgentStarted, AgentStopped
 from kingdom.workflow.domain.statuses import AgentStatus
 from kingdom.workflow.ports import Told
-from kingdom.workflow.store.errors import ConcurrentChange
+from kingdom.workflow.store.errors import ConcurrentChange, StoreError
 
 if TYPE_CHECKING:
     from kingdom.workflow.domain.events import DomainEvent
     from kingdom.workflow.domain.work import Work
     from kingdom.workflow.ports import Store, Transaction
 
+R = TypeVar("R")
 log = logging.getLogger("kingdom.workflow.agents")
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 30.0
@@ -79,19 +81,27 @@ class Recorder:
         await self._surely(write, f"{type(event).__name__} of work {work_id}")
 
     async def _surely(self, write: Callable[[Transaction], Awaitable[None]], what: str) -> None:
-        pause = _FIRST_PAUSE
-        while True:
-            try:
-                async with self._store.transaction() as tx:
-                    await write(tx)
-            except ConcurrentChange:
-                await asyncio.sleep(0)
-            except Exception:  # a database that is away raises anything; what an agent did must not be forgotten
-                log.exception("%s could not be recorded, it is tried again in %g s", what, pause)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
-            else:
-                return
+        async def try_it() -> None:
+            async with self._store.transaction() as tx:
+                await write(tx)
+
+        await patiently(try_it, f"{what} cannot be recorded")
+
+
+async def patiently(call: Callable[[], Awaitable[R]], problem: str) -> R:
+    """What a call returns; while the store is away it is tried again. What the domain refuses is raised."""
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            return await call()
+        except ConcurrentChange:
+            await asyncio.sleep(0)
+        except Exception as error:  # a database that is away raises anything
+            if isinstance(error, WorkflowError) and not isinstance(error, StoreError):
+                raise
+            log.warning("%s, it is tried again in %g s: %s: %s", problem, pause, type(error).__name__, error)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 async def _tell(tx: Transaction, news: News) -> None:
