@@ -47,6 +47,14 @@ async def test_an_event_becomes_a_task_with_its_payload(realm: Realm) -> None:
         "created_at": "2026-02-07T12:00:00Z",
         "status": "pending",
         "repo": "acme/web",
+        "event": {
+            "id": event_id,
+            "type": "github.pr.opened",
+            "source": "github",
+            "repo": "acme/web",
+            "priority": "high",
+            "created_at": "2026-02-07T12:00:00Z",
+        },
     }
     assert realm.where(event_id) == ("dispatched", "dispatched")
     (message,) = realm.messages()

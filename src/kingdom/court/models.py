@@ -64,6 +64,10 @@ class Event(Document):
     status: EventStatus = "pending"
 
 
+EVENT_FIELDS: Final = ("id", "type", "source", "repo", "priority", "created_at")
+"""What a task says of the event it comes from, in a field ``event``."""
+
+
 class Task(Document):
     """Work for one general."""
 

@@ -10,6 +10,7 @@ from kingdom.court.general.lineage import RESUME
 from kingdom.court.general.memory import read_memory
 from kingdom.court.general.prompts import Briefing
 from kingdom.court.general.untrusted import clean_tree
+from kingdom.court.models import EVENT_FIELDS
 from kingdom.court.records import recent_records
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 _LOOKED_AT: Final = 200  # of the latest results, whatever general they are of
 _MOST_RESULTS: Final = 5
 _SHOWN: Final = ("task_id", "status", "ended_at", "summary", "error", "links")
-_EVENT: Final = ("id", "type", "source", "repo", "priority", "created_at")
 _TASK: Final = ("id", "type", "event_id", "priority", "created_at", "payload")
 
 
@@ -48,7 +48,7 @@ def gather(
     resumed = task.type == RESUME
     return Briefing(
         task={key: document.get(key) for key in _TASK},
-        event={key: event.get(key) for key in _EVENT},
+        event={key: event.get(key) for key in EVENT_FIELDS},
         report=instructions(home.handover(task.id)),
         repo_path=str(folder),
         memory=read_memory(home.general_memory(manifest.name), manifest.memory_max_bytes),

@@ -25,6 +25,7 @@ from kingdom.agents.errors import AgentsError, StartFailed
 from kingdom.agents.port import Began, Outcome
 from kingdom.bus import BusError
 from kingdom.court.errors import CourtError
+from kingdom.court.files import write_atomic
 from kingdom.court.general.errand import Errand, learn
 from kingdom.court.general.errors import NotNow, TaskRefused
 from kingdom.court.general.evidence import examine, missing
@@ -33,12 +34,13 @@ from kingdom.court.general.notes import Note
 from kingdom.court.general.preparing import prepare
 from kingdom.court.general.reporting import Report
 from kingdom.court.general.soldiers import (
-    assign,
     assigned,
+    assignment,
     keep_raw_result,
-    keep_session,
+    make_room,
     new_soldier_id,
     order_for,
+    session,
     time_allowed,
 )
 from kingdom.court.general.untrusted import clean, cut_middle
@@ -172,7 +174,8 @@ class Campaign:
             return self._note
         note = self._noted()
         note.soldier = assigned(self._quarters.home, self.task.id)  # one, when only the note was lost
-        self._quarters.notes.save(note)
+        # What it says so far matters only if this process dies; the disk is waited for before there is a soldier.
+        self._quarters.notes.save(note, durable=False)
         self._quarters.tell(TaskStarted(self.task.id))
         return note
 
@@ -203,8 +206,12 @@ class Campaign:
         )
         self._adopted = False
         note.soldier = self.soldier_id = soldier_id
-        quarters.notes.save(note)
-        assign(quarters.home, self.task.id, soldier_id)
+        make_room(quarters.home, self.task.id)
+        await quarters.scribe.write(
+            (quarters.home.prompt(self.task.id), prepared.prompt),
+            quarters.notes.file(note),
+            assignment(quarters.home, self.task.id, soldier_id),
+        )
         running = await quarters.agents.start(order, self._heard)
         quarters.tell(SoldierSpawned(self.task.id, soldier_id))
         return running
@@ -226,15 +233,15 @@ class Campaign:
         """What follows from an outcome: an ending, or None for another try."""
         if self._died_with_us(note, outcome):
             note.restarts += 1
-            self._absorb(note, outcome)
+            await self._absorb(note, outcome)
             return None
         checks: list[EvidenceCheck] = []
         status, error = outcome.status, outcome.error
         if status == "rate_limited":
-            self._absorb(note, outcome)
+            await self._absorb(note, outcome)
             return Parked(outcome.resets_at, error or "the engine's limit is reached")
         if status == "success":
-            checks = await self._unless_halted(self._evidence())
+            checks = await self._unless_halted(self._evidence()) if self._quarters.manifest.evidence else []
             if (error := missing(checks)) is not None:
                 status = "failed"
         if status not in ("failed", "timeout") or note.retries >= self._quarters.manifest.retries:
@@ -243,16 +250,16 @@ class Campaign:
         note.errors.append(
             cut_middle(clean(error or f"the soldier ended as {status} and gave no reason"), _LONGEST_ERROR)
         )
-        self._absorb(note, outcome)
+        await self._absorb(note, outcome)
         first, most = _BACKOFF
         await self._unless_halted(self._pause(min(first * 2 ** (note.retries - 1), most)))
         return None
 
-    def _absorb(self, note: Note, outcome: Outcome) -> None:
+    async def _absorb(self, note: Note, outcome: Outcome) -> None:
         """Note what came of a run, before the next one."""
         note.soldier = None
         note.charge(outcome)
-        self._quarters.notes.save(note)
+        await self._quarters.scribe.write(self._quarters.notes.file(note))
 
     def _died_with_us(self, note: Note, outcome: Outcome) -> bool:
         """Whether a run that was taken over ended unseen (a reboot, a part played in our process): not its fault."""
@@ -263,21 +270,18 @@ class Campaign:
         await self._quarters.habits.sleep(seconds)
 
     async def _evidence(self) -> list[EvidenceCheck]:
-        demands = self._quarters.manifest.evidence
-        if not demands:
-            return []
         # A run that was taken over was prepared by somebody else.
         place = self._place or self._quarters.workspace.find(self._errand.line.work_id)
         if place is None:
             raise TaskRefused("the place where the task was done is gone, and with it the evidence of its success")
-        return await examine(demands, place, self._quarters.habits.environment)
+        return await examine(self._quarters.manifest.evidence, place, self._quarters.habits.environment)
 
     # ── small things ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _heard(self, event: AgentEvent) -> None:
         if isinstance(event, Began) and event.session_id:
             with contextlib.suppress(OSError):  # written again with the result
-                keep_session(self._quarters.home, self.task.id, event.session_id, durable=False)
+                write_atomic(*session(self._quarters.home, self.task.id, event.session_id), durable=False)
 
     def _told(self, outcome: Outcome) -> None:
         """Keep what a run left, and tell the journal how it ended."""

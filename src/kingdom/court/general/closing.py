@@ -6,15 +6,14 @@ Each step may be repeated: a process that died, or found the disk full, between 
 from __future__ import annotations
 
 import math
-import shutil
 from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
-from kingdom.court.files import read_json, write_json
+from kingdom.court.files import encode, read_json
 from kingdom.court.general.memory import remember
 from kingdom.court.general.results import journal_entry, log_line
-from kingdom.court.general.soldiers import keep_session
+from kingdom.court.general.soldiers import clear_room, session
 from kingdom.court.journal_tail import untold
 from kingdom.court.models import Result
 
@@ -36,16 +35,17 @@ def known_result(quarters: Quarters, task_id: str) -> Result | None:
         return None
 
 
-def write_down(quarters: Quarters, result: Result) -> None:
+async def write_down(quarters: Quarters, result: Result) -> None:
     """Make a result known. Raises :class:`OSError` when it could not be; then it is to be done again."""
     home = quarters.home
-    home.results.mkdir(parents=True, exist_ok=True)
-    if result.session_id:
-        keep_session(home, result.task_id, result.session_id, durable=True)
     again = known_result(quarters, result.task_id) is not None
     if not again:
-        write_json(home.result(result.task_id), result.document())
-    shutil.rmtree(home.handover(result.task_id).parent, ignore_errors=True)
+        files = [(home.result(result.task_id), encode(result.document()))]
+        if result.session_id and result.status == "needs_human":  # it is going to be resumed
+            path, content = session(home, result.task_id, result.session_id)
+            files.insert(0, (path, content.encode()))
+        await quarters.scribe.write(*files)
+    clear_room(home, result.task_id)
     day = result.ended_at.date().isoformat()
     memory = home.general_memory(quarters.name)
     remember(memory, result.task_id, day, result.memory_updates, quarters.manifest.memory_max_bytes)

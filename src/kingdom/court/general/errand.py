@@ -41,6 +41,8 @@ class Errand:
 async def learn(home: Home, bus: EventBus, task: Task) -> Errand:
     """Find out what a task comes from. Raises :class:`~kingdom.court.general.errors.TaskRefused`."""
     line = lineage(home, task)
-    record = await bus.find(task.event_id)
-    payload = None if record is None else record.envelope.payload
-    return Errand(task, line, payload if isinstance(payload, dict) else None)
+    event = (task.model_extra or {}).get("event")
+    if not isinstance(event, dict) or event.get("id") != task.event_id:  # a resume, or somebody made it by hand
+        record = await bus.find(task.event_id)
+        event = None if record is None else record.envelope.payload
+    return Errand(task, line, event if isinstance(event, dict) else None)

@@ -40,9 +40,11 @@ def read_memory(folder: Path, most: int) -> str:
 def remember(folder: Path, task_id: str, day: str, updates: Sequence[str], most: int) -> bool:
     """Add what a task taught to ``learned.md``; whether anything was added. A task has one entry, however often."""
     items = [_item(update) for update in updates[:_MOST_UPDATES] if clean(update).strip()]
+    if not items:
+        return False
     path = folder / LEARNED
     head, *entries = _entry_starts.split(_read(path))
-    if not items or any(known.partition("\n")[0].endswith(f" {task_id}") for known in entries):
+    if any(known.partition("\n")[0].endswith(f" {task_id}") for known in entries):
         return False
     head = head if head and len(head.encode()) <= most // 2 else _HEAD
     title = f"## {day} {task_id}\n"

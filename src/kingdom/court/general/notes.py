@@ -6,11 +6,11 @@ settled.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from kingdom.court.errors import InvalidId
-from kingdom.court.files import read_json, write_json
+from kingdom.court.files import encode, read_json, write_atomic
 from kingdom.court.home import checked
 
 if TYPE_CHECKING:
@@ -62,10 +62,18 @@ class Notes:
             return None
         return note
 
-    def save(self, note: Note) -> None:
-        """Write a note, durably."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(self._path(note.task_id), asdict(note))
+    def save(self, note: Note, *, durable: bool = True) -> None:
+        """Write a note."""
+        path, content = self.file(note)
+        try:
+            write_atomic(path, content, durable=durable)
+        except FileNotFoundError:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, content, durable=durable)
+
+    def file(self, note: Note) -> tuple[Path, bytes]:
+        """Where a note is written, and what: for those who write several files together."""
+        return self._path(note.task_id), encode({name: getattr(note, name) for name in note.__slots__})
 
     def forget(self, task_id: str) -> None:
         """Remove the note of a task that has ended."""

@@ -6,7 +6,6 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kingdom.court.files import write_atomic
 from kingdom.court.general.briefing import description, gather, instructions_of
 from kingdom.court.general.lineage import session_of
 from kingdom.court.general.prompts import build_prompt, read_template
@@ -30,7 +29,7 @@ class Prepared:
 
 
 async def prepare(quarters: Quarters, errand: Errand, note: Note) -> Prepared:
-    """Prepare the next run of a task. Safe to repeat; the prompt is kept in ``state/prompts/``."""
+    """Prepare the next run of a task. Safe to repeat."""
     home, manifest, line = quarters.home, quarters.manifest, errand.line
     place = await quarters.workspace.prepare(line.work_id, _url(quarters, errand), fetch=not line.former)
     instructions = instructions_of(quarters.package.instructions_path)
@@ -48,8 +47,6 @@ async def prepare(quarters: Quarters, errand: Errand, note: Note) -> Prepared:
     )
     path = quarters.package.prompt_path
     prompt = await asyncio.to_thread(build_prompt, read_template(path), briefing, manifest.prompt_max_bytes, str(path))
-    home.prompts.mkdir(parents=True, exist_ok=True)
-    write_atomic(home.prompt(errand.task.id), prompt)
     return Prepared(place, prompt, session_id)
 
 

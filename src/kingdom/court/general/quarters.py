@@ -14,6 +14,7 @@ from kingdom.court.general.notes import Notes
 from kingdom.court.general.repositories import configured_url
 from kingdom.court.general.results import Teller
 from kingdom.court.general.workspace import Workspace, allows_local
+from kingdom.court.scribe import Scribe
 
 if TYPE_CHECKING:
     from kingdom.agents.port import Agents
@@ -55,6 +56,7 @@ class Quarters:
         self.base_url = system.repos.base_url
         self.tell = Teller(services.journal, self.name)
         self.notes = Notes(services.home.role(self.name))
+        self.scribe = Scribe()
         self.workspace = Workspace(
             services.home, self.name, local=allows_local(self.base_url, self.manifest.default_repo)
         )

@@ -100,7 +100,6 @@ def log_line(home: Home, result: Result, now: float) -> None:
         f"retries={result.retry_count} soldier={result.soldier_id or '-'} {said}\n"
     )
     try:
-        home.logs.mkdir(parents=True, exist_ok=True)
         with (home.logs / "tasks.log").open("ab") as file:
             file.write(line.encode())
     except OSError as error:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 from kingdom.agents.port import Caps, Order, Timers
 from kingdom.court.errors import InvalidId
-from kingdom.court.files import write_atomic, write_json
+from kingdom.court.files import write_json
 from kingdom.court.home import checked
 
 if TYPE_CHECKING:
@@ -75,13 +76,26 @@ def time_allowed(manifest: Manifest, outcome: Outcome) -> float:
     return timers.get(outcome.timer or "total", manifest.timeout_seconds)
 
 
-def assign(home: Home, task_id: str, soldier_id: str) -> None:
-    """Write down which soldier is going to be on a task, and make room for its result."""
-    home.results.mkdir(parents=True, exist_ok=True)
+def make_room(home: Home, task_id: str) -> None:
+    """Make room for the result of the next soldier on a task. A former one's must not be taken for it."""
     home.handover(task_id).parent.mkdir(parents=True, exist_ok=True)
-    for former in (home.handover(task_id), home.raw_result(task_id)):  # must not be taken for this one's
+    for former in (home.handover(task_id), home.raw_result(task_id)):
         former.unlink(missing_ok=True)
-    write_atomic(home.soldier_id(task_id), soldier_id + "\n")
+
+
+def clear_room(home: Home, task_id: str) -> None:
+    """Remove where the soldiers of a task left their results."""
+    path = home.handover(task_id)
+    try:
+        path.unlink(missing_ok=True)
+        path.parent.rmdir()
+    except OSError:  # gone already, or they left more there
+        shutil.rmtree(path.parent, ignore_errors=True)
+
+
+def assignment(home: Home, task_id: str, soldier_id: str) -> tuple[Path, str]:
+    """The file that says which soldier is going to be on a task."""
+    return home.soldier_id(task_id), f"{soldier_id}\n"
 
 
 def keep_raw_result(home: Home, task_id: str, outcome: Outcome) -> None:
@@ -98,13 +112,6 @@ def assigned(home: Home, task_id: str) -> str | None:
         return None
 
 
-def keep_session(home: Home, task_id: str, session_id: str, *, durable: bool) -> None:
-    """Write down which conversation a resume of the task goes on with."""
-    path = home.session_id(task_id)
-    content = session_id + "\n"
-    try:
-        if path.read_text("utf-8") == content:
-            return
-    except (OSError, UnicodeDecodeError):
-        pass
-    write_atomic(path, content, durable=durable)
+def session(home: Home, task_id: str, session_id: str) -> tuple[Path, str]:
+    """The file that says which conversation a resume of the task goes on with."""
+    return home.session_id(task_id), f"{session_id}\n"

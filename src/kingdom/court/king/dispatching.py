@@ -9,7 +9,7 @@ from kingdom.court.king.cases import Case
 from kingdom.court.king.cleaning import storable
 from kingdom.court.king.messages import title_of
 from kingdom.court.king.times import moment_of
-from kingdom.court.models import Event, Task
+from kingdom.court.models import EVENT_FIELDS, Event, Task
 from kingdom.court.queues import read
 from kingdom.court.subjects import subject_of
 
@@ -49,6 +49,8 @@ def dispatch(desk: Desk, delivery: Delivery, chosen: Chosen) -> None:
             "payload": storable(event.payload),
             "priority": chosen.priority,
             "created_at": moment_of(desk.clock()),
+            # So that the general need not look for it: for many at once that would be most of its work.
+            "event": storable({name: document.get(name) for name in EVENT_FIELDS}),
             **({} if event.repo is None else {"repo": storable(event.repo)}),
         }
     )
