@@ -16,7 +16,7 @@ from tests.support.orders import make_order
 from tests.support.repositories import plain_git
 
 # Nothing but loopback is reached: everything else goes to a proxy that is not there.
-_NO_NETWORK = {
+NO_NETWORK = {
     **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9"),
     **dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost"),
 }
@@ -42,7 +42,7 @@ class Workshop:
         self.events: list[AgentEvent] = []
         self.home = folder / "home"
         self.home.mkdir()
-        self._env = {**_NO_NETWORK, **_SOMEBODY, **env}
+        self._env = {**NO_NETWORK, **_SOMEBODY, **env}
         self.clone.mkdir()
         plain_git(self.clone, "init", "--quiet", "--initial-branch=main")
         plain_git(self.clone, "commit", "--quiet", "--allow-empty", "-m", "first")
