@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,18 @@ def test_a_reference_that_leads_nowhere_is_an_error(value: str, why: str, tmp_pa
     with pytest.raises(McpInvalid, match=why):
         files.write("run-1", servers)
     assert not list(tmp_path.rglob("*.json"))
+
+
+@pytest.mark.parametrize(
+    ("command", "there"),
+    [("sh", True), ("/bin/sh", True), ("./from-the-repository", True), ("no-such-program", False), ("/no/such", False)],
+)
+def test_a_program_that_is_not_there_is_told_before_the_work_begins(command: str, there: bool, tmp_path: Path) -> None:
+    files = McpFiles(tmp_path, {"PATH": "/usr/bin:/bin"})
+    servers: Servers = {"docs": {"command": command, "args": [], "env": {}}}
+    refused = pytest.raises(McpInvalid, match=f"docs cannot start: there is no program '{command}'")
+    with nullcontext() if there else refused:
+        files.check(servers)
 
 
 def test_the_file_of_a_run_is_ours_alone_and_goes_with_it(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ A server with a URL is given its ``env`` as headers: ``{"Authorization": "Bearer
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.files import write_atomic
@@ -68,8 +70,12 @@ class McpFiles:
         self._environ = environ
 
     def check(self, servers: Servers) -> None:
-        """Raise :class:`McpInvalid` when a reference leads nowhere."""
-        resolve_servers(servers, self._environ)
+        """Raise :class:`McpInvalid` when a reference leads nowhere, or a program is not there."""
+        for name, server in resolve_servers(servers, self._environ).items():
+            program = server.get("command")
+            relative = program and os.sep in program and not program.startswith(os.sep)
+            if program and not relative and shutil.which(program, path=self._environ.get("PATH")) is None:
+                raise McpInvalid(f"the MCP server {name} cannot start: there is no program {program!r} on the PATH")
 
     def write(self, run_id: str, servers: Servers) -> Path | None:
         """The file for a run; None when there is no server to tell of."""
