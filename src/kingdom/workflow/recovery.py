@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 
 from kingdom.workflow.domain.resources import Checkpoint, WorkTree
@@ -21,6 +22,7 @@ from kingdom.workflow.parts import Parts
 from kingdom.workflow.services.checkpoint import trees_of
 from kingdom.workflow.services.halting import HaltingService, may_be_alive
 from kingdom.workflow.store.transactions import STREAM
+from kingdom.workflow.usecases.resume_workflow import CannotResume, ResumeWorkflow
 from kingdom.workflow.usecases.send_query import SendQuery
 from kingdom.workflow.usecases.start_next_work import StartNextWork
 from kingdom.workflow.usecases.start_workflow import StartWorkflow
@@ -35,6 +37,7 @@ class Recovery:
         self._parts = parts
         self._begin = StartNextWork(parts)
         self._start = StartWorkflow(parts)
+        self._resume = ResumeWorkflow(parts)
         self._send_query = SendQuery(parts)
         self._halting = HaltingService(parts)
         self._reports = QueryRespondedHandler(parts)
@@ -91,10 +94,14 @@ class Recovery:
     async def _finish_changes(self) -> None:
         """Workflows that were between two states."""
         async with self._parts.store.transaction() as tx:
-            preparing = await tx.workflows.with_status(WorkflowStatus.PREPARING)
-        for workflow in preparing:
+            between = await tx.workflows.with_status(WorkflowStatus.PREPARING, WorkflowStatus.RESUMING)
+        for workflow in between:
             async with self._parts.turns.of(workflow.id):
-                await self._start.prepare(workflow.id)
+                if workflow.status is WorkflowStatus.PREPARING:
+                    await self._start.prepare(workflow.id)
+                else:
+                    with contextlib.suppress(CannotResume):  # it is paused then, with the reason
+                        await self._resume.finish(workflow.id)
 
     async def _send_again(self) -> None:
         """Queries and reports that were asked for, and that nobody here gave to an agent."""

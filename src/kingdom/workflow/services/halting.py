@@ -30,13 +30,18 @@ class HaltingService:
             if may_be_alive(work):
                 await self._parts.agents.stop(work.id)
 
-    async def pause_works(self, step: Step, workflow: Workflow, works: Iterable[Work]) -> None:
-        """Pause the works that run."""
+    async def pause_works(
+        self, step: Step, workflow: Workflow, works: Iterable[Work], *, stopped: bool = False
+    ) -> None:
+        """Pause the works that run; ``stopped``: their agents, and all others, are."""
         for work in works:
-            if work.status is not WorkStatus.RUNNING:
+            if work.status is WorkStatus.RUNNING:
+                work.pause()
+                workflow.work_changed(work.id, work.status)
+            elif not (stopped and may_be_alive(work)):
                 continue
-            work.pause()
-            workflow.work_changed(work.id, work.status)
+            if stopped:
+                work.agent_stopped()
             await step.tx.works.save(work)
 
     async def give_up(self, step: Step, workflow: Workflow, work: Work, reason: str, *, fail: bool) -> None:
