@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kingdom.cli import output
 from kingdom.cli.bus.options import Json, Url
 from kingdom.cli.bus.session import on_bus
 from kingdom.cli.durations import parse_duration
@@ -30,29 +29,15 @@ def metrics(
 
 
 async def _serve(bus: EventBus, host: str, port: int, every: float, prefix: str, json: bool) -> None:
-    from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client import CollectorRegistry
 
     from kingdom.bus.metrics import Metrics
+    from kingdom.cli.serving import served
 
     watching = Metrics(prefix)
     watching.watch(bus)
     await watching.sample()  # so that the first scrape finds something, and a store that is not set up is said now
     registry = CollectorRegistry()
     watching.register(registry)
-    try:
-        server, thread = start_http_server(port, host, registry)
-    except OSError as error:
-        raise output.Failure(
-            "CANNOT_SERVE", f"cannot serve on {host}:{port}: {error.strerror or error}; choose another --port or --host"
-        ) from error
-    address = f"http://{host}:{server.server_port}/metrics"
-    try:
-        if json:
-            output.emit({"url": address})
-        else:
-            output.say(f"serving {address} (Ctrl-C ends it)")
+    with served(registry, host, port, json=json):
         await watching.run(every)
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -8,7 +8,9 @@ from kingdom.cli.court.answer import answer
 from kingdom.cli.court.doctor import doctor
 from kingdom.cli.court.down import down
 from kingdom.cli.court.emit import emit
+from kingdom.cli.court.metrics import metrics
 from kingdom.cli.court.role import role
+from kingdom.cli.court.service import service
 from kingdom.cli.court.status import status
 from kingdom.cli.court.task import app as task_app
 from kingdom.cli.court.trace import trace
@@ -20,6 +22,6 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the root."""
-    for command in (up, down, status, emit, answer, trace, role, doctor):
+    for command in (up, down, status, emit, answer, trace, role, doctor, metrics, service):
         app.command()(command)
     app.add_typer(task_app, name="task")
