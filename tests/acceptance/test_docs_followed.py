@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from tests.support.pages import PAGES, Block, blocks, name_of, same
+from tests.support.pages import PAGES, ROOT, Block, blocks, name_of, same
 
 FOLLOWED = [page for page in PAGES if any(block.mark == "follow" for block in blocks(page))]
 DAY = "20260207"  # the day on which it is in the pages
@@ -85,8 +87,40 @@ def test_a_page_can_be_followed_from_its_beginning_to_its_end(page: Path, tmp_pa
             elif block.mark.startswith("file:"):
                 shell.write(block.mark.partition(":")[2].strip(), block.text)
     finally:
-        for system in tmp_path.glob("**/config/system.yaml"):
-            shell.run(f"kingdom down --soldiers --home {system.parent.parent}")
+        homes = [path.parent.parent for path in tmp_path.glob("**/config/system.yaml")]
+        for home in homes:
+            shell.run(f"kingdom down --soldiers --home {home}")
+    for home in homes:
+        assert unknown_files(home) == [], "docs/reference/home.md does not say whose these are"
+
+
+def unknown_files(home: Path) -> list[str]:
+    """The files of a home that its page does not have."""
+    page = (ROOT / "docs" / "reference" / "home.md").read_text("utf-8")
+    known = [_form(path) for path in _paths(page)]
+    found = (path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file())
+    return sorted(name for name in found if not any(re.fullmatch(form, name) for form in known))
+
+
+def _paths(page: str) -> Iterator[str]:
+    """The paths in the first cells of the page's tables, each below the folder that is the heading."""
+    yield from (".gitignore", "gen-hello/*", "state/<role>/heartbeat", "state/<role>/.lock")
+    for section in re.split(r"^## ", page, flags=re.MULTILINE)[1:]:
+        folder = section.split("\n", 1)[0].strip()
+        for row in re.findall(r"^\| (`.*?`) \|", section, re.MULTILINE):
+            yield from (f"{folder}/{path}" for path in re.findall(r"`([^`]+)`", row))
+            if row.startswith("`results/<task>-"):
+                yield "state/results/<task>-session-id"
+            if ".kingdom-bus.json" in row:
+                yield from (f"queue/<queue>/{name}" for name in (".stream.json", ".ledger", ".lock"))
+            if row.startswith("`king/task-seq`"):
+                yield "state/king/.*-seq.lock"
+
+
+def _form(path: str) -> str:
+    """A path of the page as a pattern: names in angle brackets and * stand for one part, a folder for what is in it."""
+    form = re.sub(r"<[a-z]+>|YYYY(-?MM)?(DD)?|DATE|\*", "\0", path)
+    return re.escape(form).replace("\0", "[^/]+") + (".+" if form.endswith("/") else "")
 
 
 def test_there_are_pages_to_follow() -> None:
