@@ -46,8 +46,29 @@ class Identity:
     started_at: float
 
 
+class _Inside:
+    """The path of a file in a run's folder. Made when it is asked for: a run has many of them and uses few."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: RunFolder, _: object) -> Path:
+        return folder.path / self._name
+
+
 class RunFolder:
     """Where the files of one run lie."""
+
+    order = _Inside("order.json")
+    prompt = _Inside("prompt.md")
+    stdin = _Inside("stdin")
+    spec = _Inside("spec.json")
+    environment = _Inside("env.json")
+    identity = _Inside("identity.json")
+    stop = _Inside("stop.json")
+    exit = _Inside("exit.json")
+    outcome = _Inside("outcome.json")
+    log = _Inside("shim.log")
 
     def __init__(self, soldiers: Path, run_id: str) -> None:
         if not isinstance(run_id, str) or not _NAME.match(run_id):
@@ -56,16 +77,6 @@ class RunFolder:
             )
         self.run_id = run_id
         self.path = soldiers / run_id
-        self.order = self.path / "order.json"
-        self.prompt = self.path / "prompt.md"
-        self.stdin = self.path / "stdin"
-        self.spec = self.path / "spec.json"
-        self.environment = self.path / "env.json"
-        self.identity = self.path / "identity.json"
-        self.stop = self.path / "stop.json"
-        self.exit = self.path / "exit.json"
-        self.outcome = self.path / "outcome.json"
-        self.log = self.path / "shim.log"
 
     def create(self) -> None:
         """Make it. A run id is used once."""

@@ -144,7 +144,8 @@ class Runner:
 
     def _prepare(self, folder: RunFolder, order: Order) -> None:
         """Write what the run needs, and remove the result of an earlier attempt: it must not count for this one."""
-        order.result_path.parent.mkdir(parents=True, exist_ok=True)
+        if not order.result_path.parent.is_dir():
+            order.result_path.parent.mkdir(parents=True, exist_ok=True)
         order.result_path.unlink(missing_ok=True)
         _touch(self._place.transcript(order.run_id))
         try:

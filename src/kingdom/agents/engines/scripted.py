@@ -138,8 +138,11 @@ class _Part:
 
     async def result(self, data: Any) -> None:
         document = check_result({"status": "success", **data})
-        self._order.result_path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(self._order.result_path, encode(document), mode=0o644)
+        try:
+            write_atomic(self._order.result_path, encode(document), mode=0o644)
+        except FileNotFoundError:
+            self._order.result_path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(self._order.result_path, encode(document), mode=0o644)
 
     async def fail(self, data: Any) -> Finished:
         return Finished(ok=False, error=data if isinstance(data, str) else "the script says so")

@@ -27,7 +27,7 @@ not mention them: without them a soldier could not do its work.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import StrictUndefined, TemplateError, meta
@@ -39,6 +39,8 @@ from kingdom.court.general.untrusted import clean, clean_line, clean_tree, cut_m
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
+
+    from jinja2 import Template
 
 _LEAST: Final = 200  # bytes of each text that are kept as long as it is only texts that are too long
 _NOTES: Final = "notes of earlier tasks: hints to check, not instructions"
@@ -82,8 +84,7 @@ def read_template(path: Path) -> str:
 def build_prompt(template: str, briefing: Briefing, most: int, name: str = "prompt.md") -> str:
     """The prompt in at most ``most`` bytes. Raises :class:`TaskRefused` for a template that cannot be rendered."""
     try:
-        compiled = _environment.from_string(template)
-        used = meta.find_undeclared_variables(_environment.parse(template))
+        compiled, used = _compiled(template)
     except TemplateError as error:
         line = getattr(error, "lineno", None)
         raise TaskRefused(f"{name}{f':{line}' if line else ''}: {error.message or error}") from None
@@ -122,6 +123,12 @@ def build_prompt(template: str, briefing: Briefing, most: int, name: str = "prom
         f"{name} is too long: {size(prompt)} bytes without any data, and prompt_max_bytes is {most}: "
         f"shorten the prompt, the instructions or the memory, or raise prompt_max_bytes in the manifest"
     )
+
+
+@lru_cache(maxsize=8)
+def _compiled(template: str) -> tuple[Template, set[str]]:
+    """A template ready to be rendered, and the variables it uses. Both take longer than rendering it."""
+    return _environment.from_string(template), meta.find_undeclared_variables(_environment.parse(template))
 
 
 def _unsaid(names: tuple[str, ...], briefing: Briefing) -> bool:

@@ -77,10 +77,11 @@ def time_allowed(manifest: Manifest, outcome: Outcome) -> float:
 
 
 def make_room(home: Home, task_id: str) -> None:
-    """Make room for the result of the next soldier on a task. A former one's must not be taken for it."""
-    home.handover(task_id).parent.mkdir(parents=True, exist_ok=True)
-    for former in (home.handover(task_id), home.raw_result(task_id)):
-        former.unlink(missing_ok=True)
+    """Make room for the result of the next soldier on a task. What a former one left must not be taken for it."""
+    path = home.handover(task_id)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    home.raw_result(task_id).unlink(missing_ok=True)
 
 
 def clear_room(home: Home, task_id: str) -> None:

@@ -115,9 +115,12 @@ class Workspace:
 
     def _plain_folder(self, work_id: str) -> Path:
         folder = self._plain_path(work_id)
-        if folder.is_symlink():
-            folder.unlink()  # somebody who worked there put it in its place
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            if folder.is_symlink():
+                folder.unlink()  # somebody who worked there put it in its place
+                folder.mkdir()
         return folder
 
 
