@@ -14,6 +14,7 @@ from kingdom import __version__
 from kingdom.cli import output
 from kingdom.cli.bus import app as bus_app
 from kingdom.cli.clean import clean
+from kingdom.cli.connect import app as connect_app
 from kingdom.cli.court import register
 from kingdom.cli.demo import demo
 from kingdom.cli.general import app as general_app
@@ -35,6 +36,7 @@ app.add_typer(bus_app, name="bus")
 app.command()(init)
 app.add_typer(general_app, name="general")
 register(app)
+app.add_typer(connect_app, name="connect")
 for _command in (logs, stats, report, clean):
     app.command()(_command)
 app.command()(demo)

@@ -40,7 +40,13 @@ _FOLDERS: Final = (
     "logs/analysis",
     "workspace",
 )
-_FILES: Final = {MARKER: "system.yaml", "config/chamberlain.yaml": "chamberlain.yaml", ".gitignore": "gitignore"}
+_FILES: Final = {
+    MARKER: "system.yaml",
+    "config/chamberlain.yaml": "chamberlain.yaml",
+    "config/sentinel.yaml": "sentinel.yaml",
+    "config/envoy.yaml": "envoy.yaml",
+    ".gitignore": "gitignore",
+}
 _NOBODYS: Final = {".git"}  # what may lie in a folder that is empty otherwise
 
 

@@ -1,0 +1,143 @@
+"""A folder of this machine as a source: a JSON file put into it becomes an event, and is removed.
+
+Write the file under a name that begins with a dot, or elsewhere, and rename it: half a file is no JSON. What is none
+after a moment is moved to ``invalid/`` below the folder, with the reason beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.court.errors import InvalidDocument
+from kingdom.court.files import write_atomic
+from kingdom.court.models import Event, timestamp
+from kingdom.court.queues import MAX_DOCUMENT_BYTES, read
+from kingdom.court.sentinel.texts import event_id
+from kingdom.court.sentinel.watcher import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from kingdom.court.home import Home
+    from kingdom.court.loop import Services
+    from kingdom.court.sentinel.config import LocalSection
+
+_BATCH: Final = 100
+_SETTLING: Final = 2.0  # seconds in which a file may still be written
+log = logging.getLogger("kingdom.court.sentinel")
+
+
+def drop_folder(home: Home, section: LocalSection) -> Path:
+    """The folder that is watched."""
+    return home.root / section.folder
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A file that lies there."""
+
+    path: Path
+    changed_ns: int
+    content: bytes
+
+
+class DropFolder:
+    """The watcher of the drop folder. Its cursor is the folder itself."""
+
+    name = "local"
+
+    def __init__(self, services: Services, section: LocalSection) -> None:
+        self._clock = services.clock
+        self._folder = drop_folder(services.home, section)
+        self._interval = section.interval_seconds
+        self._unfinished: dict[Path, float] = {}  # since when a file has made no sense
+
+    @property
+    def interval(self) -> float:
+        """Sooner while a file is still being written."""
+        return min(self._interval, _SETTLING) if self._unfinished else self._interval
+
+    async def fetch(self, cursor: Mapping[str, Any]) -> AsyncIterator[Batch]:
+        """Read the files that lie there, the oldest first."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        found = sorted(self._files(), key=lambda file: (file.changed_ns, file.path.name))
+        for start in range(0, len(found), _BATCH):
+            yield Batch(list(found[start : start + _BATCH]), cursor)
+
+    def parse(self, batch: Batch) -> list[Event]:
+        """The events in them; ``done`` gets the files that are finished with."""
+        events = []
+        for dropped in batch.items:
+            try:
+                events.append(self._event(dropped))
+            except (ValueError, InvalidDocument) as error:
+                if self._finished_writing(dropped):
+                    self._put_aside(dropped.path, str(error))
+                continue
+            self._unfinished.pop(dropped.path, None)
+            batch.done.append(dropped)
+        return events
+
+    async def post_emit(self, batch: Batch) -> None:
+        """Remove them, unless somebody has put another file into the place of one."""
+        for dropped in batch.done:
+            with contextlib.suppress(FileNotFoundError):
+                if dropped.path.stat().st_mtime_ns == dropped.changed_ns:
+                    dropped.path.unlink()
+
+    def urgent(self) -> bool:
+        """Whether a file has come that is not known to be half written."""
+        with contextlib.suppress(OSError):
+            return any(path not in self._unfinished for path in self._names())
+        return False
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    def _names(self) -> list[Path]:
+        return [path for path in self._folder.iterdir() if path.suffix == ".json" and not path.name.startswith(".")]
+
+    def _files(self) -> list[Dropped]:
+        found = []
+        for path in self._names():
+            try:
+                status = path.stat()
+                if status.st_size > MAX_DOCUMENT_BYTES:
+                    self._put_aside(path, f"larger than {MAX_DOCUMENT_BYTES:,} bytes")
+                    continue
+                found.append(Dropped(path, status.st_mtime_ns, path.read_bytes()))
+            except OSError as error:
+                if path not in self._unfinished:
+                    log.warning("local: %s cannot be read: %s", path, error.strerror or error)
+                self._unfinished.setdefault(path, self._clock())
+        return found
+
+    def _event(self, dropped: Dropped) -> Event:
+        """Its id is made of the name and time of the file: the same file twice is one event, a new one another."""
+        document = json.loads(dropped.content)
+        if not isinstance(document, dict):
+            raise InvalidDocument("must be a JSON object with a type and a payload")
+        defaults = {
+            "id": event_id(self.name, dropped.path.stem[:100], dropped.changed_ns),
+            "source": self.name,
+            "created_at": timestamp(dropped.changed_ns / 1e9),
+        }
+        return read(Event, {**defaults, **document, "status": "pending"}, dropped.path.name)
+
+    def _finished_writing(self, dropped: Dropped) -> bool:
+        since = self._unfinished.setdefault(dropped.path, self._clock())
+        return self._clock() - since >= _SETTLING
+
+    def _put_aside(self, path: Path, reason: str) -> None:
+        log.error("local: %s is no event: %s", path.name, reason)
+        self._unfinished.pop(path, None)
+        aside = self._folder / "invalid"
+        aside.mkdir(exist_ok=True)
+        write_atomic(aside / f"{path.name}.reason", reason + "\n")
+        with contextlib.suppress(FileNotFoundError):
+            path.rename(aside / path.name)
