@@ -25,7 +25,6 @@ from kingdom.workflow.domain.events import (
 from kingdom.workflow.domain.resources import Checkpoint, WorkSpace, WorkTree
 from kingdom.workflow.domain.sources import Git
 from kingdom.workflow.domain.task import Report, Task
-from kingdom.workflow.domain.template import TaskDefinition, WorkDefinition
 from kingdom.workflow.domain.work import Work
 from kingdom.workflow.domain.workflow import Workflow
 from kingdom.workflow.engine import Engine
@@ -76,6 +75,7 @@ class World:
     reports: set[str] = field(default_factory=set)  # files
     # what goes wrong, by the name of the Work or Task; each is used up once
     silent: bool = False  # agents take queries, and say nothing until `answer` is called
+    silences: set[str] = field(default_factory=set)  # the same, for tasks of these names
     fails: Counter[str] = field(default_factory=Counter)  # queries
     report_fails: Counter[str] = field(default_factory=Counter)
     breaks: Counter[str] = field(default_factory=Counter)  # agents, at a query
@@ -119,7 +119,7 @@ class FakeAgents:
         run = (work.id, task.id, task.attempt)
         if run not in self._world.answers:
             self._world.sent[run] += 1
-            if self._world.silent:
+            if self._world.silent or task.name in self._world.silences:
                 return
             self._world.answers[run] = self._outcome(work, task, text)
         self._stopper.point("sent")
@@ -336,9 +336,3 @@ def survived() -> Iterator[None]:
     """Where a killed process is expected."""
     with contextlib.suppress(Stopped):
         yield
-
-
-def work(name: str, *tasks: TaskDefinition | str, **more: object) -> WorkDefinition:
-    """A Work of a plan; a task is its name, or whole."""
-    whole = tuple(task if isinstance(task, TaskDefinition) else TaskDefinition(task, f"do {task}") for task in tasks)
-    return WorkDefinition(name, whole, **more)  # type: ignore[arg-type]

@@ -103,6 +103,11 @@ class Task:
         """Trying again would not help: the next failure is for a person to decide."""
         self.tries = max(self.tries, self.retries)
 
+    def revive(self) -> None:
+        """Take back that it will not be done."""
+        if self.status is TaskStatus.CANCELLED:
+            self.status = TaskStatus.PENDING
+
     def reset(self) -> None:
         """As if it had never been tried; late news of what was tried is told by the attempt."""
         if self.status is TaskStatus.CANCELLED:

@@ -91,6 +91,14 @@ class Work:
         for task in self.tasks:
             task.reset()
 
+    def begin_anew(self) -> None:
+        """As a Work of another workflow, that does it once more whatever became of it here."""
+        if self.status is WorkStatus.CANCELLED:
+            self.status = WorkStatus.PENDING
+        for task in self.tasks:
+            task.revive()
+        self.reset()
+
     def wait_again(self) -> None:
         """It will go on where it stopped: what is done stays, the task it stopped at is tried anew.
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kingdom.workflow.domain.changes import work_from
 from kingdom.workflow.domain.events import WorkflowCreated
 from kingdom.workflow.domain.sources import GitRef, McpServerRef
-from kingdom.workflow.domain.task import Task
-from kingdom.workflow.domain.template import OnFailure, TaskDefinition, WorkDefinition
-from kingdom.workflow.domain.work import Work
+from kingdom.workflow.domain.template import OnFailure
 from kingdom.workflow.domain.workflow import Workflow
 from kingdom.workflow.parts import Parts
-from kingdom.workflow.ports import Ids
 
 
 class CreateWorkflow:
@@ -51,32 +49,9 @@ class CreateWorkflow:
             for ref in workflow.git_refs:
                 await step.tx.gits.get(ref.git_id)
             for sequence, definition in enumerate(template.works):
-                work = work_from(definition, workflow.id, sequence, parts.ids)
+                work = work_from(definition, workflow.id, sequence, parts.ids.new)
                 workflow.work_changed(work.id, work.status)
                 await step.tx.works.save(work)
             await step.tx.workflows.save(workflow)
             step.tell(workflow.id, WorkflowCreated(workflow.id))
         return workflow.id
-
-
-def work_from(definition: WorkDefinition, workflow_id: str, sequence: int, ids: Ids) -> Work:
-    """A Work of a workflow, as a plan has it."""
-    return Work(
-        ids.new("work"),
-        workflow_id,
-        sequence,
-        definition.name,
-        [task_from(task, order, ids) for order, task in enumerate(definition.tasks)],
-        definition.engine,
-        definition.model,
-        dict(definition.engine_options),
-        definition.mcp_server_refs,
-        definition.after,
-        definition.merge,
-        definition.pause_after,
-    )
-
-
-def task_from(definition: TaskDefinition, order: int, ids: Ids) -> Task:
-    """A task of a Work, as a plan has it."""
-    return Task(ids.new("task"), order, definition.name, definition.query, definition.outline, definition.retries)
