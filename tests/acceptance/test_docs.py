@@ -269,6 +269,14 @@ def test_the_metrics_reference_has_every_metric() -> None:
     assert [name for name in names if name not in page] == []
 
 
+def test_the_metrics_reference_has_every_metric_of_a_court() -> None:
+    from kingdom.court.metrics import CourtMetrics
+
+    names = re.findall(r"``\{prefix\}_(\w+)", CourtMetrics.__doc__ or "")
+    assert len(names) > 10
+    assert [name for name in names if f"`kingdom_{name}`" not in reference("metrics.md")] == []
+
+
 @pytest.mark.parametrize("page", ["postgresql-schema.md"])
 def test_the_schema_reference_has_every_column_and_index(page: str) -> None:
     text = reference(page)
