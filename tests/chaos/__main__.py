@@ -1,5 +1,6 @@
 """The full crash campaign: ``python -m tests.chaos [--kills 500] [--seed N] [--transport files] [--only campaign]``.
 
+The part ``court`` is a campaign of its own against a whole court, in which everything is killed at once.
 A seed repeats the plan of a campaign (who is hit, after how long, what is published); the instants themselves also
 depend on the machine. Points, faults and disk follow no chance at all.
 """
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.chaos import strace
+from tests.chaos.court.campaign import CourtCampaign
 from tests.chaos.engine import Campaign
 from tests.chaos.faults import CALLS, walk_faults
 from tests.chaos.fulldisk import NotPermitted, fill_and_free, ground_on_small_disk
@@ -27,7 +29,8 @@ from tests.chaos.grounds import TRANSPORTS, grounds
 from tests.chaos.sites import open_site
 from tests.chaos.walk import lives_of, walk
 
-PARTS = ("campaign", "points", "faults", "disk")
+PARTS = ("campaign", "points", "faults", "disk")  # for each transport
+COURT = "court"
 
 
 @dataclass
@@ -75,6 +78,11 @@ class Run:
                 return
             self._note(f"{transport:<11} full disk    {events} events kept, refused, freed and drained")
 
+    def court(self, kills: int) -> None:
+        """A whole court, killed under load."""
+        with self._part(COURT, f"--only {COURT} --kills {kills}") as folder:
+            self._note(f"{COURT:<11} {CourtCampaign(folder, self.seed, self._say).run(kills)}")
+
     @contextmanager
     def _part(self, name: str, command: str) -> Iterator[Path]:
         folder = Path(tempfile.mkdtemp(prefix="kingdom-chaos-"))
@@ -102,19 +110,25 @@ class Run:
 def main() -> int:
     """Run what was asked for; 0 when every promise held."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--kills", type=int, default=500, help="how many processes to kill, over all transports")
+    parser.add_argument(
+        "--kills",
+        type=int,
+        help="how many processes to kill, over all transports (500), and how often the whole court (100)",
+    )
     parser.add_argument("--seed", type=int, default=int(os.environ.get("CHAOS_SEED") or random.randrange(1_000_000)))
     parser.add_argument("--transport", choices=TRANSPORTS, action="append", help="may be repeated; default: all")
-    parser.add_argument("--only", choices=PARTS, action="append", help="may be repeated; default: all")
+    parser.add_argument("--only", choices=(*PARTS, COURT), action="append", help="may be repeated; default: all")
     options = parser.parse_args()
-    transports, parts = options.transport or TRANSPORTS, options.only or PARTS
+    transports, parts = options.transport or TRANSPORTS, options.only or (*PARTS, COURT)
     tool = "strace" if strace.available() else "the stopper (strace is not installed)"
     print(f"seed {options.seed}; crash points are walked with {tool}", flush=True)
     started = time.monotonic()
-    run = Run(kills=-(-options.kills // len(transports)), seed=options.seed)
-    for part in parts:
+    run = Run(kills=-(-(options.kills or 500) // len(transports)), seed=options.seed)
+    for part in [part for part in PARTS if part in parts]:
         for transport in transports:
             getattr(run, part)(transport)
+    if COURT in parts:
+        run.court(options.kills or 100)
     print(f"\nsummary (seed {options.seed}, {time.monotonic() - started:.0f} s)")
     print("\n".join(run.summary + [f"FAILED {line}" for line in run.failures]))
     return 1 if run.failures else 0

@@ -1,16 +1,37 @@
-"""What the campaign against a whole court found, each as the smallest story that shows it, and the campaign in short."""
+"""The campaign against a whole court in short, and what it found, each as the smallest story that shows it."""
 
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from kingdom.court.general.closing import known_result, write_down
+from tests.chaos.court.campaign import CourtCampaign
+from tests.chaos.processes import Violation
 from tests.support.generals import posted
 from tests.support.kings import Realm, looks
 from tests.support.stopping import StoppableBus, Stopped, Stopper, stoppable_files
+
+KILLS = 8
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(600)
+def test_nothing_is_lost_or_done_twice_when_a_whole_court_is_killed_again_and_again(tmp_path: Path) -> None:
+    seed = int(os.environ.get("CHAOS_SEED") or random.randrange(1_000_000))
+    repeat = f"python -m tests.chaos --only court --kills {KILLS} --seed {seed}"
+    print(f"seed {seed}; repeat with: {repeat}")
+    try:
+        tally = CourtCampaign(tmp_path, seed).run(KILLS)
+    except Violation as violation:
+        pytest.fail(f"seed {seed}: {violation}\nrepeat with: {repeat}")
+    print(tally)
+    assert tally.kills == KILLS
+    assert tally.events > 10, "hardly anything was put in: the campaign attacked an idle court"
 
 
 @pytest.fixture
@@ -75,10 +96,12 @@ async def test_a_result_that_is_closed_again_after_a_restart_is_in_the_journal_o
     async with posted(tmp_path) as post:
         task = await post.task()
         await post.finish(task)
-        quarters = post.general()._quarters
+        general = post.general()
+        quarters = general._quarters
         result = known_result(quarters, task.id)
         assert result is not None
-        write_down(quarters, result)
+        await write_down(quarters, result)
+        await general.stop()
         journal = (post.home.logs / "events.log").read_text()
         assert journal.count('"task.completed"') == 1
         assert (post.home.logs / "tasks.log").read_text().count(task.id) == 1

@@ -92,7 +92,8 @@ class CourtProcesses:
             for one in found:
                 if kill(one.pid) and one.soldier is not None:
                     hit.add(one.soldier)
-            self._reap()
+        if self._up is not None:
+            self._up.wait(60)
         return hit
 
     def kill_some(self, found: list[Found]) -> set[str]:
@@ -133,11 +134,6 @@ class CourtProcesses:
         except OSError:  # it ended, or is not ours to look at
             return None
         return None
-
-    def _reap(self) -> None:
-        if self._up is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._up.wait(0.5)
 
 
 def kill(pid: int) -> bool:

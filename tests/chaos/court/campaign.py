@@ -42,7 +42,7 @@ class Tally:
         return (
             f"{self.kills} kills of everything ({self.with_soldiers} with soldiers, {self.while_starting} at the "
             f"start), {self.roles} of a role, {self.soldiers} of a soldier; {self.hit} runs cut off; "
-            f"{self.events} events, {self.checks} checks"
+            f"{self.events} events, {self.checks:,} checks"
         )
 
 
@@ -117,6 +117,7 @@ class CourtCampaign:
     def _feed(self) -> None:
         under_way = len(self._load.all - self._load.completed())
         self._load.feed(self._chance.randint(2, 10) if under_way < _BACKLOG else 1)
+        self.tally.events = len(self._load.events)
         self._load.speak()
 
     def _wait_for_roles(self) -> None:
@@ -154,7 +155,6 @@ class CourtCampaign:
 
     def _reckon(self) -> None:
         root, load, effects = self._grounds.root, self._load, self._grounds.effects()
-        self.tally.events = len(load.events)
         journal, complaints = checks.read_journal(root)
         complaints += checks.disagreements(root / "queue")
         complaints += checks.unfinished(root / "queue", load.all)

@@ -161,7 +161,7 @@ def repeated_entries(journal: list[dict[str, Any]]) -> list[str]:
 def wrong_runs(root: Path) -> list[str]:
     """Every run that began has an outcome and one line in the ledger."""
     found = []
-    lines = [json.loads(line) for path in (root / "state/ledger").glob("*.jsonl") for line in path.open()]
+    lines = [json.loads(line) for path in (root / "state/ledger").glob("*.jsonl") for line in _lines(path)]
     entries = Counter(line["run_id"] for line in lines)
     if twice := [run for run, count in entries.items() if count > 1]:
         found.append(f"more than one line in the ledger: {shown(twice)}")
@@ -214,3 +214,7 @@ def read_journal(root: Path) -> tuple[list[dict[str, Any]], list[str]]:
             except ValueError:
                 found.append(f"{path.name}:{number} is no journal line: {raw[:80]!r}")
     return lines, found
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines()
