@@ -69,7 +69,7 @@ async def test_a_very_long_answer_is_cut(office: Office) -> None:
     await office.ask(work)
     ((_, payload),) = await office.hear()
     assert len(str(payload["response"])) < 17_000
-    assert "4000 characters left out" in str(payload["response"])
+    assert "4000 bytes left out" in str(payload["response"])
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.contract import instructions
+from kingdom.agents.untrusted import clean_tree
 from kingdom.court.files import read_json
 from kingdom.court.general.lineage import RESUME
 from kingdom.court.general.memory import read_memory
 from kingdom.court.general.prompts import Briefing
-from kingdom.court.general.untrusted import clean_tree
 from kingdom.court.models import EVENT_FIELDS
 from kingdom.court.records import recent_records
 

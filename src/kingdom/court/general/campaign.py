@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from kingdom.agents.errors import AgentsError, StartFailed
 from kingdom.agents.port import Began, Outcome
+from kingdom.agents.untrusted import clean, cut_middle
 from kingdom.bus import BusError
 from kingdom.court.errors import CourtError
 from kingdom.court.files import write_atomic
@@ -43,7 +44,6 @@ from kingdom.court.general.soldiers import (
     session,
     time_allowed,
 )
-from kingdom.court.general.untrusted import clean, cut_middle
 from kingdom.gitops import GitError
 from kingdom.journal.catalog import SoldierCompleted, SoldierSpawned, SoldierTimeout, TaskStarted
 

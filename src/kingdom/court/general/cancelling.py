@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from kingdom.agents.untrusted import clean_line
 from kingdom.court.general.notes import Note
 from kingdom.court.general.results import moment
-from kingdom.court.general.untrusted import clean_line
 from kingdom.court.models import Result, TaskId
 
 if TYPE_CHECKING:

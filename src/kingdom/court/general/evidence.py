@@ -10,7 +10,7 @@ from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from typing import TYPE_CHECKING, Final
 
 from kingdom.agents.environment import inherited
-from kingdom.court.general.untrusted import clean_line
+from kingdom.agents.untrusted import clean_line
 from kingdom.court.models import EvidenceCheck
 from kingdom.court.packages.manifest import CommandEvidence, FileEvidence
 from kingdom.gitops import GitError

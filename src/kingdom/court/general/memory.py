@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from kingdom.agents.untrusted import clean, cut_middle
 from kingdom.court.files import write_atomic
-from kingdom.court.general.untrusted import clean, cut_middle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, Any, Final
 from jinja2 import StrictUndefined, TemplateError, meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from kingdom.agents.untrusted import clean, clean_line, clean_tree, cut_middle, fence, lay_out
 from kingdom.court.general.errors import TaskRefused
-from kingdom.court.general.untrusted import clean, clean_line, clean_tree, cut_middle, fence, lay_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

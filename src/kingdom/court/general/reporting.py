@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from kingdom.agents.untrusted import clean, cut_middle
 from kingdom.court.general.lineage import RESUME
 from kingdom.court.general.results import moment, question_of, text_of, texts_of
-from kingdom.court.general.untrusted import clean, cut_middle
 from kingdom.court.models import Result
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import ValidationError
 
-from kingdom.court.general.untrusted import clean, clean_line, cut_middle
+from kingdom.agents.untrusted import clean, clean_line, cut_middle
 from kingdom.court.models import Question, Result, timestamp
 from kingdom.journal import JournalError
 from kingdom.journal.catalog import TaskCompleted, TaskFailed, TaskNeedsHuman

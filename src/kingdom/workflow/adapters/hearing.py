@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kingdom.agents.port import AgentEvent, Finished, Text
-from kingdom.workflow.adapters.fencing import cut
+from kingdom.agents.untrusted import cut_middle
 
 if TYPE_CHECKING:
     from kingdom.agents.port import Outcome
@@ -47,7 +47,7 @@ def answer_text(outcome: Outcome, said: Said) -> str:
     """The answer to a query: the agent's own summary, or its last message where that is all it left."""
     summary = str((outcome.result or {}).get("summary", ""))
     text = said.text(outcome)
-    return cut(text if text.startswith(summary) else summary, _LONGEST)
+    return cut_middle(text if text.startswith(summary) else summary, _LONGEST)
 
 
 def report_text(outcome: Outcome, said: Said) -> str:
@@ -61,6 +61,8 @@ def reason(outcome: Outcome) -> str:
     if outcome.status == "needs_human":
         asked = (outcome.result or {}).get("question") or {}
         choices = ", ".join(map(str, asked.get("choices") or ()))
-        return cut(f"the agent asks: {asked.get('text', '')}{f' (choices: {choices})' if choices else ''}", _LONGEST)
+        return cut_middle(
+            f"the agent asks: {asked.get('text', '')}{f' (choices: {choices})' if choices else ''}", _LONGEST
+        )
     why = outcome.error or f"the run ended as {outcome.status}, and nothing says why"
-    return cut(why if outcome.status == "failed" else f"{outcome.status}: {why}", _LONGEST)
+    return cut_middle(why if outcome.status == "failed" else f"{outcome.status}: {why}", _LONGEST)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from kingdom.agents.contract import instructions
 from kingdom.agents.errors import InvalidOrder
 from kingdom.agents.port import Caps, Order, Profile, Timers
-from kingdom.workflow.adapters.fencing import ANSWER, cut, fence, visible
+from kingdom.agents.untrusted import ANSWER, clean, cut_middle, fence
 from kingdom.workflow.domain.statuses import TaskStatus
 
 if TYPE_CHECKING:
@@ -108,7 +108,8 @@ def _so_far(work: Work, task: Task) -> list[str]:
     if not done:
         return []
     told = "\n\n".join(
-        f"## {other.name}\n\n{fence(cut(visible(other.response or ''), _LONGEST_ANSWER), ANSWER)}" for other in done
+        f"## {other.name}\n\n{fence(cut_middle(clean(other.response or ''), _LONGEST_ANSWER), ANSWER)}"
+        for other in done
     )
     return [f"# What was done before, in a conversation that is lost\n\n{told}"]
 

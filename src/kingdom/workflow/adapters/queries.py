@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from kingdom.workflow.adapters.fencing import ANSWER, REPORT, VARIABLE, cut, fence, visible
+from kingdom.agents.untrusted import ANSWER, OUTSIDE, REPORT, clean, cut_middle, fence
 from kingdom.workflow.adapters.reports import read_report
 from kingdom.workflow.domain.errors import WorkflowError
 from kingdom.workflow.domain.statuses import ReportStatus, TaskStatus
@@ -162,14 +162,14 @@ def _answer_reader(response: str) -> Callable[[], str]:
 
 
 def _data(text: str, label: str) -> str:
-    return fence(cut(visible(text), _LONGEST_TEXT), label)
+    return fence(cut_middle(clean(text), _LONGEST_TEXT), label)
 
 
 def _shown(value: Any) -> Any:
     """A value as it may stand in a query."""
     if isinstance(value, str):
-        text = visible(value).strip()
-        return text if len(text) <= _SHORT and "\n" not in text else _data(text, VARIABLE)
+        text = clean(value).strip()
+        return text if len(text) <= _SHORT and "\n" not in text else _data(text, OUTSIDE)
     if isinstance(value, Mapping):
         return {str(key): _shown(item) for key, item in value.items()}
     return [_shown(item) for item in value] if isinstance(value, list | tuple) else value

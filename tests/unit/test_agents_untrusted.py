@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kingdom.court.general.untrusted import boundary, clean, clean_line, clean_tree, cut_middle, fence, lay_out
+from kingdom.agents.untrusted import boundary, clean, clean_line, clean_tree, cut_middle, fence, lay_out
 
 
 @pytest.mark.parametrize(
