@@ -125,6 +125,7 @@ async def test_a_message_that_was_torn_is_said_again(services: Services, monkeyp
     (services.home.logs / "console.log").write_text(whole[: len(whole) // 2] + "\n")
     second = envoy(services)
     await second.start()
+    await second.tick()
     assert said(services).count("-- msg-20260207-001\n") == 1
     assert names(services, "sent") == ["msg-20260207-001", "msg-20260207-002"]
 

@@ -89,7 +89,7 @@ def make_role(name: str, services: Services, *, foreground: bool = False) -> Rol
     if name == "king":
         return _king(services, system)
     if name == "envoy":
-        return _envoy(services, foreground=foreground)
+        return _envoy(services, system, foreground=foreground)
     if name not in FIXED_ROLES:
         return _general(name, services, system)
     if name not in available_roles():
@@ -114,12 +114,28 @@ def _king(services: Services, system: SystemConfig) -> Role:
     return King(services, system, load_generals=generals.current, gates=[budget])
 
 
-def _envoy(services: Services, *, foreground: bool) -> Role:
+def _envoy(services: Services, system: SystemConfig, *, foreground: bool) -> Role:
+    from kingdom.court.envoy.config import load_envoy, slack_tokens
     from kingdom.court.envoy.console import ConsoleVoice, TypedAnswers
     from kingdom.court.envoy.role import Envoy
 
-    voice = ConsoleVoice(services.home, shown=sys.stdout.isatty())
-    return Envoy(services, voice, TypedAnswers(services) if foreground else None)
+    config = load_envoy(services.home)
+    console = ConsoleVoice(services.home, shown=sys.stdout.isatty())
+    typed = [TypedAnswers(services)] if foreground else []
+    tokens = slack_tokens(config.slack)
+    if tokens is None:
+        return Envoy(services, console, *typed)
+    try:
+        from kingdom.court.envoy.slack.office import RETRIES, open_office
+    except ModuleNotFoundError as error:
+        raise InvalidConfig(
+            f"Slack cannot be used, since the package {error.name} is not installed: pip install 'kingdom[slack]'"
+        ) from None
+    from kingdom.court.envoy.together import AllEars, Voices
+
+    voice, ears = open_office(services, config.slack, system, tokens)
+    both = Voices(voice, console) if config.console else voice
+    return Envoy(services, both, AllEars(ears, *typed), retries=RETRIES)
 
 
 def _general(name: str, services: Services, system: SystemConfig) -> Role:

@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from kingdom.court.commands import answer
+from kingdom.court.envoy.port import Ears, Voice
 from kingdom.court.models import Message, timestamp
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _MARKS: Final = {"normal": "", "high": "!", "urgent": "!!"}
 _TAIL: Final = 256 * 1024  # bytes of the log in which a message that was just said must be
 
 
-class ConsoleVoice:
+class ConsoleVoice(Voice):
     """Appends to the log, which is also how it knows what it has said; with ``shown`` it prints as well."""
 
     def __init__(self, home: Home, *, shown: bool) -> None:
@@ -69,7 +70,7 @@ def form(message: Message) -> str:
     return f"{body}\n-- {message.id}\n"
 
 
-class TypedAnswers:
+class TypedAnswers(Ears):
     """Answers that a person types: ``task-20260207-001 the answer``."""
 
     def __init__(self, services: Services) -> None:

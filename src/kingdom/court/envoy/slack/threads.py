@@ -1,0 +1,76 @@
+"""The envoy's state files: which thread belongs to which task, which questions are open, when the last report went out.
+
+Each is one JSON object with an entry for each task, for people to read; only the envoy writes them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kingdom.court.files import read_json, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from kingdom.court.home import Home
+
+Entry = dict[str, Any]
+
+
+class Entries:
+    """One of the files. Every change is on the disk when it returns."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def all(self) -> dict[str, Entry]:
+        """What stands in it now."""
+        found = read_json(self._path)
+        if not isinstance(found, dict):
+            return {}
+        return {key: entry for key, entry in found.items() if isinstance(entry, dict)}
+
+    def get(self, key: str) -> Entry | None:
+        """One entry."""
+        return self.all().get(key)
+
+    def put(self, key: str, entry: Entry) -> None:
+        """Add an entry, or replace it."""
+        entries = self.all()
+        if entries.get(key) != entry:
+            write_json(self._path, {**entries, key: entry})
+
+    def remove(self, keys: Iterable[str]) -> None:
+        """Take entries out; the file stays."""
+        entries = self.all()
+        gone = entries.keys() & set(keys)
+        if gone:
+            write_json(self._path, {key: entry for key, entry in entries.items() if key not in gone})
+
+
+class Threads:
+    """All of them."""
+
+    def __init__(self, home: Home) -> None:
+        folder = home.role("envoy")
+        folder.mkdir(parents=True, exist_ok=True)
+        self.mappings = Entries(folder / "thread-mappings.json")
+        """By the task that a thread was begun for: channel, thread_ts, event_id, created_at."""
+        self.awaiting = Entries(folder / "awaiting-responses.json")
+        """By the task that asks: channel, thread_ts, message_ts, msg_id, choices, deadline, created_at; and ``answer``,
+        once it has one that is being passed on."""
+        self.received = Entries(folder / "received.json")
+        """By event: the post of a person that it was made of (channel, ts), until it is dealt with."""
+        self._report = folder / "report-sent.json"
+
+    def asked_in(self, channel: str, thread_ts: str) -> str | None:
+        """The task whose question is open in a thread."""
+        for task, one in self.awaiting.all().items():
+            if (one.get("channel"), one.get("thread_ts")) == (channel, thread_ts) and not one.get("answer"):
+                return task
+        return None
+
+    def report_sent(self, date: str, message_id: str, sent_at: str) -> None:
+        """Note which report was the last."""
+        write_json(self._report, {"date": date, "msg_id": message_id, "sent_at": sent_at})

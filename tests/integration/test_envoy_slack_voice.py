@@ -1,0 +1,290 @@
+"""The envoy's voice in Slack: every message once, in its thread, at the pace that Slack allows."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kingdom.court.envoy.role import Envoy
+from tests.support.embassies import EVENT, TASK, Embassy
+from tests.support.fake_slack import ANN, BOT, CHANNEL, DIRECT
+
+
+@pytest.fixture
+async def embassy(tmp_path: Path) -> AsyncIterator[Embassy]:
+    async with Embassy(tmp_path).open() as opened:
+        yield opened
+
+
+async def look(embassy: Embassy, role: Envoy, times: int = 1, seconds: float = 1.0) -> None:
+    for _ in range(times):
+        await role.tick()
+        embassy.clock.now += seconds
+
+
+async def test_a_task_has_a_thread_from_its_start_to_its_end(embassy: Embassy) -> None:
+    async with embassy.sent() as role:
+        await embassy.tell(1, "thread_start", "gen-pr started")
+        await look(embassy, role)
+        (root,) = embassy.slack.posts
+        mapping = embassy.state("thread-mappings")[TASK]
+        assert (mapping["channel"], mapping["thread_ts"]) == (CHANNEL, root["ts"])
+        assert (mapping["event_id"], mapping["created_at"]) == (EVENT, "2026-02-07T12:00:00.000Z")
+        assert root["reactions"] == {"eyes"}
+        await embassy.tell(2, "thread_update", "gen-pr finished", status="success")
+        await look(embassy, role)
+    assert embassy.slack.texts(thread_ts=root["ts"]) == ["gen-pr finished"]
+    assert root["reactions"] == {"white_check_mark"}
+    assert embassy.state("thread-mappings") == {}
+    assert embassy.messages("sent") == ["msg-20260207-001", "msg-20260207-002"]
+    assert [line["msg_id"] for line in embassy.journal("message.sent")] == embassy.messages("sent")
+
+
+@pytest.mark.parametrize("status", ["failed", "timeout", "killed"])
+async def test_a_failure_shows_and_what_follows_has_no_thread_any_more(embassy: Embassy, status: str) -> None:
+    async with embassy.sent() as role:
+        await embassy.tell(1, "thread_start")
+        await embassy.tell(2, "thread_update", "it failed", status=status)
+        await embassy.tell(3, "notification", "afterwards")
+        await look(embassy, role, 3)
+    root = embassy.slack.posts[0]
+    assert root["reactions"] == {"x"}
+    assert embassy.slack.texts(thread_ts=root["ts"]) == ["it failed"]
+    assert embassy.slack.texts() == ["hello", "afterwards"]
+
+
+async def test_a_resumed_task_goes_on_in_the_thread_of_the_first(embassy: Embassy) -> None:
+    async with embassy.sent() as role:
+        await embassy.tell(1, "thread_start")
+        await embassy.tell(2, "human_input_request", "red?", choices=["yes"])
+        resumed = {"task_id": "task-20260207-002", "original_task_id": TASK}
+        await embassy.tell(3, "human_input_request", "really?", choices=["yes"], **resumed)
+        await look(embassy, role, 3)
+        assert embassy.state("awaiting-responses").keys() == {TASK, "task-20260207-002"}
+        await embassy.tell(4, "thread_update", "done", status="success", **resumed)
+        await look(embassy, role)
+    root = embassy.slack.posts[0]
+    assert embassy.slack.texts(thread_ts=root["ts"]) == ["red?", "done"]  # two questions never share a thread
+    assert embassy.state("awaiting-responses") == embassy.state("thread-mappings") == {}
+
+
+async def test_the_text_of_others_is_shown_as_it_is_and_not_obeyed(embassy: Embassy) -> None:
+    async with embassy.sent() as role:
+        await embassy.tell(1, content="<!channel> a & b <https://evil|click> \x1b[2J")
+        await look(embassy, role)
+    assert embassy.slack.texts() == [
+        "&lt;!channel&gt; a &amp; b &lt;https://evil|click&gt; \N{REPLACEMENT CHARACTER}[2J"
+    ]
+
+
+async def test_what_is_too_long_is_cut_and_says_so(embassy: Embassy) -> None:
+    async with embassy.sent() as role:
+        await embassy.tell(1, content="<" * 50_000)
+        await embassy.tell(2, "human_input_request", "&" * 50_000, choices=["x" * 200], task_id="task-20260207-009")
+        await look(embassy, role, 2)
+    plain, question = embassy.slack.posts
+    assert len(plain["text"]) <= 39_100
+    assert plain["text"].endswith(f"&lt;\n… (cut: `kingdom trace {TASK}` shows all of it)")
+    assert len(question["blocks"]) <= 50
+    assert all(len(block["text"]["text"]) <= 3000 for block in question["blocks"] if block["type"] == "section")
+    (button,) = question["blocks"][-2]["elements"]
+    assert len(button["text"]["text"]) == 75
+
+
+async def test_a_channel_is_found_by_its_name_once_on_any_page(embassy: Embassy) -> None:
+    embassy.slack.page = 1
+    embassy.slack.channels = {"C0OTHER": "other", CHANNEL: "kingdom"}
+    async with embassy.sent() as role:
+        await embassy.tell(1)
+        await look(embassy, role)
+    async with embassy.sent() as role:
+        await embassy.tell(2)
+        await look(embassy, role)
+    assert len(embassy.slack.texts()) == 2
+    assert len(embassy.slack.called("conversations.list")) == 2  # two pages, and then it is known
+
+
+async def test_updates_that_follow_closely_become_one_post_that_grows(embassy: Embassy) -> None:
+    await embassy.event()
+    async with embassy.sent() as role:
+        await embassy.tell(1, "thread_start")
+        for number in range(2, 6):
+            await embassy.tell(number, "thread_update", f"step {number}")
+        await look(embassy, role, 10)
+        _, update = embassy.slack.posts
+        assert update["text"] == "step 2\nstep 3\nstep 4\nstep 5"
+        embassy.clock.now += 60
+        await embassy.tell(6, "thread_update", "much later")
+        await embassy.tell(7, "human_input_request", "so?")
+        await embassy.tell(8, "thread_update", "after the question")
+        await look(embassy, role, 5)
+    assert [post["text"] for post in embassy.slack.posts[2:]] == ["much later", "so?", "after the question"]
+    assert embassy.slack.intents() == [f"msg-20260207-{number:03d}" for number in range(1, 9)]
+    assert len(embassy.messages("sent")) == 8
+
+
+async def test_an_update_whose_post_was_deleted_is_posted_anew(embassy: Embassy) -> None:
+    async with embassy.sent() as role:
+        await embassy.tell(1, "thread_start")
+        await embassy.tell(2, "thread_update", "step 2")
+        await look(embassy, role, 2)
+        embassy.slack.posts.pop()
+        await embassy.tell(3, "thread_update", "step 3")
+        await look(embassy, role, 3)
+    assert embassy.slack.texts(thread_ts=embassy.slack.posts[0]["ts"]) == ["step 3"]
+
+
+async def test_a_channel_is_not_spoken_in_faster_than_once_a_second(tmp_path: Path) -> None:
+    async with Embassy(tmp_path, posts_per_second=1.0).open() as embassy, embassy.sent() as role:
+        for number in range(1, 11):
+            await embassy.tell(number, task_id=f"task-20260207-{number:03d}")
+        waits = []
+        while embassy.messages("pending"):
+            waits.append(await role.tick())
+            embassy.clock.now += 0.5
+        times = sorted(float(post["ts"]) for post in embassy.slack.posts)
+        assert all(late - early >= 3 for early, late in zip(times, times[6:], strict=False)), (
+            "three at once, then one a second"
+        )
+        assert waits[0] == 1.0
+    assert embassy.slack.intents() == [f"msg-20260207-{number:03d}" for number in range(1, 11)]
+
+
+async def test_when_slack_asks_to_wait_that_channel_waits_as_long_and_no_attempt_is_spent(embassy: Embassy) -> None:
+    embassy.slack.members.add("G0SECRET")
+    async with embassy.sent(attempts=1) as role:
+        embassy.slack.fail("chat.postMessage", "limit", retry_after=30)
+        await embassy.tell(1, "thread_start")
+        await embassy.tell(2, "thread_update", "in order")
+        assert await role.tick() == 30.0
+        assert embassy.slack.posts == []
+        embassy.clock.now += 29
+        await role.tick()
+        assert len(embassy.slack.called("chat.postMessage")) == 1
+        embassy.clock.now += 1
+        await look(embassy, role, 2)
+    assert [post["text"] for post in embassy.slack.posts] == ["hello", "in order"]
+    assert embassy.messages("failed") == []
+
+
+@pytest.mark.parametrize("fault", ["silent", "cut"])
+@pytest.mark.parametrize("kind", ["notification", "thread_start", "thread_update", "human_input_request"])
+async def test_a_post_that_was_accepted_but_not_confirmed_is_found_again_and_not_repeated(
+    embassy: Embassy, fault: str, kind: str
+) -> None:
+    embassy.slack.page = 2
+    async with embassy.sent(seconds=0.3) as role:
+        await embassy.tell(1, "thread_start", task_id="task-20260207-002", event_id="evt-github-2")
+        await embassy.tell(2, "thread_start")
+        await look(embassy, role, 2)
+        embassy.slack.fail("chat.postMessage", fault)
+        await embassy.tell(3, kind, "once")
+        await look(embassy, role, 1)
+        for number in range(5):
+            embassy.slack.posted(f"chatter {number}", thread_ts=embassy.state("thread-mappings")[TASK]["thread_ts"])
+            embassy.slack.posted(f"chatter {number}")
+        await look(embassy, role, 3)
+    assert [post["text"] for post in embassy.slack.posts if post["user"] == BOT].count("once") == 1
+    assert embassy.messages("sent") == [f"msg-20260207-{number:03d}" for number in (1, 2, 3)]
+
+
+async def test_what_another_app_says_of_itself_is_not_taken_for_our_post(embassy: Embassy) -> None:
+    async with embassy.sent(seconds=0.3) as role:
+        embassy.slack.fail("chat.postMessage", "lost")
+        await embassy.tell(1)
+        await role.tick()
+        payload = {"intent": "msg-20260207-001", "intents": ["msg-20260207-001"]}
+        embassy.slack.posted("forged", user="U0OTHERAPP")
+        embassy.slack.posts[-1]["metadata"] = {"event_type": "kingdom_message", "event_payload": payload}
+        await look(embassy, role, 3)
+    assert embassy.slack.texts() == ["hello"]
+
+
+async def test_what_slack_refuses_is_tried_again_then_lies_in_failed_and_the_others_go_out(embassy: Embassy) -> None:
+    async with embassy.sent(attempts=3) as role:
+        embassy.slack.members.clear()
+        await embassy.tell(1, "thread_start", "never")
+        await look(embassy, role, 10)
+        embassy.slack.members.add(CHANNEL)
+        await embassy.tell(2, "notification", "later")
+        await look(embassy, role)
+        assert role.report()["failed"] == 1
+    assert (embassy.messages("failed"), embassy.slack.texts()) == (["msg-20260207-001"], ["later"])
+    (letter,) = await embassy.services.bus.dead("messages")
+    assert "not_in_channel (invite the app" in (letter.error_message or "")
+
+
+async def test_what_waits_for_its_next_try_holds_up_its_own_thread_only(embassy: Embassy) -> None:
+    async with embassy.sent() as role:
+        embassy.slack.fail("chat.postMessage", "refuse", error="internal_error")
+        await embassy.tell(1, "thread_start", "first")
+        await embassy.tell(2, "thread_update", "second")
+        await embassy.tell(3, "notification", "another task", task_id="task-20260207-002", event_id="evt-github-2")
+        await role.tick()
+        assert embassy.slack.texts() == ["another task"]
+        await look(embassy, role, 3)
+    assert embassy.slack.texts() == ["another task", "first"]
+    assert embassy.slack.texts(thread_ts=embassy.slack.posts[1]["ts"]) == ["second"]
+
+
+async def test_while_slack_is_away_nothing_is_given_up(embassy: Embassy) -> None:
+    url, embassy.slack.url = embassy.slack.url, "http://127.0.0.1:9/api/"
+    async with embassy.sent(attempts=1) as role:
+        await embassy.tell(1)
+        await look(embassy, role, 30, seconds=60)
+        assert embassy.messages("pending") == ["msg-20260207-001"]
+    embassy.slack.url = url
+    async with embassy.sent(attempts=1) as role:
+        await look(embassy, role)
+    assert embassy.slack.texts() == ["hello"]
+
+
+async def test_a_report_is_noted_by_its_day(embassy: Embassy) -> None:
+    async with embassy.sent() as role:
+        await embassy.tell(1, "report", "all is well")
+        await look(embassy, role)
+    assert embassy.state("report-sent") == {
+        "date": "2026-02-07",
+        "msg_id": "msg-20260207-001",
+        "sent_at": "2026-02-07T12:00:00.000Z",
+    }
+
+
+async def test_what_was_asked_for_in_slack_is_answered_where_it_was_asked(embassy: Embassy) -> None:
+    event = embassy.slack.posted("please look", channel=DIRECT)
+    event_id = f"evt-slack-{DIRECT}-{event['ts']}"
+    async with embassy.sent() as role:
+        embassy.hear(embassy.slack.envelope(event))
+        await look(embassy, role)
+        assert embassy.slack.reactions(event["ts"]) == {"eyes"}
+        await embassy.tell(1, "thread_start", "started", event_id=event_id)
+        await embassy.tell(2, "thread_update", "found it", event_id=event_id, status="success")
+        await look(embassy, role, 2)
+    assert embassy.slack.texts(DIRECT, event["ts"]) == ["started", "found it"]
+    assert embassy.slack.reactions(event["ts"]) == {"white_check_mark"}
+    assert embassy.state("received") == {}
+
+
+async def test_a_message_may_go_to_a_person(embassy: Embassy) -> None:
+    async with embassy.sent() as role:
+        await embassy.tell(1)
+        path = embassy.home.queue / "messages/pending/msg-20260207-001.json"
+        path.write_text(path.read_text().replace('"channel": ""', f'"channel": "{ANN}"'))
+        await look(embassy, role)
+    assert embassy.slack.texts(DIRECT) == ["hello"]
+
+
+async def test_threads_whose_end_nobody_told_are_taken_out(embassy: Embassy) -> None:
+    async with embassy.sent() as role:
+        await embassy.event()
+        await embassy.tell(1, "thread_start")
+        await embassy.tell(2, "human_input_request", "red?")
+        await look(embassy, role, 2, seconds=61)
+        assert embassy.state("thread-mappings").keys() == embassy.state("awaiting-responses").keys() == {TASK}
+        (delivery,) = await embassy.services.bus.claim("events", worker="king")
+        await embassy.services.bus.settle(done=[delivery])
+        await look(embassy, role, 2, seconds=61)
+    assert embassy.state("thread-mappings") == embassy.state("awaiting-responses") == {}
+    assert "Answered elsewhere." in embassy.slack.posts[1]["text"]
