@@ -107,8 +107,9 @@ class Work:
         self._to(WorkStatus.PENDING)
         self.agent_status, self.error = AgentStatus.IDLE, None
         self.attempt += 1
-        if (stopped := self.current_task) and stopped.status is not TaskStatus.PENDING:
-            stopped.reset()
+        for task in self.tasks:
+            if task.status in (TaskStatus.RUNNING, TaskStatus.FAILED):  # one, which need not be the next any more
+                task.reset()
 
     # ── its agent ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -9,7 +9,9 @@ from kingdom.workflow.domain.statuses import AgentStatus, WorkStatus
 from kingdom.workflow.domain.work import Work
 from kingdom.workflow.domain.workflow import Workflow
 from kingdom.workflow.parts import Parts, Step
+from kingdom.workflow.store.transactions import STREAM
 
+_MOST = 10_000  # dead events that are looked through
 _ALIVE = (AgentStatus.STARTING, AgentStatus.RUNNING)
 
 
@@ -29,6 +31,12 @@ class HaltingService:
         for work in works:
             if may_be_alive(work):
                 await self._parts.agents.stop(work.id)
+
+    async def unpark(self, workflow_id: str) -> None:
+        """Have events that could not be handled tried once more: whatever they hold back must go on."""
+        bus = self._parts.store.bus
+        dead = [item.event_id for item in await bus.dead(STREAM, _MOST) if item.envelope.aggregate_id == workflow_id]
+        await bus.requeue(STREAM, dead)
 
     async def pause_works(
         self, step: Step, workflow: Workflow, works: Iterable[Work], *, stopped: bool = False

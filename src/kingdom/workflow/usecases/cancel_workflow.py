@@ -22,6 +22,7 @@ class CancelWorkflow:
                 workflow = await tx.workflows.get(workflow_id)
                 works = await tx.works.of_workflow(workflow_id)
             move("workflow", workflow_id, WORKFLOW, workflow.status, WorkflowStatus.CANCELLED)
+            await self._halting.unpark(workflow_id)
             await self._halting.stop_agents(works)
             async with self._parts.step() as step:
                 workflow = await step.tx.workflows.get(workflow_id)

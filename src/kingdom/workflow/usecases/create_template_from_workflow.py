@@ -23,7 +23,7 @@ class CreateTemplateFromWorkflow:
             template = WorkflowTemplate(
                 self._parts.ids.new("tpl"),
                 name or workflow.name,
-                tuple(_work(work) for work in await tx.works.of_workflow(workflow_id)),
+                tuple(definition_of(work) for work in await tx.works.of_workflow(workflow_id)),
                 workflow.description if description is None else description,
                 workflow.git_refs,
                 workflow.mcp_server_refs,
@@ -34,7 +34,8 @@ class CreateTemplateFromWorkflow:
         return template.id
 
 
-def _work(work: Work) -> WorkDefinition:
+def definition_of(work: Work) -> WorkDefinition:
+    """A Work as a plan has it."""
     return WorkDefinition(
         work.name,
         tuple(_task(task) for task in work.tasks),

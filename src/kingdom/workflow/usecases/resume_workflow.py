@@ -47,6 +47,7 @@ class ResumeWorkflow:
                 await self._resources.register_uses(step.tx, workflow, await step.tx.works.of_workflow(workflow_id))
                 await self._resources.plan_trees(step.tx, workflow)
                 await step.tx.workflows.save(workflow)
+            await self._halting.unpark(workflow_id)
             await self.finish(workflow_id)
 
     async def finish(self, workflow_id: str) -> None:
