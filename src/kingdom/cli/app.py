@@ -18,10 +18,14 @@ from kingdom.cli.connect import app as connect_app
 from kingdom.cli.court import register
 from kingdom.cli.demo import demo
 from kingdom.cli.general import app as general_app
+from kingdom.cli.git import app as git_app
 from kingdom.cli.init import init
 from kingdom.cli.logs import logs
+from kingdom.cli.mcp_servers import app as mcp_app
 from kingdom.cli.report import report
 from kingdom.cli.stats import stats
+from kingdom.cli.template import app as template_app
+from kingdom.cli.workflow import app as workflow_app
 
 # The only usage error that every version of typer exports is BadParameter; its base is what they all share.
 _UsageError: Final[type[Exception]] = typer.BadParameter.__bases__[0]
@@ -39,6 +43,8 @@ register(app)
 app.add_typer(connect_app, name="connect")
 for _command in (logs, stats, report, clean):
     app.command()(_command)
+for _name, _group in (("workflow", workflow_app), ("template", template_app), ("git", git_app), ("mcp", mcp_app)):
+    app.add_typer(_group, name=_name)
 app.command()(demo)
 
 

@@ -6,19 +6,13 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kingdom.agents.engine import Engine, Player
-from kingdom.agents.runner import Runner
-from kingdom.gitops import Git
-from kingdom.workflow.adapters.agent_client import AgentRuns
-from kingdom.workflow.adapters.git_service import GitopsService
-from kingdom.workflow.adapters.mcp import McpFiles
-from kingdom.workflow.adapters.queries import Queries
-from kingdom.workflow.adapters.workspaces import Workspaces
-from kingdom.workflow.bootstrap import Outside, open_parts
-from kingdom.workflow.parts import Parts
-from kingdom.workflow.ports import Clock, Store
+if TYPE_CHECKING:
+    from kingdom.agents.engine import Engine, Player
+    from kingdom.workflow.adapters.agent_client import AgentRuns
+    from kingdom.workflow.parts import Parts
+    from kingdom.workflow.ports import Clock, Store
 
 _DATABASE: Final = "workflows.db"
 
@@ -46,6 +40,16 @@ async def open_home(
 
     At the end agents are let go of: those with a process go on, and the next engine finds them.
     """
+    # Whoever only looks at a home needs none of these, and they take a while to import.
+    from kingdom.agents.runner import Runner
+    from kingdom.gitops import Git
+    from kingdom.workflow.adapters.agent_client import AgentRuns
+    from kingdom.workflow.adapters.git_service import GitopsService
+    from kingdom.workflow.adapters.mcp import McpFiles
+    from kingdom.workflow.adapters.queries import Queries
+    from kingdom.workflow.adapters.workspaces import Workspaces
+    from kingdom.workflow.bootstrap import Outside, open_parts
+
     home.root.mkdir(parents=True, exist_ok=True)
     environ = os.environ if environ is None else environ
     runner = Runner(soldiers=home.runs, sessions=home.sessions, ledger=home.ledger, engines=engines, environ=environ)

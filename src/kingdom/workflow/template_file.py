@@ -44,7 +44,8 @@ class Known:
         return {_KNOWN: self, _WORKS: []}
 
 
-def _name(text: str) -> str:
+def checked_name(text: str) -> str:
+    """Return what may be the name of something; raise ValueError for anything else."""
     if text != text.strip() or not _NAME.fullmatch(text):
         raise ValueError(f"{text!r:.80} is no name: begin with a letter or digit, on one line, without / and \\")
     return text
@@ -82,7 +83,7 @@ def _once(names: list[str]) -> list[str]:
     return names
 
 
-Name = Annotated[str, StringConstraints(min_length=1, max_length=100), AfterValidator(_name)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=100), AfterValidator(checked_name)]
 Heading = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\n]*\S[^\n]*$")]
 Retries = Annotated[int, Field(ge=0, le=100)]
 Env = dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str]

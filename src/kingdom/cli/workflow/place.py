@@ -1,0 +1,67 @@
+"""Which workflows are meant: the folder they live in, their store, and the engines that work on them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kingdom.cli.output import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kingdom.agents.engine import Engine, Player
+    from kingdom.workflow.home import WorkflowHome
+
+ENVIRONMENT: Final = "KINGDOM_HOME"
+_FOLDER: Final = "workflows"
+_DATABASE: Final = Path(_FOLDER, "workflows.db")
+_COURT: Final = Path("config/system.yaml")  # what makes a folder the home of a court
+
+
+def find_place(home: Path | None, store: str | None) -> WorkflowHome:
+    """The place that is meant.
+
+    ``--home`` or ``KINGDOM_HOME`` may name any folder: ``workflows/`` is made in it. Without them it is the nearest
+    folder, from the working folder up, that has workflows or is the home of a court.
+    """
+    from kingdom.workflow.home import WorkflowHome
+
+    return WorkflowHome((_named(home) or _around(Path.cwd())) / _FOLDER, store)
+
+
+def engines_of(place: WorkflowHome) -> Mapping[str, Engine | Player]:
+    """The engines, with the settings of the court whose home it is, if it is one."""
+    root = place.root.parent
+    if not (root / _COURT).is_file():
+        from kingdom.agents.engines import default_engines
+
+        return default_engines()
+    from kingdom.cli.home import errors_told
+    from kingdom.court import bootstrap
+    from kingdom.court.config.system import load_system
+    from kingdom.court.home import Home
+
+    with errors_told():
+        return bootstrap.engines_of(load_system(Home(root)))
+
+
+def _named(home: Path | None) -> Path | None:
+    given = home if home is not None else Path(named) if (named := os.environ.get(ENVIRONMENT)) else None
+    if given is None:
+        return None
+    if not given.is_dir():
+        raise Failure("NO_HOME", f"{given} is no folder: make it first (mkdir -p {given})")
+    return given
+
+
+def _around(start: Path) -> Path:
+    for folder in (start, *start.parents):
+        if (folder / _DATABASE).is_file() or (folder / _COURT).is_file():
+            return folder
+    raise Failure(
+        "NO_HOME",
+        f"there are no workflows in {start} or above: --home DIR (or {ENVIRONMENT}) names the folder to keep them in, "
+        f"as --home . for this one",
+    )

@@ -1,0 +1,343 @@
+"""The command line of workflows, as a user runs it: a real repository, real processes, an agent that plays a script."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kingdom.cli.app import run
+from tests.support.command import COMMAND, environment, kingdom
+from tests.support.repositories import Remote, plain_git
+
+TEMPLATE = """
+name: small
+description: Two works, three tasks, one report.
+engine:
+  name: scripted
+  options: {{script: {script}}}
+works:
+  - name: plan
+    {pause}
+    tasks:
+      - name: look
+        query: Look into {{{{ issue.key }}}}
+        report: [Findings]
+  - name: build
+    tasks:
+      - {{name: write, query: Write it}}
+      - {{name: check, query: Check it}}
+"""
+SCRIPT: dict[str, Any] = {
+    "plan/look": [
+        {"say": "I look around."},
+        {"usage": {"input": 10, "output": 5, "cost_usd": 0.25}},
+        {"write": {"path": "plan.md", "text": "the plan"}},
+        {"result": {"summary": "looked"}},
+    ],
+    "plan/look/report": [{"say": "## Findings\n\nIt is small.\n"}],
+    "build/write": [{"write": {"path": "src/new.txt", "text": "new"}}, {"result": {"summary": "written"}}],
+    "build/check": [{"say": "All is well."}, {"result": {"summary": "checked"}}],
+}
+
+
+class Desk:
+    """A folder with workflows, a repository, and the command: called here, or as a process of its own."""
+
+    def __init__(self, folder: Path, capture: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self.capture = capture
+        self.home = folder / "home"
+        self.home.mkdir()
+        self.remote = Remote(folder / "app")
+        self.remote.commit({"README.md": "hello\n"})
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def template(self, name: str = "small.yaml", *, pause: bool = False, **steps: list[Any]) -> str:
+        """A file of the template; ``steps`` replace what the agent does, as ``build_write``."""
+        script = self.folder / f"{name}.json"
+        script.write_text(json.dumps(SCRIPT | {key.replace("_", "/"): value for key, value in steps.items()}))
+        path = self.folder / name
+        path.write_text(TEMPLATE.format(script=script, pause="pause_after: true" if pause else "model: m"))
+        return str(path)
+
+    def run(self, *arguments: str, code: int = 0) -> str:
+        """What the command prints."""
+        self.capture.readouterr()
+        ended = run(arguments)
+        printed = self.capture.readouterr()
+        assert ended == code, printed.out + printed.err
+        return printed.out + printed.err
+
+    def run_apart(self, *arguments: str) -> str:
+        """The same, in a process of its own."""
+        done = kingdom(*arguments, KINGDOM_HOME=str(self.home))
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def json(self, *arguments: str, code: int = 0) -> Any:
+        return json.loads(self.run(*arguments, "--json", code=code))
+
+    def lines(self, *arguments: str, code: int = 0) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.run(*arguments, "--json", code=code).splitlines()]
+
+    def begin(self, *arguments: str) -> subprocess.Popen[str]:
+        """The command in the background."""
+        process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment(KINGDOM_HOME=str(self.home)),
+            start_new_session=True,
+        )
+        self.processes.append(process)
+        return process
+
+    def created(self, **how: Any) -> str:
+        """A workflow of the template on the repository; returns its id."""
+        if not self.json("git", "ls")["repositories"]:
+            self.run("git", "add", self.remote.url)
+        made = self.json("workflow", "create", self.template(**how), "--repo", "app", "--issue", "APP-1")
+        return str(made["id"])
+
+    def show(self, workflow: str) -> Any:
+        return self.json("workflow", "show", workflow)
+
+
+def line_with(process: subprocess.Popen[str], words: str) -> str:
+    """Wait until a process says something."""
+    assert process.stdout is not None
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if words in line:
+            return line
+    raise AssertionError(f"it never said {words!r}: {''.join(said)}")
+
+
+@pytest.fixture
+def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    made = Desk(tmp_path, capsys)
+    monkeypatch.setenv("KINGDOM_HOME", str(made.home))
+    yield made
+    for process in made.processes:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def test_from_a_template_and_a_repository_to_a_finished_branch(desk: Desk) -> None:
+    workflow = desk.created()
+    assert desk.show(workflow)["status"] == "CREATED"
+    said = desk.run_apart("workflow", "start", workflow)
+    assert "plan/look │ I look around." in said
+    assert "WorkflowCompleted" in said
+    assert "$0.25" in said
+    shown = desk.show(workflow)
+    assert shown["status"] == "COMPLETED"
+    assert [work["status"] for work in shown["works"]] == ["COMPLETED", "COMPLETED"]
+    assert Path(shown["works"][0]["tasks"][0]["reportPath"]).read_text().startswith("## Findings")
+    (tree,) = shown["repositories"]
+    assert (Path(tree["path"]) / "src/new.txt").read_text() == "new"
+    assert plain_git(Path(tree["path"]), "status", "--porcelain") == ""
+    assert tree["branch"] in said
+
+    # looking at it afterwards
+    first, second = shown["checkpoints"]
+    assert (first["workName"], second["workName"]) == ("plan", "build")
+    assert "+the plan" in desk.run("workflow", "diff", first["id"])
+    assert "+new" in desk.run("workflow", "diff", second["id"][-8:])
+    files = desk.json("workflow", "diff", first["id"], second["id"])["repositories"][0]["files"]
+    assert [(file["path"], file["status"]) for file in files] == [("src/new.txt", "added")]
+    both = desk.json("workflow", "diff", "build", "--workflow", workflow, "--base", "--stat")["repositories"][0]
+    assert [file["path"] for file in both["files"]] == ["plan.md", "src/new.txt"]
+    assert "2 checkpoints: every commit is there and held" in desk.run("workflow", "verify", "--deep")
+    events = desk.lines("workflow", "log", workflow)
+    assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))
+    assert (events[0]["type"], events[-1]["type"]) == ("WorkflowCreated", "WorkflowCompleted")
+    assert workflow in desk.run("workflow", "ls", "--status", "completed")
+    assert "WorkflowCompleted" in desk.run("workflow", "watch", "small")
+
+
+def test_a_review_is_waited_for_and_gone_on_after(desk: Desk) -> None:
+    workflow = desk.created(pause=True)
+    said = desk.run("workflow", "start", workflow)
+    assert "PAUSED" in said
+    assert f"kingdom workflow resume {workflow} goes on" in said
+    said = desk.run("workflow", "resume", workflow)
+    assert desk.show(workflow)["status"] == "COMPLETED", said
+
+
+def test_going_back_to_a_checkpoint_does_the_later_works_again(desk: Desk) -> None:
+    workflow = desk.created(build_check=[{"fail": "no disk"}])
+    desk.run("workflow", "start", workflow, code=1)
+    before = desk.show(workflow)
+    desk.template()  # the script is mended
+    desk.run("workflow", "resume", workflow, "--from", "plan")
+    after = desk.show(workflow)
+    assert after["status"] == "COMPLETED"
+    assert [work["attempt"] for work in after["works"]] == [1, 2]
+    assert after["checkpoints"][0] == before["checkpoints"][0]
+
+
+def test_a_task_that_failed_for_good_is_tried_again_in_place(desk: Desk) -> None:
+    workflow = desk.created(build_check=[{"fail": "no disk"}])
+    said = desk.run("workflow", "start", workflow, code=1)
+    assert "no disk" in said
+    shown = desk.show(workflow)
+    assert (shown["status"], shown["works"][1]["status"]) == ("PAUSED", "FAILED")
+    assert "--retry" in said
+    desk.template()  # the script is mended
+    desk.run("workflow", "resume", workflow, "--retry")
+    shown = desk.show(workflow)
+    assert shown["status"] == "COMPLETED"
+    assert shown["works"][1]["tasks"][0]["attempt"] == 1, "what was done stayed done"
+
+
+def test_ctrl_c_pauses_and_it_can_go_on(desk: Desk) -> None:
+    workflow = desk.created(build_write=[{"say": "I begin."}, {"wait": 600}])
+    process = desk.begin("workflow", "start", workflow)
+    line_with(process, "I begin.")
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"kingdom workflow resume {workflow} --retry" in said
+    assert desk.show(workflow)["status"] == "PAUSED"
+    desk.template()
+    desk.run("workflow", "resume", workflow, "--retry")
+    assert desk.show(workflow)["status"] == "COMPLETED"
+
+
+def test_other_processes_hand_over_pause_watch_and_cancel(desk: Desk) -> None:
+    workflow = desk.created(build_write=[{"say": "I begin."}, {"wait": 600}])
+    other = desk.created(name="other.yaml")
+    engine = desk.begin("workflow", "engine")
+    line_with(engine, "the engine runs on")
+    assert "There is one for each store" in desk.run("workflow", "engine", code=1)
+
+    assert "kingdom workflow watch" in desk.run("workflow", "start", workflow, "--detach")
+    watch = desk.begin("workflow", "watch", workflow, "--json")
+    line_with(watch, "I begin.")
+    assert "WorkflowCompleted" in desk.run("workflow", "start", other), "the running engine does it, and we look on"
+    desk.run("workflow", "pause", workflow)
+    assert desk.show(workflow)["status"] == "PAUSED"
+    rest, _ = watch.communicate(timeout=60)
+    assert json.loads(rest.splitlines()[-1])["status"] == "PAUSED"
+    refused = desk.json("workflow", "pause", workflow, code=1)
+    assert refused["error"]["code"] == "WFL_ILLEGAL_TRANSITION"
+    desk.run("workflow", "cancel", workflow, "--yes")
+    assert desk.show(workflow)["status"] == "CANCELLED"
+    desk.run("workflow", "rm", workflow, "--yes")
+    assert [one["id"] for one in desk.json("workflow", "ls")["workflows"]] == [other]
+    engine.send_signal(signal.SIGTERM)
+    said, _ = engine.communicate(timeout=60)
+    assert (engine.returncode, "the engine has stopped" in said) == (0, True)
+
+
+def test_without_an_engine_it_is_paused_cancelled_and_removed_here(desk: Desk) -> None:
+    workflow = desk.created(pause=True)
+    assert "no engine runs here" in desk.run("workflow", "start", workflow, "--detach", code=1)
+    desk.run("workflow", "start", workflow)
+    tree = Path(desk.show(workflow)["repositories"][0]["path"])
+    desk.run("workflow", "cancel", workflow, "--yes")
+    assert tree.is_dir(), "what it did stays"
+    desk.run("workflow", "rm", workflow, "--yes")
+    assert not tree.exists()
+    assert "no workflows" in desk.run("workflow", "ls")
+
+
+def test_a_fork_goes_its_own_way_from_a_checkpoint(desk: Desk) -> None:
+    workflow = desk.created()
+    desk.run("workflow", "start", workflow)
+    fork = desk.json("workflow", "fork", workflow, "--from", "plan")["id"]
+    desk.run("workflow", "start", fork)
+    first, second = desk.show(workflow), desk.show(fork)
+    assert (first["status"], second["status"]) == ("COMPLETED", "COMPLETED")
+    assert first["repositories"][0]["branch"] != second["repositories"][0]["branch"]
+    assert second["works"][0]["attempt"] == 1
+
+
+def test_the_plan_is_changed_while_it_waits(desk: Desk) -> None:
+    workflow = desk.created(pause=True)
+    desk.run("workflow", "start", workflow)
+    plan = desk.folder / "plan.yaml"
+    text = desk.run("workflow", "show", workflow, "--plan")
+    plan.write_text(text.replace("name: check", "name: check-again").replace("query: Write it", "query: Write it well"))
+    wanted = [
+        "work build: task write: another query",
+        "work build: task check is removed",
+        "work build: task check-again is added",
+    ]
+    dry = desk.json("workflow", "modify", workflow, "--file", str(plan), "--dry-run")
+    assert (sorted(dry["changes"]), dry["made"]) == (sorted(wanted), False)
+    assert "is changed" in desk.run("workflow", "modify", workflow, "--file", str(plan))
+    assert "nothing changes" in desk.run("workflow", "modify", workflow, "--file", str(plan))
+    assert [task["name"] for task in desk.show(workflow)["works"][1]["tasks"]] == ["write", "check-again"]
+    plan.write_text(plan.read_text().replace("query: Look into", "query: Forget"))
+    refused = desk.json("workflow", "modify", workflow, "--file", str(plan), code=1)
+    assert refused["error"]["code"] == "MOD_NOT_NOW", "what is done stays"
+    plan.write_text("name: small\nworks:\n  - {name: plan, tasks: []}\n  - {name: plan, tasks: [x]}\n")
+    said = desk.run("workflow", "modify", workflow, "--file", str(plan), code=1)
+    assert f"{plan}:3: works[0].tasks: at least one is needed" in said
+    assert "NO_EDITOR" in desk.run("workflow", "modify", workflow, "--json", code=2)
+
+
+def test_templates_repositories_and_servers_are_looked_after(desk: Desk) -> None:
+    desk.run("git", "add", desk.remote.url)
+    desk.run("git", "add", "https://example.com/you/lib.git", "--name", "lib")
+    assert "ALREADY_THERE" in desk.run("git", "add", desk.remote.url, "--json", code=1)
+    desk.run("mcp", "add", "jira", "--env", "TOKEN=${JIRA_TOKEN}", "--", "jira-mcp", "--stdio")
+    desk.run("mcp", "add", "web", "--url", "https://example.com/mcp")
+    assert "looks like a secret" in desk.run("mcp", "add", "x", "--env", "T=ghp_0123456789abcdef01", "--", "x", code=2)
+    assert desk.json("mcp", "ls")["mcpServers"][0]["command"] == ["jira-mcp", "--stdio"]
+    assert "JIRA_TOKEN" not in desk.run("mcp", "ls"), "values are not shown"
+
+    path = desk.template()
+    text = Path(path).read_text()
+    Path(path).write_text(text + "repositories: [lib, {name: app, base: main}]\nmcp: [jira]\n")
+    assert "nothing is wrong" in desk.run("template", "check", path)
+    desk.run("template", "add", path)
+    assert "--replace" in desk.run("template", "add", path, code=1)
+    desk.run("template", "add", path, "--replace")
+    shown = desk.run("template", "show", "small")
+    assert "  - name: app\n    base: main\n" in shown
+    assert desk.json("template", "ls")["templates"][0]["tasks"] == 3
+    desk.run("mcp", "rm", "jira", "--yes")
+    desk.run("git", "rm", "lib", "--yes")
+    Path(path).write_text(text + "repositories: [lib]\ncolour: red\n")
+    said = desk.run("template", "check", path, code=1)
+    assert "there is no repository 'lib' (app): kingdom git add URL --name lib" in said
+    assert "unknown key 'colour'" in said
+    desk.run("template", "rm", "small", "--yes")
+    assert "no templates" in desk.run("template", "ls")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("workflow", "show", "nothing"), 1, "kingdom workflow ls"),
+        (("workflow", "create", "nothing"), 1, "kingdom template ls"),
+        (("workflow", "create", "nothing.yaml"), 1, "nothing.yaml: No such file"),
+        (("workflow", "start", "nothing"), 1, "kingdom workflow ls"),
+        (("workflow", "resume", "x", "--retry", "--from", "y"), 2, "give one of them"),
+        (("workflow", "diff", "cp-1", "cp-2", "--base"), 2, "not both"),
+        (("workflow", "diff", "nothing"), 1, "kingdom workflow show"),
+        (("workflow", "ls", "--status", "odd"), 2, "RUNNING"),
+        (("workflow", "rm", "nothing"), 2, "--yes"),
+        (("workflow", "ls", "--store", "mysql://x"), 1, "sqlite:///file.db or postgresql://"),
+        (("git", "rm", "nothing", "--yes"), 1, "kingdom git ls"),
+        (("git", "add", "ext::sh"), 1, "remote helpers"),
+        (("mcp", "add", "x"), 2, "a command after -- or a --url"),
+        (("template", "show", "nothing"), 1, "kingdom template ls"),
+    ],
+)
+def test_mistakes_are_told_with_the_next_step(desk: Desk, arguments: tuple[str, ...], code: int, words: str) -> None:
+    assert words in desk.run(*arguments, code=code)
