@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kingdom.cli.app import run
-from tests.support.command import COMMAND, environment, kingdom
+from tests.support.command import COMMAND, environment, kingdom, kingdom_tty
 from tests.support.repositories import Remote, plain_git
 
 TEMPLATE = """
@@ -216,6 +216,36 @@ def test_ctrl_c_pauses_and_it_can_go_on(desk: Desk) -> None:
     assert desk.show(workflow)["status"] == "COMPLETED"
 
 
+def test_after_a_kill_it_is_started_again_and_goes_on(desk: Desk) -> None:
+    workflow = desk.created(build_write=[{"say": "I begin."}, {"wait": 600}])
+    process = desk.begin("workflow", "start", workflow)
+    line_with(process, "I begin.")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(timeout=60)
+    assert desk.show(workflow)["status"] == "RUNNING"
+    refused = desk.run("workflow", "resume", workflow, "--from", "plan", code=1)
+    assert "is RUNNING and cannot become RESUMING" in refused
+    desk.template()
+    desk.run("workflow", "start", workflow)
+    shown = desk.show(workflow)
+    assert shown["status"] == "COMPLETED"
+    assert [work["attempt"] for work in shown["works"]] == [1, 1]
+
+
+def test_an_engine_in_the_foreground_takes_what_others_give_it_and_stays_for_it(desk: Desk) -> None:
+    workflow = desk.created(build_write=[{"say": "I begin."}, {"wait": 600}])
+    other = desk.created(name="other.yaml", plan_look=[{"say": "the other begins"}, {"wait": 600}])
+    process = desk.begin("workflow", "start", workflow)
+    line_with(process, "I begin.")
+    desk.run("workflow", "start", other, "--detach")
+    desk.run("workflow", "pause", workflow)
+    line_with(process, f"this engine goes on with {other}")
+    desk.run("workflow", "cancel", other, "--yes")
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert desk.show(other)["status"] == "CANCELLED"
+
+
 def test_other_processes_hand_over_pause_watch_and_cancel(desk: Desk) -> None:
     workflow = desk.created(build_write=[{"say": "I begin."}, {"wait": 600}])
     other = desk.created(name="other.yaml")
@@ -288,6 +318,25 @@ def test_the_plan_is_changed_while_it_waits(desk: Desk) -> None:
     said = desk.run("workflow", "modify", workflow, "--file", str(plan), code=1)
     assert f"{plan}:3: works[0].tasks: at least one is needed" in said
     assert "NO_EDITOR" in desk.run("workflow", "modify", workflow, "--json", code=2)
+
+
+def test_a_repository_that_is_gone_fails_the_workflow_with_the_reason(desk: Desk) -> None:
+    workflow = desk.created()
+    desk.remote.folder.rename(desk.folder / "elsewhere")
+    said = desk.run("workflow", "start", workflow, code=1)
+    assert "FAILED: a worktree could not be made" in said
+    assert "Traceback" not in said
+    (desk.folder / "elsewhere").rename(desk.remote.folder)
+    desk.run("workflow", "resume", workflow)
+    assert desk.show(workflow)["status"] == "COMPLETED"
+
+
+def test_on_a_terminal_it_is_one_picture(desk: Desk) -> None:
+    workflow = desk.created()
+    code, screen = kingdom_tty("workflow", "start", workflow, KINGDOM_HOME=str(desk.home))
+    assert code == 0, screen
+    for words in ("step", "look", "COMPLETED", "I look around.", "$0.25", "15 tokens"):
+        assert words in screen
 
 
 def test_templates_repositories_and_servers_are_looked_after(desk: Desk) -> None:

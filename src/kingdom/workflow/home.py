@@ -24,6 +24,7 @@ class WorkflowHome:
         self.root = root.absolute()
         self.database = self.root / _DATABASE
         self.store = store or f"sqlite://{self.database}"
+        self.log = self.root / "engine.log"
         self.workspaces = self.root / "workspaces"
         self.agents = self.root / "agents"
         self.runs = self.agents / "runs"  # the identity of each run, for whoever finds it later

@@ -67,11 +67,16 @@ async def _hand_over(place: WorkflowHome, store: Store, wish: Wish, view: View, 
     from kingdom.workflow.commands import answer, ask
 
     after = await last_event(store, wish.workflow_id)
-    asked = await ask(store.bus, wish.kind, wish.workflow_id, **wish.arguments)
+
+    async def begin() -> None:
+        if not await _is_active(store, wish):
+            asked = await ask(store.bus, wish.kind, wish.workflow_id, **wish.arguments)
+            await answer(store.bus, asked, _PATIENCE)
+
     if detach:
-        await answer(store.bus, asked, _PATIENCE)
+        await begin()
         return 0
-    begun = asyncio.create_task(answer(store.bus, asked, _PATIENCE))
+    begun = asyncio.create_task(begin())
     try:
         with view:
             overview = await _show(place, store, wish, after, view, begun)
@@ -87,10 +92,16 @@ async def _run_here(place: WorkflowHome, parts: Parts, wish: Wish, view: View) -
 
     store = parts.store
     carry = carriers(parts)
+
+    async def begin() -> None:
+        if not active:
+            await carry[wish.kind](wish.workflow_id, **wish.arguments)
+
+    active = await _is_active(store, wish)
+    after = await last_event(store, wish.workflow_id)
     with stop_signals() as stop:
         async with serving(parts) as engine:
-            after = await last_event(store, wish.workflow_id)
-            begun = asyncio.ensure_future(carry[wish.kind](wish.workflow_id, **wish.arguments))
+            begun = asyncio.create_task(begin())
             broken = asyncio.create_task(engine.wait())
             try:
                 with view:
@@ -154,6 +165,17 @@ async def _others(store: Store, broken: asyncio.Task[None], stop: asyncio.Event)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LOOK):
                 await stop.wait()
+
+
+async def _is_active(store: Store, wish: Wish) -> bool:
+    """Whether it runs already, or did when its engine was killed: then there is nothing to ask for.
+
+    Going back is asked for all the same, and refused with the reason.
+    """
+    if "checkpoint_id" in wish.arguments:
+        return False
+    async with store.transaction() as tx:
+        return (await tx.workflows.get(wish.workflow_id)).status in _ACTIVE
 
 
 async def last_event(store: Store, workflow_id: str) -> int:

@@ -70,8 +70,26 @@ async def opened_parts(place: WorkflowHome) -> AsyncIterator[Parts]:
     """Everything a use case needs: the store of a place, its agents, git and files."""
     from kingdom.workflow.home import open_home
 
-    async with open_home(place, engines_of(place)) as parts:
-        yield parts
+    with _log_to(place.log):
+        async with open_home(place, engines_of(place)) as parts:
+            yield parts
+
+
+@contextlib.contextmanager
+def _log_to(path: Path) -> Iterator[None]:
+    """What our libraries have to say goes into a file: what matters of it is in the state and the events."""
+    import logging
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"))
+    logger = logging.getLogger("kingdom")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
 
 
 def now() -> datetime:

@@ -23,22 +23,14 @@ if TYPE_CHECKING:
 _LINES: Final = 14  # of what happened and was said that stay on the screen
 
 
-class View(Protocol):
+class View(Shown):
     """Shows frames."""
-
-    def __enter__(self) -> Self:
-        """Begin."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Leave the terminal as it was."""
 
     def show(self, frame: Frame) -> None:
         """How it stands now, and what happened."""
 
     def say(self, text: str) -> None:
-        """A last word for people."""
+        """A last word for people; programs have the status."""
 
 
 def choose_view(*, json: bool) -> View:
@@ -48,19 +40,15 @@ def choose_view(*, json: bool) -> View:
     return LiveView() if sys.stdout.isatty() else PlainView()
 
 
-class PlainView:
+class PlainView(View):
     """Lines, as they happen, and how it stands at the end."""
 
     def __init__(self) -> None:
         self._console = output.console()
         self._last: Frame | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def leave(self) -> None:
+        """Print how it stands at the end."""
         if self._last is not None:
             self._console.print(headline(self._last))
 
@@ -75,19 +63,11 @@ class PlainView:
         output.say(text)
 
 
-class JsonView:
+class JsonView(View):
     """A JSON line for each event, each thing an agent said, and each change of status or cost."""
 
     def __init__(self) -> None:
         self._status: dict[str, object] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
 
     def show(self, frame: Frame) -> None:
         """Print what happened."""
@@ -110,11 +90,8 @@ class JsonView:
             print_json_line(status)
         self._status = status
 
-    def say(self, text: str) -> None:
-        """Programs have the status."""
 
-
-class LiveView:
+class LiveView(Picture, View):
     """One picture that changes."""
 
     def __init__(self) -> None:
