@@ -187,7 +187,7 @@ class FakeGitHub(FakeServer):
         return self._page(request, wanted, headers, self.notifications_per_page)
 
     def _repo(self, request: Request, repo: str, rest: str) -> Response:
-        if rest == "issues":
+        if rest in ("issues", "pulls"):
             found = [
                 subject
                 for (of, _), subject in self.subjects.items()

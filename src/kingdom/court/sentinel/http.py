@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import email.utils
 import json
+import ssl
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urljoin, urlsplit
 
@@ -67,7 +69,7 @@ class Client:
         self._clock = clock
         self._hint = hint
         self._until = 0.0  # no request before this: the source has said so
-        self._http = httpx.AsyncClient(headers={"User-Agent": "kingdom", **headers}, timeout=_TIMEOUT)
+        self._http = httpx.AsyncClient(headers={"User-Agent": "kingdom", **headers}, timeout=_TIMEOUT, verify=_trust())
 
     async def get(self, path: str, params: Params | None = None, validators: Mapping[str, str] | None = None) -> Answer:
         """Read something. With validators of a former answer it may be ``unchanged``."""
@@ -187,6 +189,12 @@ class Client:
             reset = response.headers.get("x-ratelimit-reset", "")
             wait = float(reset) - self._clock() if reset.isdigit() else _SHORT_PAUSE
             self._until = self._clock() + min(max(wait, 1.0), _LONGEST_PAUSE)
+
+
+@lru_cache(maxsize=1)
+def _trust() -> ssl.SSLContext:
+    """Whose certificates are believed: reading them takes longer than everything else about a client."""
+    return httpx.create_ssl_context()
 
 
 async def _bounded(response: httpx.Response) -> bytes | None:
