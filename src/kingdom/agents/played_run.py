@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from dataclasses import asdict
-from typing import IO
+from dataclasses import asdict, is_dataclass
+from typing import IO, Any
 
 from kingdom.agents.engine import Player
 from kingdom.agents.engines.scripted import Crashed
@@ -79,5 +79,10 @@ class PlayedRun(Run):
 
 
 def _write(transcript: IO[str], event: AgentEvent) -> None:
-    transcript.write(json.dumps({"type": type(event).__name__.lower(), **asdict(event)}, default=str) + "\n")
+    fields = {name: getattr(event, name) for name in event.__slots__}
+    transcript.write(json.dumps({"type": type(event).__name__.lower(), **fields}, default=_plain) + "\n")
     transcript.flush()
+
+
+def _plain(value: Any) -> Any:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -31,11 +32,16 @@ _PLAYED: Final = {kind.__name__.lower(): kind for kind in (Began, Text, ToolUse,
 
 
 class Transcript:
-    """The transcript of one run; reads on each time it is asked."""
+    """The transcript of one run; reads on each time it is asked.
 
-    def __init__(self, path: Path, order: Order, engines: Mapping[str, Engine | Player]) -> None:
+    ``last`` begins so many bytes before the end, at a whole line, where the transcript is longer than that.
+    """
+
+    def __init__(
+        self, path: Path, order: Order, engines: Mapping[str, Engine | Player], *, last: int | None = None
+    ) -> None:
         self._path = path
-        self._offset = 0
+        self._offset = 0 if last is None else _line_start(path, last)
         self._lines = Lines()
         engine = engines.get(order.engine)
         self._reader: LineReader | None = (
@@ -74,6 +80,19 @@ def words(event: AgentEvent) -> str:
     if isinstance(event, Finished):
         return f"finished: {event.error or ('ok' if event.ok else 'not ok')}"
     return ""
+
+
+def _line_start(path: Path, last: int) -> int:
+    """Where the first line begins that lies wholly in the last bytes of a file."""
+    try:
+        with path.open("rb") as file:
+            begin = max(file.seek(0, os.SEEK_END) - last, 0)
+            if begin:
+                file.seek(begin - 1)
+                begin += len(file.readline()) - 1
+            return begin
+    except FileNotFoundError:
+        return 0
 
 
 def _played(line: bytes) -> AgentEvent | None:

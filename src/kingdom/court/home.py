@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,18 @@ def checked(what: str, name: str) -> str:
     raise InvalidId(
         f"{what} {name!r:.80} cannot be a file name: use A-Z a-z 0-9 . _ : @ + - and no leading dot or dash"
     )
+
+
+def _of_task(folder: Path, task_id: str, ending: str) -> Path:
+    if not isinstance(task_id, str):  # it may come from a document that anybody wrote
+        checked("task", task_id)
+    return _checked_path(folder, task_id, ending)
+
+
+@lru_cache(maxsize=4096)
+def _checked_path(folder: Path, task_id: str, ending: str) -> Path:
+    # Kept: a busy general asks for the paths of hundreds of tasks again and again, and making one is slow.
+    return folder / f"{checked('task', task_id)}{ending}"
 
 
 class Home:
@@ -42,6 +55,7 @@ class Home:
         self.sessions = self.logs / "sessions"
         self.journal = self.logs / "events.log"
         self.clones = self.workspace / ".clones"
+        self.handovers = self.workspace / ".handover"
 
     @classmethod
     def find(cls, start: Path | None = None) -> Home:
@@ -81,27 +95,27 @@ class Home:
 
     def result(self, task_id: str) -> Path:
         """What the general reported of a task."""
-        return self.results / f"{checked('task', task_id)}.json"
+        return _of_task(self.results, task_id, ".json")
 
     def raw_result(self, task_id: str) -> Path:
         """What the soldier left, as the general found it."""
-        return self.results / f"{checked('task', task_id)}-raw.json"
+        return _of_task(self.results, task_id, "-raw.json")
 
     def handover(self, task_id: str) -> Path:
         """Where the soldier leaves its result: in a folder of its own, for a sandbox that opens whole folders."""
-        return self.workspace / ".handover" / checked("task", task_id) / "result.json"
+        return _of_task(self.handovers, task_id, "/result.json")
 
     def soldier_id(self, task_id: str) -> Path:
         """Which soldier is on a task, or was last."""
-        return self.results / f"{checked('task', task_id)}-soldier-id"
+        return _of_task(self.results, task_id, "-soldier-id")
 
     def session_id(self, task_id: str) -> Path:
         """Which conversation a resume goes on with."""
-        return self.results / f"{checked('task', task_id)}-session-id"
+        return _of_task(self.results, task_id, "-session-id")
 
     def prompt(self, task_id: str) -> Path:
         """The prompt of a task, as the soldier got it."""
-        return self.prompts / f"{checked('task', task_id)}.md"
+        return _of_task(self.prompts, task_id, ".md")
 
     def work(self, general: str) -> Path:
         """The workspace of a general."""

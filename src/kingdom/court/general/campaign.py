@@ -105,7 +105,7 @@ class Campaign:
         self._adopted = False
         self._place: Workplace | None = None
         self._halt: Halt | None = None
-        self._halted = asyncio.Event()
+        self._halted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     # ── from outside ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -219,15 +219,13 @@ class Campaign:
     async def _watch(self, running: Running) -> Outcome:
         """Wait for the end of a run; end it when the campaign is halted."""
         waiting = asyncio.ensure_future(running.wait())
-        halted = asyncio.ensure_future(self._halted.wait())
         try:
-            await asyncio.wait([waiting, halted], return_when=asyncio.FIRST_COMPLETED)
+            await self._either(waiting)
             if self._halt is not None and not waiting.done():
                 await running.stop(self._reason())
             return await waiting
         finally:
-            for task in (waiting, halted):
-                task.cancel()
+            waiting.cancel()
 
     async def _after(self, note: Note, outcome: Outcome) -> Ending | None:
         """What follows from an outcome: an ending, or None for another try."""
@@ -297,20 +295,23 @@ class Campaign:
     async def _unless_halted(self, work: Coroutine[Any, Any, T]) -> T:
         """Do something that may be cut off; raises :class:`_Halted` then."""
         doing = asyncio.ensure_future(work)
-        halted = asyncio.ensure_future(self._halted.wait())
         try:
-            await asyncio.wait([doing, halted], return_when=asyncio.FIRST_COMPLETED)
+            await self._either(doing)
             if self._halt is None:
                 return doing.result()
             raise _Halted
         finally:
-            halted.cancel()
-            doing.cancel()
-            await asyncio.gather(doing, return_exceptions=True)
+            if doing.cancel():
+                await asyncio.wait([doing])
+
+    async def _either(self, future: asyncio.Future[Any]) -> None:
+        """Wait until something has happened, or the campaign is halted."""
+        await asyncio.wait([future, self._halted], return_when=asyncio.FIRST_COMPLETED)
 
     def _stop(self, halt: Halt) -> None:
         self._halt = self._halt or halt
-        self._halted.set()
+        if not self._halted.done():
+            self._halted.set_result(None)
 
     def _reason(self) -> str:
         note = self._note

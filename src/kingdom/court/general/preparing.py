@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from kingdom.court.general.briefing import description, gather, instructions_of
 from kingdom.court.general.lineage import session_of
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from kingdom.court.general.notes import Note
     from kingdom.court.general.quarters import Quarters
     from kingdom.court.general.workspace import Workplace
+
+_QUICK: Final = 20_000  # characters that make a prompt in less time than it takes to ask a thread for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,8 @@ async def prepare(quarters: Quarters, errand: Errand, note: Note) -> Prepared:
         previous_error=note.errors[-1] if note.errors else None,
     )
     path = quarters.package.prompt_path
-    prompt = await asyncio.to_thread(build_prompt, read_template(path), briefing, manifest.prompt_max_bytes, str(path))
+    build = partial(build_prompt, read_template(path), briefing, manifest.prompt_max_bytes, str(path))
+    prompt = build() if len(repr(briefing)) <= _QUICK else await asyncio.to_thread(build)
     return Prepared(place, prompt, session_id)
 
 
