@@ -6,15 +6,14 @@ import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final
 
 from kingdom.cli import output
+from kingdom.cli.picture import Picture, Shown
 from kingdom.court.documents import STREAMS
 from kingdom.court.queues import TASKS
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rich.console import RenderableType
 
     from kingdom.court.documents import Stored
@@ -45,16 +44,8 @@ class Scene:
     documents: list[Stored] = field(default_factory=list)
 
 
-class View(Protocol):
-    """Shows scenes and what happens between them."""
-
-    def __enter__(self) -> Self:
-        """Begin."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Leave the terminal as it was."""
+class View(Shown):
+    """Shows scenes and what happens between them. By itself it shows nothing."""
 
     def happened(self, text: str) -> None:
         """Something the play itself did."""
@@ -69,32 +60,11 @@ class View(Protocol):
 def choose_view(*, quiet: bool) -> View:
     """The view that suits where the output goes."""
     if quiet:
-        return QuietView()
+        return View()
     return LiveView() if sys.stdout.isatty() else PlainView()
 
 
-class QuietView:
-    """Shows nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
-
-    def happened(self, text: str) -> None:
-        """Nothing is shown."""
-
-    def journalled(self, entry: Entry) -> None:
-        """Nothing is shown."""
-
-    def show(self, scene: Scene) -> None:
-        """Nothing is shown."""
-
-
-class PlainView(QuietView):
+class PlainView(View):
     """Lines: what happens, with the seconds since the start."""
 
     def __init__(self) -> None:
@@ -113,25 +83,14 @@ class PlainView(QuietView):
         output.say(f"{monotonic() - self._started:5.1f}s {output.clean(text)}")
 
 
-class LiveView(QuietView):
+class LiveView(Picture, View):
     """A picture that keeps changing: the roles, the queues, the tasks, and what happened."""
 
     def __init__(self) -> None:
-        from rich.live import Live
-
+        super().__init__()
         self._started = monotonic()
         self._happenings: list[tuple[float, str, str]] = []
         self._scene: Scene | None = None
-        self._live = Live(console=output.console(), auto_refresh=False)
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.stop()
 
     def happened(self, text: str) -> None:
         """Add it to the picture."""
@@ -146,7 +105,7 @@ class LiveView(QuietView):
         """Draw the picture anew."""
         self._scene = scene
         if scene.overview is not None:
-            self._live.update(self._picture(scene, scene.overview), refresh=True)
+            self.draw(self._picture(scene, scene.overview))
 
     def _add(self, text: str, style: str) -> None:
         self._happenings.append((monotonic() - self._started, text, style))

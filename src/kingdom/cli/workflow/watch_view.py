@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final
 
 from kingdom.cli import output
+from kingdom.cli.picture import Picture, Shown
 from kingdom.cli.workflow.log import event_document, print_json_line
 from kingdom.cli.workflow.overview import COLUMNS, coloured
 from kingdom.cli.workflow.telling import Names, event_line, said_line
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rich.console import RenderableType
     from rich.text import Text
 
     from kingdom.cli.workflow.overview import Overview
     from kingdom.cli.workflow.watch import Frame
+    from kingdom.workflow.ports import SeenEvent
 
 _LINES: Final = 14  # of what happened and was said that stay on the screen
+_DETAILS: Final = frozenset({"WorkStatusChanged", "WorkSpaceCreated", "QuerySent", "AgentStarted", "AgentStopped"})
 
 
 class View(Shown):
@@ -95,24 +96,13 @@ class LiveView(Picture, View):
     """One picture that changes."""
 
     def __init__(self) -> None:
-        from rich.live import Live
-
+        super().__init__(overflow="crop")
         self._lines: deque[Text] = deque(maxlen=_LINES)
-        self._live = Live(console=output.console(), auto_refresh=False, vertical_overflow="crop")
-
-    def __enter__(self) -> Self:
-        self._live.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.__exit__(kind, error, trace)
 
     def show(self, frame: Frame) -> None:
         """Draw it anew."""
         self._lines.extend(lines(frame))
-        self._live.update(self._picture(frame), refresh=True)
+        self.draw(self._picture(frame))
 
     def say(self, text: str) -> None:
         """A last word, below the picture."""
@@ -165,8 +155,13 @@ def headline(frame: Frame) -> Text:
 def lines(frame: Frame) -> list[Text]:
     """What happened and was said since the last frame, a line each."""
     names = Names(frame.overview.works)
-    told = [event_line(event, names) for event in frame.events]
+    told = [event_line(event, names) for event in frame.events if not _is_detail(event)]
     return told + [line for said in frame.said for line in said_line(said)]
+
+
+def _is_detail(event: SeenEvent) -> bool:
+    """Whether others tell the same; `kingdom workflow log` has them all."""
+    return event.type in _DETAILS and event.payload.get("status") != "FAILED"
 
 
 def _rows(frame: Frame) -> list[tuple[object, ...]]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Literal
 
 from kingdom.bus import Depth
 from kingdom.cli import output
+from kingdom.cli.picture import Picture, Shown
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rich.console import RenderableType
 
 _LINES = 10  # happenings that stay on the screen
@@ -45,16 +44,8 @@ class Scene:
         return self.published - self.depth.pending - self.depth.processing - self.depth.dead
 
 
-class View(Protocol):
-    """Shows scenes and what happens between them."""
-
-    def __enter__(self) -> Self:
-        """Begin."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Leave the terminal as it was."""
+class View(Shown):
+    """Shows scenes and what happens between them. By itself it shows nothing."""
 
     def happened(self, text: str) -> None:
         """Something worth a line."""
@@ -66,29 +57,11 @@ class View(Protocol):
 def choose_view(*, quiet: bool) -> View:
     """The view that suits where the output goes."""
     if quiet:
-        return QuietView()
+        return View()
     return LiveView() if sys.stdout.isatty() else PlainView()
 
 
-class QuietView:
-    """Shows nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
-
-    def happened(self, text: str) -> None:
-        """Nothing is shown."""
-
-    def show(self, scene: Scene) -> None:
-        """Nothing is shown."""
-
-
-class PlainView(QuietView):
+class PlainView(View):
     """Lines: what happens, and the progress in steps of a quarter."""
 
     def __init__(self) -> None:
@@ -108,25 +81,14 @@ class PlainView(QuietView):
             self.happened(f"{scene.done} of {scene.total} done, {depth.pending} pending, {depth.processing} held")
 
 
-class LiveView(QuietView):
+class LiveView(Picture, View):
     """A picture that keeps changing: the stream, the workers, the progress, and what happened."""
 
     def __init__(self) -> None:
-        from rich.live import Live
-
+        super().__init__()
         self._started = monotonic()
         self._happenings: list[tuple[float, str]] = []
         self._scene: Scene | None = None
-        self._live = Live(console=output.console(), auto_refresh=False)
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.stop()
 
     def happened(self, text: str) -> None:
         """Add it to the picture."""
@@ -137,7 +99,7 @@ class LiveView(QuietView):
     def show(self, scene: Scene) -> None:
         """Draw the picture anew."""
         self._scene = scene
-        self._live.update(self._picture(scene), refresh=True)
+        self.draw(self._picture(scene))
 
     def _picture(self, scene: Scene) -> RenderableType:
         from rich.console import Group
