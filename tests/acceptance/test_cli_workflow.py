@@ -339,6 +339,15 @@ def test_on_a_terminal_it_is_one_picture(desk: Desk) -> None:
         assert words in screen
 
 
+def test_the_store_may_be_on_postgresql(desk: Desk, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KINGDOM_WORKFLOW_STORE", postgres_url)
+    workflow = desk.created()
+    desk.run("workflow", "start", workflow)
+    assert desk.show(workflow)["status"] == "COMPLETED"
+    assert not (desk.home / "workflows" / "workflows.db").exists()
+    assert "WorkflowCompleted" in desk.run("workflow", "log", workflow)
+
+
 def test_templates_repositories_and_servers_are_looked_after(desk: Desk) -> None:
     desk.run("git", "add", desk.remote.url)
     desk.run("git", "add", "https://example.com/you/lib.git", "--name", "lib")

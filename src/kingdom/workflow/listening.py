@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from kingdom.agents.errors import AgentsError
 from kingdom.agents.folder import RunFolder
-from kingdom.agents.port import Usage
+from kingdom.agents.port import AgentEvent, Began, Finished, Usage
 from kingdom.agents.transcript import Transcript, words
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Listening:
             for event in transcript.read_on():
                 if isinstance(event, Usage):
                     self.usage[run_id] = event
-                if text := words(event):
+                if not _is_frame(event) and (text := words(event)):
                     found.append(Said(run_id, order.labels.get("work", ""), order.labels.get("task", ""), text))
         return found
 
@@ -70,3 +70,8 @@ class Listening:
             return RunFolder(self._soldiers, run_id).read_order()
         except AgentsError:
             return None
+
+
+def _is_frame(event: AgentEvent) -> bool:
+    """Whether it only says that a run begins or ends well: the events of the workflow tell that."""
+    return isinstance(event, Began) or (isinstance(event, Finished) and event.ok)

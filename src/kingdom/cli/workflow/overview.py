@@ -147,16 +147,22 @@ class Overview:
 
     # ── for people ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def rows(self) -> Iterator[tuple[object, ...]]:
-        """A row for each Work, followed by those of its tasks."""
+    def rows(self, *, compact: bool = False) -> Iterator[tuple[object, ...]]:
+        """A row for each Work, followed by those of its tasks; ``compact``: only of those that are under way."""
         for work in self.works:
-            point = self.checkpoint_of(work)
-            more = work.error or ("" if point is None else f"checkpoint {point.id}")
-            waits = f" (after {', '.join(work.after)})" if work.after else ""
-            agent = "" if work.agent_status == "IDLE" else work.agent_status.lower()
-            yield f"{work.name}{waits}", coloured(work.status), agent, work.attempt, brief(more)
-            for task in work.tasks:
+            under_way = work.status not in ("PENDING", "COMPLETED")
+            yield self._work_row(work, compact=compact)
+            for task in work.tasks if under_way or not compact else ():
                 yield f"  {task.name}", coloured(_task_status(task)), "", task.attempt, brief(self._told(task))
+
+    def _work_row(self, work: Work, *, compact: bool) -> tuple[object, ...]:
+        point = self.checkpoint_of(work)
+        more = work.error or ""
+        if not more and point is not None:
+            more = f"checkpoint {point.id[-8:] if compact else point.id}"
+        waits = f" (after {', '.join(work.after)})" if work.after and not compact else ""
+        agent = "" if work.agent_status == "IDLE" else work.agent_status.lower()
+        return f"{work.name}{waits}", coloured(work.status), agent, work.attempt, brief(more)
 
     def _told(self, task: Task) -> str:
         if task.error:

@@ -75,10 +75,12 @@ def print_overview(found: Overview) -> None:
         if value:
             output.say(f"{name:<12}{value}")
     document = found.document()
+    names = {work.id: work.name for work in found.works}
     for tree in document["repositories"]:
         state = (tree["status"] or "not made yet") + (f": {tree['error']}" if tree.get("error") else "")
         where = f" on {tree['branch']} in {tree['path']}" if tree.get("path") else ""
-        output.say(f"{'repository':<12}{tree['name']} {state}{where}")
+        whose = f" of {names[tree['workId']]}" if tree.get("workId") in names else ""
+        output.say(f"{'repository':<12}{tree['name']}{whose} {state}{where}")
     output.say()
     output.print_table(COLUMNS, found.rows(), right=("attempt",))
     if document["checkpoints"]:

@@ -165,10 +165,6 @@ def _is_detail(event: SeenEvent) -> bool:
 
 
 def _rows(frame: Frame) -> list[tuple[object, ...]]:
-    works = {work.name for work in frame.overview.works}
-    rows = []
-    for row in frame.overview.rows():
-        name = str(row[0]).partition(" (after")[0]
-        cost = frame.cost_by_work.get(name) if name in works else None
-        rows.append((*row, "" if cost is None else f"${cost:,.2f}"))
-    return rows
+    """The works with what each has cost; names of tasks are indented."""
+    costs = {name: f"${cost:,.2f}" for name, cost in frame.cost_by_work.items()}
+    return [(*row, costs.get(str(row[0]), "")) for row in frame.overview.rows(compact=True)]
