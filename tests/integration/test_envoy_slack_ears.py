@@ -237,16 +237,22 @@ async def test_when_two_people_answer_at_once_the_first_one_counts(embassy: Emba
     async with embassy.sent() as role:
         question = await asked(embassy, role, "red", "blue")
         by_hand = embassy.slack.posted("green", user=BEN, thread_ts=question["thread_ts"])
+        mention = embassy.slack.posted(f"<@{BOT}> green", user=BEN, thread_ts=question["thread_ts"])
         await hears(
             embassy,
             role,
             embassy.slack.press(question, 0, ANN),
             embassy.slack.press(question, 1, BEN),
             embassy.slack.envelope(by_hand),
+            embassy.slack.envelope(mention),
         )
+        embassy.clock.now += 61
+        later = embassy.slack.posted(f"<@{BOT}> do that too", user=BEN, thread_ts=question["thread_ts"])
+        await hears(embassy, role, embassy.slack.envelope(later))
     assert answers(embassy) == [(TASK, "red", ANN)]
-    (whisper,) = embassy.slack.whispers
-    assert (whisper["user"], whisper["text"]) == (BEN, "This question is closed already.")
+    assert [event["payload"]["text"] for event in embassy.events() if "mention" in event["type"]] == ["do that too"]
+    told = [(whisper["user"], whisper["text"]) for whisper in embassy.slack.whispers]
+    assert told == [(BEN, "This question is closed already.")] * 2
     assert len(embassy.journal("message.human_response")) == 1
 
 

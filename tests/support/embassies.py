@@ -94,6 +94,7 @@ class Embassy:
 
     def hear(self, envelope: dict[str, Any]) -> None:
         """An envelope that was received and acknowledged, whoever did it."""
+        self.clock.now += 0.001
         Inbox(self.home, self.clock).keep(envelope)
 
     # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -15,6 +15,7 @@ from kingdom.cli import output
 from kingdom.cli.bus import app as bus_app
 from kingdom.cli.clean import clean
 from kingdom.cli.connect import app as connect_app
+from kingdom.cli.connect_slack import slack
 from kingdom.cli.court import register
 from kingdom.cli.demo import demo
 from kingdom.cli.general import app as general_app
@@ -40,6 +41,7 @@ app.add_typer(bus_app, name="bus")
 app.command()(init)
 app.add_typer(general_app, name="general")
 register(app)
+connect_app.command()(slack)
 app.add_typer(connect_app, name="connect")
 for _command in (logs, stats, report, clean):
     app.command()(_command)

@@ -15,7 +15,7 @@ from kingdom.cli.home import HomeOption, errors_told, find_home
 if TYPE_CHECKING:
     from kingdom.court.sentinel.checking import Finding
 
-app = typer.Typer(help="Check the tokens of GitHub and Jira, and what they can see.", no_args_is_help=True)
+app = typer.Typer(help="Check the tokens of GitHub, Jira and Slack, and what they can see.", no_args_is_help=True)
 _SIGNS: Final = {"ok": "ok", "warning": "warning", "error": "ERROR"}
 
 
@@ -29,7 +29,7 @@ def github(home: HomeOption = None, json: Json = False) -> None:
     with errors_told():
         section = load_sentinel(found).github
     missing = None if section else "there is no github section in config/sentinel.yaml yet: nothing is watched"
-    _tell("github", lambda clock: check_github(section or GitHubSection(), clock), missing, as_json=json)
+    tell("github", lambda clock: check_github(section or GitHubSection(), clock), missing, as_json=json)
 
 
 @app.command()
@@ -45,16 +45,17 @@ def jira(home: HomeOption = None, json: Json = False) -> None:
         raise output.Failure(
             "NOT_CONFIGURED", "there is no jira section in config/sentinel.yaml: remove the # before it and set its url"
         )
-    _tell("jira", lambda clock: check_jira(section, clock), None, as_json=json)
+    tell("jira", lambda clock: check_jira(section, clock), None, as_json=json)
 
 
-def _tell(
+def tell(
     source: str,
     check: Callable[[Callable[[], float]], Awaitable[list[Finding]]],
     missing: str | None,
     *,
     as_json: bool,
 ) -> None:
+    """Run the checks of a source and tell what they found; ``missing`` says what the configuration lacks."""
     import time
 
     from kingdom.court.sentinel.checking import Finding

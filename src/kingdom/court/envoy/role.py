@@ -6,9 +6,9 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.bus import RetryPolicy
+from kingdom.court.envoy.once import emit_once
 from kingdom.court.envoy.port import NotNow
 from kingdom.court.errors import InvalidDocument
-from kingdom.court.journal_tail import journal_tail
 from kingdom.court.models import Message
 from kingdom.court.queues import MESSAGES, read
 from kingdom.journal import JournalError
@@ -156,17 +156,13 @@ class Envoy:
         task_id = message.context.get("task_id")
         event = MessageSent(message.id, task_id if isinstance(task_id, str) else None, message.channel)
         try:
-            if not (again and self._journalled(message.id)):
+            if again:
+                emit_once(self._services, event)
+            else:
                 self._services.journal.emit(event, self.name)
         except JournalError as error:  # it is out: not to settle it would send it again
             log.warning("%s was sent, but the journal does not take it: %s", message.id, error)
         await self._bus.settle(done=[delivery])
-
-    def _journalled(self, message_id: str) -> bool:
-        return any(
-            entry.type == "message.sent" and entry.fields.get("msg_id") == message_id
-            for entry in journal_tail(self._services.home.journal)
-        )
 
 
 def _number(message_id: str) -> tuple[str, int, str]:

@@ -91,9 +91,9 @@ class SlackApi:
     def _client(self, token: str) -> AsyncWebClient:
         if token not in self._clients:
             # No retry handlers: the client's own would post again after a connection that broke, without looking.
-            self._clients[token] = AsyncWebClient(
-                token=token, base_url=self._url, session=self.session, retry_handlers=[]
-            )
+            client = AsyncWebClient(token=token, base_url=self._url, session=self.session, retry_handlers=[])
+            client.proxy = None  # it does not know NO_PROXY; the session, which trusts the environment, does
+            self._clients[token] = client
         return self._clients[token]
 
     def _unreachable(self, why: str) -> Unreachable:

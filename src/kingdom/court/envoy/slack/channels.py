@@ -40,11 +40,10 @@ class Channels:
         wanted = self.key(name)
         if not wanted:
             raise NoChannel("the message names no channel, and none is set: slack.channel in config/envoy.yaml")
-        if _CHANNEL.match(wanted):
-            return wanted
-        found = await self._find(wanted)
-        self._known[wanted] = found
-        write_json(self._path, self._known)
+        found = await find_channel(self._api, wanted)
+        if found != wanted:
+            self._known[wanted] = found
+            write_json(self._path, self._known)
         return found
 
     def forget(self, channel: str) -> None:
@@ -52,18 +51,18 @@ class Channels:
         self._known = {name: one for name, one in self._known.items() if one != channel}
         write_json(self._path, self._known)
 
-    async def _find(self, wanted: str) -> str:
-        if user := _USER.match(wanted):
-            answer = await self._api.call("conversations.open", users=user[1])
-            return str(answer["channel"]["id"])
-        listed = self._api.pages(
-            "conversations.list",
-            "channels",
-            types="public_channel,private_channel",
-            exclude_archived="true",
-            limit=1000,
-        )
-        async for channel in listed:
-            if channel.get("name") == wanted.removeprefix("#"):
-                return str(channel["id"])
-        raise NoChannel(f"the app sees no channel {wanted}: invite it there, or give the channel's id instead")
+
+async def find_channel(api: SlackApi, name: str) -> str:
+    """Ask Slack for the id of a channel, by its name, its id or the id of a person."""
+    if _CHANNEL.match(name):
+        return name
+    if user := _USER.match(name):
+        answer = await api.call("conversations.open", users=user[1])
+        return str(answer["channel"]["id"])
+    listed = api.pages(
+        "conversations.list", "channels", types="public_channel,private_channel", exclude_archived="true", limit=1000
+    )
+    async for channel in listed:
+        if channel.get("name") == name.removeprefix("#"):
+            return str(channel["id"])
+    raise NoChannel(f"the app sees no channel {name}: invite it there, or give the channel's id instead")

@@ -49,14 +49,15 @@ class Desk:
         """Whether somebody may ask and answer."""
         return user in self.config.users or "*" in self.config.users
 
-    def close_question(self, task_id: str, said: str) -> None:
-        """A question is over: it is not awaited any more, and shows what came of it."""
+    async def close_question(self, task_id: str, said: str) -> None:
+        """A question is over: it shows what came of it, and is not awaited any more."""
         entry = self.threads.awaiting.get(task_id)
         if entry is None:
             return
+        text, blocks = closed(str(entry.get("text", "")), said)
+        self.courtesies.owe("chat.update", channel=entry["channel"], ts=entry["message_ts"], text=text, blocks=blocks)
+        await self.courtesies.pay()
         if (post := self.posts.read(entry["msg_id"])) is not None:
             post.answered = True  # should its message have to be said to its end once more, it is not asked again
             self.posts.write(entry["msg_id"], post)
         self.threads.awaiting.remove([task_id])
-        text, blocks = closed(str(entry.get("text", "")), said)
-        self.courtesies.owe("chat.update", channel=entry["channel"], ts=entry["message_ts"], text=text, blocks=blocks)

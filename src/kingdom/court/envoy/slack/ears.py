@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.court.commands import inject
+from kingdom.court.envoy.once import emit_once
 from kingdom.court.envoy.port import Ears, NotNow
 from kingdom.court.envoy.slack.courtesies import SEEN
 from kingdom.court.envoy.slack.errors import SlackProblem
@@ -16,9 +17,8 @@ from kingdom.court.envoy.slack.socket import Receiver
 from kingdom.court.envoy.slack.understanding import Posted, Pressed, own_user, understand
 from kingdom.court.envoy.slack.words import own, plain
 from kingdom.court.errors import InvalidDocument
-from kingdom.court.journal_tail import journal_tail
 from kingdom.court.king.cleaning import one_line, storable
-from kingdom.journal.catalog import MessageHumanResponse
+from kingdom.journal.catalog import EventDetected, MessageHumanResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,10 +65,10 @@ class SlackEars(Ears):
             heard = understand(envelope, bot)
             if heard is not None and not self._inbox.seen(heard.names):
                 took = await (self._pressed(heard) if isinstance(heard, Pressed) else self._posted(heard, bot))
+                await self._desk.courtesies.pay()
                 # What is nothing to us as a message may still come as a mention, under the first of its names.
                 self._inbox.remember(heard.names if took else heard.names[1:])
             self._inbox.take_out(path)
-        await self._desk.courtesies.pay()
 
     def report(self) -> Mapping[str, Any]:
         """The connection, and what was heard since the start."""
@@ -107,6 +107,15 @@ class SlackEars(Ears):
             if text:
                 await self._answer(asked, text, posted.user, posted.ts, posted.names)
             return True
+        if posted.thread_ts is not None and desk.threads.just_answered(posted.channel, posted.thread_ts, posted.ts):
+            self._whisper(posted, "closed")
+            return True
+        await self._request(posted, text)
+        return True
+
+    async def _request(self, posted: Posted, text: str) -> None:
+        """Somebody wants something of us."""
+        desk = self._desk
         event_id = f"evt-slack-{posted.channel}-{posted.ts}"
         document = {
             "id": event_id,
@@ -127,7 +136,6 @@ class SlackEars(Ears):
         )
         self._events += await self._inject(document)
         desk.courtesies.mark(posted.channel, posted.ts, SEEN)
-        return True
 
     async def _pressed(self, pressed: Pressed) -> bool:
         """Deal with a button."""
@@ -159,17 +167,21 @@ class SlackEars(Ears):
         self._answers += await self._inject(
             {"id": event_id, "type": "slack.human_response", "source": "slack", "payload": payload, "priority": "high"}
         )
-        if not self._journalled(task_id, thread_ts):
-            desk.services.journal.emit(MessageHumanResponse(task_id, thread_ts), "envoy")
+        emit_once(desk.services, MessageHumanResponse(task_id, thread_ts))
+        desk.threads.answered_in(str(entry.get("channel")), thread_ts, answer["ts"])
         self._inbox.remember(answer["names"])
-        desk.close_question(task_id, answered_by(answer["user"], answer["text"], desk.locale))
+        await desk.close_question(task_id, answered_by(answer["user"], answer["text"], desk.locale))
 
     async def _inject(self, document: dict[str, Any]) -> bool:
+        services = self._desk.services
         try:
-            return await inject(self._desk.services, storable(document))
+            accepted = await inject(services, storable(document))
         except InvalidDocument as error:  # no reason to stop listening to everybody
             log.warning("what was heard cannot be passed on: %s", error)
             return False
+        if not accepted:  # by a former process, which may not have got as far as the journal
+            emit_once(services, EventDetected(document["id"], document["source"], document["type"]))
+        return accepted
 
     def _allowed(self, user: str) -> bool:
         if self._desk.allows(user):
@@ -178,12 +190,6 @@ class SlackEars(Ears):
         log.warning("Slack user %s is not among slack.users in config/envoy.yaml, and was not heard", user)
         return False
 
-    def _whisper(self, pressed: Pressed, name: str) -> None:
-        text = own(self._desk.locale, name, user=pressed.user)
-        self._desk.courtesies.whisper(pressed.channel, pressed.user, text, pressed.thread_ts)
-
-    def _journalled(self, task_id: str, thread_ts: str) -> bool:
-        return any(
-            entry.type == "message.human_response" and entry.fields == {"task_id": task_id, "thread_ts": thread_ts}
-            for entry in journal_tail(self._desk.services.home.journal)
-        )
+    def _whisper(self, heard: Posted | Pressed, name: str) -> None:
+        text = own(self._desk.locale, name, user=heard.user)
+        self._desk.courtesies.whisper(heard.channel, heard.user, text, heard.thread_ts)

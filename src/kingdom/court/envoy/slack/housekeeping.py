@@ -38,7 +38,7 @@ class Housekeeping:
         )
         for task_id, entry in awaiting.items():
             if entry.get("event_id") in over or self._answered(task_id):
-                desk.close_question(task_id, own(desk.locale, "elsewhere"))
+                await desk.close_question(task_id, own(desk.locale, "elsewhere"))
         threads.mappings.remove([task for task, entry in mappings.items() if entry.get("event_id") in over])
         for event_id in received.keys() & over.keys():
             self._show_end(event_id, received[event_id], over[event_id])

@@ -5,7 +5,7 @@ Each is one JSON object with an entry for each task, for people to read; only th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.court.files import read_json, write_json
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kingdom.court.home import Home
 
 Entry = dict[str, Any]
+_TOO_LATE: Final = 60.0  # seconds after an answer in which others may still think that the question is open
 
 
 class Entries:
@@ -70,6 +71,19 @@ class Threads:
             if (one.get("channel"), one.get("thread_ts")) == (channel, thread_ts) and not one.get("answer"):
                 return task
         return None
+
+    def answered_in(self, channel: str, thread_ts: str, answered_ts: str) -> None:
+        """Note in the mapping of a thread when a question in it was answered last."""
+        for task, one in self.mappings.all().items():
+            if (one.get("channel"), one.get("thread_ts")) == (channel, thread_ts):
+                self.mappings.put(task, {**one, "answered_ts": answered_ts})
+
+    def just_answered(self, channel: str, thread_ts: str, ts: str) -> bool:
+        """Whether a reply comes so soon after another one's answer that it was most likely meant as one, too."""
+        for one in self.mappings.all().values():
+            if (one.get("channel"), one.get("thread_ts")) == (channel, thread_ts) and one.get("answered_ts"):
+                return float(ts) - float(one["answered_ts"]) < _TOO_LATE
+        return False
 
     def report_sent(self, date: str, message_id: str, sent_at: str) -> None:
         """Note which report was the last."""

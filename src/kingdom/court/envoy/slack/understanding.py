@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ from kingdom.court.envoy.slack.words import mentions
 
 ACTION: Final = "kingdom_answer"  # begins the ids of our buttons; the number of the choice follows
 BLOCK: Final = "kingdom_question:"  # begins the ids of our blocks with buttons; the task follows
+_STAMP: Final = re.compile(r"\d{1,12}\.\d{1,9}\Z")
 _SPOKEN: Final = (None, "file_share", "thread_broadcast", "me_message")  # all other subtypes are notes of Slack's own
 
 
@@ -65,7 +67,7 @@ def _posted(payload: dict[str, Any], bot: str | None) -> Posted | None:
     kind, user, channel, ts = (event.get(key) for key in ("type", "user", "channel", "ts"))
     if kind not in ("message", "app_mention") or event.get("subtype") not in _SPOKEN:
         return None
-    if not (_text(user) and _text(channel) and _text(ts)) or event.get("bot_id") or user == bot:
+    if not (_text(user) and _text(channel) and _STAMP.match(_text(ts))) or event.get("bot_id") or user == bot:
         return None
     team = str(payload.get("team_id") or event.get("team") or "")
     text = event.get("text") if isinstance(event.get("text"), str) else ""
@@ -94,7 +96,7 @@ def _pressed(payload: dict[str, Any]) -> Pressed | None:
     for action in actions if isinstance(actions, list) else ():
         block, name, when = (_text(_object(action).get(key)) for key in ("block_id", "action_id", "action_ts"))
         number = name.removeprefix(ACTION)
-        if user and channel and when and block.startswith(BLOCK) and number.isdecimal():
+        if user and channel and _STAMP.match(when) and block.startswith(BLOCK) and number.isdecimal():
             ts = _text(message.get("ts")) or _text(_object(payload, "container").get("message_ts"))
             return Pressed(
                 names=(f"press-{channel}-{ts}-{user}-{when}",),

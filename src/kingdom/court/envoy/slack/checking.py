@@ -1,0 +1,116 @@
+"""What ``kingdom connect slack`` tells: whether the tokens work, what they may do, and what they can see."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+from kingdom.court.envoy.port import NotNow
+from kingdom.court.envoy.slack.api import SlackApi
+from kingdom.court.envoy.slack.channels import find_channel
+from kingdom.court.envoy.slack.errors import Refused, SlackProblem
+from kingdom.court.envoy.slack.manifest import BOT_SCOPES, OPTIONAL
+from kingdom.court.sentinel.checking import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kingdom.court.config.system import SystemConfig
+    from kingdom.court.envoy.config import SlackSection, Tokens
+
+_APPS: Final = "https://api.slack.com/apps"
+
+
+async def check_slack(
+    config: SlackSection, system: SystemConfig, tokens: Tokens, clock: Callable[[], float]
+) -> list[Finding]:
+    """Try what the envoy does, without saying anything to anybody."""
+    kinds = _kinds(config, tokens)
+    if kinds:
+        return kinds
+    api = SlackApi(tokens, config.api_url, clock)
+    try:
+        findings = await _account(api, config)
+        if not any(found.level == "error" for found in findings):
+            findings.append(await _socket(api, config))
+            findings.append(await _channel(api, config.channel or system.channel))
+            findings += await _users(api, config)
+    except (SlackProblem, NotNow) as error:
+        return [Finding("error", str(error), f"is {config.api_url} right, and can this machine reach it?")]
+    finally:
+        await api.close()
+    if config.enabled is False:
+        findings.append(Finding("warning", "Slack is not used: slack.enabled is false in config/envoy.yaml"))
+    return findings
+
+
+def _kinds(config: SlackSection, tokens: Tokens) -> list[Finding]:
+    """Each kind of token begins in its own way; the two are easily taken for each other."""
+    found = []
+    for name, token, begin, where in (
+        (config.bot_token_env, tokens.bot, "xoxb-", "OAuth & Permissions, Bot User OAuth Token"),
+        (config.app_token_env, tokens.app, "xapp-", "Basic Information, App-Level Tokens, with connections:write"),
+    ):
+        if not token.startswith(begin):
+            found.append(Finding("error", f"{name} does not begin with {begin}", f"take it from {_APPS}: {where}"))
+    return found
+
+
+async def _account(api: SlackApi, config: SlackSection) -> list[Finding]:
+    try:
+        answer = await api.call("auth.test")
+    except Refused as error:
+        return [
+            Finding(
+                "error", f"{config.bot_token_env} is not accepted: {error.error}", f"install the app anew at {_APPS}"
+            )
+        ]
+    findings = [Finding("ok", f"the bot {answer.get('user')} in the workspace {answer.get('team')}")]
+    lacking = [scope for scope in BOT_SCOPES if api.scopes and scope not in api.scopes]
+    for scope in lacking:
+        level: Literal["warning", "error"] = "warning" if scope in OPTIONAL else "error"
+        fix = f"add it at {_APPS}: OAuth & Permissions, and install the app again"
+        findings.append(Finding(level, f"the app lacks the scope {scope}, to {BOT_SCOPES[scope]}", fix))
+    if api.scopes and not lacking:
+        findings.append(Finding("ok", "it has all the scopes it needs"))
+    return findings
+
+
+async def _socket(api: SlackApi, config: SlackSection) -> Finding:
+    try:
+        await api.call("apps.connections.open")
+    except Refused as error:
+        fix = f"switch Socket Mode on at {_APPS}, and make an app-level token with connections:write there"
+        return Finding("error", f"{config.app_token_env} opens no connection: {error.error}", fix)
+    return Finding("ok", "Socket Mode is on, and the app-level token opens a connection")
+
+
+async def _channel(api: SlackApi, name: str) -> Finding:
+    if not name:
+        return Finding("error", "no channel is set for messages", "set slack.channel in config/envoy.yaml")
+    try:
+        channel = await find_channel(api, name)
+        info = (await api.call("conversations.info", channel=channel)).get("channel") or {}
+    except SlackProblem as error:
+        return Finding("error", f"channel {name}: {error}", "invite the app there: /invite @kingdom")
+    if not (info.get("is_member") or info.get("is_im")):
+        return Finding("error", f"the app is not in {name}", "invite it there: /invite @kingdom")
+    return Finding("ok", f"messages go to {name} ({channel}), where the app is a member")
+
+
+async def _users(api: SlackApi, config: SlackSection) -> list[Finding]:
+    if not config.users:
+        fix = "name their ids in slack.users in config/envoy.yaml (in Slack: profile, ⋮, Copy member ID)"
+        return [Finding("warning", "nobody may ask or answer: the list of users is empty", fix)]
+    if "*" in config.users:
+        return [Finding("warning", "everybody in the workspace may ask and answer", "name those who should")]
+    findings = []
+    for user in config.users:
+        try:
+            name = ((await api.call("users.info", user=user)).get("user") or {}).get("name")
+        except Refused as error:
+            if error.error == "missing_scope":
+                return [Finding("ok", f"{len(config.users)} users may ask and answer; their names cannot be shown")]
+            findings.append(Finding("error", f"user {user}: {error.error}", "take it off slack.users, or mend it"))
+        else:
+            findings.append(Finding("ok", f"{name} ({user}) may ask and answer"))
+    return findings
