@@ -132,20 +132,20 @@ async def _named(place: WorkflowHome, word: str, checkpoint: str | None) -> tupl
 
 async def _carry_out(place: WorkflowHome, kind: str, word: str) -> Workflow:
     from kingdom.cli.workflow.finding import find_workflow
-    from kingdom.cli.workflow.running import engine_runs
     from kingdom.workflow.commands import answer, ask
-    from kingdom.workflow.lease import Lease
+    from kingdom.workflow.lease import Lease, StoreTaken
     from kingdom.workflow.serving import carriers
 
-    async with opened(place) as store:
-        async with store.transaction() as tx:
-            workflow = await find_workflow(tx, word)
-        if await engine_runs(store):
-            await answer(store.bus, await ask(store.bus, kind, workflow.id), _PATIENCE)
-            return workflow
     async with opened_parts(place) as parts:
+        async with parts.store.transaction() as tx:
+            workflow = await find_workflow(tx, word)
         lease = Lease(parts.store)
-        await lease.take()
+        try:
+            await lease.take()
+        except StoreTaken:
+            bus = parts.store.bus
+            await answer(bus, await ask(bus, kind, workflow.id), _PATIENCE)
+            return workflow
         try:
             await carriers(parts)[kind](workflow.id)
         finally:

@@ -120,6 +120,9 @@ async def _before(tx: Transaction, point: Checkpoint) -> Checkpoint | None:
     plan = Plan(works)
     own = next((work for work in works if work.id == point.work_id), None)
     earlier = plan.before(own) if own is not None else set()
+    if own is not None and not plan.apart(own):
+        # What ran beside others reached this tree by being merged: it counts as changed.
+        earlier -= {work.id for work in works if plan.apart(work)}
     points = [
         other
         for other in await tx.checkpoints.of_workflow(point.workflow_id)

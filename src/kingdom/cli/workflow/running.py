@@ -41,16 +41,21 @@ async def run(place: WorkflowHome, wish: Wish, view: View, *, detach: bool) -> i
 
     With ``detach`` only an engine that runs already is asked, and nothing is shown.
     """
+    from kingdom.workflow.lease import StoreTaken
+
     async with opened(place) as store:
-        if await engine_runs(store):
-            return await _hand_over(place, store, wish, view, detach=detach)
-    if detach:
+        taken = await engine_runs(store)
+    if not taken and detach:
         raise output.Failure(
             "NO_ENGINE",
             "no engine runs here that could go on with it: leave --detach out, or start one: kingdom workflow engine",
         )
-    async with opened_parts(place) as parts:
-        return await _run_here(place, parts, wish, view)
+    if not taken:
+        with contextlib.suppress(StoreTaken):  # another one was faster
+            async with opened_parts(place) as parts:
+                return await _run_here(place, parts, wish, view)
+    async with opened(place) as store:
+        return await _hand_over(place, store, wish, view, detach=detach)
 
 
 async def engine_runs(store: Store) -> bool:
