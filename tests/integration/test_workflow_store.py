@@ -210,3 +210,15 @@ async def test_a_url_that_is_no_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"text\.db"):
         async with open_store(f"sqlite://{tmp_path}/text.db", lambda: NOW):
             pass
+
+
+async def test_who_only_looks_holds_nobody_up(store: DatabaseStore) -> None:
+    async with store.transaction() as tx:
+        await tx.workflows.save(workflow(1))
+    async with open_store(store.url, lambda: NOW) as other:
+        async with other.reading() as seen:
+            assert [found.id for found in await seen.workflows.list()] == ["wf-001"]
+            async with store.transaction() as tx:
+                await tx.workflows.save(workflow(2))
+        async with other.reading() as seen:
+            assert [found.id for found in await seen.workflows.list()] == ["wf-002", "wf-001"]

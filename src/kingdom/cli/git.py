@@ -86,12 +86,12 @@ async def _add(parts: Parts, name: str, url: str) -> Git:
     check_url(url, allow_local=True)
     check_new_name(name, [git.name for git in await _all(parts.store)], "a repository")
     git_id = await CreateGit(parts).execute(name, url)
-    async with parts.store.transaction() as tx:
+    async with parts.store.reading() as tx:
         return await tx.gits.get(git_id)
 
 
 async def _all(store: Store) -> list[Git]:
-    async with store.transaction() as tx:
+    async with store.reading() as tx:
         return sorted(await tx.gits.list(limit=_MOST), key=lambda git: git.name)
 
 
@@ -99,7 +99,7 @@ async def _remove(parts: Parts, word: str) -> Git:
     from kingdom.cli.workflow.finding import find_git
     from kingdom.workflow.usecases.delete_git import DeleteGit
 
-    async with parts.store.transaction() as tx:
+    async with parts.store.reading() as tx:
         git = await find_git(tx, word)
     await DeleteGit(parts).execute(git.id)
     return git

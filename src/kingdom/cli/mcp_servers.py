@@ -109,12 +109,12 @@ async def _add(parts: Parts, name: str, command: list[str], url: str | None, env
 
     check_new_name(name, [server.name for server in await _all(parts.store)], "an MCP server")
     server_id = await RegisterMcpServer(parts).execute(name, command=command, url=url, env=env)
-    async with parts.store.transaction() as tx:
+    async with parts.store.reading() as tx:
         return await tx.mcp_servers.get(server_id)
 
 
 async def _all(store: Store) -> list[McpServer]:
-    async with store.transaction() as tx:
+    async with store.reading() as tx:
         return sorted(await tx.mcp_servers.list(limit=_MOST), key=lambda server: server.name)
 
 
@@ -122,7 +122,7 @@ async def _remove(parts: Parts, word: str) -> McpServer:
     from kingdom.cli.workflow.finding import find_mcp_server
     from kingdom.workflow.usecases.unregister_mcp_server import UnregisterMcpServer
 
-    async with parts.store.transaction() as tx:
+    async with parts.store.reading() as tx:
         server = await find_mcp_server(tx, word)
     await UnregisterMcpServer(parts).execute(server.id)
     return server

@@ -155,7 +155,7 @@ def _problems(file: Path, home: Path | None, store: str | None) -> list[str]:
 
 
 async def _all(store: Store) -> list[WorkflowTemplate]:
-    async with store.transaction() as tx:
+    async with store.reading() as tx:
         return sorted(await tx.templates.list(limit=_MOST), key=lambda template: template.name)
 
 
@@ -163,7 +163,7 @@ async def _read(store: Store, word: str) -> tuple[WorkflowTemplate, Sources]:
     from kingdom.cli.workflow.finding import find_template
 
     sources = await read_sources(store)
-    async with store.transaction() as tx:
+    async with store.reading() as tx:
         return await find_template(tx, word), sources
 
 
@@ -171,10 +171,10 @@ async def _save(parts: Parts, word: str, name: str) -> WorkflowTemplate:
     from kingdom.cli.workflow.finding import find_workflow
     from kingdom.workflow.usecases.create_template_from_workflow import CreateTemplateFromWorkflow
 
-    async with parts.store.transaction() as tx:
+    async with parts.store.reading() as tx:
         workflow = await find_workflow(tx, word)
     template_id = await CreateTemplateFromWorkflow(parts).execute(workflow.id, name)
-    async with parts.store.transaction() as tx:
+    async with parts.store.reading() as tx:
         return await tx.templates.get(template_id)
 
 
@@ -182,7 +182,7 @@ async def _remove(parts: Parts, word: str) -> WorkflowTemplate:
     from kingdom.cli.workflow.finding import find_template
     from kingdom.workflow.usecases.delete_workflow_template import DeleteWorkflowTemplate
 
-    async with parts.store.transaction() as tx:
+    async with parts.store.reading() as tx:
         template = await find_template(tx, word)
     await DeleteWorkflowTemplate(parts).execute(template.id)
     return template

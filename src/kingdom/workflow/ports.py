@@ -87,6 +87,9 @@ class Store(Protocol):
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         """Begin; commits at the end of the block, rolls back when it raises."""
 
+    def reading(self) -> AbstractAsyncContextManager[Transaction]:
+        """The same for who only looks: nobody who writes waits for it. Nothing is to be saved in it."""
+
     async def events(self, workflow_id: str | None, after: int, limit: int) -> list[SeenEvent]:
         """What the interface shows: the events of a workflow (or of all) behind a number, in order."""
 

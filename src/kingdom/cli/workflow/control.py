@@ -123,7 +123,7 @@ def _run(
 async def _named(place: WorkflowHome, word: str, checkpoint: str | None) -> tuple[Workflow, dict[str, Any]]:
     from kingdom.cli.workflow.finding import find_checkpoint, find_workflow
 
-    async with opened(place) as store, store.transaction() as tx:
+    async with opened(place) as store, store.reading() as tx:
         workflow = await find_workflow(tx, word)
         if checkpoint is None:
             return workflow, {}
@@ -137,7 +137,7 @@ async def _carry_out(place: WorkflowHome, kind: str, word: str) -> Workflow:
     from kingdom.workflow.serving import carriers
 
     async with opened_parts(place) as parts:
-        async with parts.store.transaction() as tx:
+        async with parts.store.reading() as tx:
             workflow = await find_workflow(tx, word)
         lease = Lease(parts.store)
         try:

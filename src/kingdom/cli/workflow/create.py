@@ -94,7 +94,7 @@ async def _create(parts: Parts, wish: _Wish) -> Workflow:
     from kingdom.workflow.usecases.create_workflow import CreateWorkflow
 
     template = await _template(parts, wish.template)
-    async with parts.store.transaction() as tx:
+    async with parts.store.reading() as tx:
         git_refs = None if wish.repositories is None else await git_refs_of(tx, wish.repositories)
         servers = None if wish.mcp_servers is None else await mcp_refs_of(tx, wish.mcp_servers)
     if not (template.git_refs if git_refs is None else git_refs):
@@ -107,7 +107,7 @@ async def _create(parts: Parts, wish: _Wish) -> Workflow:
     workflow_id = await CreateWorkflow(parts).execute(
         template.id, git_refs=git_refs, mcp_server_refs=servers, **wish.rest
     )
-    async with parts.store.transaction() as tx:
+    async with parts.store.reading() as tx:
         return await tx.workflows.get(workflow_id)
 
 
@@ -117,12 +117,12 @@ async def _template(parts: Parts, word: str) -> WorkflowTemplate:
 
     if word.endswith((".yaml", ".yml")):
         return await keep(parts, Path(word), replace=True)
-    async with parts.store.transaction() as tx:
+    async with parts.store.reading() as tx:
         return await find_template(tx, word)
 
 
 async def _repositories(parts: Parts) -> list[str]:
-    async with parts.store.transaction() as tx:
+    async with parts.store.reading() as tx:
         return sorted(git.name for git in await tx.gits.list(limit=20))
 
 

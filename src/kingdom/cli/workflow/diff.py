@@ -77,7 +77,7 @@ async def _changes(
     from kingdom.cli.workflow.gits import git_service
 
     service = git_service(place)
-    async with opened(place) as store, store.transaction() as tx:
+    async with opened(place) as store, store.reading() as tx:
         first = await _checkpoint(tx, words[0], workflow)
         if words[1] is None:
             before = None if base else await _before(tx, first)

@@ -38,9 +38,9 @@ async def _fork(parts: Parts, word: str, checkpoint: str, name: str | None) -> W
     from kingdom.cli.workflow.finding import find_checkpoint, find_workflow
     from kingdom.workflow.usecases.fork_workflow import ForkWorkflow
 
-    async with parts.store.transaction() as tx:
+    async with parts.store.reading() as tx:
         first = await find_workflow(tx, word)
         point = await find_checkpoint(tx, first, checkpoint)
     workflow_id = await ForkWorkflow(parts).execute(point.id, name=name)
-    async with parts.store.transaction() as tx:
+    async with parts.store.reading() as tx:
         return await tx.workflows.get(workflow_id)

@@ -27,7 +27,7 @@ async def keep(parts: Parts, file: Path, *, replace: bool) -> WorkflowTemplate:
     from kingdom.workflow.usecases.update_workflow_template import UpdateWorkflowTemplate
 
     template = load_template(file, parts.ids.new("tpl"), await read_sources(parts.store), known_engines())
-    async with parts.store.transaction() as tx:
+    async with parts.store.reading() as tx:
         before = next((one for one in await tx.templates.list(limit=MOST) if one.name == template.name), None)
     if before is None:
         await CreateWorkflowTemplate(parts).execute(template)
@@ -46,7 +46,7 @@ async def read_sources(store: Store) -> Sources:
     """The names of all repositories and MCP servers there are."""
     from kingdom.workflow.templates import Sources
 
-    async with store.transaction() as tx:
+    async with store.reading() as tx:
         gits = await tx.gits.list(limit=MOST)
         servers = await tx.mcp_servers.list(limit=MOST)
     return Sources({git.name: git.id for git in gits}, {server.name: server.id for server in servers})

@@ -31,7 +31,7 @@ async def _print(store: Store, word: str, after: int, *, json: bool) -> None:
     from kingdom.cli.workflow.finding import find_workflow
     from kingdom.cli.workflow.telling import Names, event_line
 
-    async with store.transaction() as tx:
+    async with store.reading() as tx:
         workflow = await find_workflow(tx, word)
         names = Names(await tx.works.of_workflow(workflow.id))
     console = output.console()

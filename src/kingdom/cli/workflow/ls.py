@@ -69,7 +69,7 @@ def _statuses(words: list[str]) -> list[str]:
 
 
 async def _read(store: Store, statuses: list[str], limit: int) -> list[Workflow]:
-    async with store.transaction() as tx:
+    async with store.reading() as tx:
         if statuses:
             return list(reversed(await tx.workflows.with_status(*statuses)))[:limit]
         return await tx.workflows.list(limit=limit)

@@ -70,7 +70,7 @@ async def plan_text(store: Store, word: str) -> tuple[Workflow, str]:
     from kingdom.workflow.templates import write_template
 
     sources = await read_sources(store)
-    async with store.transaction() as tx:
+    async with store.reading() as tx:
         workflow = await find_workflow(tx, word)
         works = await tx.works.of_workflow(workflow.id)
     return workflow, write_template(plan_of(workflow, works), sources)
@@ -81,7 +81,7 @@ async def _changes(store: Store, workflow_id: str, text: str, name: str) -> list
     from kingdom.workflow.templates import parse_template
 
     wanted = parse_template(text, name, workflow_id, await read_sources(store), known_engines())
-    async with store.transaction() as tx:
+    async with store.reading() as tx:
         workflow = await tx.workflows.get(workflow_id)
         workflow.check_modifiable()
         return plan_changes(workflow, await tx.works.of_workflow(workflow_id), wanted)

@@ -157,7 +157,7 @@ async def _others(store: Store, broken: asyncio.Task[None], stop: asyncio.Event)
     """Other processes may have given this engine their workflows: it stays until these rest, too."""
     told = False
     while not stop.is_set():
-        async with store.transaction() as tx:
+        async with store.reading() as tx:
             active = await tx.workflows.with_status(*_ACTIVE)
         if not active:
             return
@@ -179,7 +179,7 @@ async def _is_active(store: Store, wish: Wish) -> bool:
     """
     if "checkpoint_id" in wish.arguments:
         return False
-    async with store.transaction() as tx:
+    async with store.reading() as tx:
         return (await tx.workflows.get(wish.workflow_id)).status in _ACTIVE
 
 

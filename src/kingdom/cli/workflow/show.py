@@ -53,7 +53,7 @@ async def read(store: Store, word: str) -> Overview:
     from kingdom.cli.workflow.finding import find_workflow
     from kingdom.cli.workflow.overview import Overview
 
-    async with store.transaction() as tx:
+    async with store.reading() as tx:
         return await Overview.read(tx, await find_workflow(tx, word))
 
 

@@ -43,7 +43,7 @@ async def _verify(place: WorkflowHome, word: str | None, *, deep: bool) -> tuple
     from kingdom.cli.workflow.finding import find_workflow
     from kingdom.cli.workflow.gits import git_service
 
-    async with opened(place) as store, store.transaction() as tx:
+    async with opened(place) as store, store.reading() as tx:
         if word is None:
             points = await tx.checkpoints.list(limit=1_000_000)
         else:

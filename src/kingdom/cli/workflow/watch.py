@@ -66,7 +66,7 @@ async def _watch(place: WorkflowHome, word: str, *, wait: bool, json: bool) -> i
     from kingdom.cli.workflow.watch_view import choose_view
 
     async with opened(place) as store:
-        async with store.transaction() as tx:
+        async with store.reading() as tx:
             workflow = await find_workflow(tx, word)
         stream = frames(place, store, workflow.id)
         async with contextlib.aclosing(stream):
@@ -104,7 +104,7 @@ async def frames(place: WorkflowHome, store: Store, workflow_id: str, *, after: 
     try:
         first = True
         while True:
-            async with store.transaction() as tx:
+            async with store.reading() as tx:
                 workflow = await tx.workflows.find(workflow_id)
                 overview = None if workflow is None else await Overview.read(tx, workflow)
             if overview is None:

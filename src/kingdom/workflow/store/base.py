@@ -74,6 +74,12 @@ class DatabaseStore(ABC):
             for listener in self._listeners:
                 listener(unit.published)
 
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[StoreTransaction]:
+        """The same for who only looks: nobody who writes waits for it. Nothing is to be saved in it."""
+        async with self.session(readonly=True) as session:
+            yield StoreTransaction(session, self.bus, self.clock)
+
     def on_publish(self, listener: Listener) -> Callable[[], None]:
         """Have ``listener`` called with what each commit of this store put on the bus; returns the undo.
 
