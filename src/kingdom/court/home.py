@@ -24,16 +24,17 @@ def checked(what: str, name: str) -> str:
     )
 
 
-def _of_task(folder: Path, task_id: str, ending: str) -> Path:
-    if not isinstance(task_id, str):  # it may come from a document that anybody wrote
-        checked("task", task_id)
-    return _checked_path(folder, task_id, ending)
+def named_path(folder: Path, what: str, name: str, ending: str = "") -> Path:
+    """The path of what has this name in a folder. Raises :class:`InvalidId` for a name that cannot be part of one."""
+    if not isinstance(name, str):  # it may come from a document that anybody wrote
+        checked(what, name)
+    return _named_path(folder, what, name, ending)
 
 
 @lru_cache(maxsize=4096)
-def _checked_path(folder: Path, task_id: str, ending: str) -> Path:
+def _named_path(folder: Path, what: str, name: str, ending: str) -> Path:
     # Kept: a busy general asks for the paths of hundreds of tasks again and again, and making one is slow.
-    return folder / f"{checked('task', task_id)}{ending}"
+    return folder / f"{checked(what, name)}{ending}"
 
 
 class Home:
@@ -44,6 +45,7 @@ class Home:
         self.queue = self.root / "queue"
         self.state = self.root / "state"
         self.memory = self.root / "memory"
+        self.memories = self.memory / "generals"  # a folder for each
         self.logs = self.root / "logs"
         self.workspace = self.root / "workspace"
         self.config = self.root / "config"
@@ -87,7 +89,7 @@ class Home:
 
     def role(self, name: str) -> Path:
         """The folder of a role's own state."""
-        return self.state / checked("role", name)
+        return named_path(self.state, "role", name)
 
     def heartbeat(self, name: str) -> Path:
         """The file a role renews in every loop."""
@@ -95,36 +97,36 @@ class Home:
 
     def result(self, task_id: str) -> Path:
         """What the general reported of a task."""
-        return _of_task(self.results, task_id, ".json")
+        return named_path(self.results, "task", task_id, ".json")
 
     def raw_result(self, task_id: str) -> Path:
         """What the soldier left, as the general found it."""
-        return _of_task(self.results, task_id, "-raw.json")
+        return named_path(self.results, "task", task_id, "-raw.json")
 
     def handover(self, task_id: str) -> Path:
         """Where the soldier leaves its result: in a folder of its own, for a sandbox that opens whole folders."""
-        return _of_task(self.handovers, task_id, "/result.json")
+        return named_path(self.handovers, "task", task_id, "/result.json")
 
     def soldier_id(self, task_id: str) -> Path:
         """Which soldier is on a task, or was last."""
-        return _of_task(self.results, task_id, "-soldier-id")
+        return named_path(self.results, "task", task_id, "-soldier-id")
 
     def session_id(self, task_id: str) -> Path:
         """Which conversation a resume goes on with."""
-        return _of_task(self.results, task_id, "-session-id")
+        return named_path(self.results, "task", task_id, "-session-id")
 
     def prompt(self, task_id: str) -> Path:
         """The prompt of a task, as the soldier got it."""
-        return _of_task(self.prompts, task_id, ".md")
+        return named_path(self.prompts, "task", task_id, ".md")
 
     def work(self, general: str) -> Path:
         """The workspace of a general."""
-        return self.workspace / checked("general", general)
+        return named_path(self.workspace, "general", general)
 
     def general_memory(self, general: str) -> Path:
         """What a general remembers."""
-        return self.memory / "generals" / checked("general", general)
+        return named_path(self.memories, "general", general)
 
     def general(self, name: str) -> Path:
         """The folder of an installed general."""
-        return self.generals / checked("general", name)
+        return named_path(self.generals, "general", name)

@@ -94,11 +94,13 @@ class _Halted(Exception):
 class Campaign:
     """The work on one task."""
 
-    def __init__(self, quarters: Quarters, task: Task, delivery: Delivery) -> None:
+    def __init__(self, quarters: Quarters, task: Task, delivery: Delivery, *, begun: bool = False) -> None:
+        """``begun``: the journal says already that the task was started."""
         self.task = task
         self.delivery = delivery
         self.soldier_id: str | None = None
         self._quarters = quarters
+        self._begun = begun
         self._note = quarters.notes.load(task.id)
         self._errand = Errand(task, Lineage(task.id))  # until more is known
         self._running: Running | None = None
@@ -174,9 +176,9 @@ class Campaign:
             return self._note
         note = self._noted()
         note.soldier = assigned(self._quarters.home, self.task.id)  # one, when only the note was lost
-        # What it says so far matters only if this process dies; the disk is waited for before there is a soldier.
-        self._quarters.notes.save(note, durable=False)
-        self._quarters.tell(TaskStarted(self.task.id))
+        if not self._begun:
+            self._begun = True
+            self._quarters.tell(TaskStarted(self.task.id))
         return note
 
     async def _adopt(self, note: Note) -> Running | None:

@@ -12,14 +12,14 @@ from kingdom.court.general.campaign import Campaign, Ended, GivenUp
 from kingdom.court.general.cancelling import CANCEL, cancel
 from kingdom.court.general.closing import known_result, parking_time, write_down
 from kingdom.court.general.quarters import Habits, Quarters
-from kingdom.court.general.results import outcome_of
+from kingdom.court.general.results import outcome_of, started_lately
 from kingdom.court.general.tidying import tidy
 from kingdom.court.leftovers import sweep
 from kingdom.court.models import Task
 from kingdom.court.queues import TASKS, read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Container, Iterable, Mapping
 
     from kingdom.agents.port import Agents
     from kingdom.bus import Delivery
@@ -77,8 +77,10 @@ class General:
         await self._quarters.workspace.prune()
         sweep(self._quarters.home.general_memory(self.name))
         self._renewed = self._quarters.habits.monotonic()
-        for delivery in await self._bus.recall(TASKS, worker=self.name, lease=LEASE):
-            await self._take_up(delivery)
+        recalled = await self._bus.recall(TASKS, worker=self.name, lease=LEASE)
+        begun = started_lately(self._quarters.home) if recalled else set()
+        for delivery in recalled:
+            await self._take_up(delivery, begun)
         await self._forget_old_notes()
         self._set_out()
 
@@ -149,7 +151,7 @@ class General:
         for delivery in claimed:
             await self._take_up(delivery)
 
-    async def _take_up(self, delivery: Delivery) -> None:
+    async def _take_up(self, delivery: Delivery, begun: Container[str] = ()) -> None:
         try:
             task = read(Task, delivery.envelope.payload, f"the task {delivery.event_id}")
         except InvalidDocument as error:
@@ -159,7 +161,7 @@ class General:
         held = self._held[task.id] = _Held(task, delivery)
         held.result = known_result(self._quarters, task.id)
         if held.result is None and task.type != CANCEL:
-            held.campaign = Campaign(self._quarters, task, delivery)
+            held.campaign = Campaign(self._quarters, task, delivery, begun=task.id in begun)
 
     def _set_out(self) -> None:
         """Begin, or begin again, every campaign that does not run."""
@@ -227,7 +229,7 @@ class General:
             if held.lost:
                 return GivenUp()
             # Nothing is known against the task: it is begun again with the next look, which comes after a moment.
-            held.run, held.campaign = None, Campaign(self._quarters, held.task, held.delivery)
+            held.run, held.campaign = None, Campaign(self._quarters, held.task, held.delivery, begun=True)
             raise
 
     async def _cancel(self) -> list[_Held]:

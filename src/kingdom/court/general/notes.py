@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kingdom.court.errors import InvalidId
 from kingdom.court.files import encode, read_json, write_atomic
-from kingdom.court.home import checked
+from kingdom.court.home import checked, named_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,4 +89,4 @@ class Notes:
         return sorted(path.stem for path in self.folder.glob("task-*.json"))
 
     def _path(self, task_id: str) -> Path:
-        return self.folder / f"{checked('task', task_id)}.json"
+        return named_path(self.folder, "task", task_id, ".json")

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from pydantic import ValidationError
 
 from kingdom.agents.untrusted import clean, clean_line, cut_middle
+from kingdom.court.journal_tail import journal_tail
 from kingdom.court.models import Question, Result, timestamp
 from kingdom.journal import JournalError
-from kingdom.journal.catalog import TaskCompleted, TaskFailed, TaskNeedsHuman
+from kingdom.journal.catalog import TaskCompleted, TaskFailed, TaskNeedsHuman, TaskStarted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,6 +91,15 @@ def journal_entry(result: Result) -> EventData:
     if outcome_of(result) is None:
         return TaskCompleted(result.task_id, result.status, result.duration_seconds)
     return TaskFailed(result.task_id, clean_line(result.error or result.status, _LONGEST_TOLD), result.retry_count)
+
+
+def started_lately(home: Home) -> set[str]:
+    """The tasks of which the journal said lately that they were started."""
+    return {
+        task_id
+        for entry in journal_tail(home.journal)
+        if entry.type == TaskStarted.spec.name and isinstance(task_id := entry.fields.get("task_id"), str)
+    }
 
 
 def log_line(home: Home, result: Result, now: float) -> None:

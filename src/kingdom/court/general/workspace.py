@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kingdom.court.files import write_atomic, write_json
 from kingdom.court.general.errors import NotNow, TaskRefused
 from kingdom.court.general.repositories import is_local
-from kingdom.court.home import checked
+from kingdom.court.home import named_path
 from kingdom.gitops import Clones, CommandTimedOut, Git, GitError, LockBusy, RemoteFailed, WorktreeBroken, Worktrees
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class Workspace:
         """``local`` allows clones of repositories on this machine."""
         self.general = general
         self._folder = home.work(general)
+        self._plain = self._folder / "tasks"
         self._clones = Clones(git or Git(), home.clones, allow_local=local)
         self._worktrees = Worktrees(self._clones, self._folder)
 
@@ -94,8 +95,8 @@ class Workspace:
     def places(self) -> list[tuple[str, Path]]:
         """Every place there is: whose work it is of, and its folder."""
         trees = [(tree.name, tree.path) for tree in self._worktrees.list(self.general)]
-        plain = self._folder / "tasks"
-        return trees + ([(path.name, path) for path in sorted(plain.iterdir())] if plain.is_dir() else [])
+        plain = sorted(self._plain.iterdir()) if self._plain.is_dir() else []
+        return trees + [(path.name, path) for path in plain]
 
     async def remove(self, work_id: str) -> None:
         """Remove a place. The branch of a worktree stays, and what was not committed is kept under a ref."""
@@ -111,7 +112,7 @@ class Workspace:
         await self._worktrees.release(self.general, work_id)
 
     def _plain_path(self, work_id: str) -> Path:
-        return self._folder / "tasks" / checked("task", work_id)
+        return named_path(self._plain, "task", work_id)
 
     def _plain_folder(self, work_id: str) -> Path:
         folder = self._plain_path(work_id)
