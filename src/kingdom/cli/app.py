@@ -26,6 +26,7 @@ from kingdom.cli.mcp_servers import app as mcp_app
 from kingdom.cli.report import report
 from kingdom.cli.stats import stats
 from kingdom.cli.template import app as template_app
+from kingdom.cli.top import top
 from kingdom.cli.workflow import app as workflow_app
 
 # The only usage error that every version of typer exports is BadParameter; its base is what they all share.
@@ -43,7 +44,7 @@ app.add_typer(general_app, name="general")
 register(app)
 connect_app.command()(slack)
 app.add_typer(connect_app, name="connect")
-for _command in (logs, stats, report, clean):
+for _command in (top, logs, stats, report, clean):
     app.command()(_command)
 for _name, _group in (("workflow", workflow_app), ("template", template_app), ("git", git_app), ("mcp", mcp_app)):
     app.add_typer(_group, name=_name)

@@ -65,7 +65,7 @@ def all_soldiers(home: Home) -> Iterator[Soldier]:
     except (FileNotFoundError, NotADirectoryError):
         return
     for name in names:
-        found = _soldier(home, name)
+        found = find_soldier(home, name)
         if found is not None:
             yield found
 
@@ -76,7 +76,8 @@ def soldiers_of(home: Home, task_id: str) -> list[Soldier]:
     return sorted(found, key=lambda soldier: (soldier.started_at or 0.0, soldier.id))
 
 
-def _soldier(home: Home, name: str) -> Soldier | None:
+def find_soldier(home: Home, name: str) -> Soldier | None:
+    """The soldier of that id; None when it has no files that make sense."""
     try:
         folder = RunFolder(home.soldiers, name)
         order = folder.read_order()

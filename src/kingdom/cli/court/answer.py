@@ -25,14 +25,15 @@ def answer(
     """Answer the question of a task, so that its work goes on. The first answer counts."""
     if not text.strip():
         raise output.misuse("the answer is empty")
-    event_id = in_court(home, lambda services: _answer(services, task_id, text))
+    event_id = in_court(home, lambda services: answer_question(services, task_id, text))
     if json:
         output.emit({"id": event_id, "task_id": task_id})
     else:
         output.say(f"passed on as {event_id}")
 
 
-async def _answer(services: Services, task_id: str, text: str) -> str:
+async def answer_question(services: Services, task_id: str, text: str) -> str:
+    """Answer the question of a task; returns the id of the event. Raises a Failure when it asks nothing."""
     from kingdom.court.commands import answer as pass_on
     from kingdom.court.documents import answered
 

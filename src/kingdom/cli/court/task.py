@@ -98,14 +98,15 @@ def retry(task_id: TaskId, home: HomeOption = None, json: Json = False) -> None:
 
 
 def _ask(task_id: str, home: Any, what: str, json: bool) -> None:
-    event_id = in_court(home, lambda services: _command(services, task_id, what))
+    event_id = in_court(home, lambda services: ask_of_task(services, task_id, what))
     if json:
         output.emit({"id": event_id, "task_id": task_id})
     else:
         output.say(f"asked for as {event_id}: kingdom trace {task_id} tells what becomes of it")
 
 
-async def _command(services: Services, task_id: str, what: str) -> str:
+async def ask_of_task(services: Services, task_id: str, what: str) -> str:
+    """Ask for a task to be cancelled or retried; returns the id of the event. Raises a Failure when it cannot be."""
     from kingdom.court import commands
 
     task = await task_or_failure(services, task_id)

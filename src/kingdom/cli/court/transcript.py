@@ -45,11 +45,12 @@ def transcript(
             sys.stdout.write(output.clean(line.decode(errors="replace")))
         return
     output.say(f"# {last.id}, {last.order.engine}: {last.transcript}")
-    for line_ in _told(last):
+    for line_ in told_by(last):
         output.say(line_)
 
 
-def _told(soldier: Soldier) -> Iterator[str]:
+def told_by(soldier: Soldier) -> Iterator[str]:
+    """What a soldier said and did, in lines for people."""
     from kingdom.agents.engines import default_engines
     from kingdom.agents.transcript import Transcript, words
 
