@@ -10,7 +10,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from kingdom.court.files import read_json, sync_folder, write_atomic, write_json
+from kingdom.court.files import read_json, write_atomic, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -52,13 +52,15 @@ class Inbox:
         return any((self._seen / _safe(name)).exists() for name in names)
 
     def remember(self, names: Iterable[str]) -> None:
-        """Something was dealt with that goes by these names."""
+        """Something was dealt with that goes by these names.
+
+        Not synced: after a power cut the ids of the events would still keep them from being doubled.
+        """
         now = self._clock()
         for name in names:
             mark = self._seen / _safe(name)
             write_atomic(mark, b"", durable=False)
             os.utime(mark, (now, now))
-        sync_folder(self._seen)
 
     def take_out(self, path: Path) -> None:
         """It needs no further thought."""

@@ -1,7 +1,7 @@
 """What was meant to be posted, and what became of it: one small file for each message.
 
-It is written before the post goes out. So whoever finds it without a time stamp knows that the post may be there, and
-looks for it before posting again.
+It is written before the post goes out, and once more when all is done. So whoever finds it without a time stamp knows
+that the post may be there, and looks for it before posting again.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kingdom.court.files import read_json, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from kingdom.court.home import Home
@@ -20,34 +20,52 @@ _TOO_LATE: Final = 60.0  # seconds after an answer in which others may still thi
 
 
 class Entries:
-    """One of the files. Every change is on the disk when it returns."""
+    """One of the files. Every change is on the disk when it returns; a power cut it outlives only if ``durable``."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, durable: bool = True) -> None:
         self._path = path
+        self._durable = durable
+        self._entries: Mapping[str, Entry] = {}
+        self._read: tuple[int, int, int] | None = None
 
-    def all(self) -> dict[str, Entry]:
-        """What stands in it now."""
-        found = read_json(self._path)
-        if not isinstance(found, dict):
-            return {}
-        return {key: entry for key, entry in found.items() if isinstance(entry, dict)}
+    def all(self) -> Mapping[str, Entry]:
+        """What stands in it now: not to be changed."""
+        now = self._version()
+        if now is None or now != self._read:
+            found = read_json(self._path)
+            entries = found if isinstance(found, dict) else {}
+            self._entries = {key: entry for key, entry in entries.items() if isinstance(entry, dict)}
+            self._read = now
+        return self._entries
 
     def get(self, key: str) -> Entry | None:
         """One entry."""
-        return self.all().get(key)
+        found = self.all().get(key)
+        return None if found is None else dict(found)
 
     def put(self, key: str, entry: Entry) -> None:
         """Add an entry, or replace it."""
         entries = self.all()
         if entries.get(key) != entry:
-            write_json(self._path, {**entries, key: entry})
+            self._write({**entries, key: entry})
 
     def remove(self, keys: Iterable[str]) -> None:
         """Take entries out; the file stays."""
         entries = self.all()
         gone = entries.keys() & set(keys)
         if gone:
-            write_json(self._path, {key: entry for key, entry in entries.items() if key not in gone})
+            self._write({key: entry for key, entry in entries.items() if key not in gone})
+
+    def _write(self, entries: dict[str, Entry]) -> None:
+        write_json(self._path, entries, durable=self._durable)
+        self._entries, self._read = entries, self._version()
+
+    def _version(self) -> tuple[int, int, int] | None:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 class Threads:
@@ -61,7 +79,7 @@ class Threads:
         self.awaiting = Entries(folder / "awaiting-responses.json")
         """By the task that asks: channel, thread_ts, message_ts, msg_id, choices, deadline, created_at; and ``answer``,
         once it has one that is being passed on."""
-        self.received = Entries(folder / "received.json")
+        self.received = Entries(folder / "received.json", durable=False)
         """By event: the post of a person that it was made of (channel, ts), until it is dealt with."""
         self._report = folder / "report-sent.json"
 

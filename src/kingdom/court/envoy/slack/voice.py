@@ -1,7 +1,8 @@
 """Says messages in Slack, each once.
 
 The order in which :meth:`SlackVoice.say` does things is what makes that hold when it dies between any two of them: what
-is meant goes to the disk, then to Slack, then what Slack made of it goes to the disk, then what follows from it.
+is meant goes to the disk, then to Slack, then what follows from it is done, and that goes to the disk. Whoever finds
+something meant and not done looks in Slack whether it is there.
 """
 
 from __future__ import annotations
@@ -73,7 +74,6 @@ class SlackVoice(Voice):
             post.ts = await self._find(post, message.id)
         if post.ts is None or post.edits:
             await self._post(message, post)
-        posts.write(message.id, post)
         await self._follow_up(message, post)
         post.done = True
         posts.write(message.id, post)
