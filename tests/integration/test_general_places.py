@@ -220,7 +220,7 @@ async def test_old_places_go_and_what_was_not_committed_is_kept(post: Post, remo
     await post.work(general, lambda: not places[0].exists() and not places[1].exists())
     await general.stop()
     assert places[2].is_dir()
-    clone = next(post.home.clones.glob("*/repo.git"))
+    clone = next(post.home.clones.glob("*/repo/.git"))
     rescued = plain_git(clone, "for-each-ref", "--format=%(refname)", "refs/kingdom/")
     assert plain_git(clone, "ls-tree", "--name-only", rescued).splitlines() == ["README.md", "draft.txt"]
     assert plain_git(clone, "rev-parse", f"refs/heads/kingdom/gen-test/{tasks[0].id}")

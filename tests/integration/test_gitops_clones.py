@@ -142,7 +142,7 @@ async def test_a_remote_that_is_not_there_leaves_nothing_behind(ground: Ground, 
     remote.commit({"a": "b"})
     ensured = await ground.clones.ensure(remote.url)
     assert ensured.made
-    assert sorted(path.name for path in ensured.clone.folder.iterdir()) == ["clone.json", "control", "lock", "repo.git"]
+    assert sorted(path.name for path in ensured.clone.folder.iterdir()) == ["clone.json", "control", "lock", "repo"]
 
 
 async def test_a_remote_that_went_away_says_so_and_the_clone_stays(remote: Remote, ground: Ground) -> None:

@@ -62,7 +62,7 @@ async def test_a_clone(kind: str, fewest: int, ground: Ground, remote: Remote) -
         assert ensured.broken is None
         assert await ensured.clone.resolve_base(None) == remote.git("rev-parse", "HEAD")
         left = {path.name for path in ensured.clone.folder.iterdir()}
-        assert left == {"clone.json", "control", "lock", "repo.git"}
+        assert left == {"clone.json", "control", "lock", "repo"}
         if not was_killed:
             print(f"killed at {when - 1} points")
             assert when > fewest, "the walk was too short to mean anything"

@@ -335,7 +335,7 @@ async def test_a_deleted_workflow_leaves_no_branch_and_no_folder(ground: Ground)
     await ground.service.forget(tree)
     await ground.service.forget(tree)
     await ground.service.remove_checkpoint(ground.gits["app"], point)
-    (clone,) = (ground.folder / "home" / "clones").glob("*/repo.git")
+    (clone,) = (ground.folder / "home" / "clones").glob("*/repo/.git")
     refs = plain_git(clone, "for-each-ref", "--format=%(refname)").splitlines()
     assert [ref for ref in refs if not ref.startswith(("refs/remotes/", "refs/kingdom/rescue/"))] == []
     assert not (ground.folder / "home" / "worktrees" / "wf-1").exists()

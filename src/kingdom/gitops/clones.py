@@ -134,9 +134,10 @@ class Clones:
         write_file(folder / _NOTE, json.dumps(note).encode())
         if (folder / CONTROL).exists():
             shutil.rmtree(folder / CONTROL)
+        (folder / REPO).parent.mkdir(exist_ok=True)
         (making / REPO).rename(folder / REPO)
         (making / CONTROL).rename(folder / CONTROL)
-        making.rmdir()
+        shutil.rmtree(making)
         return Clone(self.git, url, folder, options.partial)
 
     async def _fetch(self, clone: Clone, depth: int | None) -> None:

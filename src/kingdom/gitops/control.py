@@ -1,9 +1,9 @@
 """The two git directories of a clone, and why there are two.
 
-``repo.git`` is the bare repository that worktrees belong to. Whoever works in a worktree can write to it: its objects
+``repo/.git`` is the bare repository that worktrees belong to. Whoever works in a worktree can write to it: its objects
 and refs (they must), but also its configuration, its hooks and its ``info`` folder. ``control`` is the git directory
-that our own calls name. Its configuration is ours; its objects and refs are symbolic links into ``repo.git``. So what
-somebody writes into ``repo.git/config`` reaches their git, and never ours.
+that our own calls name. Its configuration is ours; its objects and refs are symbolic links into ``repo/.git``. So what
+somebody writes into ``repo/.git/config`` reaches their git, and never ours.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from kingdom.gitops.runner import Git, Place
 if TYPE_CHECKING:
     from pathlib import Path
 
-REPO: Final = "repo.git"
+# Named as in a clone of anybody's: with another name, Claude Code takes no git command in a worktree for read-only.
+REPO: Final = "repo/.git"
 CONTROL: Final = "control"
 _SHARED: Final = ("objects", "refs", "packed-refs", "shallow")
-# What may stand in repo.git/config. Anything else (filters, hooks, aliases, includes, …) is somebody's trap for the
+# What may stand in repo/.git/config. Anything else (filters, hooks, aliases, includes, …) is somebody's trap for the
 # next person or agent who uses git in a worktree, and the file is put back to what it was.
 _HARMLESS: Final = frozenset({
     "core.repositoryformatversion", "core.filemode", "core.bare", "core.symlinks", "core.ignorecase",
@@ -33,8 +34,9 @@ _HARMLESS: Final = frozenset({
 
 
 async def make_pair(git: Git, folder: Path, *, object_format: str, url: str, partial: str | None) -> None:
-    """Make an empty ``repo.git`` and its ``control`` in ``folder``."""
+    """Make an empty ``repo/.git`` and its ``control`` in ``folder``."""
     repo = folder / REPO
+    repo.parent.mkdir()
     await _init(git, repo, object_format)
     place = Place(repo)
     settings = [("remote.origin.url", url), ("remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*")]
@@ -52,7 +54,7 @@ async def make_pair(git: Git, folder: Path, *, object_format: str, url: str, par
 
 
 async def make_control(git: Git, folder: Path, object_format: str, config: bytes) -> None:
-    """Make ``control`` beside ``repo.git``, replacing one that is damaged."""
+    """Make ``control`` beside ``repo/.git``, replacing one that is damaged."""
     fresh = folder / f"{CONTROL}-{secrets.token_hex(4)}"
     await _init(git, fresh, object_format)
     for name in ("objects", "refs"):
@@ -66,7 +68,7 @@ async def make_control(git: Git, folder: Path, object_format: str, config: bytes
 
 
 def control_is_whole(folder: Path) -> bool:
-    """Whether ``control`` has its own configuration and leads into ``repo.git``."""
+    """Whether ``control`` has its own configuration and leads into ``repo/.git``."""
     control = folder / CONTROL
     try:
         for name in _SHARED:
@@ -79,7 +81,7 @@ def control_is_whole(folder: Path) -> bool:
 
 
 async def restore_config(git: Git, folder: Path) -> bool:
-    """Put ``repo.git/config`` back when it has settings that are not harmless; whether that was needed.
+    """Put ``repo/.git/config`` back when it has settings that are not harmless; whether that was needed.
 
     Call it under the lock of the clone.
     """

@@ -1,7 +1,7 @@
 """One worktree: where its parts are, how it is held, and how they are put back when somebody has changed them.
 
 Its parts: the folder with the files; ``.git`` in it, a file that points to the admin folder; the admin folder in
-``repo.git/worktrees``, which the git of whoever works there reads; and a state folder with what only we read: the
+``repo/.git/worktrees``, which the git of whoever works there reads; and a state folder with what only we read: the
 record, the lock and an index of our own. We never follow ``.git`` and never trust the admin folder: both can be
 rewritten by whoever works in the worktree.
 """
@@ -61,7 +61,7 @@ class Worktree:
 
     @cached_property
     def admin(self) -> Path:
-        """The folder in ``repo.git/worktrees`` that makes it a worktree for other gits."""
+        """The folder in ``repo/.git/worktrees`` that makes it a worktree for other gits."""
         return self.clone.repo / "worktrees" / f"{self.workflow}@{self.name}"
 
     async def tip(self) -> str | None:
