@@ -54,6 +54,19 @@ def test_it_reads_on_and_waits_for_the_end_of_a_line(tmp_path: Path) -> None:
     assert reader.read_on() == [Text("second")]
 
 
+@pytest.mark.parametrize(("share", "heard"), [(0, 0), (0.5, 0), (1, 1), (1.5, 1), (2, 2), (99, 5)])
+def test_of_a_long_one_only_the_last_whole_lines_are_read_if_wanted(tmp_path: Path, share: float, heard: int) -> None:
+    path = tmp_path / "run-1.json"
+    lines = [played(Text(str(number))) for number in range(5)]
+    last = int(share * len(lines[0]))
+    path.write_text("".join(lines))
+    reader = Transcript(path, order(tmp_path, "scripted"), default_engines(), last=last)
+    assert reader.read_on() == [Text(str(number)) for number in range(5 - heard, 5)]
+    with path.open("a") as file:
+        file.write(played(Text("more")))
+    assert reader.read_on() == [Text("more")]
+
+
 def test_a_real_engine_reads_its_own_lines(tmp_path: Path) -> None:
     path, reader = transcript(tmp_path, "claude")
     message: dict[str, Any] = {
