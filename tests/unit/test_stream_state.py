@@ -31,6 +31,17 @@ def entry(state: StreamState, event_id: str) -> Entry:
     return found
 
 
+def test_what_was_to_be_claimed_at_once_does_not_wait_for_a_clock_that_was_set_back() -> None:
+    state = StreamState()
+    add(state, "a", "b", now=4000)
+    add(state, "delayed", now=4000, not_before=datetime.fromtimestamp(5000, UTC))
+    assert claim(state, 400) == ["a", "b"]
+    held = entry(state, "a")
+    state.retry(held, 420, None, None)
+    assert claim(state, 410) == []
+    assert claim(state, 425) == ["a"]
+
+
 def test_claims_by_priority_then_ready_time_then_publish_order() -> None:
     state = StreamState()
     add(state, "low", priority="low")

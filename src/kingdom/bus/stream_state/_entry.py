@@ -79,6 +79,11 @@ class Entry:
         return self.priority, self.ready_at, self.seq
 
     @property
+    def due(self) -> float:
+        """When it becomes ready. What was to be ready at once is, also when the clock is set back behind its time."""
+        return self.ready_at if self.ready_at != self.created_at else 0.0
+
+    @property
     def claimable(self) -> bool:
         """Whether it counts as pending: PENDING, or held under a lease that ended."""
         return self.expired or self.status == "PENDING"

@@ -267,7 +267,7 @@ class StreamState:
             self._counts["pending"] += 1
             self._types[entry.type] += 1
             if not self.ordered:
-                self._waiting.push(entry.ready_at, entry)
+                self._waiting.push(entry.due, entry)
         else:
             self._counts["processing"] += 1
             self._leases.push(entry.until, entry)
@@ -293,4 +293,4 @@ class StreamState:
             lane.armed.heap.remove(lane.armed)
         lane.armed = target
         if target is not None and target.heap is None:
-            self._waiting.push(target.ready_at, target)
+            self._waiting.push(target.due, target)
