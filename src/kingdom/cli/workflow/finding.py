@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from kingdom.workflow.domain.resources import Checkpoint
     from kingdom.workflow.domain.sources import Git, McpServer
     from kingdom.workflow.domain.template import WorkflowTemplate
-    from kingdom.workflow.domain.work import Work
     from kingdom.workflow.domain.workflow import Workflow
     from kingdom.workflow.ports import Transaction
 
@@ -71,16 +70,6 @@ async def find_checkpoint(tx: Transaction, workflow: Workflow, word: str) -> Che
         points, word, "checkpoint", f"kingdom workflow show {workflow.id}",
         lambda point: names.get(point.work_id, "") if current.get(point.work_id) is point else "",
     )  # fmt: skip
-
-
-def find_work(works: Sequence[Work], workflow: Workflow, word: str) -> Work:
-    """The Work of a workflow that is meant."""
-    return choose(works, word, "work", f"kingdom workflow show {workflow.id}", lambda work: work.name)
-
-
-def find_task(work: Work, workflow: Workflow, word: str) -> Any:
-    """The task of a Work that is meant."""
-    return choose(work.tasks, word, "task", f"kingdom workflow show {workflow.id}", lambda task: task.name)
 
 
 def _id(item: Any) -> str:
