@@ -204,6 +204,21 @@ async def test_a_broken_state_file_is_put_aside_and_nothing_is_told_twice(post: 
         assert post.types() == ["pr.opened"]
 
 
+async def test_looks_that_find_nothing_write_nothing(post: Post, sentinel: Sentinel) -> None:
+    async with FakeGitHub(post.clock) as github, FakeJira(post.clock) as jira:
+        post.configure(github={"url": github.url}, jira={"url": jira.url, "email": "b@acme.example"})
+        github.open(1)
+        jira.create("SHOP-1")
+        for _ in range(4):
+            await look(post, sentinel)
+        written = {path: path.stat().st_mtime_ns for path in post.home.role("sentinel").glob("*.json")}
+        assert len(written) == 2
+        for _ in range(5):
+            await look(post, sentinel)
+        assert {path: path.stat().st_mtime_ns for path in post.home.role("sentinel").glob("*.json")} == written
+        await sentinel.stop()
+
+
 async def test_one_busy_day_of_a_team_is_told_exactly(post: Post, sentinel: Sentinel) -> None:
     """A twentieth of it: what would not scale shows in the number of requests."""
     expected: set[str] = set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
@@ -56,6 +55,7 @@ def tell(
     as_json: bool,
 ) -> None:
     """Run the checks of a source and tell what they found; ``missing`` says what the configuration lacks."""
+    import asyncio
     import time
 
     from kingdom.court.sentinel.checking import Finding

@@ -45,21 +45,22 @@ class Listed:
 
 
 class _List:
-    """What both lists share: a cursor of the newest update, those handled, validators, and the count of looks."""
+    """What both lists share: a cursor of the newest update, those handled, and validators."""
 
-    def __init__(self, client: Client, section: GitHubSection, cursor: Mapping[str, Any], baseline: float) -> None:
+    def __init__(
+        self, client: Client, section: GitHubSection, cursor: Mapping[str, Any], baseline: float, *, full: bool
+    ) -> None:
         self._client = client
         self._section = section
         self._baseline = baseline
         self._newest = float(cursor.get("newest") or baseline)
         self._handled: dict[str, str] = dict(cursor.get("handled") or {})
-        self._polls = int(cursor.get("polls") or 0)
         self._validators: dict[str, dict[str, str]] = dict(cursor.get("validators") or {})
-        self.full = self._polls % section.full_read_every == 0
+        self._full = full
 
     @property
     def _since(self) -> float:
-        return max(self._newest - (_FULL_OVERLAP if self.full else _OVERLAP), self._baseline)
+        return max(self._newest - (_FULL_OVERLAP if self._full else _OVERLAP), self._baseline)
 
     @property
     def _floor(self) -> float:
@@ -69,7 +70,7 @@ class _List:
     async def _read(self, path: str, params: Params) -> tuple[list[dict[str, Any]], Answer]:
         """All pages of a list. Validators are for exactly this question, and remembered only when all was read."""
         question = f"{path}?{'&'.join(f'{name}={value}' for name, value in params.items())}"
-        validators = {} if self.full else self._validators.get(question, {})
+        validators = {} if self._full else self._validators.get(question, {})
         found, first = await all_items(self._client, path, params, validators)
         if not first.unchanged:
             self._validators = {question: first.validators} if first.validators else {}
@@ -79,12 +80,11 @@ class _List:
         """Where to go on, with everything in ``names`` handled."""
         newest = max([self._newest, *(instant(ref.updated_at) for ref in refs)])
         handled = {**self._handled, **{name: ref.updated_at for name, ref in zip(names, refs, strict=True)}}
-        if self.full:
+        if self._full:
             handled = {name: at for name, at in handled.items() if name in listed or instant(at) > newest - _KEPT}
         return {
             "newest": newest,
             "handled": handled,
-            "polls": self._polls + 1,
             "validators": self._validators if newest == self._newest else {},  # the next question is another one
         }
 
@@ -107,7 +107,7 @@ class Inbox(_List):
                 raise Refused(f"github: {_MAY_NOT} ({error})") from None
             raise
         self.poll_interval = _seconds(first.headers.get("x-poll-interval"))
-        if self.full:  # what is unread from before, too
+        if self._full:  # what is unread from before, too
             more, _ = await all_items(self._client, "/notifications", {"per_page": _NOTIFICATIONS_PAGE})
             threads += more
         found: dict[str, Ref] = {}
@@ -132,9 +132,16 @@ class RepoList(_List):
     """The issues and pull requests of one repository."""
 
     def __init__(
-        self, client: Client, section: GitHubSection, cursor: Mapping[str, Any], baseline: float, repo: str
+        self,
+        repo: str,
+        client: Client,
+        section: GitHubSection,
+        cursor: Mapping[str, Any],
+        baseline: float,
+        *,
+        full: bool,
     ) -> None:
-        super().__init__(client, section, cursor, baseline)
+        super().__init__(client, section, cursor, baseline, full=full)
         self._repo = repo
 
     async def list(self) -> Listed:

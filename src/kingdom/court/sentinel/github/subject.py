@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from kingdom.court.sentinel.texts import instant
 
 _NUMBERED: Final = re.compile(r"/repos/(?P<repo>[^/]+/[^/]+)/(?P<kind>pulls|issues)/(?P<number>\d+)\Z")
+_REPO: Final = re.compile(r"[A-Za-z0-9_.\-]+/[A-Za-z0-9_.\-]+\Z")
 _KINDS: Final = {"PullRequest": "pulls", "Issue": "issues"}
 
 
@@ -53,7 +54,7 @@ class Story:
 def ref_of_notification(thread: dict[str, Any]) -> Ref | None:
     """What a notification is about; a subject without a number is told by the notification alone."""
     repo, identity, updated = text_at(thread, "repository", "full_name"), thread.get("id"), thread.get("updated_at")
-    if repo is None or not isinstance(identity, str | int) or not isinstance(updated, str):
+    if not is_repo(repo) or not isinstance(identity, str | int) or not isinstance(updated, str):
         return None
     kind, url = text_at(thread, "subject", "type"), text_at(thread, "subject", "url")
     found = _NUMBERED.search(url or "")
@@ -68,6 +69,11 @@ def ref_of_issue(repo: str, issue: dict[str, Any]) -> Ref | None:
     if not isinstance(number, int) or not isinstance(updated, str):
         return None
     return Ref(repo, number, "pull_request" in issue, updated)
+
+
+def is_repo(name: object) -> TypeGuard[str]:
+    """Whether it is the name of a repository, fit to be part of a path."""
+    return isinstance(name, str) and _REPO.match(name) is not None and ".." not in name.split("/")
 
 
 def text_at(document: Any, *path: str) -> str | None:

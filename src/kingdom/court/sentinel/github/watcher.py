@@ -13,7 +13,7 @@ from kingdom.court.sentinel.github.actions import Account, Action, actions_of
 from kingdom.court.sentinel.github.api import connect, own_login, read_story
 from kingdom.court.sentinel.github.events import SOURCE, event_of, event_of_notification
 from kingdom.court.sentinel.github.listing import Inbox, Listed, RepoList
-from kingdom.court.sentinel.github.subject import Ref, Story, entry_time
+from kingdom.court.sentinel.github.subject import Ref, Story, entry_time, is_repo
 from kingdom.court.sentinel.hints import Hints
 from kingdom.court.sentinel.texts import instant
 from kingdom.court.sentinel.watcher import Batch
@@ -54,6 +54,7 @@ class GitHubWatcher:
         self._account: Account | None = None
         self._asked_for = 0.0  # the interval the server wants
         self._list_at = 0.0
+        self._lists_read = 0
         self._listed: Listed | None = None
         self._may_mark = section.mark_read
 
@@ -93,10 +94,10 @@ class GitHubWatcher:
         """The events of what was done."""
         events: list[Event] = []
         for item in batch.items:
-            if item.story is None:
-                events.append(event_of_notification(item.ref))
-                continue
-            events += [event_of(item.ref, item.story.subject, action) for action in item.actions]
+            try:
+                events += _events(item)
+            except (AttributeError, TypeError, ValueError) as error:  # a ValidationError is one
+                log.warning("github: %s makes no sense and is left out: %s", item.ref.key, error)
         ignored = self._section.ignore
         return [event for event in events if not any(type_matches(pattern, event.type) for pattern in ignored)]
 
@@ -123,27 +124,30 @@ class GitHubWatcher:
 
         A hint or a retry does not make them due: the server says how often it may be asked.
         """
-        if self._clock() < self._list_at - _SLACK:
+        now = self._clock()
+        if self._list_at - self.interval <= now < self._list_at - _SLACK:  # earlier still: the clock was set back
             return self._listed or Listed([], {})
-        self._list_at = self._clock() + self.interval
+        full = self._lists_read % self._section.full_read_every == 0
         found, repos = Listed([], {}), dict(memory.get("repos") or {})
         if self._section.notifications:
-            inbox = Inbox(self._client, self._section, memory.get("inbox") or {}, memory["baseline"])
+            inbox = Inbox(self._client, self._section, memory.get("inbox") or {}, memory["baseline"], full=full)
             found = await inbox.list()
             self._asked_for = inbox.poll_interval or self._asked_for
             found.cursor = {"inbox": found.cursor, "poll_interval": self._asked_for}
         for repo in self._section.repos:
-            listed = await self._list_repo(repo, repos, memory["baseline"])
+            listed = await self._list_repo(repo, repos.get(repo) or {}, memory["baseline"], full=full)
             found.refs += listed.refs
             repos[repo] = listed.cursor
         if repos:
             found.cursor["repos"] = repos
+        self._list_at = now + self.interval
+        self._lists_read += 1
         self._listed = found
         return found
 
-    async def _list_repo(self, repo: str, cursors: Mapping[str, Any], baseline: float) -> Listed:
+    async def _list_repo(self, repo: str, cursor: Mapping[str, Any], baseline: float, *, full: bool) -> Listed:
         try:
-            return await RepoList(self._client, self._section, cursors.get(repo) or {}, baseline, repo).list()
+            return await RepoList(repo, self._client, self._section, cursor, baseline, full=full).list()
         except Missing:
             raise Refused(f"github: {repo} does not exist, or the token may not read it: see github.repos") from None
 
@@ -152,7 +156,7 @@ class GitHubWatcher:
         floor = max(self._clock() - _OVERLAP, memory["baseline"])
         for name, hint in self._hints.read().items():
             match hint:
-                case {"repo": str(repo), "number": int(number), "is_pr": bool(is_pr)}:
+                case {"repo": repo, "number": int(number), "is_pr": bool(is_pr)} if is_repo(repo):
                     found.append(Ref(repo, number, is_pr, hint=name, since=floor))
                 case _:
                     self._hints.remove(name)
@@ -177,9 +181,10 @@ class GitHubWatcher:
         assert self._account is not None
         try:
             story = await read_story(self._client, ref, known.get("sha"))
+            actions = actions_of(story, self._account)
         except (CircuitOpen, Unauthorized):
             raise
-        except (Missing, Refused) as error:
+        except (Missing, Refused, AttributeError, TypeError, ValueError) as error:  # gone, forbidden, or nonsense
             log.warning("github: %s cannot be read and is left out: %s", ref.key, error)
             batch.done += done
             return {**memory, "again": again}
@@ -190,7 +195,6 @@ class GitHubWatcher:
                 log.warning("github: %s could not be read %d times and is given up: %s", ref.key, tries, error)
             batch.done += [name for name in done if name.startswith("hint ")]
             return {**memory, "again": again}
-        actions = actions_of(story, self._account)
         batch.items.append(Read(ref, story, actions))
         touched = max(instant(other.updated_at) for other in group)
         if touched > now - _AGAIN_WITHIN and not _explained(story, touched) and _tries(before) < 2:
@@ -215,6 +219,12 @@ class GitHubWatcher:
         if any(known["at"] < old for known in subjects.values()):
             memory["subjects"] = {key: known for key, known in subjects.items() if known["at"] >= old}
         return memory
+
+
+def _events(item: Read) -> list[Event]:
+    if item.story is None:
+        return [event_of_notification(item.ref)]
+    return [event_of(item.ref, item.story.subject, action) for action in item.actions]
 
 
 def _merged(refs: Iterable[Ref]) -> list[list[Ref]]:
