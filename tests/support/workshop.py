@@ -20,7 +20,7 @@ NO_NETWORK = {
     **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9"),
     **dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost"),
 }
-_SOMEBODY = {
+SOMEBODY = {
     "GIT_AUTHOR_NAME": "A Soldier",
     "GIT_AUTHOR_EMAIL": "soldier@example.com",
     "GIT_COMMITTER_NAME": "A Soldier",
@@ -42,7 +42,7 @@ class Workshop:
         self.events: list[AgentEvent] = []
         self.home = folder / "home"
         self.home.mkdir()
-        self._env = {**NO_NETWORK, **_SOMEBODY, **env}
+        self._env = {**NO_NETWORK, **SOMEBODY, **env}
         self.clone.mkdir()
         plain_git(self.clone, "init", "--quiet", "--initial-branch=main")
         plain_git(self.clone, "commit", "--quiet", "--allow-empty", "-m", "first")

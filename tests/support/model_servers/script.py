@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,3 +41,4 @@ class Refuse:
 
 
 Turn = Say | Use | Stall | Refuse
+Later = Callable[[], Turn]  # a turn that is made when its request is there; meanwhile the service is silent

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-from tests.support.model_servers.script import Refuse, Say, Stall, Turn
+from tests.support.model_servers.script import Later, Refuse, Say, Stall, Turn
 
 Event = tuple[str, dict[str, Any]]
 
@@ -19,7 +19,7 @@ class ModelServer:
 
     path: str  # what is answered by the script; everything else is 404
 
-    def __init__(self, *script: Turn) -> None:
+    def __init__(self, *script: Turn | Later) -> None:
         self.script = list(script)
         self.requests: list[dict[str, Any]] = []
         self.asked = threading.Event()  # set by the first request
@@ -49,7 +49,7 @@ class ModelServer:
         """The server-sent events that say ``turn`` in this service's words."""
         raise NotImplementedError
 
-    def take(self, request: dict[str, Any]) -> tuple[int, Turn]:
+    def take(self, request: dict[str, Any]) -> tuple[int, Turn | Later]:
         """Record a request and give the turn that answers it."""
         with self._lock:
             self.requests.append(request)
@@ -74,7 +74,8 @@ class ModelServer:
                     self.reply(404, {"error": {"type": "not_found_error", "message": self.path}}, {})
                     return
                 request = json.loads(body)
-                number, turn = server.take(request)
+                number, found = server.take(request)
+                turn = found() if callable(found) else found
                 if isinstance(turn, Stall):
                     server._closing.wait()
                     self.close_connection = True
