@@ -46,6 +46,7 @@ class Admission:
         self._task_ids = task_ids
         self._health = HealthGate(home)
         self._gates = gates
+        self._reserving = [gate for gate in gates if isinstance(gate, Reserving)]
         self._limits: dict[str, int] = {}  # by general
         self._now = 0.0
         self._admitted: dict[str, str] = {}  # the general of each task let through in this look,
@@ -98,15 +99,13 @@ class Admission:
 
     def reserve(self, case: Case, now: float) -> None:
         """A case is under way."""
-        for gate in self._gates:
-            if isinstance(gate, Reserving):
-                gate.reserve(case.task, case.general, now)
+        for gate in self._reserving:
+            gate.reserve(case.task, case.general, now)
 
     def release(self, task_id: str) -> None:
         """A task has ended."""
-        for gate in self._gates:
-            if isinstance(gate, Reserving):
-                gate.release(task_id)
+        for gate in self._reserving:
+            gate.release(task_id)
 
     @property
     def _free(self) -> int:
@@ -152,9 +151,8 @@ class Admission:
         self._admitted_of[general] += 1
         if subject is not None:
             self._subjects.add(subject)
-        for gate in self._gates:
-            if isinstance(gate, Reserving):
-                gate.reserve(task_id, general, self._now)
+        for gate in self._reserving:
+            gate.reserve(task_id, general, self._now)
         return task_id
 
     def _full(self, general: str) -> str | None:

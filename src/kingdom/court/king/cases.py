@@ -54,7 +54,8 @@ class Case:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
-        return asdict(self)
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return {**fields, "asked": None if self.asked is None else asdict(self.asked)}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Case:

@@ -13,8 +13,8 @@ _UNSHOWN: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202
 def storable(value: Any) -> Any:
     """A copy of a JSON value without what the queues refuse: NUL characters and halves of surrogate pairs."""
     if isinstance(value, str):
-        return _UNSTORABLE.sub("", value)
-    if isinstance(value, Mapping):
+        return value if value.isascii() and "\0" not in value else _UNSTORABLE.sub("", value)
+    if isinstance(value, dict) or isinstance(value, Mapping):  # noqa: SIM101 - the usual one is asked for faster
         return {storable(key): storable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [storable(item) for item in value]

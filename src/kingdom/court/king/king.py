@@ -44,6 +44,7 @@ LEASE: Final = 10 * 365 * 86400.0  # an event is the king's until its case ends;
 AT_ONCE: Final = 250  # events taken up in one look
 PEEK: Final = 250  # events read at a time
 FOUND_AT_ONCE: Final = 2000  # and at most in one look, before something is done about them
+_RESULT: Final = ".json"  # how a result ends; what else generals keep beside it is nothing to the king
 _ENDLESS: Final = 1_000_000_000  # attempts
 
 
@@ -102,8 +103,9 @@ class King:
             self._events_came = True
             wake()
 
-        def results_came(_: list[Change]) -> None:
-            wake()
+        def results_came(changes: list[Change]) -> None:
+            if any(change.name.endswith(_RESULT) or not change.name for change in changes):  # no name: some were lost
+                wake()
 
         undo_events = self._services.bus.subscribe(EVENTS, events_came)
         watch = Watch(asyncio.get_running_loop())
