@@ -44,7 +44,6 @@ LEASE: Final = 10 * 365 * 86400.0  # an event is the king's until its case ends;
 AT_ONCE: Final = 250  # events taken up in one look
 PEEK: Final = 250  # events read at a time
 FOUND_AT_ONCE: Final = 2000  # and at most in one look, before something is done about them
-_RESULT: Final = ".json"  # how a result ends; what else generals keep beside it is nothing to the king
 _ENDLESS: Final = 1_000_000_000  # attempts
 
 
@@ -104,7 +103,7 @@ class King:
             wake()
 
         def results_came(changes: list[Change]) -> None:
-            if any(change.name.endswith(_RESULT) or not change.name for change in changes):  # no name: some were lost
+            if any(_is_result(change.name) or not change.name for change in changes):  # no name: some were lost
                 wake()
 
         undo_events = self._services.bus.subscribe(EVENTS, events_came)
@@ -287,6 +286,11 @@ class King:
         for case in desk.cases.active():
             desk.admission.reserve(case, desk.clock())
         self._sound = True
+
+
+def _is_result(name: str) -> bool:
+    """What else generals keep beside results is nothing to the king."""
+    return name.endswith(".json") and not name.endswith("-raw.json")
 
 
 def _lighten(delivery: Delivery) -> None:
