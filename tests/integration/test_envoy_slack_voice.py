@@ -190,16 +190,19 @@ async def test_a_post_that_was_accepted_but_not_confirmed_is_found_again_and_not
     assert embassy.messages("sent") == [f"msg-20260207-{number:03d}" for number in (1, 2, 3)]
 
 
-async def test_what_another_app_says_of_itself_is_not_taken_for_our_post(embassy: Embassy) -> None:
+@pytest.mark.parametrize("whose", ["another app", "another court"])
+async def test_what_others_say_under_the_same_number_is_not_taken_for_our_post(embassy: Embassy, whose: str) -> None:
     async with embassy.sent(seconds=0.3) as role:
         embassy.slack.fail("chat.postMessage", "lost")
         await embassy.tell(1)
         await role.tick()
-        payload = {"intent": "msg-20260207-001", "intents": ["msg-20260207-001"]}
-        embassy.slack.posted("forged", user="U0OTHERAPP")
+        own = (embassy.home.role("envoy") / "court-id").read_text().strip()
+        user, court = ("U0OTHERAPP", own) if whose == "another app" else (BOT, "of somebody else")
+        payload = {"court": court, "intent": "msg-20260207-001", "intents": ["msg-20260207-001"]}
+        embassy.slack.posted("theirs", user=user)
         embassy.slack.posts[-1]["metadata"] = {"event_type": "kingdom_message", "event_payload": payload}
         await look(embassy, role, 3)
-    assert embassy.slack.texts() == ["hello"]
+    assert [post["text"] for post in embassy.slack.posts] == ["theirs", "hello"]
 
 
 async def test_what_slack_refuses_is_tried_again_then_lies_in_failed_and_the_others_go_out(embassy: Embassy) -> None:

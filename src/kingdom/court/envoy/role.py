@@ -123,7 +123,7 @@ class Envoy:
                 if delivery.attempt == 1 or not await self._voice.said(message.id):
                     await self._voice.say(message)
             except NotNow as error:
-                log.info("%s has to wait for %.0f s: %s", message.id, error.after, error)
+                log.warning("%s has to wait for %.0f s: %s", message.id, error.after, error)
                 await self._bus.release([delivery])
                 return self._try_after(message.id, error.after)
             except Exception as error:  # noqa: BLE001 - whatever a voice may raise, the others must still be heard

@@ -56,19 +56,17 @@ def answered_by(user: str, answer: str, locale: str) -> str:
     return own(locale, "answered", user=f"<@{user}>", text=cut(escape(answer), 1000))
 
 
-def metadata_of(intents: list[str]) -> dict[str, Any]:
-    """What names a post as ours, so that it is found again."""
-    return {"event_type": EVENT_TYPE, "event_payload": {"intent": intents[-1], "intents": intents}}
+def metadata_of(court: str, intents: list[str]) -> dict[str, Any]:
+    """What names a post as ours, so that it is found again. Another court may have messages of the same numbers."""
+    return {"event_type": EVENT_TYPE, "event_payload": {"court": court, "intent": intents[-1], "intents": intents}}
 
 
-def intents_in(post: dict[str, Any]) -> list[str]:
-    """The messages that a post is made of."""
+def intents_in(post: dict[str, Any], court: str) -> list[str]:
+    """The messages of a court that a post is made of."""
     metadata = post.get("metadata")
     payload = metadata.get("event_payload") if isinstance(metadata, dict) else None
-    if not isinstance(payload, dict):
-        return []
-    intents = payload.get("intents")
-    return [str(one) for one in (intents if isinstance(intents, list) else [payload.get("intent")])]
+    intents = payload.get("intents") if isinstance(payload, dict) and payload.get("court") == court else None
+    return [str(one) for one in intents] if isinstance(intents, list) else []
 
 
 def task_of(message: Message) -> str | None:

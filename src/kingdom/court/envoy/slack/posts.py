@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
-from kingdom.court.files import read_json, sync_folder, write_json
+from kingdom.court.files import read_json, sync_folder, write_atomic, write_json
 from kingdom.court.home import checked
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class Posts:
     def __init__(self, home: Home) -> None:
         self._folder = home.role("envoy") / "posts"
         self._folder.mkdir(parents=True, exist_ok=True)
+        self.court = _own_name(home.role("envoy") / "court-id")
+        """What tells our posts from those of another court in the same workspace."""
 
     def read(self, message_id: str) -> Post | None:
         """What is known of a message."""
@@ -68,3 +71,12 @@ class Posts:
 
     def _path(self, message_id: str) -> Path:
         return self._folder / f"{checked('message', message_id)}.json"
+
+
+def _own_name(path: Path) -> str:
+    """A name that no other court has, made when it is first asked for."""
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        write_atomic(path, f"{uuid4()}\n")
+        return _own_name(path)

@@ -102,7 +102,7 @@ class SlackVoice(Voice):
 
     async def _post(self, message: Message, post: Post) -> None:
         desk = self._desk
-        arguments: dict[str, Any] = {"channel": post.channel, "metadata": metadata_of(post.intents)}
+        arguments: dict[str, Any] = {"channel": post.channel, "metadata": metadata_of(desk.posts.court, post.intents)}
         try:
             if post.edits:  # doing it twice does no harm
                 await desk.api.call("chat.update", ts=post.ts, text=post.edits, **arguments)
@@ -142,7 +142,7 @@ class SlackVoice(Voice):
         if post.thread_ts is not None:
             method, place["ts"] = "conversations.replies", post.thread_ts
         async for found in desk.api.pages(method, "messages", include_all_metadata="true", **place):
-            if message_id in intents_in(found) and await desk.identity.wrote(found):
+            if message_id in intents_in(found, desk.posts.court) and await desk.identity.wrote(found):
                 return str(found["ts"])
         return None
 
