@@ -14,8 +14,19 @@ from kingdom.cli.home import HomeOption, errors_told, find_home
 if TYPE_CHECKING:
     from kingdom.court.sentinel.checking import Finding
 
-app = typer.Typer(help="Check the tokens of GitHub, Jira and Slack, and what they can see.", no_args_is_help=True)
+app = typer.Typer(help="Check the tokens of GitHub, Jira and Slack, and what they can see.")
 _SIGNS: Final = {"ok": "ok", "warning": "warning", "error": "ERROR"}
+
+
+@app.callback(invoke_without_command=True)
+def _connect(context: typer.Context) -> None:
+    output.help_when_alone(context)
+
+
+@app.callback(invoke_without_command=True)
+def _group(context: typer.Context) -> None:
+    """Check the tokens of GitHub, Jira and Slack, and what they can see."""
+    output.help_when_alone(context)
 
 
 @app.command()
