@@ -88,11 +88,11 @@ class General:
         """Renew the leases, settle what has ended, take up what waits."""
         await self._renew()
         await self._close(await self._ended())
-        await self._claim_waiting()
+        more = await self._claim_waiting()
         self._set_out()
         await self._close(await self._cancel())
         self._tidy_up()
-        return None
+        return 0.0 if more else None
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Look when a task arrives, or when one of ours ends."""
@@ -126,8 +126,8 @@ class General:
 
     # ── taking up ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _claim_waiting(self) -> None:
-        """Claim what there is room for. What cancels another task needs none."""
+    async def _claim_waiting(self) -> bool:
+        """Claim what there is room for; return whether there may be more. What cancels another task needs no room."""
         found = await self._bus.peek(TASKS, limit=_LOOK, types=[self.name], skip=self._held)
         room = self._quarters.manifest.concurrency - sum(held.campaign is not None for held in self._held.values())
         urgent = [record.envelope.event_id for record in found if _type_of(record.envelope.payload) == CANCEL]
@@ -135,6 +135,7 @@ class General:
         wanted = [*urgent, *others[: max(room, 0)]]
         self._waiting = len(found) - len(wanted)
         await self._claim(wanted)
+        return len(found) == _LOOK and len(others) < room
 
     async def _claim(self, ids: list[str]) -> None:
         if not ids:
