@@ -19,11 +19,6 @@ _SIGNS: Final = {"ok": "ok", "warning": "warning", "error": "ERROR"}
 
 
 @app.callback(invoke_without_command=True)
-def _connect(context: typer.Context) -> None:
-    output.help_when_alone(context)
-
-
-@app.callback(invoke_without_command=True)
 def _group(context: typer.Context) -> None:
     """Check the tokens of GitHub, Jira and Slack, and what they can see."""
     output.help_when_alone(context)
