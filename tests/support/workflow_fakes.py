@@ -81,6 +81,11 @@ class World:
     breaks: Counter[str] = field(default_factory=Counter)  # agents, at a query
     refuses: Counter[str] = field(default_factory=Counter)  # "start" | "send" | "prepare" | "commit" | "merge" | …
 
+    @property
+    def trouble(self) -> int:
+        """How much is still to go wrong."""
+        return sum(sum(counts.values()) for counts in (self.fails, self.report_fails, self.breaks, self.refuses))
+
     def clock(self) -> datetime:
         self.now += timedelta(milliseconds=1)
         return self.now
@@ -148,15 +153,24 @@ class FakeAgents:
             self._world.sent[run] += 1
             if self._world.silent:
                 return
-            path = f"/spaces/{work.id}/reports/{task.order}-{task.name}.md"
-            event: DomainEvent = ReportGenerated(report.id, task.id, path)
-            if self._world.use_up("report_fails", task.name):
-                event = ReportFailed(report.id, task.id, "a section is missing")
-            else:
-                self._world.reports.add(path)
-            self._world.answers[run] = event
+            self._write(work, task, report.id)
         self._stopper.point("reported")
         await self._tell(work, self._world.answers[run], task.attempt)
+
+    async def report(self, work: Work, task: Task) -> None:
+        """The report that was met with silence."""
+        assert task.report_id is not None
+        self._write(work, task, task.report_id)
+        await self._tell(work, self._world.answers[work.id, task.report_id, task.attempt], task.attempt)
+
+    def _write(self, work: Work, task: Task, report_id: str) -> None:
+        path = f"/spaces/{work.id}/reports/{task.order}-{task.name}.md"
+        event: DomainEvent = ReportGenerated(report_id, task.id, path)
+        if self._world.use_up("report_fails", task.name):
+            event = ReportFailed(report_id, task.id, "a section is missing")
+        else:
+            self._world.reports.add(path)
+        self._world.answers[work.id, report_id, task.attempt] = event
 
     async def stop(self, work_id: str) -> None:
         self._stopper.point("stop")

@@ -272,7 +272,7 @@ def test_a_worktree_that_failed_can_be_tried_again_and_a_released_one_cannot() -
     tree.take_back()
     tree.release_later()
     tree.released()
-    with pytest.raises(IllegalTransition, match="RELEASED and cannot become READY"):
+    with pytest.raises(IllegalTransition, match="RELEASED and cannot become CREATING"):
         tree.take_back()
 
 
