@@ -73,7 +73,11 @@ class Recovery:
             trees = await tx.work_trees.with_status(*_TREES)
             works = await tx.works.with_status(WorkStatus.RUNNING, WorkStatus.PAUSED, WorkStatus.FAILED)
         running = [work for work in works if work.status is WorkStatus.RUNNING]
-        left = [work for work in works if work.status is not WorkStatus.RUNNING and may_be_alive(work)]
+        left = [
+            work
+            for work in works
+            if work.status is not WorkStatus.RUNNING and (may_be_alive(work) or work.agent_status is AgentStatus.ERROR)
+        ]
         return trees, running, left
 
     async def _undo_checkpoints(self) -> None:

@@ -43,8 +43,8 @@ class WorkTree:
         self._to(WorkTreeStatus.PENDING_RELEASE)
 
     def take_back(self) -> None:
-        """Its repository came back before it was released."""
-        self._to(WorkTreeStatus.READY)
+        """Its repository came back before it was released; whether its files are still there is looked at."""
+        self._to(WorkTreeStatus.CREATING)
 
     def released(self) -> None:
         """Its files are gone."""

@@ -159,7 +159,7 @@ WORKTREE: Final = _table(
         WorkTreeStatus.CREATING: "READY FAILED PENDING_RELEASE",
         WorkTreeStatus.READY: "PENDING_RELEASE FAILED RELEASED",
         WorkTreeStatus.FAILED: "CREATING PENDING_RELEASE RELEASED",
-        WorkTreeStatus.PENDING_RELEASE: "READY RELEASED",
+        WorkTreeStatus.PENDING_RELEASE: "CREATING RELEASED",
     },
     WorkTreeStatus,
 )

@@ -60,7 +60,7 @@ class HaltingService:
     async def halt(self, step: Step, workflow: Workflow, reason: str, *, fail: bool) -> None:
         """Pause the workflow, or have it fail."""
         works = await step.tx.works.of_workflow(workflow.id)
-        running = [work for work in works if may_be_alive(work)]
+        running = [work for work in works if may_be_alive(work) or work.agent_status is AgentStatus.ERROR]
         await self.pause_works(step, workflow, works)
         if fail:
             workflow.fail(reason)

@@ -88,8 +88,6 @@ class WorkflowResourceService:
             tree.try_again()
         elif tree.status is WorkTreeStatus.PENDING_RELEASE:
             tree.take_back()
-            await tx.work_trees.save(tree)
-            return None
         elif tree.status is WorkTreeStatus.READY:
             return None
         await tx.work_trees.save(tree)

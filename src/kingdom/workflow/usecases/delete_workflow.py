@@ -32,7 +32,15 @@ class DeleteWorkflow:
             async with self._parts.store.transaction() as tx:
                 workflow = await tx.workflows.get(workflow_id)
                 _check(workflow)
-                trees = await tx.work_trees.of_workflow(workflow_id)
+                trees = [
+                    tree
+                    for tree in await tx.work_trees.of_workflow(workflow_id)
+                    if tree.status is not WorkTreeStatus.RELEASED
+                ]
+                for tree in trees:
+                    if tree.status is not WorkTreeStatus.PENDING_RELEASE:
+                        tree.release_later()  # should we be cut off, nobody takes it for whole
+                        await tx.work_trees.save(tree)
                 spaces = await tx.work_spaces.of_workflow(workflow_id)
             await self._remove(trees, spaces)
             async with self._parts.step() as step:
@@ -45,8 +53,7 @@ class DeleteWorkflow:
 
     async def _remove(self, trees: list[WorkTree], spaces: list[WorkSpace]) -> None:
         for tree in trees:
-            if tree.status is not WorkTreeStatus.RELEASED:
-                await self._parts.git.release(tree)
+            await self._parts.git.release(tree)
         for space in spaces:
             await self._parts.files.remove(space)
 

@@ -71,7 +71,6 @@ class ModifyWorkflow:
                 step.tell(workflow.id, WorkTreePendingRelease(tree.id, workflow.id, tree.git_id))
             elif tree.git_id in added and tree.status is WorkTreeStatus.PENDING_RELEASE:
                 tree.take_back()
-                workflow.work_tree_changed(tree.git_id, tree.status)
                 await step.tx.work_trees.save(tree)
         step.tell(workflow.id, WorkflowGitRefsUpdated(workflow.id, added, removed))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kingdom.workflow.domain.errors import IllegalTransition
 from kingdom.workflow.domain.events import WorkflowFailed, WorkflowStarted
 from kingdom.workflow.domain.statuses import WorkflowStatus
 from kingdom.workflow.parts import Parts
@@ -28,6 +29,8 @@ class StartWorkflow:
                 workflow.start()
                 step.tell(workflow_id, WorkflowStarted(workflow_id))
             else:
+                if workflow.status is WorkflowStatus.PAUSED:  # it may be prepared anew, but it goes on by a resume
+                    raise IllegalTransition("workflow", workflow_id, workflow.status, "started: resume it")
                 workflow.prepare()
                 workflow.prepare_only = prepare_only
                 await self._resources.register_uses(step.tx, workflow, await step.tx.works.of_workflow(workflow_id))
