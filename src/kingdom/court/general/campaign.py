@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _LONGEST_ERROR: Final = 4000  # bytes of it that the next soldier is told
 _MOST_RESTARTS: Final = 20  # of a task whose soldiers die together with us: perhaps it is the reason
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _BACKOFF: Final = (5.0, 120.0)  # seconds before another try: at first, at most
 log = logging.getLogger("kingdom.court")
 
@@ -139,6 +141,8 @@ class Campaign:
         except (CourtError, AgentsError, GitError) as error:
             return await self._failed(str(error))
         except OSError as error:
+            if error.errno in _NO_ROOM:
+                raise  # it will be made: the task waits, and a soldier that runs goes on
             return await self._failed(f"the task could not be prepared: {error}")
         except Exception as error:
             log.exception("%s: unexpected while working on %s", self._quarters.name, self.task.id)
