@@ -50,7 +50,7 @@ def work(court: CliCourt) -> list[Any]:
 
 def used(result: dict[str, Any], turns: int) -> bool:
     """Whether a result counts the tokens of so many answers of the model, which has 100 in and 10 out each."""
-    tokens = result["tokens"]
+    tokens: dict[str, int] = result["tokens"]
     return tokens["output"] == 10 * turns and 100 * turns <= sum(tokens.values()) - 10 * turns <= 110 * turns
 
 

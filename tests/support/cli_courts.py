@@ -26,6 +26,7 @@ from tests.support.workshop import NO_NETWORK, SOMEBODY
 
 GENERAL = "gen-test"
 EVENT = "evt-test-1"
+PROMPT = "{% if resume %}Go on.{% else %}Do this:\n{{ data }}{% endif %}\n{{ report }}"
 
 
 class Cli:
@@ -178,9 +179,7 @@ class CliCourt:
         folder.mkdir(parents=True)
         system = {"repos": {"base_url": str(hub)}, "engines": {self.cli.engine: self.cli.settings()}}
         (self.home.root / MARKER).write_text(json.dumps(system))
-        (folder / "prompt.md").write_text(
-            "{% if resume %}Go on.{% else %}Do this:\n{{ data }}{% endif %}\n{{ report }}"
-        )
+        (folder / "prompt.md").write_text(PROMPT)
         usual = {
             "name": GENERAL,
             "description": "For tests.",

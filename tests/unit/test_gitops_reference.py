@@ -23,5 +23,6 @@ def test_it_has_the_tree_of_errors() -> None:
 def test_it_has_every_ref_and_trailer() -> None:
     for ref in (refs.checkpoint_ref, refs.pending_ref):
         assert ref("W", "C").replace("W", "<workflow>").replace("C", "<checkpoint>") in PAGE
+    assert refs.pull_ref(7).replace("7", "<number>") in PAGE
     assert refs.rescue_ref("W", "T").replace("W", "<workflow>").replace("T", "<time>") in PAGE
     assert [trailer for trailer in Mark("w", "c", "k").trailers if f"`{trailer}`" not in PAGE] == []

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kingdom.gitops.control import CONTROL, REPO, control_is_whole, make_control, make_pair, restore_config
-from kingdom.gitops.errors import CloneBroken, CommandFailed, InvalidInput
+from kingdom.gitops.errors import BaseNotFound, CloneBroken, CommandFailed, InvalidInput
 from kingdom.gitops.files import write_file
 from kingdom.gitops.locks import locked
+from kingdom.gitops.names import check_ref
+from kingdom.gitops.refs import OURS
 from kingdom.gitops.repository import ORIGIN, Clone
 from kingdom.gitops.runner import Git, Place
 from kingdom.gitops.salvage import salvage
@@ -107,8 +109,22 @@ class Clones:
                 return await self._make_again(clone, options or CloneOptions(partial=clone.partial), damage)
             await restore_config(self.git, clone.folder)
             if fetch:
-                await self._fetch(clone, None)
+                await self._fetch_branches(clone, None)
             return Ensured(clone, fetched=fetch)
+
+    async def fetch_ref(self, clone: Clone, source: str, target: str) -> str:
+        """Fetch what is no branch, as the head of a pull request, into a ref of ours; return its commit.
+
+        Raises :class:`RemoteFailed` when the remote has no ref ``source``. Safe to call from several processes at once.
+        """
+        check_ref("source", source)
+        if not check_ref("target", target).startswith(OURS):
+            raise InvalidInput(f"target {target!r}: only refs below {OURS} are for what we fetch")
+        async with locked(clone.folder / "lock", self._lock_timeout):
+            await self._fetch(clone, f"+{source}:{target}")
+        if (commit := await clone.commit_of(target)) is None:
+            raise BaseNotFound(f"{source} of {clone.url.text} is no commit")
+        return commit
 
     async def remove(self, url: str) -> None:
         """Delete a clone with everything in it, checkpoints too. Nothing happens when it is not there."""
@@ -129,7 +145,7 @@ class Clones:
         wide = re.search(r"^[0-9a-f]{64}\t", advertised.text, re.MULTILINE) is not None
         object_format = "sha256" if wide else "sha1"
         await make_pair(self.git, making, object_format=object_format, url=url.text, partial=options.partial)
-        await self._fetch(Clone(self.git, url, making, options.partial), options.depth)
+        await self._fetch_branches(Clone(self.git, url, making, options.partial), options.depth)
         note = {"version": 1, "url": url.text, "partial": options.partial, "objectFormat": object_format}
         write_file(folder / _NOTE, json.dumps(note).encode())
         if (folder / CONTROL).exists():
@@ -140,12 +156,14 @@ class Clones:
         shutil.rmtree(making)
         return Clone(self.git, url, folder, options.partial)
 
-    async def _fetch(self, clone: Clone, depth: int | None) -> None:
+    async def _fetch(self, clone: Clone, refspec: str, *options: str) -> None:
         words = ["fetch", "--quiet", "--no-write-fetch-head", "--no-auto-maintenance", "--no-recurse-submodules"]
-        words += ["--prune", "--force", *([f"--depth={depth}"] if depth else [])]
-        words += [f"--filter={clone.partial}"] if clone.partial else []
+        words += ["--force", *options, *([f"--filter={clone.partial}"] if clone.partial else [])]
         place = Place(clone.control, protocol=clone.url.protocol)
-        await self.git.run_remote(place, *words, "--", "origin", _HEADS, limit=self._network_timeout)
+        await self.git.run_remote(place, *words, "--", "origin", refspec, limit=self._network_timeout)
+
+    async def _fetch_branches(self, clone: Clone, depth: int | None) -> None:
+        await self._fetch(clone, _HEADS, "--prune", *([f"--depth={depth}"] if depth else []))
         if await clone.commit_of(f"{ORIGIN}HEAD") is None:
             await self._find_default_branch(clone)
 

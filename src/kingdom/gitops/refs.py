@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from kingdom.gitops.names import check_id
+
+OURS: Final = "refs/kingdom/"
+"""What only we make lies below it: nothing of a remote is fetched there by accident, and nothing there is pruned."""
 
 
 def checkpoints_of(workflow: str) -> str:
@@ -23,6 +28,11 @@ def pending_of(workflow: str) -> str:
 def pending_ref(workflow: str, checkpoint: str) -> str:
     """The ref that keeps a prepared checkpoint's commit until it is complete or undone."""
     return pending_of(workflow) + check_id("checkpoint", checkpoint)
+
+
+def pull_ref(number: int) -> str:
+    """The ref that keeps the head of a pull request, as it was fetched last."""
+    return f"{OURS}pulls/{number}/head"
 
 
 def rescues_of(workflow: str) -> str:

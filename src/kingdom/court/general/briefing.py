@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kingdom.court.general.errand import Errand
+    from kingdom.court.general.pulls import Pull
     from kingdom.court.home import Home
     from kingdom.court.models import Task
     from kingdom.court.packages.manifest import Manifest
@@ -34,6 +35,7 @@ def gather(
     errand: Errand,
     *,
     folder: Path,
+    pull: Pull | None,
     instructions_text: str,
     resume: bool,
     previous_error: str | None,
@@ -51,6 +53,7 @@ def gather(
         event={key: event.get(key) for key in EVENT_FIELDS},
         report=instructions(home.handover(task.id)),
         repo_path=str(folder),
+        pull=pull,
         memory=read_memory(home.general_memory(manifest.name), manifest.memory_max_bytes),
         instructions=instructions_text,
         resume=resume,
@@ -61,7 +64,7 @@ def gather(
     )
 
 
-def description(home: Home, task: Task, general: str) -> dict[str, Any]:
+def description(home: Home, task: Task, general: str, pull: Pull | None = None) -> dict[str, Any]:
     """What lies beside the work as ``.kingdom-task.json``; the whole payload, also when the prompt has it cut."""
     said = {key: _said(task, key) for key in ("question", "answer")} if task.type == RESUME else {}
     return {
@@ -72,6 +75,7 @@ def description(home: Home, task: Task, general: str) -> dict[str, Any]:
         "event_id": task.event_id,
         "payload": clean_tree(task.payload),
         **clean_tree(said),
+        **({} if pull is None else {"pull": pull.document()}),
     }
 
 

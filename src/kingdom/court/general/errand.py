@@ -33,6 +33,11 @@ class Errand:
         return self.task.payload.get("repo") if self.event is None else self.event.get("repo")
 
     @property
+    def type(self) -> Any:
+        """The type of what happened, also for a task that goes on after an answer. Not checked."""
+        return self.line.task_type or self.task.type
+
+    @property
     def subject(self) -> str | None:
         """What the task is about, the same for all tasks about it."""
         return subject_of({"repo": self.repo, "payload": self.task.payload})

@@ -28,6 +28,7 @@ class Lineage:
     task_id: str
     former: tuple[str, ...] = ()
     repo: str | None = None  # what the former tasks worked on
+    task_type: str | None = None  # of the task it began as
 
     @property
     def work_id(self) -> str:
@@ -41,6 +42,7 @@ def lineage(home: Home, task: Task) -> Lineage:
         return Lineage(task.id)
     former: list[str] = []
     repo: str | None = None
+    kind: str | None = None
     before: Any = task.payload.get("original_task_id")
     while before is not None and before not in former and len(former) < _MOST:
         try:
@@ -50,10 +52,11 @@ def lineage(home: Home, task: Task) -> Lineage:
         former.append(before)
         result = document if isinstance(document, dict) else {}
         repo = repo if repo is not None else result.get("repo")
+        kind = result.get("task_type") or kind
         before = result.get("original_task_id")
     if not former:
         raise TaskRefused("a resume without original_task_id in its payload: there is nothing to go on with")
-    return Lineage(task.id, tuple(former), repo)
+    return Lineage(task.id, tuple(former), repo, kind)
 
 
 def session_of(home: Home, line: Lineage) -> str | None:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Final
 from kingdom.court.general.briefing import description, gather, instructions_of
 from kingdom.court.general.lineage import session_of
 from kingdom.court.general.prompts import build_prompt, read_template
+from kingdom.court.general.pulls import pull_number
 from kingdom.court.general.repositories import url_of
 from kingdom.court.general.workspace import furnish
 
 if TYPE_CHECKING:
     from kingdom.court.general.errand import Errand
     from kingdom.court.general.notes import Note
+    from kingdom.court.general.pulls import Pull
     from kingdom.court.general.quarters import Quarters
     from kingdom.court.general.workspace import Workplace
 
@@ -35,8 +37,9 @@ async def prepare(quarters: Quarters, errand: Errand, note: Note) -> Prepared:
     """Prepare the next run of a task. Safe to repeat."""
     home, manifest, line = quarters.home, quarters.manifest, errand.line
     place = await quarters.workspace.prepare(line.work_id, _url(quarters, errand), fetch=not line.former)
+    pull = await _pull(quarters, errand, place)
     instructions = instructions_of(quarters.package.instructions_path)
-    placed = await furnish(place, instructions, description(home, errand.task, quarters.name))
+    placed = await furnish(place, instructions, description(home, errand.task, quarters.name, pull))
     # A conversation is taken up once: when that fails, a fresh soldier with the whole story has better chances.
     session_id = session_of(home, line) if not note.errors else None
     briefing = gather(
@@ -44,6 +47,7 @@ async def prepare(quarters: Quarters, errand: Errand, note: Note) -> Prepared:
         manifest,
         errand,
         folder=place.folder,
+        pull=pull,
         instructions_text="" if placed else instructions or "",
         resume=session_id is not None,
         previous_error=note.errors[-1] if note.errors else None,
@@ -52,6 +56,14 @@ async def prepare(quarters: Quarters, errand: Errand, note: Note) -> Prepared:
     build = partial(build_prompt, read_template(path), briefing, manifest.prompt_max_bytes, str(path))
     prompt = build() if len(repr(briefing)) <= _QUICK else await asyncio.to_thread(build)
     return Prepared(place, prompt, session_id)
+
+
+async def _pull(quarters: Quarters, errand: Errand, place: Workplace) -> Pull | None:
+    number = pull_number(errand)
+    if number is None or place.tree is None:
+        return None
+    fresh = not errand.line.former  # a conversation that goes on has looked at what is there
+    return await quarters.workspace.find_pull(place.tree, number, errand.task.payload.get("base"), fetch=fresh)
 
 
 def _url(quarters: Quarters, errand: Errand) -> str | None:

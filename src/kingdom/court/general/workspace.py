@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.court.files import write_atomic, write_json
 from kingdom.court.general.errors import NotNow, TaskRefused
+from kingdom.court.general.pulls import find_pull
 from kingdom.court.general.repositories import is_local
 from kingdom.court.home import named_path
 from kingdom.gitops import Clones, CommandTimedOut, Git, GitError, LockBusy, RemoteFailed, WorktreeBroken, Worktrees
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from kingdom.court.general.pulls import Pull
     from kingdom.court.home import Home
     from kingdom.gitops import Worktree
 
@@ -82,6 +84,10 @@ class Workspace:
             raise TaskRefused(f"there is no worktree of {url} to work in: {error}") from error
         _exclude(clone.repo / "info")
         return Workplace(tree.path, tree)
+
+    async def find_pull(self, tree: Worktree, number: int, base: Any, *, fetch: bool) -> Pull:
+        """The pull request that a piece of work is about, with its head in the clone (:mod:`.pulls`)."""
+        return await find_pull(self._clones, tree.clone, number, base, fetch=fetch)
 
     def find(self, work_id: str) -> Workplace | None:
         """The place of a piece of work as it is, or None when there is none."""

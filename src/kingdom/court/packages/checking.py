@@ -27,6 +27,7 @@ PROMPT_VARIABLES: Final = frozenset(
         "question",  # what was asked then
         "answer",  # what a person answered, as fenced data
         "repo_path",  # the worktree
+        "pull",  # a pull request: its head and base in the repository
         "previous_results",  # of the same subject, as fenced data
         "previous_error",  # why the last try failed, as fenced data
     }
@@ -44,13 +45,14 @@ def check_package(folder: Path, engines: Collection[str] | None = None) -> list[
     if not folder.is_dir():
         return [f"{folder}: no such folder"]
     problems: list[str] = []
-    limit = None
+    manifest = None
     try:
         context = {"folder": folder.resolve().name, "engines": engines}
-        limit = load_yaml(folder / MANIFEST, Manifest, context).prompt_max_bytes
+        manifest = load_yaml(folder / MANIFEST, Manifest, context)
     except YamlProblem as error:
         problems += error.problems
-    problems += _check_prompt(folder / PROMPT, limit)
+    if manifest is None or manifest.mode == "agent":
+        problems += _check_prompt(folder / PROMPT, manifest.prompt_max_bytes if manifest else None)
     if (folder / INSTRUCTIONS).exists():
         problems += _check_size(folder / INSTRUCTIONS, _MAX_INSTRUCTIONS, f"{_MAX_INSTRUCTIONS:,} bytes")
     return problems
