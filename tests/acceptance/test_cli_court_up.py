@@ -158,6 +158,9 @@ def test_a_daemon_returns_when_it_is_up_and_goes_on_until_down(court: Court) -> 
     assert court.run("down").stdout == "the court is down\n"
     assert all(gone(pid) for pid in pids.values())
     assert "started (pid" in (court.root / "logs/supervisor.log").read_text()
+    logged = (court.root / "logs/system.log").read_text().splitlines()
+    begun = sorted(line.split()[1:3] for line in logged if "started (pid" in line)
+    assert begun == [["envoy", "INFO"], ["king", "INFO"]]
 
 
 def test_a_daemon_that_cannot_start_says_why(court: Court) -> None:

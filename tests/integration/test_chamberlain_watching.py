@@ -443,6 +443,25 @@ async def test_logs_are_closed_by_day_and_by_size_and_it_is_written_down(court: 
     assert (court.home.logs / "events-20260207.log").exists()
 
 
+async def test_the_logs_of_the_envoy_and_of_the_background_are_closed_by_size_too(court: Watched) -> None:
+    court.configure("retention: {log_max_mb: 1}")
+    message = "x" * 1_500_000
+    (court.home.logs / "console.log").write_text(message)
+    # Both outputs of the supervisor, and with them those of all roles.
+    outputs = [(court.home.logs / "supervisor.log").open("ab", buffering=0) for _ in range(2)]
+    outputs[0].write(message.encode())
+    await court.tick()
+    for output in outputs:
+        output.write(b"and on\n")
+        output.close()
+    rotated = {item["file"] for item in court.events("recovery.log_rotated")}
+    assert rotated == {"console.log.old", "supervisor.log.old"}
+    assert (court.home.logs / "supervisor.log").read_text() == "and on\nand on\n"
+    assert (court.home.logs / "supervisor.log.old").read_text() == message
+    assert (court.home.logs / "console.log.old").read_text() == message
+    assert not (court.home.logs / "console.log").exists()
+
+
 async def test_a_memory_that_makes_no_sense_is_set_aside_and_the_journal_counted_anew(court: Watched) -> None:
     court.emit("task.failed", "gen-pr", task_id="t", error="no", retry_count=0)
     await court.tick()

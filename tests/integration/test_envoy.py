@@ -21,6 +21,7 @@ from kingdom.court.home import MARKER, Home
 from kingdom.court.loop import Services, run_role
 from kingdom.court.models import Message
 from kingdom.court.queues import put
+from kingdom.journal import rotate_to_old
 from tests.support.command import COMMAND, environment
 
 
@@ -114,6 +115,29 @@ async def test_killed_at_any_instant_a_message_is_said_once(
     await second.tick()
     assert said(services).count("    hello\n") == 1
     assert journalled(services) == names(services, "sent") == ["msg-20260207-001"]
+
+
+async def test_a_message_that_was_said_before_the_log_was_rotated_is_not_said_again(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put(services.bus, [message(1)])
+
+    def die(*_: Any, **__: Any) -> Any:
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(services.bus, "settle", die)
+        with pytest.raises(Died):
+            await envoy(services).tick()
+    rotate_to_old(services.home.logs / "console.log", max_bytes=1)
+    second = envoy(services)
+    await second.start()
+    await second.tick()
+    assert said(services) == ""
+    assert names(services, "sent") == ["msg-20260207-001"]
+    await put(services.bus, [message(2)])
+    await second.tick()
+    assert said(services).endswith("-- msg-20260207-002\n")
 
 
 async def test_a_message_that_was_torn_is_said_again(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:

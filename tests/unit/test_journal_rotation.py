@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from datetime import UTC, datetime, timedelta, timezone
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kingdom.journal import JournalUnavailable, rotate, rotate_to_old
+from kingdom.journal import JournalUnavailable, copy_to_old, rotate, rotate_to_old
 from kingdom.journal.locking import try_lock
 from kingdom.journal.splits import list_splits, split_key, split_name, survey
 
@@ -142,7 +143,8 @@ def test_nothing_to_rotate_is_no_error_and_a_directory_is_a_clear_one(log: Path)
     assert rotate(log, at("2026-02-08 01:00:00")) is None
     assert rotate_to_old(log) is None
     log.mkdir()
-    for call in (lambda: rotate(log, at("2026-02-08 01:00:00")), lambda: rotate_to_old(log)):
+    assert copy_to_old(log.with_name("missing.log")) is None
+    for call in (lambda: rotate(log, at("2026-02-08 01:00:00")), lambda: rotate_to_old(log), lambda: copy_to_old(log)):
         with pytest.raises(JournalUnavailable, match=r"cannot rotate .*events.log: it is not a regular file; move it"):
             call()
     with pytest.raises(JournalUnavailable, match="the directory has to exist"):
@@ -160,6 +162,56 @@ def test_a_log_of_plain_text_is_renamed_to_old(tmp_path: Path):
     rotate_to_old(log, max_bytes=6)
     assert (tmp_path / "system.log.old").read_text() == "second\n"
     assert not log.exists()
+
+
+def test_a_log_that_is_held_open_is_copied_to_old_and_its_writer_goes_on(tmp_path: Path):
+    log = tmp_path / "supervisor.log"
+    with open(log, "ab", buffering=0) as writer:
+        writer.write(b"first\n")
+        assert copy_to_old(log, max_bytes=7) is None
+        done = copy_to_old(log, max_bytes=6)
+        assert done is not None
+        assert (done.file.name, done.size) == ("supervisor.log.old", 6)
+        writer.write(b"second\n")
+        assert log.read_text() == "second\n", "at the beginning, without a hole before it"
+    assert (tmp_path / "supervisor.log.old").read_text() == "first\n"
+    copy_to_old(log, max_bytes=6)
+    assert (tmp_path / "supervisor.log.old").read_text() == "second\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["supervisor.log", "supervisor.log.old"]
+
+
+def test_a_copy_that_is_cut_off_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    log, old = tmp_path / "supervisor.log", tmp_path / "supervisor.log.old"
+    log.write_text("much\n")
+    old.write_text("older\n")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.copyfileobj", full)
+        with pytest.raises(JournalUnavailable, match="No space left"):
+            copy_to_old(log, max_bytes=1)
+    assert (log.read_text(), old.read_text()) == ("much\n", "older\n")
+    copy_to_old(log, max_bytes=1)
+    assert (log.read_text(), old.read_text()) == ("", "much\n")
+
+
+def test_what_is_written_while_a_log_is_copied_is_copied_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    log = tmp_path / "supervisor.log"
+    log.write_text("before\n")
+    rename = os.rename
+
+    def rename_while_somebody_writes(source: Path, target: Path) -> None:
+        with open(log, "a") as writer:
+            writer.write("meanwhile\n")
+        rename(source, target)
+
+    monkeypatch.setattr("os.rename", rename_while_somebody_writes)
+    done = copy_to_old(log, max_bytes=1)
+    assert done is not None
+    assert done.size == 17
+    assert (log.read_text(), done.file.read_text()) == ("", "before\nmeanwhile\n")
 
 
 def test_a_survey_sees_the_live_file_and_the_closed_ones(log: Path):

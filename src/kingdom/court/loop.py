@@ -12,6 +12,7 @@ import fcntl
 import logging
 import os
 import time
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kingdom.court.errors import AlreadyRunning
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 
 _FAILED_TICK: Final = (1.0, 30.0)  # seconds before the next look after a tick that raised: at first, at most
+current_role: Final = ContextVar[str | None]("current_role", default=None)
+"""Whose code runs: roles may share a process."""
 log = logging.getLogger("kingdom.court")
 
 
@@ -71,6 +74,7 @@ async def run_role(role: Role, services: Services, stop: asyncio.Event) -> None:
     """
     folder = services.home.role(role.name)
     folder.mkdir(parents=True, exist_ok=True)
+    current_role.set(role.name)
     with role_lock(folder, role.name):
         sweep(folder)
         woken = asyncio.Event()

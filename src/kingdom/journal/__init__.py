@@ -20,7 +20,7 @@ from kingdom.journal.lines import MAX_LINE_BYTES, Entry, JournalEvent, UnknownEv
 from kingdom.journal.problems import Problem
 from kingdom.journal.reader import Reader
 from kingdom.journal.registry import CATALOG, DataField, EventData, EventType
-from kingdom.journal.rotation import Rotation, rotate, rotate_to_old
+from kingdom.journal.rotation import Rotation, copy_to_old, rotate, rotate_to_old
 from kingdom.journal.writer import Journal
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "Reader",
     "Rotation",
     "UnknownEvent",
+    "copy_to_old",
     "parse",
     "rotate",
     "rotate_to_old",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,6 +72,31 @@ def rotate_to_old(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -
     except OSError as error:
         raise unavailable(error, "rotate", log) from error
     return Rotation(old, found.st_size, "size")
+
+
+def copy_to_old(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Rotation | None:
+    """The same for a log that processes hold open as their output: it is copied to ``NAME.old`` and emptied.
+
+    They must append (``O_APPEND``), or they would go on where they were. What somebody writes in the instant between
+    the end of the copy and the emptying is lost; a copy that was cut off changes nothing.
+    """
+    log = Path(path)
+    try:
+        found = _regular(log)
+        if found is None or found.st_size < max_bytes:
+            return None
+        old, copy = log.with_name(f"{log.name}.old"), log.with_name(f".tmp-{log.name}.old")
+        with log.open("r+b") as source, copy.open("wb") as target:
+            shutil.copyfileobj(source, target)
+            target.flush()
+            os.rename(copy, old)
+            shutil.copyfileobj(source, target)  # what was written meanwhile
+            target.flush()
+            size = source.tell()
+            os.ftruncate(source.fileno(), 0)
+    except OSError as error:
+        raise unavailable(error, "rotate", log) from error
+    return Rotation(old, size, "size")
 
 
 def _close(log: Path, folder: int, day: date, size: int, reason: Literal["day", "size"]) -> Rotation:

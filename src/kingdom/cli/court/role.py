@@ -27,6 +27,6 @@ def role(
     from kingdom.court.supervisor.speech import Speaker, speak_logs
 
     found = find_home(home)
-    speak_logs(name, Speaker(sys.stderr))
+    speak_logs(name, Speaker(sys.stderr), found)
     with told():
         asyncio.run(serve(found, name, foreground=sys.stdin.isatty() and sys.stdout.isatty()))

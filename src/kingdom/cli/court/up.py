@@ -45,7 +45,7 @@ def up(
             )
         only = [name.strip() for name in roles.split(",") if name.strip()] if roles is not None else None
         say = Speaker()
-        speak_logs("supervisor", say)
+        speak_logs("supervisor", say, court)
         if daemon:
             _in_background(court, only, inline=inline)
         else:
@@ -60,7 +60,7 @@ def _in_background(court: Home, only: list[str] | None, *, inline: bool) -> None
 
     def run(ready: Callable[[], None]) -> None:
         say = Speaker()
-        speak_logs("supervisor", say)
+        speak_logs("supervisor", say, court)
         _run(court, say, only, inline=inline, follow=False, ready=ready)
 
     pid = detach(log, run)
@@ -77,8 +77,10 @@ def _run(
     ready: Callable[[], None] = lambda: None,
 ) -> None:
     from kingdom.court.supervisor.speech import JournalFollower
+    from kingdom.court.system_log import recorded
 
     meanwhile = JournalFollower(court, say) if follow else None
+    say = recorded(court, say)
     if inline:
         import asyncio
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kingdom.journal import JournalError, rotate, rotate_to_old
+from kingdom.journal import JournalError, copy_to_old, rotate, rotate_to_old
 from kingdom.journal.catalog import RecoveryLogRotated
 
 if TYPE_CHECKING:
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from kingdom.court.home import Home
     from kingdom.journal import EventData, Rotation
 
-TEXT_LOGS: Final = ("system.log", "tasks.log", "metrics.log")
+TEXT_LOGS: Final = ("system.log", "tasks.log", "metrics.log", "console.log")  # each line is written by opening it
+OUTPUT_LOG: Final = "supervisor.log"  # what a court in the background prints: all its processes hold it open
 METRICS_LOG: Final = "metrics.log"
 _MIB: Final = 1024 * 1024
 
@@ -28,6 +29,7 @@ def rotate_logs(
     }
     for name in TEXT_LOGS:
         turns[name] = lambda path=home.logs / name: rotate_to_old(path, max_bytes=max_bytes)  # type: ignore[misc]
+    turns[OUTPUT_LOG] = lambda: copy_to_old(home.logs / OUTPUT_LOG, max_bytes=max_bytes)
     for name, turn in turns.items():
         try:
             done = turn()

@@ -15,6 +15,7 @@ from kingdom.court.models import Message, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from kingdom.court.home import Home
     from kingdom.court.loop import Services
@@ -44,13 +45,18 @@ class ConsoleVoice(Voice):
             sys.stdout.flush()
 
     async def said(self, message_id: str) -> bool:
-        """Whether the log has it."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(max(file.seek(0, os.SEEK_END) - _TAIL, 0))
-                return f"\n-- {message_id}\n".encode() in file.read()
-        except FileNotFoundError:
-            return False
+        """Whether the log has it, or had it before it was rotated."""
+        last_line = f"\n-- {message_id}\n".encode()
+        return any(last_line in _tail(path) for path in (self._path, self._path.with_name(f"{self._path.name}.old")))
+
+
+def _tail(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - _TAIL, 0))
+            return file.read()
+    except FileNotFoundError:
+        return b""
 
 
 def form(message: Message) -> str:

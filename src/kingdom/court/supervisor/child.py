@@ -80,7 +80,7 @@ def _become(home: Home, name: str, lifeline: int, last_words: int, let_go: Calla
         let_go()
         _no_input()
         say: Say = Speaker(sys.stderr)
-        speak_logs(name, say)
+        speak_logs(name, say, home)
         code = _run(home, name, lifeline, last_words)
     finally:
         with contextlib.suppress(OSError, ValueError):

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TextIO
 
+from kingdom.court.loop import current_role
+from kingdom.court.system_log import SystemLog
 from kingdom.journal import JournalError, Reader
 
 if TYPE_CHECKING:
@@ -55,15 +57,17 @@ class _SpeakingHandler(logging.Handler):
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
             text += f" ({type(error).__name__}: {error})"
-        self._say(self._role, text if record.levelno < logging.WARNING else f"{record.levelname.lower()}: {text}")
+        role = current_role.get() or self._role
+        self._say(role, text if record.levelno < logging.WARNING else f"{record.levelname.lower()}: {text}")
 
 
-def speak_logs(role: str, say: Say) -> None:
-    """Say what this process logs, from INFO on for our own modules and WARNING for all others."""
+def speak_logs(role: str, say: Say, home: Home) -> None:
+    """Say what this process logs, from INFO on for our own modules and WARNING for all others; and write it down."""
     root = logging.getLogger()
     for old in root.handlers[:]:
         root.removeHandler(old)
     root.addHandler(_SpeakingHandler(role, say))
+    root.addHandler(SystemLog(home, role))
     root.setLevel(logging.WARNING)
     logging.getLogger("kingdom").setLevel(logging.INFO)
 
