@@ -1,0 +1,36 @@
+"""The page of workflow events is the one the catalog and the handlers give."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import fields
+
+import pytest
+
+from kingdom.workflow.domain.events import CATALOG, UI_ONLY
+from kingdom.workflow.handlers import HANDLERS
+from tests.support.pages import ROOT
+
+PAGE = ROOT / "docs" / "reference" / "workflow-events.md"
+
+
+def test_the_page_is_the_one_the_code_gives() -> None:
+    script = ROOT / "scripts" / "workflow-reference"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_the_page_has_a_row_for_each_event_with_its_payload_and_handler(name: str) -> None:
+    (row,) = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith(f"| `{name}` |")]
+    handled = "| only shown |" if name in UI_ONLY else f"| `{HANDLERS[name].__name__}` |"
+    assert row.endswith(handled)
+    assert row.count("`") >= 2 + 2 * len(fields(CATALOG[name]))
+
+
+def test_the_page_has_a_row_for_each_handler_with_what_it_waits_for() -> None:
+    rows = PAGE.read_text("utf-8").partition("## Handlers")[2].splitlines()
+    for name, handler in HANDLERS.items():
+        (row,) = [line for line in rows if line.startswith(f"| `{handler.__name__}` |")]
+        assert f"`{name}`" in row
