@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from dataclasses import asdict, is_dataclass
 from typing import IO, Any
@@ -26,6 +25,8 @@ class PlayedRun(Run):
     ) -> None:
         super().__init__(place, folder, order, on_event)
         self._player = player
+        self._playing: asyncio.Task[Finished] | None = None
+        self._alarm: asyncio.TimerHandle | None = None
 
     async def _watch(self) -> Outcome:
         loop = asyncio.get_running_loop()
@@ -37,23 +38,40 @@ class PlayedRun(Run):
                 timing.output(loop.time())
                 _write(transcript, event)
                 self._take([event])
-                self._woken.set()  # the timers count from now
+                self._set_alarm(timing)
 
-            playing = asyncio.create_task(self._player.play(self._order, hear))
-            playing.add_done_callback(lambda _: self._woken.set())
+            self._playing = playing = asyncio.create_task(self._player.play(self._order, hear))
+            self._set_alarm(timing)
             try:
-                while not playing.done() and self._stop is None:
-                    self._woken.clear()
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(max(0.0, timing.due() - loop.time())):
-                            await self._woken.wait()
-                    self._check_timers(timing)
+                if self._stop is None:
+                    await asyncio.wait([playing])
             finally:
-                playing.cancel()
+                if self._alarm is not None:
+                    self._alarm.cancel()
+                playing.cancel(self._stop.reason if self._stop else None)
                 await asyncio.wait([playing])
             self._hear_end(playing, transcript)
         ending = Ending(code=0 if self._account.finished else 1)
         return await self._conclude(ending, started_at, self._place.clock(), exit_code_decides=False)
+
+    def _end(self, stop: Stop) -> None:
+        super()._end(stop)
+        if self._playing is not None and self._stop is not None:
+            self._playing.cancel(self._stop.reason)
+
+    def _set_alarm(self, timing: Timing) -> None:
+        """Look at the timers when the next of them may have run out; it may be sooner than it was."""
+        due = timing.due()
+        if self._alarm is None or due < self._alarm.when():
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._alarm = asyncio.get_running_loop().call_at(due, self._ring, timing)
+
+    def _ring(self, timing: Timing) -> None:
+        self._alarm = None
+        self._check_timers(timing)
+        if self._stop is None:
+            self._set_alarm(timing)
 
     async def conclude_lost(self) -> Outcome:
         """For a run whose process is gone, and its part with it."""

@@ -18,8 +18,11 @@ from kingdom.court.journal_tail import untold
 from kingdom.court.models import Result
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kingdom.court.general.campaign import Parked
     from kingdom.court.general.quarters import Quarters
+    from kingdom.court.home import Home
 
 _UNKNOWN_RESET: Final = 300.0  # seconds a task is parked when nobody knows when the limit ends
 _PARKING: Final = (5.0, 8 * 86400.0)  # seconds: at least, at most
@@ -35,16 +38,42 @@ def known_result(quarters: Quarters, task_id: str) -> Result | None:
         return None
 
 
-async def write_down(quarters: Quarters, result: Result) -> None:
-    """Make a result known. Raises :class:`OSError` when it could not be; then it is to be done again."""
+async def write_down(quarters: Quarters, *results: Result) -> dict[str, OSError]:
+    """Make results known, all of them at once; return what kept some from being known, by task.
+
+    Those are to be done again.
+    """
+    troubles: dict[str, OSError] = {}
+    again = {result.task_id for result in results if known_result(quarters, result.task_id) is not None}
+    new = {result.task_id: _files(quarters.home, result) for result in results if result.task_id not in again}
+    try:
+        if new:
+            await quarters.scribe.write(*(file for files in new.values() for file in files))
+    except OSError:
+        for task_id, files in new.items():  # one of them may be what does not fit
+            try:
+                await quarters.scribe.write(*files)
+            except OSError as error:
+                troubles[task_id] = error
+    for result in results:
+        if result.task_id not in troubles:
+            try:
+                _follow_up(quarters, result, again=result.task_id in again)
+            except OSError as error:
+                troubles[result.task_id] = error
+    return troubles
+
+
+def _files(home: Home, result: Result) -> list[tuple[Path, bytes]]:
+    files = [(home.result(result.task_id), encode(result.document()))]
+    if result.session_id and result.status == "needs_human":  # it is going to be resumed
+        path, content = session(home, result.task_id, result.session_id)
+        files.insert(0, (path, content.encode()))
+    return files
+
+
+def _follow_up(quarters: Quarters, result: Result, *, again: bool) -> None:
     home = quarters.home
-    again = known_result(quarters, result.task_id) is not None
-    if not again:
-        files = [(home.result(result.task_id), encode(result.document()))]
-        if result.session_id and result.status == "needs_human":  # it is going to be resumed
-            path, content = session(home, result.task_id, result.session_id)
-            files.insert(0, (path, content.encode()))
-        await quarters.scribe.write(*files)
     clear_room(home, result.task_id)
     day = result.ended_at.date().isoformat()
     memory = home.general_memory(quarters.name)

@@ -278,19 +278,11 @@ class General:
 
     async def _write_down(self, ended: Iterable[_Held]) -> OSError | None:
         """Write all results at the same time; return what kept one of them from being written."""
-        trouble: OSError | None = None
-
-        async def write(held: _Held, result: Result) -> None:
-            nonlocal trouble
-            try:
-                await write_down(self._quarters, result)
-                held.written = True
-            except OSError as error:
-                trouble = error
-
-        results = ((held, held.result) for held in ended if held.result is not None and not held.written)
-        await asyncio.gather(*(write(held, result) for held, result in results))
-        return trouble
+        new = {held.task.id: held for held in ended if held.result is not None and not held.written}
+        troubles = await write_down(self._quarters, *(held.result for held in new.values() if held.result is not None))
+        for task_id, held in new.items():
+            held.written = task_id not in troubles
+        return next(iter(troubles.values()), None)
 
 
 def _type_of(payload: Any) -> Any:
