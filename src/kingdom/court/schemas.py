@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 from kingdom.agents.contract import RawResult
 from kingdom.court.chamberlain.config import ChamberlainConfig
 from kingdom.court.config.system import SystemConfig
+from kingdom.court.envoy.config import EnvoyConfig
 from kingdom.court.models import Event, Message, Result, Task
 from kingdom.court.packages.manifest import Manifest
+from kingdom.court.sentinel.config import SentinelConfig
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -23,6 +25,8 @@ SCHEMAS: Final[dict[str, type[BaseModel]]] = {
     "manifest": Manifest,
     "system": SystemConfig,
     "chamberlain": ChamberlainConfig,
+    "sentinel": SentinelConfig,
+    "envoy": EnvoyConfig,
 }
 """The models by the name of their schema file."""
 
