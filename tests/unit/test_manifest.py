@@ -66,6 +66,51 @@ def test_the_three_kinds_of_evidence() -> None:
     ]
 
 
+def test_mcp_servers_are_programs_or_urls() -> None:
+    text = """\
+mcp_servers:
+  docs: {command: docs-server, args: [--stdio], env: [DOCS_TOKEN]}
+  tools: {command: /opt/tools/serve}
+  tickets: {url: "https://tickets.example/mcp", headers: {Authorization: TICKETS_AUTH}}
+"""
+    servers = parse_yaml(SMALL.format(name="a") + text, Manifest, "m").mcp_servers
+    assert list(servers) == ["docs", "tools", "tickets"]
+    assert (servers["docs"].command, servers["docs"].args, servers["docs"].env) == (
+        "docs-server",
+        ["--stdio"],
+        ["DOCS_TOKEN"],
+    )
+    assert servers["tickets"].headers == {"Authorization": "TICKETS_AUTH"}
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        ("{}", "give command (a program) or url"),
+        ("{command: a, url: 'https://b.example'}", "give command (a program) or url"),
+        ("{command: ./tool}", "would be looked for in the worktree"),
+        ("{command: tools/serve}", "would be looked for in the worktree"),
+        ("{command: a, headers: {X: Y}}", "'headers' are for a url"),
+        ("{url: 'https://b.example', env: [A]}", "'args' and 'env' are for a command"),
+        ("{url: 'file:///etc/passwd'}", "must begin with https:// or http://"),
+        ("{url: 'https://'}", "must begin with https:// or http://"),
+        ("{url: 'https://me:hush@b.example'}", "a password does not belong in a file"),
+        ("{command: a, env: [lower]}", "env[0]"),
+        ("{command: a, env: {TOKEN: value}}", "env"),
+        ("{url: 'https://b.example', headers: {'X\\r\\nY': A}}", "headers"),
+    ],
+)
+def test_what_is_no_mcp_server(server: str, words: str) -> None:
+    (problem,) = problems_of(f"mcp_servers:\n  x: {server}\n")
+    assert problem.startswith("m:4: mcp_servers.x")
+    assert words in problem
+
+
+def test_the_name_of_an_mcp_server_becomes_part_of_its_tools_names() -> None:
+    (problem,) = problems_of("mcp_servers:\n  a b: {command: c}\n")
+    assert "mcp_servers" in problem
+
+
 @pytest.mark.parametrize("pattern", ["github.pr.opened", "github.pr.*", "*", "*.pr.opened", "github.*.opened"])
 def test_event_types_and_patterns(pattern: str) -> None:
     manifest = parse_yaml(SMALL.format(name="a") + f"subscribes: ['{pattern}']\n", Manifest, "m")

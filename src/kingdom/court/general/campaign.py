@@ -32,6 +32,7 @@ from kingdom.court.general.errand import Errand, learn
 from kingdom.court.general.errors import NotNow, TaskRefused
 from kingdom.court.general.evidence import examine, missing
 from kingdom.court.general.lineage import Lineage
+from kingdom.court.general.mcp import servers_of
 from kingdom.court.general.notes import Note
 from kingdom.court.general.preparing import prepare
 from kingdom.court.general.reporting import Report
@@ -198,7 +199,16 @@ class Campaign:
         quarters = self._quarters
         prepared = await self._unless_halted(prepare(quarters, self._errand, note))
         self._place = prepared.place
+        servers = servers_of(quarters.manifest, quarters.habits.environment)
         soldier_id = new_soldier_id(quarters.clock())
+        self._adopted = False
+        note.soldier = self.soldier_id = soldier_id
+        make_room(quarters.home, self.task.id)
+        await quarters.scribe.write(
+            (quarters.home.prompt(self.task.id), prepared.prompt),
+            quarters.notes.file(note),
+            assignment(quarters.home, self.task.id, soldier_id),
+        )
         order = order_for(
             self.task,
             quarters.manifest,
@@ -209,16 +219,13 @@ class Campaign:
             folder=prepared.place.folder,
             session_id=prepared.session_id,
             environment=quarters.habits.environment,
+            mcp_config=quarters.mcp.write(soldier_id, servers),
         )
-        self._adopted = False
-        note.soldier = self.soldier_id = soldier_id
-        make_room(quarters.home, self.task.id)
-        await quarters.scribe.write(
-            (quarters.home.prompt(self.task.id), prepared.prompt),
-            quarters.notes.file(note),
-            assignment(quarters.home, self.task.id, soldier_id),
-        )
-        running = await quarters.agents.start(order, self._heard)
+        try:
+            running = await quarters.agents.start(order, self._heard)
+        except AgentsError:
+            quarters.mcp.remove(soldier_id)
+            raise
         quarters.tell(SoldierSpawned(self.task.id, soldier_id))
         return running
 
@@ -229,7 +236,9 @@ class Campaign:
             await self._either(waiting)
             if self._halt is not None and not waiting.done():
                 await running.stop(self._reason())
-            return await waiting
+            outcome = await waiting
+            self._quarters.mcp.remove(running.run_id)
+            return outcome
         finally:
             waiting.cancel()
 
@@ -341,6 +350,7 @@ class Campaign:
         if self._running is not None:
             await self._running.stop(error)
             await self._running.wait()
+            self._quarters.mcp.remove(self._running.run_id)
         return Ended(self._report().failure(error))
 
     def _report(self, outcome: Outcome | None = None) -> Report:

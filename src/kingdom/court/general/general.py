@@ -82,6 +82,7 @@ class General:
         for delivery in recalled:
             await self._take_up(delivery, begun)
         await self._forget_old_notes()
+        self._quarters.mcp.sweep(self._quarters.notes.soldiers())
         self._set_out()
 
     async def tick(self) -> float | None:

@@ -88,5 +88,10 @@ class Notes:
         """The tasks there are notes of."""
         return sorted(path.stem for path in self.folder.glob("task-*.json"))
 
+    def soldiers(self) -> set[str]:
+        """The soldiers that may be at work."""
+        notes = [self.load(task_id) for task_id in self.ids()]
+        return {note.soldier for note in notes if note is not None and note.soldier is not None}
+
     def _path(self, task_id: str) -> Path:
         return named_path(self.folder, "task", task_id, ".json")

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kingdom.agents.mcp_files import McpFiles
 from kingdom.court.general.notes import Notes
 from kingdom.court.general.repositories import configured_url
 from kingdom.court.general.results import Teller
@@ -57,6 +58,7 @@ class Quarters:
         self.tell = Teller(services.journal, self.name)
         self.notes = Notes(services.home.role(self.name))
         self.scribe = Scribe()
+        self.mcp = McpFiles(services.home.role(self.name) / "mcp")
         self.workspace = Workspace(
             services.home, self.name, local=allows_local(self.base_url, self.manifest.default_repo)
         )

@@ -41,6 +41,7 @@ def order_for(
     folder: Path,
     session_id: str | None,
     environment: Mapping[str, str],
+    mcp_config: Path | None = None,
 ) -> Order:
     """The order of one run, as the manifest has it. Of our environment only what is named there is passed on."""
     engine = manifest.engine
@@ -66,6 +67,7 @@ def order_for(
             total=manifest.timeout_seconds,
         ),
         caps=Caps(turns=manifest.caps.turns, tokens=manifest.caps.tokens, cost_usd=manifest.caps.cost_usd),
+        mcp_config=mcp_config,
         labels={"general": manifest.name, "task_type": task.type},
     )
 

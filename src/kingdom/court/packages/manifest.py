@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import PurePosixPath
 from typing import Annotated, Any, ClassVar, Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -25,6 +26,8 @@ from kingdom.court.models import GeneralName, Priority
 Notify = Literal["all", "result", "silent"]
 Missed = Literal["run_once", "skip"]
 Mode = Literal["agent", "workflow"]
+McpName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_\-]+$", max_length=64)]
+HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~\-]+$", max_length=100)]
 Filter = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 _PATTERN: Final = re.compile(r"(\*|[a-z0-9_]+)(\.(\*|[a-z0-9_]+))*")
@@ -174,6 +177,52 @@ Evidence = Annotated[
 ]
 
 
+class McpServer(Section):
+    """A server of tools: a program that is started for each run, or a URL."""
+
+    command: str | None = Field(default=None, min_length=1)
+    """A program on the PATH, or a whole path: never one of the repository."""
+    args: list[str] = Field(default_factory=list)
+    env: list[EnvName] = Field(default_factory=list)
+    """Names of environment variables it is given."""
+    url: str | None = Field(default=None, min_length=1)
+    """Where it is reached, `https://…`, when it is no program."""
+    headers: dict[HeaderName, EnvName] = Field(default_factory=dict)
+    """For a URL: headers, each with the name of the environment variable that holds its value."""
+
+    @field_validator("command")
+    @classmethod
+    def _not_of_the_repository(cls, command: str | None) -> str | None:
+        if command is not None and "/" in command and not PurePosixPath(command).is_absolute():
+            raise ValueError(f"{command!r:.80} would be looked for in the worktree: a name on the PATH or a whole path")
+        return command
+
+    @field_validator("url")
+    @classmethod
+    def _over_http(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        try:
+            parts = urlsplit(url)
+        except ValueError as error:
+            raise ValueError(f"not a URL ({error})") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("must begin with https:// or http:// and name a host")
+        if parts.password is not None:
+            raise ValueError("a password does not belong in a file: name the variable that holds a header in 'headers'")
+        return url
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> McpServer:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("give command (a program) or url, one of them")
+        if self.url is not None and (self.args or self.env):
+            raise ValueError("'args' and 'env' are for a command: a url has 'headers'")
+        if self.command is not None and self.headers:
+            raise ValueError("'headers' are for a url: a command has 'env'")
+        return self
+
+
 class Manifest(Section):
     """The whole file."""
 
@@ -205,6 +254,8 @@ class Manifest(Section):
     """What must be there before ``success`` is believed."""
     env: list[EnvName] = Field(default_factory=list)
     """Names of environment variables passed on to soldiers."""
+    mcp_servers: dict[McpName, McpServer] = Field(default_factory=dict)
+    """Servers of tools that soldiers may use, by name (engines `claude` and `codex`)."""
     notify: Notify = "all"
     """What people are told: start and end of each task, the result only, nothing."""
     records_hours: float | None = Field(default=None, gt=0, le=24 * 31)

@@ -9,17 +9,16 @@ A server with a URL is given its ``env`` as headers: ``{"Authorization": "Bearer
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 from typing import TYPE_CHECKING, Any, Final
 
-from kingdom.agents.files import write_atomic
+from kingdom.agents import mcp_files
 from kingdom.workflow.domain.errors import WorkflowError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from kingdom.workflow.domain.sources import McpServer, McpServerRef
@@ -57,16 +56,16 @@ def merge_servers(registered: Mapping[str, McpServer], *levels: Iterable[McpServ
     return merged
 
 
-def resolve_servers(servers: Servers, environ: Mapping[str, str]) -> Servers:
+def resolve_servers(servers: Mapping[str, Mapping[str, Any]], environ: Mapping[str, str]) -> Servers:
     """The same with every reference replaced. Raises :class:`McpInvalid` for one that leads nowhere."""
     return {name: _resolved(server, name, environ) for name, server in servers.items()}
 
 
-class McpFiles:
+class McpFiles(mcp_files.McpFiles):
     """The files that agents are given, one for each run that needs one."""
 
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
-        self._folder = folder.absolute()
+        super().__init__(folder)
         self._environ = environ
 
     def check(self, servers: Servers) -> None:
@@ -77,29 +76,9 @@ class McpFiles:
             if program and not relative and shutil.which(program, path=self._environ.get("PATH")) is None:
                 raise McpInvalid(f"the MCP server {name} cannot start: there is no program {program!r} on the PATH")
 
-    def write(self, run_id: str, servers: Servers) -> Path | None:
-        """The file for a run; None when there is no server to tell of."""
-        if not servers:
-            return None
-        document = {"mcpServers": resolve_servers(servers, self._environ)}
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = self._path(run_id)
-        write_atomic(path, json.dumps(document).encode())
-        return path
-
-    def remove(self, run_id: str) -> None:
-        """Remove the file of a run, if it has one."""
-        self._path(run_id).unlink(missing_ok=True)
-
-    def sweep(self, keep: Collection[str]) -> None:
-        """Remove what a killed process left, but for the files of these runs."""
-        kept = {self._path(run_id) for run_id in keep}
-        for path in self._folder.glob("*") if self._folder.is_dir() else ():
-            if path not in kept:
-                path.unlink(missing_ok=True)
-
-    def _path(self, run_id: str) -> Path:
-        return self._folder / f"{run_id}.json"
+    def write(self, run_id: str, servers: Mapping[str, Mapping[str, Any]]) -> Path | None:
+        """The file for a run, with references replaced; None when there is no server to tell of."""
+        return super().write(run_id, resolve_servers(servers, self._environ))
 
 
 def _described(server: McpServer, env: dict[str, str]) -> dict[str, Any]:
