@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kingdom.agents.port import AgentEvent, Began, Caps, Outcome, Text, Timers, ToolUse, Usage
-from tests.support.agents import Barracks
+from tests.support.agents import RUN, Barracks
 
 
 @pytest.fixture
@@ -52,9 +52,9 @@ async def test_a_whole_script(barracks: Barracks) -> None:
     log = subprocess.run(["git", "-C", str(barracks.cwd), "log", "--format=%s"], capture_output=True, text=True)
     assert log.stdout == "Say hi\n"
     assert (barracks.cwd / "src/a.py").read_text() == "print('hi')\n"
-    lines = (barracks.sessions / "soldier-1.json").read_text().splitlines()
+    lines = (barracks.sessions / f"{RUN}.json").read_text().splitlines()
     assert [json.loads(line)["type"] for line in lines][:3] == ["began", "text", "tooluse"]
-    assert [line["run_id"] for line in barracks.ledger_lines()] == ["soldier-1"]
+    assert [line["run_id"] for line in barracks.ledger_lines()] == [RUN]
 
 
 async def test_a_question_then_a_resume_that_knows_the_answer(barracks: Barracks) -> None:
@@ -127,10 +127,10 @@ async def test_a_part_played_by_a_process_that_is_gone_was_killed_with_it(barrac
     order = barracks.order(engine="scripted", options={"script": [{"wait": 600}]})
     await runner.start(order)
     await runner.close()
-    run = await barracks.runner().adopt("soldier-1")
+    run = await barracks.runner().adopt(RUN)
     assert run is not None
     assert (await run.wait()).status == "killed"
-    again = await barracks.runner().adopt("soldier-1")
+    again = await barracks.runner().adopt(RUN)
     assert again is not None
     assert (await again.wait()).status == "killed"
     assert len(barracks.ledger_lines()) == 1

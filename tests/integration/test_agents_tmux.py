@@ -13,7 +13,7 @@ import pytest
 
 from kingdom.agents.port import AgentEvent, Text
 from kingdom.agents.tmux import TmuxHost
-from tests.support.agents import Barracks, let_go
+from tests.support.agents import RUN, Barracks, let_go
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed (scripts/system-packages)")
 SOCKET = f"kingdom-test-{os.getpid()}"
@@ -88,7 +88,7 @@ async def test_a_tmux_session_killed_by_a_person_ends_the_run(barracks: Barracks
     source = 'subprocess.Popen(["setsid", "sleep", "600"])\ntell(text="ran")\ntime.sleep(600)'
     going = await barracks.runner(host=TmuxHost(SOCKET)).start(barracks.order(source), lambda _: began.set())
     await began.wait()
-    tmux("kill-session", "-t", "=soldier-1")
+    tmux("kill-session", "-t", f"={RUN}")
     outcome = await going.wait()
     assert (outcome.status, "SIGHUP" in str(outcome.error)) == ("killed", True)
     assert barracks.alive() == set()

@@ -14,7 +14,7 @@ from typing import Any
 from kingdom.agents.engine import Engine, Examined, Launch, Player
 from kingdom.agents.engines.command import CommandEngine
 from kingdom.agents.engines.scripted import ScriptedEngine
-from kingdom.agents.port import AgentEvent, Began, Finished, Order, RateLimit, Text, Timers, Tokens, Usage
+from kingdom.agents.port import AgentEvent, Began, Finished, Order, Outcome, RateLimit, Text, Timers, Tokens, Usage
 from kingdom.agents.processes import bearing, look_at_all
 from kingdom.agents.runner import Runner
 from kingdom.agents.strays import writes
@@ -57,6 +57,25 @@ class TellingReader:
         return ()
 
 
+# Processes are found by the id of their run, on the whole machine: tests that run at once must not share one.
+RUN = os.environ.setdefault("KINGDOM_TEST_RUN", f"soldier-{os.getpid()}")  # the daemons a test starts share it
+QUICK = Timers(first_output=30, silence=30, total=60, after_result=0.1, stop=0.2)
+# Children that leave their parent's session, or their parent.
+ESCAPES = """
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+subprocess.Popen(["setsid", "sleep", "600"])
+subprocess.Popen(["nohup", "sleep", "600"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+subprocess.Popen(["env", "-i", "/bin/sh", "-c", "trap '' INT TERM HUP; sleep 600 & wait"])
+for _ in range(2):  # a daemon: fork, a session of its own, fork again
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() != 0:
+            os._exit(0)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(600)
+"""
+
+
 class Barracks:
     """Where the runs of one test live."""
 
@@ -89,7 +108,7 @@ class Barracks:
     def order(self, source: str | None = None, **changes: Any) -> Order:
         """An order to the telling engine to run this program."""
         order = Order(
-            run_id="soldier-1",
+            run_id=RUN,
             task_id="task-20260101-001",
             engine="telling",
             prompt="do it",
@@ -101,17 +120,17 @@ class Barracks:
         )
         return replace(order, **changes)
 
-    def folder(self, run_id: str = "soldier-1") -> Path:
+    def folder(self, run_id: str = RUN) -> Path:
         return self.soldiers / run_id
 
-    def document(self, name: str, run_id: str = "soldier-1") -> dict[str, Any]:
+    def document(self, name: str, run_id: str = RUN) -> dict[str, Any]:
         loaded: dict[str, Any] = json.loads((self.folder(run_id) / name).read_text())
         return loaded
 
     def ledger_lines(self) -> list[Mapping[str, Any]]:
         return [json.loads(line) for path in self.ledger.glob("*.jsonl") for line in path.read_text().splitlines()]
 
-    def alive(self, run_id: str = "soldier-1") -> set[int]:
+    def alive(self, run_id: str = RUN) -> set[int]:
         """Everything of a run that is alive: what has its mark, and what writes to its transcript without it."""
         outputs = [self.sessions / f"{run_id}.json", self.sessions / f"{run_id}.err"]
         writing = {process.pid for process in look_at_all() if process.alive and writes(process.pid, outputs)}
@@ -144,3 +163,12 @@ def wait_at(path):
     open(path).read()
 
 """
+
+
+async def run_to_end(barracks: Barracks, source: str, **changes: Any) -> tuple[Outcome, list[AgentEvent]]:
+    """Run a program to its end. Nothing of it is alive then."""
+    events: list[AgentEvent] = []
+    order = barracks.order(source, **changes)
+    outcome = await (await barracks.runner().start(order, events.append)).wait()
+    assert barracks.alive(order.run_id) == set()
+    return outcome, events
