@@ -74,6 +74,7 @@ class World:
     folders: set[str] = field(default_factory=set)
     reports: set[str] = field(default_factory=set)  # files
     # what goes wrong, by the name of the Work or Task; each is used up once
+    beside: bool = False  # answers come while nobody waits for them, as those of real agents do
     silent: bool = False  # agents take queries, and say nothing until `answer` is called
     silences: set[str] = field(default_factory=set)  # the same, for tasks of these names
     fails: Counter[str] = field(default_factory=Counter)  # queries
@@ -111,6 +112,12 @@ class FakeAgents:
 
     def __init__(self, world: World, store: Store, stopper: Stopper) -> None:
         self._world, self._store, self._stopper = world, store, stopper
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def settled(self) -> None:
+        """Wait until every answer that came is recorded."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def start(self, work: Work) -> None:
         self._stopper.point("start")
@@ -128,7 +135,11 @@ class FakeAgents:
                 return
             self._world.answers[run] = self._outcome(work, task, text)
         self._stopper.point("sent")
-        await self._deliver(work, task)
+        if self._world.beside:
+            self._tasks.add(told := asyncio.get_running_loop().create_task(self._deliver(work, task)))
+            told.add_done_callback(self._tasks.discard)
+        else:
+            await self._deliver(work, task)
 
     async def answer(self, work: Work, task: Task) -> None:
         """The answer to a query that was met with silence."""
@@ -287,6 +298,13 @@ class House:
     engine: Engine
     world: World
     agents: FakeAgents
+
+    async def idle(self) -> None:
+        """Wait until nothing goes on, here and with the agents."""
+        await self.engine.idle()
+        while self.agents._tasks:
+            await self.agents.settled()
+            await self.engine.idle()
 
     async def read(self, workflow_id: str) -> tuple[Workflow, list[Work]]:
         async with self.parts.store.transaction() as tx:

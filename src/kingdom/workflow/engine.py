@@ -15,7 +15,7 @@ from kingdom.workflow.recovery import Recovery
 from kingdom.workflow.store.transactions import STREAM
 
 _PAGE: Final = 200
-_MOMENT: Final = 0.02  # seconds: what others wrote may wait so long while there is enough to do here
+_MOMENT: Final = 0.02  # seconds between two looks: what others wrote may wait so long, unless nothing happens here
 
 
 class Engine:
@@ -48,7 +48,10 @@ class Engine:
     async def _start(self) -> None:
         self._lanes = Lanes(self.parts, self._look_later)
         self._undo.append(self.parts.store.on_publish(self._lanes.add))
+        self.parts.store.inline = self._lanes.inline
+        self._undo.append(self._handle_nothing_inline)
         await Recovery(self.parts).run(self.idle)
+        self._lanes.takes_news = True
         self._undo.append(self.parts.store.bus.subscribe(STREAM, self._wake.set))
         self._looking = asyncio.create_task(self._look_for_ever(), name="workflow-engine-look")
 
@@ -79,6 +82,9 @@ class Engine:
             self._lanes.abandon()
         self._lease.drop()
 
+    def _handle_nothing_inline(self) -> None:
+        self.parts.store.inline = None
+
     # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _look_later(self, seconds: float) -> None:
@@ -92,8 +98,7 @@ class Engine:
             except BusError as error:
                 log.warning("the engine cannot look for events: %s", error)
                 found = 0
-            if self._lanes.known:  # there is enough to do, and what we write ourselves wakes us, too
-                await asyncio.sleep(_MOMENT)
+            await asyncio.sleep(_MOMENT)  # what we write ourselves wakes us, too
             if not found:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._poll):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from kingdom.bus import Envelope, RetryPolicy
@@ -17,10 +17,11 @@ from kingdom.bus.errors import BusError
 from kingdom.workflow.domain.events import CATALOG
 from kingdom.workflow.domain.statuses import WorkflowStatus
 from kingdom.workflow.handlers import HANDLERS, Handler, News
-from kingdom.workflow.parts import Parts, log
+from kingdom.workflow.parts import Effect, Parts, Step, log
+from kingdom.workflow.ports import Told
 from kingdom.workflow.services.halting import HaltingService
 from kingdom.workflow.store.errors import ConcurrentChange, StoreError
-from kingdom.workflow.store.transactions import STREAM
+from kingdom.workflow.store.transactions import STREAM, StoreTransaction
 
 WORKER: Final = "workflow-engine"
 _TOGETHER: Final = 16  # events of one workflow handled in one transaction at most
@@ -42,6 +43,8 @@ class Lane:
         self.outages = 0
         self.alone = 0  # so many of the next ones have a transaction of their own each
         self.found = False  # it had events that were found in the store
+        self.effects: list[Effect] = []  # of an event that was handled as it came
+        self.give_back: Callable[[], None] | None = None  # the turn it was handled in
 
 
 class Lanes:
@@ -56,7 +59,9 @@ class Lanes:
         self._lanes: dict[str, Lane] = {}
         self._idle = asyncio.Event()
         self._idle.set()
+        self._held_back: set[str] = set()  # workflows with an event in the store that waits for its next try
         self.known: set[str] = set()  # events that wait here
+        self.takes_news = False  # whether news may be handled as they come: not before recovery is through
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     # ── from outside ──────────────────────────────────────────────────────────────────────────────────────────
@@ -68,13 +73,50 @@ class Lanes:
                 continue
             self.known.add(envelope.event_id)
             news = news_of(envelope)
-            lane = self._lanes.get(news.aggregate_id)
-            if lane is None:
-                lane = self._lanes[news.aggregate_id] = Lane(news.aggregate_id)
-                lane.task = asyncio.get_running_loop().create_task(self._run(lane), name=f"lane-{news.aggregate_id}")
-                self._idle.clear()
+            lane = self._lanes.get(news.aggregate_id) or self._open(Lane(news.aggregate_id))
             lane.waiting.append(news)
             lane.found = lane.found or found
+
+    def _open(self, lane: Lane) -> Lane:
+        self._lanes[lane.aggregate_id] = lane
+        lane.task = asyncio.get_running_loop().create_task(self._run(lane), name=f"lane-{lane.aggregate_id}")
+        self._idle.clear()
+        return lane
+
+    async def inline(self, tx: StoreTransaction, told: Sequence[Told]) -> list[bool]:
+        """Handle events in the transaction that records them: views always, news of agents when nothing else waits.
+
+        That spares their way through the bus: one commit for each task instead of two.
+        """
+        alone = len(told) == 1
+        return [await self._inline(tx, item, alone=alone) for item in told]
+
+    async def _inline(self, tx: StoreTransaction, told: Told, *, alone: bool) -> bool:
+        handler = self._handlers[type(told.event).__name__]
+        news = News("", told.event, told.aggregate_id, told.attempt)
+        if handler.view:
+            await handler.handle(Step(tx), news)
+            return True
+        aside = handler.outside or told.aggregate_id in self._lanes or told.aggregate_id in self._held_back
+        if not self.takes_news or not alone or aside:
+            return False
+        give_back = await self._parts.turns.take(told.aggregate_id)
+        if give_back is None:
+            return False
+        lane, step = Lane(told.aggregate_id), Step(tx)
+        tx.ends.append(lambda committed: self._inline_over(lane, give_back, committed=committed))
+        error = await tx.undo_unless(lambda: handler.handle(step, news))
+        if error is not None:  # from the bus it is handled with all that belongs to it
+            return False
+        lane.effects = step.effects
+        return True
+
+    def _inline_over(self, lane: Lane, give_back: Callable[[], None], *, committed: bool) -> None:
+        if not committed or not lane.effects:
+            give_back()
+            return
+        lane.give_back = give_back
+        self._open(lane)
 
     async def idle(self) -> None:
         """Wait until nothing waits here; raises what broke a lane."""
@@ -104,6 +146,7 @@ class Lanes:
 
     async def _run(self, lane: Lane) -> None:
         try:
+            await self._follow(lane)
             while lane.waiting:
                 async with self._parts.turns.of(lane.aggregate_id):
                     await self._next(lane)
@@ -118,6 +161,15 @@ class Lanes:
                 self._idle.set()
             if lane.found:  # what stands behind it in the store was not handed over
                 self._look(0.0)
+
+    async def _follow(self, lane: Lane) -> None:
+        """What an event that was handled as it came asked for outside, still in its turn."""
+        if lane.give_back is not None:
+            try:
+                for effect in lane.effects:
+                    await effect()
+            finally:
+                lane.give_back()
 
     def _break(self, error: BaseException) -> None:
         """A bug, not a verdict: the engine must not look as if it worked."""
@@ -138,6 +190,7 @@ class Lanes:
         try:
             await self._handle(batch)
         except (_NotReady, ConcurrentChange):
+            self._held_back.add(lane.aggregate_id)
             self._forget(lane)
             self._look(0.0)
         except (StoreError, BusError) as error:
@@ -150,6 +203,7 @@ class Lanes:
                 await self._failed(lane, batch[0], error)
         else:
             self.known.difference_update(news.event_id for news in batch)
+            self._held_back.discard(lane.aggregate_id)
             lane.taken = []
             lane.outages = 0
             lane.alone = max(0, lane.alone - len(batch))
@@ -184,6 +238,7 @@ class Lanes:
     async def _failed(self, lane: Lane, news: News, error: Exception) -> None:
         """Have an event tried again later; when its attempts are spent, its workflow pauses with the reason."""
         self._parts.counts.retried += 1
+        self._held_back.add(lane.aggregate_id)
         self._forget(lane)
         bus = self._parts.store.bus
         verdict = judge(error)

@@ -35,17 +35,37 @@ class Turns:
     @asynccontextmanager
     async def of(self, workflow_id: str) -> AsyncIterator[None]:
         """Wait for the workflow's turn."""
-        lock, users = self._locks.get(workflow_id) or (asyncio.Lock(), 0)
-        self._locks[workflow_id] = lock, users + 1
+        lock = self._use(workflow_id)
         try:
             async with lock:
                 yield
         finally:
-            _, users = self._locks[workflow_id]
-            if users == 1:
-                del self._locks[workflow_id]
-            else:
-                self._locks[workflow_id] = lock, users - 1
+            self._done(workflow_id)
+
+    async def take(self, workflow_id: str) -> Callable[[], None] | None:
+        """The workflow's turn, if nobody has it or waits for it; returns what gives it back. Never waits."""
+        if workflow_id in self._locks:
+            return None
+        lock = self._use(workflow_id)
+        await lock.acquire()  # at once: nobody else knows it yet
+
+        def give_back() -> None:
+            lock.release()
+            self._done(workflow_id)
+
+        return give_back
+
+    def _use(self, workflow_id: str) -> asyncio.Lock:
+        lock, users = self._locks.get(workflow_id) or (asyncio.Lock(), 0)
+        self._locks[workflow_id] = lock, users + 1
+        return lock
+
+    def _done(self, workflow_id: str) -> None:
+        lock, users = self._locks[workflow_id]
+        if users == 1:
+            del self._locks[workflow_id]
+        else:
+            self._locks[workflow_id] = lock, users - 1
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kingdom.bus import Envelope, EventBus
 from kingdom.workflow.domain.events import DomainEvent
@@ -16,6 +16,9 @@ from kingdom.workflow.domain.task import Report, Task
 from kingdom.workflow.domain.template import WorkflowTemplate
 from kingdom.workflow.domain.work import Work
 from kingdom.workflow.domain.workflow import Workflow
+
+if TYPE_CHECKING:
+    from kingdom.workflow.store.transactions import Inline
 
 A = TypeVar("A")
 
@@ -83,6 +86,7 @@ class Store(Protocol):
     """Where workflows are kept."""
 
     bus: EventBus
+    inline: Inline | None  # handles events in the transaction that records them; an engine sets it
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         """Begin; commits at the end of the block, rolls back when it raises."""

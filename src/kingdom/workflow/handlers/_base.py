@@ -34,10 +34,12 @@ class Scene(NamedTuple):
 class Handler:
     """Handles one kind of event, at least once: in one transaction, which ends the event as well.
 
-    ``outside`` says that :meth:`before` has something to do outside of that transaction first.
+    ``outside`` says that :meth:`before` has something to do outside of that transaction first. ``view`` says that it
+    only brings what the workflow knows of its parts up to date: then it is handled with the change itself.
     """
 
     outside: ClassVar[bool] = False
+    view: ClassVar[bool] = False
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from kingdom.workflow.domain.events import WorkStatusChanged
 from kingdom.workflow.handlers._base import Handler, News
 from kingdom.workflow.parts import Step
@@ -9,6 +11,8 @@ from kingdom.workflow.parts import Step
 
 class WorkStatusChangedHandler(Handler):
     """Updates the workflow's ``work_statuses``, to what the Work is now: an older event cannot undo a newer one."""
+
+    view: ClassVar[bool] = True
 
     async def handle(self, step: Step, news: News, made: object = None) -> None:
         """Note the state of the Work."""

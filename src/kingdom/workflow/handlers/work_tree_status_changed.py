@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from kingdom.workflow.domain.events import WorkTreeCreated, WorkTreeFailed, WorkTreePendingRelease
 from kingdom.workflow.domain.statuses import WorkTreeStatus
 from kingdom.workflow.handlers._base import Handler, News
@@ -10,6 +12,8 @@ from kingdom.workflow.parts import Step
 
 class WorkTreeStatusChangedHandler(Handler):
     """Updates the workflow's ``work_tree_statuses``, to what the worktree is now."""
+
+    view: ClassVar[bool] = True
 
     async def handle(self, step: Step, news: News, made: object = None) -> None:
         """Note the state of the worktree."""

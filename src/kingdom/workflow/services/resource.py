@@ -144,17 +144,21 @@ class WorkflowResourceService:
 
     async def space_of(self, tx: Transaction, work: Work) -> WorkSpace | None:
         """The workspace of a Work, if it has one."""
-        spaces = await tx.work_spaces.of_workflow(work.workflow_id)
-        return next((space for space in spaces if space.work_id == work.id), None)
+        return await tx.work_spaces.find(space_id(work))
 
     async def plan_space(self, step: Step, work: Work) -> WorkSpace:
         """The workspace of a Work, as a row; the folder follows."""
         space = await self.space_of(step.tx, work)
         if space is None:
-            space = WorkSpace(self._parts.ids.new("ws"), work.workflow_id, work.id, self._parts.files.path(work))
+            space = WorkSpace(space_id(work), work.workflow_id, work.id, self._parts.files.path(work))
             await step.tx.work_spaces.save(space)
             step.tell(work.workflow_id, WorkSpaceCreated(space.id, work.id), work.attempt)
         return space
+
+
+def space_id(work: Work) -> str:
+    """The id of the workspace of a Work, by which it is found without a search."""
+    return f"ws-{work.id.removeprefix('work-')}"
 
 
 def server_ids(workflow: Workflow, works: Iterable[Work]) -> list[str]:

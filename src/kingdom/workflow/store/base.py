@@ -13,7 +13,7 @@ from kingdom.bus import connect
 from kingdom.workflow.ports import SeenEvent
 from kingdom.workflow.store.errors import StoreError
 from kingdom.workflow.store.tables import TABLES
-from kingdom.workflow.store.transactions import STREAM, StoreTransaction
+from kingdom.workflow.store.transactions import STREAM, Inline, StoreTransaction
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -41,6 +41,7 @@ class DatabaseStore(ABC):
         self.clock = clock
         self.bus = connect(url)
         self._listeners: list[Listener] = []
+        self.inline: Inline | None = None  # set by the engine of this process
 
     async def __aenter__(self) -> Self:
         await self.bus.open()
@@ -66,10 +67,17 @@ class DatabaseStore(ABC):
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[StoreTransaction]:
         """Begin; commits at the end of the block, rolls back when it raises."""
-        async with self.session() as session:
-            unit = StoreTransaction(session, self.bus, self.clock)
-            yield unit
-            await unit.flush()
+        unit = None
+        committed = False
+        try:
+            async with self.session() as session:
+                unit = StoreTransaction(session, self.bus, self.clock, self.inline)
+                yield unit
+                await unit.flush()
+            committed = True
+        finally:
+            for end in unit.ends if unit is not None else ():
+                end(committed)
         if unit.published:
             for listener in self._listeners:
                 listener(unit.published)

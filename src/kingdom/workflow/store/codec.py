@@ -10,16 +10,17 @@ from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 A = TypeVar("A")
 Reader = Callable[[Any], Any]
+_VERSION: Final = "version"  # a column of its own
 
 
 def encode(item: object) -> str:
     """The JSON of an aggregate. Its ``version`` is the row's business, not the document's."""
     document = _plain(item)
-    document.pop("version", None)
+    document.pop(_VERSION, None)
     return _encoder.encode(document)
 
 
@@ -83,15 +84,15 @@ def _collection_reader(collect: Callable[[Any], Any], item: Reader | None) -> Re
 
 def _dataclass_reader(kind: type[Any]) -> Reader:
     hints = typing.get_type_hints(kind)
-    known = frozenset(hints)
-    readers = [(field.name, reader) for field in fields(kind) if (reader := _reader(hints[field.name])) is not None]
+    known = dict.fromkeys(field.name for field in fields(kind) if field.name != _VERSION).keys()
+    readers = [(field.name, reader) for field in fields(kind) if (reader := _reader(hints[field.name]))]
     required = frozenset(f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING)
 
     def read(document: Any) -> Any:
         names = document.keys()
-        if not required <= names:
-            raise KeyError(f"{kind.__name__} without {', '.join(sorted(required - names))}")
-        if not names <= known:  # fields that were removed since
+        if names != known:  # of another version: some fields may be missing, some gone since
+            if not required <= names:
+                raise KeyError(f"{kind.__name__} without {', '.join(sorted(required - names))}")
             document = {name: value for name, value in document.items() if name in known}
         for name, reader in readers:
             if name in document:

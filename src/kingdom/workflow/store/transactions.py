@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from functools import cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kingdom.bus import Envelope
 from kingdom.workflow.domain.events import UI_ONLY
@@ -13,7 +13,7 @@ from kingdom.workflow.store import tables
 from kingdom.workflow.store.repositories import TableRepository
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from datetime import datetime
 
     from kingdom.bus import EventBus
@@ -37,15 +37,29 @@ _COUNT: Final = """
 _KEEP: Final = "INSERT INTO wf_event (position, aggregate_id, sequence, type, payload, occurred_at) VALUES {rows}"
 
 
+class Inline(Protocol):
+    """Handles events in the transaction that records them, where that is possible."""
+
+    async def __call__(self, tx: StoreTransaction, told: Sequence[Told]) -> list[bool]:
+        """Handle events; for each whether that was done. What was not goes to the bus."""
+
+
 class StoreTransaction:
     """See :class:`kingdom.workflow.ports.Transaction`."""
 
-    def __init__(self, session: Session, bus: EventBus, clock: Clock) -> None:
+    def __init__(self, session: Session, bus: EventBus, clock: Clock, inline: Inline | None = None) -> None:
         self.session = session
         self._bus = bus
         self._clock = clock
+        self._inline = inline
         self._told: list[Told] = []
+        self._locked = False
         self.published: list[Envelope] = []  # what went to the bus, once flushed
+        self.ends: list[Callable[[bool], None]] = []  # called when it is over: True when it committed
+        self._open_repositories()
+
+    def _open_repositories(self) -> None:
+        session = self.session
         self.gits: Repository[Git] = TableRepository(session, tables.GITS)
         self.mcp_servers: Repository[McpServer] = TableRepository(session, tables.MCP_SERVERS)
         self.templates: Repository[WorkflowTemplate] = TableRepository(session, tables.TEMPLATES)
@@ -65,25 +79,48 @@ class StoreTransaction:
         return await self._bus.consume(STREAM, event_id, tx=self.session.connection)
 
     async def flush(self) -> None:
-        """Number, keep and publish what was recorded. The commit follows."""
-        if not self._told:
-            return
-        told, self._told = self._told, []
-        now = self._clock()
-        if not self.session.orders_commits:
-            # Whoever counts positions commits before the next one counts: so they are seen in their order.
-            await self.session.fetch("SELECT pg_advisory_xact_lock(?)", _LOCK)
-        numbers = await self._number(told)
-        kept = [item for told_one, number in zip(told, numbers, strict=True) for item in _row(told_one, number, now)]
-        await self.session.fetch(_rows(_KEEP, len(told), 6), *kept)
-        # What no handler waits for is kept for the interface only: on the bus it would have to be taken off again.
-        self.published = [
-            _envelope(item, number.sequence, now)
-            for item, number in zip(told, numbers, strict=True)
-            if type(item.event).__name__ not in UI_ONLY
-        ]
+        """Number, keep and publish what was recorded, and handle what can be handled right here. The commit follows."""
+        while self._told:
+            told, self._told = self._told, []
+            now = self._clock()
+            numbers = await self._keep(told, now)
+            # What no handler waits for is kept for the interface only: on the bus it would have to be taken off again.
+            left = [
+                (item, number.sequence)
+                for item, number in zip(told, numbers, strict=True)
+                if type(item.event).__name__ not in UI_ONLY
+            ]
+            if self._inline is not None and left:
+                handled = await self._inline(self, [item for item, _ in left])
+                left = [pair for pair, done in zip(left, handled, strict=True) if not done]
+            self.published += [_envelope(item, sequence, now) for item, sequence in left]
         if self.published:
             await self._bus.publish(STREAM, self.published, tx=self.session.connection)
+
+    async def undo_unless(self, action: Callable[[], Awaitable[None]]) -> Exception | None:
+        """Do something; when it raises, take back what it wrote and recorded, and return what it raised."""
+        told = len(self._told)
+        await self.session.fetch("SAVEPOINT part")
+        try:
+            await action()
+        except Exception as error:  # noqa: BLE001 - the caller decides what it means
+            await self.session.fetch("ROLLBACK TO SAVEPOINT part")
+            del self._told[told:]
+            self._open_repositories()  # what was read may have been changed
+            return error
+        finally:
+            await self.session.fetch("RELEASE SAVEPOINT part")
+        return None
+
+    async def _keep(self, told: Sequence[Told], now: datetime) -> list[_Number]:
+        if not (self.session.orders_commits or self._locked):
+            # Whoever counts positions commits before the next one counts: so they are seen in their order.
+            await self.session.fetch("SELECT pg_advisory_xact_lock(?)", _LOCK)
+            self._locked = True
+        numbers = await self._number(told)
+        kept = [part for item, number in zip(told, numbers, strict=True) for part in _row(item, number, now)]
+        await self.session.fetch(_rows(_KEEP, len(told), 6), *kept)
+        return numbers
 
     async def _number(self, told: Sequence[Told]) -> list[_Number]:
         """Take the next numbers, in one statement for all: positions over all, sequences per aggregate."""

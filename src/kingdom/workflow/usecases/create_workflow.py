@@ -22,6 +22,7 @@ class CreateWorkflow:
         self,
         template_id: str,
         *,
+        workflow_id: str | None = None,
         name: str | None = None,
         issue_key: str | None = None,
         description: str | None = None,
@@ -30,12 +31,15 @@ class CreateWorkflow:
         mcp_server_refs: Sequence[McpServerRef] | None = None,
         on_failure: OnFailure | None = None,
     ) -> str:
-        """Make a workflow from a template, with what is given here instead of the template's; returns its id."""
+        """Make a workflow from a template, with what is given here instead of the template's; returns its id.
+
+        Whoever must not make a second one brings its id along, made and written down before.
+        """
         parts = self._parts
         async with parts.step() as step:
             template = await step.tx.templates.get(template_id)
             workflow = Workflow(
-                parts.ids.new("wf"),
+                workflow_id or parts.ids.new("wf"),
                 name or template.name,
                 parts.clock(),
                 template.id,

@@ -15,6 +15,7 @@ from kingdom.workflow.domain.task import Report
 from kingdom.workflow.domain.work import Work
 from kingdom.workflow.domain.workflow import Workflow
 from kingdom.workflow.parts import Parts, Step
+from kingdom.workflow.services.resource import space_id
 
 
 class ForkWorkflow:
@@ -42,7 +43,9 @@ class ForkWorkflow:
         fork = self._fork(first, point, kept, name)
         copies = {work.id: self._copy(work, fork.id, done=work.id in kept) for work in works}
         folders = {
-            work_id: WorkSpace(parts.ids.new("ws"), fork.id, copies[work_id].id, parts.files.path(copies[work_id]))
+            work_id: WorkSpace(
+                space_id(copies[work_id]), fork.id, copies[work_id].id, parts.files.path(copies[work_id])
+            )
             for work_id in kept
             if work_id in spaces
         }
