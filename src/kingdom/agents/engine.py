@@ -68,7 +68,11 @@ class Player(Protocol):
     name: str
 
     async def play(self, order: Order, on_event: OnEvent) -> Finished:
-        """Do the work, telling what happens; cancelled when the run is stopped."""
+        """Do the work, telling what happens.
+
+        Cancelled when the run is stopped, with the reason as the message; without one when it is only let go of, and
+        the same order may be played again by the next process.
+        """
 
     async def examine(self) -> Examined:
         """Always usable."""

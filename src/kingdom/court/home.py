@@ -48,6 +48,7 @@ class Home:
         self.memories = self.memory / "generals"  # a folder for each
         self.logs = self.root / "logs"
         self.workspace = self.root / "workspace"
+        self.workflows = self.root / "workflows"
         self.config = self.root / "config"
         self.generals = self.config / "generals"  # one folder for each installed general
         self.results = self.state / "results"

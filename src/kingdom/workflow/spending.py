@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+from kingdom.agents.port import Tokens
+
+_CLASSES: Final = ("input", "output", "cache_read", "cache_write")
 
 
 @dataclass(slots=True)
@@ -15,6 +19,7 @@ class Spent:
     cost_usd: float = 0.0
     tokens: int = 0
     runs: int = 0
+    by_class: Tokens = field(default_factory=Tokens)
     by_work: dict[str, float] = field(default_factory=dict)  # the name of the Work: US dollars
 
 
@@ -47,7 +52,9 @@ class Spending:
             line: dict[str, Any] = json.loads(raw)
             run_id, work = str(line["run_id"]), str(line.get("work", ""))
             mine = line.get("workflow") == self._workflow
-            cost, tokens = float(line.get("cost_usd") or 0.0), int((line.get("tokens") or {}).get("total") or 0)
+            used = line.get("tokens") or {}
+            cost, tokens = float(line.get("cost_usd") or 0.0), int(used.get("total") or 0)
+            by_class = Tokens(*(int(used.get(name) or 0) for name in _CLASSES))
         except (ValueError, KeyError, TypeError, AttributeError):
             return  # a torn line
         if not mine or run_id in self.run_ids:
@@ -55,5 +62,6 @@ class Spending:
         self.run_ids.add(run_id)
         self.total.cost_usd += cost
         self.total.tokens += tokens
+        self.total.by_class += by_class
         self.total.runs += 1
         self.total.by_work[work] = self.total.by_work.get(work, 0.0) + cost

@@ -175,8 +175,6 @@ class Campaign:
                 return ending
 
     def _begin(self) -> Note:
-        if self._quarters.manifest.mode != "agent":
-            raise TaskRefused("this version cannot run workflows: set mode: agent in the manifest")
         if self._note is not None:
             return self._note
         note = self._noted()
@@ -218,6 +216,7 @@ class Campaign:
             prompt=prepared.prompt,
             folder=prepared.place.folder,
             session_id=prepared.session_id,
+            options=prepared.options,
             environment=quarters.habits.environment,
             mcp_config=quarters.mcp.write(soldier_id, servers),
         )

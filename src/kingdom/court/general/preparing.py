@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.court.general.briefing import description, gather, instructions_of
 from kingdom.court.general.lineage import session_of
 from kingdom.court.general.prompts import build_prompt, read_template
 from kingdom.court.general.pulls import pull_number
 from kingdom.court.general.repositories import url_of
+from kingdom.court.general.workflows import commission
 from kingdom.court.general.workspace import furnish
 
 if TYPE_CHECKING:
@@ -31,10 +33,13 @@ class Prepared:
     place: Workplace
     prompt: str
     session_id: str | None
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the engine, beside the manifest's
 
 
 async def prepare(quarters: Quarters, errand: Errand, note: Note) -> Prepared:
     """Prepare the next run of a task. Safe to repeat."""
+    if quarters.manifest.mode == "workflow":
+        return await _prepare_workflow(quarters, errand, note)
     home, manifest, line = quarters.home, quarters.manifest, errand.line
     place = await quarters.workspace.prepare(line.work_id, _url(quarters, errand), fetch=not line.former)
     pull = await _pull(quarters, errand, place)
@@ -64,6 +69,16 @@ async def _pull(quarters: Quarters, errand: Errand, place: Workplace) -> Pull | 
         return None
     fresh = not errand.line.former  # a conversation that goes on has looked at what is there
     return await quarters.workspace.find_pull(place.tree, number, errand.task.payload.get("base"), fetch=fresh)
+
+
+async def _prepare_workflow(quarters: Quarters, errand: Errand, note: Note) -> Prepared:
+    """A workflow makes worktrees of its own; here is only what describes the task."""
+    place = await quarters.workspace.prepare(errand.line.work_id, None)
+    told = description(quarters.home, errand.task, quarters.name)
+    await furnish(place, None, told)
+    options = commission(quarters, errand, note, _url(quarters, errand), told.get("answer"))
+    prompt = f"The workflow {quarters.manifest.template} for {errand.subject or errand.task.id}"
+    return Prepared(place, prompt, session_of(quarters.home, errand.line), options)
 
 
 def _url(quarters: Quarters, errand: Errand) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kingdom.agents.port import Caps, Order, Timers
 from kingdom.court.errors import InvalidId
@@ -41,6 +41,7 @@ def order_for(
     folder: Path,
     session_id: str | None,
     environment: Mapping[str, str],
+    options: Mapping[str, Any],
     mcp_config: Path | None = None,
 ) -> Order:
     """The order of one run, as the manifest has it. Of our environment only what is named there is passed on."""
@@ -56,7 +57,7 @@ def order_for(
         prompt=prompt,
         cwd=folder,
         result_path=home.handover(task.id),
-        options=dict(engine.options),
+        options={**engine.options, **options},
         env={**values, **{name: environment[name] for name in names if name in environment}},
         model=engine.model or (configured.model if configured else None),
         session_id=session_id,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 MANIFEST: Final = "manifest.yaml"
 PROMPT: Final = "prompt.md"
 INSTRUCTIONS: Final = "instructions.md"
+WORKFLOW: Final = "workflow.yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,11 @@ class General:
     def instructions_path(self) -> Path:
         """What its soldiers find as CLAUDE.md and AGENTS.md; may be missing."""
         return self.folder / INSTRUCTIONS
+
+    @property
+    def workflow_path(self) -> Path:
+        """For mode workflow: its template, where the general brings it along; may be missing."""
+        return self.folder / WORKFLOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +73,7 @@ def load_generals(home: Home) -> Generals:
 def load_general(folder: Path) -> General:
     """Read one general from its folder, or raise :class:`YamlProblem` with everything that is wrong."""
     general = General(load_yaml(folder / MANIFEST, Manifest, {"folder": folder.name}), folder)
-    if not general.prompt_path.is_file():
+    if general.manifest.mode == "agent" and not general.prompt_path.is_file():
         raise YamlProblem([f"{general.prompt_path}: missing; it is the template of the general's prompts"])
     return general
 

@@ -82,6 +82,9 @@ class EngineChoice(Abbreviated):
         return name
 
 
+_WORKFLOW: Final = EngineChoice(name="workflow")
+
+
 class TimerSection(Section):
     """How long a run may be silent, in seconds."""
 
@@ -287,4 +290,10 @@ class Manifest(Section):
             raise ValueError("mode is workflow, so 'template' must name the workflow template to run")
         if self.mode == "agent" and self.template is not None:
             raise ValueError("'template' is for mode: workflow")
+        if self.mode == "workflow":
+            if "engine" in self.model_fields_set and self.engine != _WORKFLOW:
+                raise ValueError("mode is workflow, so there is no 'engine': the works of the template name theirs")
+            if self.evidence:
+                raise ValueError("'evidence' is for mode: agent; a workflow checks what it did with works of its own")
+            object.__setattr__(self, "engine", _WORKFLOW)  # frozen for everybody else
         return self

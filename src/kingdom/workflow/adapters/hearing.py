@@ -11,6 +11,7 @@ from kingdom.agents.untrusted import cut_middle
 if TYPE_CHECKING:
     from kingdom.agents.port import Outcome
 
+ASKS: Final = "the agent asks: "  # how the reason begins when an agent cannot go on without a person
 _LONGEST: Final = 16_000  # characters of an answer or a reason that are kept
 _LONGEST_SPEECH: Final = 2_000_000  # characters of what a run says that are kept meanwhile
 
@@ -61,8 +62,6 @@ def reason(outcome: Outcome) -> str:
     if outcome.status == "needs_human":
         asked = (outcome.result or {}).get("question") or {}
         choices = ", ".join(map(str, asked.get("choices") or ()))
-        return cut_middle(
-            f"the agent asks: {asked.get('text', '')}{f' (choices: {choices})' if choices else ''}", _LONGEST
-        )
+        return cut_middle(f"{ASKS}{asked.get('text', '')}{f' (choices: {choices})' if choices else ''}", _LONGEST)
     why = outcome.error or f"the run ended as {outcome.status}, and nothing says why"
     return cut_middle(why if outcome.status == "failed" else f"{outcome.status}: {why}", _LONGEST)
