@@ -17,6 +17,7 @@ CASES: Final = {
     "files": "files",
     "worktree": "worktree",
     "journal": "journal",
+    "retention": "retention",
     "court-dispatch": "court_dispatch",
     "court-latency": "court_latency",
     "court-idle": "court_idle",

@@ -14,10 +14,15 @@ from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from time import gmtime, perf_counter, strftime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from bench.bars import Bar
 from bench.context import Context
 from bench.harness import Contestant, Figures, Table
+from kingdom.court.chamberlain.lines import JournalLines
+from kingdom.court.chamberlain.memory import Memory
+from kingdom.court.chamberlain.tally import Tally
+from kingdom.court.home import Home
 from kingdom.journal import EventData, Journal, Reader, catalog
 from kingdom.journal.catalog import TaskCompleted
 from kingdom.journal.lines import compose, encode_data
@@ -52,22 +57,26 @@ def emit(context: Context) -> list[Table]:
 def aggregate(context: Context) -> list[Table]:
     """Count a large log by type, hour and general."""
     size = context.pick(20, 100) * 1_000_000
-    log = context.directory("journal-aggregate") / "events.log"
+    home = Home(context.directory("journal-aggregate"))
+    home.logs.mkdir(exist_ok=True)
+    log = home.journal
     _fill(log, size)
-    records = "kingdom, records"
+    records, counting = "kingdom, records", "chamberlain"
     outcomes = context.race(
         Contestant("bare loop", partial(_aggregate, "bare", log), "json.loads of each line of open(…)"),
         Contestant(records, partial(_aggregate, "records", log), "read_records()"),
         Contestant("kingdom, events", partial(_aggregate, "events", log), "read(): each line checked and typed"),
+        Contestant(counting, partial(_count, home), "statistics per hour, day and general, and all that alerts need"),
     )
+    fast = {name: [Bar(">=", 60.0)] for name in (records, counting)}
     return [
-        Table(f"Count a log of {size / 1e6:.0f} MB", "MB/s", outcomes, bars={records: [Bar(">=", 60.0)]}),
+        Table(f"Count a log of {size / 1e6:.0f} MB", "MB/s", outcomes, bars=fast),
         Table(
             "Memory that it took",
             "MB",
             outcomes,
             metric="memory",
-            bars={records: [Bar("<", 16.0)]},
+            bars={name: [Bar("<", 16.0)] for name in (records, counting)},
             higher_is_better=False,
         ),
     ]
@@ -174,6 +183,26 @@ def _aggregate(how: str, log: Path) -> Figures:
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert 8 * sum(seconds.values()) == 180 * sum(types.values())
     return {"rate": log.stat().st_size / 1e6 / taken, "memory": grown / 1024}
+
+
+def _count(home: Home) -> Figures:
+    """As the chamberlain does it at his start, when he has never read the log."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    memory = Memory(Tally(ZoneInfo("Asia/Seoul")))
+    lines = JournalLines(home, memory)
+    started = perf_counter()
+    while not lines.read():
+        pass
+    taken = perf_counter() - started
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    lines.close()
+    tally = memory.tally
+    assert sum(day.count("task.completed") for day in tally.days.values()) * 8 == sum(
+        count for day in tally.days.values() for count in day.types.values()
+    )
+    assert not tally.waiting
+    assert not tally.soldiers
+    return {"rate": home.journal.stat().st_size / 1e6 / taken, "memory": grown / 1024}
 
 
 def _bare(log: Path) -> Iterator[list[dict[str, Any]]]:
