@@ -325,12 +325,11 @@ def outside_of(world: World, stopper: Stopper) -> Callable[[Store, Clock], Outsi
 
 
 @asynccontextmanager
-async def opened(path: Path, world: World, stopper: Stopper | None = None) -> AsyncIterator[Parts]:
-    """The parts of a house without an engine."""
+async def opened(place: Path | str, world: World, stopper: Stopper | None = None) -> AsyncIterator[Parts]:
+    """The parts of a house without an engine, in a file or at a URL."""
     stopper = stopper or Stopper()
-    async with open_parts(
-        f"sqlite://{path}", outside_of(world, stopper), clock=world.clock, ids=world
-    ) as parts:  # fmt: skip
+    url = place if isinstance(place, str) else f"sqlite://{place}"
+    async with open_parts(url, outside_of(world, stopper), clock=world.clock, ids=world) as parts:
         _stop_at_transactions(parts.store, stopper)
         yield parts
 
@@ -349,10 +348,10 @@ def _stop_at_transactions(store: Store, stopper: Stopper) -> None:
 
 
 @asynccontextmanager
-async def house(path: Path, world: World | None = None, stopper: Stopper | None = None) -> AsyncIterator[House]:
+async def house(place: Path | str, world: World | None = None, stopper: Stopper | None = None) -> AsyncIterator[House]:
     """A house with a running engine. When it is stopped, everything in it is dropped as if killed."""
     world = world or World()
-    async with opened(path, world, stopper) as parts:
+    async with opened(place, world, stopper) as parts:
         engine = Engine(parts, owner="test", poll=0.05, grace=5)
         try:
             async with engine:

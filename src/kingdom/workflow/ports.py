@@ -32,6 +32,9 @@ class Repository(Protocol[A]):
     async def find(self, item_id: str) -> A | None:
         """One of them, or None."""
 
+    async def find_locked(self, item_id: str) -> A | None:
+        """One of them, or None; nobody else changes it before this transaction is over."""
+
     async def save(self, item: A) -> None:
         """Write a new or changed one; raises ``ConcurrentChange`` when somebody else changed it meanwhile."""
 

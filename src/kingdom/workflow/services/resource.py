@@ -36,14 +36,14 @@ class WorkflowResourceService:
 
     async def register_uses(self, tx: Transaction, workflow: Workflow, works: Iterable[Work]) -> None:
         """Register what a workflow uses; raises :class:`NotFound` that says what was deleted."""
-        for git_id in dict.fromkeys(ref.git_id for ref in workflow.git_refs):
-            git = await tx.gits.find(git_id)
+        for git_id in sorted({ref.git_id for ref in workflow.git_refs}):  # in one order, so that nobody waits crosswise
+            git = await tx.gits.find_locked(git_id)
             if git is None:
                 raise NotFound(_gone("repository", git_id, workflow))
             if git.add_workflow(workflow.id):
                 await tx.gits.save(git)
-        for server_id in dict.fromkeys(server_ids(workflow, works)):
-            server = await tx.mcp_servers.find(server_id)
+        for server_id in sorted(set(server_ids(workflow, works))):
+            server = await tx.mcp_servers.find_locked(server_id)
             if server is None:
                 raise NotFound(_gone("MCP server", server_id, workflow))
             if server.add_workflow(workflow.id):
@@ -60,8 +60,8 @@ class WorkflowResourceService:
         self, sources: Repository[Git] | Repository[McpServer], ids: Iterable[str], workflow_id: str
     ) -> None:
         """Release single uses."""
-        for source_id in dict.fromkeys(ids):
-            used = await sources.find(source_id)
+        for source_id in sorted(set(ids)):
+            used = await sources.find_locked(source_id)
             if used is not None and used.remove_workflow(workflow_id):
                 await sources.save(used)  # type: ignore[arg-type]
 

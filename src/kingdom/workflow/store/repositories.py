@@ -57,6 +57,12 @@ class TableRepository(Generic[A]):
         rows = await self._session.fetch(f"{self._select} WHERE id = ?", item_id)
         return self._read(rows[0]) if rows else None
 
+    async def find_locked(self, item_id: str) -> A | None:
+        """One of them, or None; nobody else changes it before this transaction is over."""
+        self._read_already.pop(item_id, None)  # as it is once we have it
+        rows = await self._session.fetch(f"{self._select} WHERE id = ?{self._session.row_lock}", item_id)
+        return self._read(rows[0]) if rows else None
+
     async def of_workflow(self, workflow_id: str) -> list[A]:
         """All of one workflow, in their order."""
         rows = await self._session.fetch(f"{self._select} WHERE workflow_id = ? ORDER BY rank, id", workflow_id)

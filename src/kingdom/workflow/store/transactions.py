@@ -53,7 +53,6 @@ class StoreTransaction:
         self._clock = clock
         self._inline = inline
         self._told: list[Told] = []
-        self._locked = False
         self.published: list[Envelope] = []  # what went to the bus, once flushed
         self.ends: list[Callable[[bool], None]] = []  # called when it is over: True when it committed
         self._open_repositories()
@@ -79,23 +78,36 @@ class StoreTransaction:
         return await self._bus.consume(STREAM, event_id, tx=self.session.connection)
 
     async def flush(self) -> None:
-        """Number, keep and publish what was recorded, and handle what can be handled right here. The commit follows."""
-        while self._told:
-            told, self._told = self._told, []
-            now = self._clock()
-            numbers = await self._keep(told, now)
-            # What no handler waits for is kept for the interface only: on the bus it would have to be taken off again.
-            left = [
-                (item, number.sequence)
-                for item, number in zip(told, numbers, strict=True)
-                if type(item.event).__name__ not in UI_ONLY
-            ]
-            if self._inline is not None and left:
-                handled = await self._inline(self, [item for item, _ in left])
-                left = [pair for pair, done in zip(left, handled, strict=True) if not done]
-            self.published += [_envelope(item, sequence, now) for item, sequence in left]
+        """Handle what can be handled right here, then number, keep and publish. The commit follows."""
+        for_bus = await self._handle_inline()
+        if not self._told:
+            return
+        now = self._clock()
+        numbers = await self._keep(self._told, now)
+        self.published = [
+            _envelope(item, number.sequence, now)
+            for item, number, wanted in zip(self._told, numbers, for_bus, strict=True)
+            if wanted
+        ]
         if self.published:
             await self._bus.publish(STREAM, self.published, tx=self.session.connection)
+
+    async def _handle_inline(self) -> list[bool]:
+        """For each event that is recorded, and each that comes of it: whether the bus has to have it.
+
+        What no handler waits for is kept for the interface only: on the bus it would have to be taken off again.
+        """
+        for_bus: list[bool] = []
+        while len(for_bus) < len(self._told):
+            fresh = self._told[len(for_bus) :]
+            wanted = [type(item.event).__name__ not in UI_ONLY for item in fresh]
+            if self._inline is not None and any(wanted):
+                handled = iter(
+                    await self._inline(self, [item for item, want in zip(fresh, wanted, strict=True) if want])
+                )
+                wanted = [want and not next(handled) for want in wanted]
+            for_bus += wanted
+        return for_bus
 
     async def undo_unless(self, action: Callable[[], Awaitable[None]]) -> Exception | None:
         """Do something; when it raises, take back what it wrote and recorded, and return what it raised."""
@@ -113,10 +125,10 @@ class StoreTransaction:
         return None
 
     async def _keep(self, told: Sequence[Told], now: datetime) -> list[_Number]:
-        if not (self.session.orders_commits or self._locked):
-            # Whoever counts positions commits before the next one counts: so they are seen in their order.
+        if not self.session.orders_commits:
+            # Whoever counts positions commits before the next one counts: so they are seen in their order. The last
+            # lock that is taken, so that nobody who has it waits for another.
             await self.session.fetch("SELECT pg_advisory_xact_lock(?)", _LOCK)
-            self._locked = True
         numbers = await self._number(told)
         kept = [part for item, number in zip(told, numbers, strict=True) for part in _row(item, number, now)]
         await self.session.fetch(_rows(_KEEP, len(told), 6), *kept)
