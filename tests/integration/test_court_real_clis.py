@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,11 +16,12 @@ from typing import Any
 import pytest
 
 from kingdom.court.commands import answer
+from kingdom.court.founding import SHIPPED
 from tests.support.cli_courts import EVENT, GENERAL, Cli, CliCourt, talking
 from tests.support.courts import Court, until
 from tests.support.model_servers import Say, Stall, Turn
 from tests.support.repositories import plain_git
-from tests.support.workshop import alive
+from tests.support.workshop import ECHO, alive
 
 MakeCourt = Callable[..., CliCourt]
 
@@ -60,10 +63,10 @@ async def test_an_event_becomes_a_commit_that_was_looked_at_and_paid(make_court:
     async with court.running():
         court.drop(title="Add some notes")
         (event,) = await court.until(lambda: court.documents("events/completed"), "the event completed")
+        (task,) = await court.until(lambda: court.documents("tasks/completed"), "the task completed")
     (result,) = court.results()
     assert (result["status"], result["error"]) == ("success", None)
-    assert event["status"] == "completed"
-    (task,) = court.documents("tasks/completed")
+    assert (event["status"], task["status"]) == ("completed", "completed")
     place = court.home.work(GENERAL) / "worktrees" / GENERAL / task["id"]
     branch = f"kingdom/{GENERAL}/{task['id']}"
     assert plain_git(place, "log", "--format=%s", branch).splitlines() == ["Add notes", "A commit"]
@@ -89,7 +92,7 @@ async def test_it_asks_a_person_and_goes_on_with_the_answer(make_court: MakeCour
     async with court.running() as services:
         court.drop(title="Paint the shed")
         (question,) = await court.until(lambda: asked(court), "a question to people")
-        (first,) = court.documents("tasks/completed")
+        (first,) = await court.until(lambda: court.documents("tasks/completed"), "the task settled")
         assert first["status"] == "needs_human"
         assert question["context"]["task_id"] == first["id"]
         assert question["context"]["choices"] == ["red", "blue"]
@@ -133,6 +136,45 @@ async def test_who_takes_too_long_is_gone_with_everything_it_started(make_court:
     assert "started" in court.cli.told()
     assert "why the last try at this task failed" in court.cli.told()
     assert [line["status"] for line in court.ledger()] == ["timeout", "timeout"]
+
+
+async def test_it_uses_the_mcp_servers_of_its_general(make_court: MakeCourt, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ECHO_TOKEN", "t0ken")
+    court = make_court(mcp_servers={"echo": {"command": sys.executable, "args": [str(ECHO)], "env": ["ECHO_TOKEN"]}})
+    court.cli.server.script += [court.cli.calls("echo", "echo", text="hello"), court.leaves("success"), Say("Heard.")]
+    async with court.running():
+        court.drop(title="Listen")
+        await court.until(lambda: court.documents("events/completed"), "the event completed")
+    (result,) = court.results()
+    assert (result["status"], result["error"]) == ("success", None)
+    assert "echo: hello, token: t0ken" in court.cli.told()
+    assert list((court.home.role(GENERAL) / "mcp").iterdir()) == []
+    assert alive(result["soldier_id"]) == []
+
+
+@pytest.mark.parametrize("cli", ["claude"], indirect=True)  # the sandbox in which codex only reads is not everywhere
+async def test_a_reviewer_that_may_only_read_sees_the_whole_change(make_court: MakeCourt) -> None:
+    court = make_court(profile="read")
+    shutil.copy(SHIPPED / "gen-pr" / "prompt.md", court.home.general(GENERAL) / "prompt.md")
+    remote = court.remote
+    base = remote.git("rev-parse", "main")
+    remote.git("checkout", "--quiet", "-b", "theirs")
+    head = remote.commit({"door.txt": "ajar\n"}, "Open the door")
+    remote.git("update-ref", "refs/pull/7/head", head)
+    remote.git("checkout", "--quiet", "main")
+    remote.git("branch", "--quiet", "-D", "theirs")
+    looks = [f"git log --format=said:%s {base}..{head}", f"git diff {base}...{head}", f"git show {head}:door.txt"]
+    court.cli.server.script += [*map(court.cli.runs, looks), court.leaves("success"), Say("Reviewed.")]
+    async with court.running():
+        court.drop("github.pr.opened", number=7, title="A door", base="main")
+        await court.until(lambda: court.documents("events/completed"), "the event completed")
+    (result,) = court.results()
+    assert (result["status"], result["error"]) == ("success", None)
+    told = court.cli.told()
+    assert f"`git diff {base}...{head}`" in told, "it was told how to look"
+    results = told[told.index("said:Open the door") :]
+    assert "+ajar" in results
+    assert '"ajar"' in results
 
 
 async def test_over_the_limit_of_the_account_a_task_waits(make_court: MakeCourt) -> None:

@@ -56,6 +56,10 @@ class Cli:
         """Have it write a file."""
         raise NotImplementedError
 
+    def calls(self, server: str, tool: str, **arguments: Any) -> Turn:
+        """Have it use a tool of an MCP server."""
+        raise NotImplementedError
+
     def refuses(self, resets_at: int) -> Refuse:
         """The service says that the account is over its limit until then."""
         raise NotImplementedError
@@ -90,6 +94,10 @@ class Claude(Cli):
     def writes(self, path: Path, text: str) -> Turn:
         """By its tool for that."""
         return Use.tool("Write", file_path=str(path), content=text)
+
+    def calls(self, server: str, tool: str, **arguments: Any) -> Turn:
+        """By the name it makes of both."""
+        return Use.tool(f"mcp__{server}__{tool}", **arguments)
 
     def refuses(self, resets_at: int) -> Refuse:
         """By the headers it knows of a window that is spent."""
@@ -132,6 +140,10 @@ class Codex(Cli):
     def writes(self, path: Path, text: str) -> Turn:
         """By the shell."""
         return self.runs(f"printf %s {quote(text)} > {path}")
+
+    def calls(self, server: str, tool: str, **arguments: Any) -> Turn:
+        """By a namespace for each server."""
+        return Use.tool(f"mcp__{server}/{tool}", **arguments)
 
     def refuses(self, resets_at: int) -> Refuse:
         """By the error it knows of a plan that is used up."""
@@ -185,7 +197,7 @@ class CliCourt:
             "description": "For tests.",
             "engine": {"name": self.cli.engine, "model": "scripted-model"},
             "profile": self.cli.profile,
-            "subscribes": ["test.happened"],
+            "subscribes": ["*"],
             "env": [*SOMEBODY, *self.cli.env],
             "timers": {"first_output": 60, "silence": 60},
             "timeout_seconds": 60,
@@ -234,11 +246,11 @@ class CliCourt:
 
     # ── what lies there ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def drop(self, **payload: Any) -> None:
+    def drop(self, kind: str = "test.happened", /, **payload: Any) -> None:
         """Put an event in by hand: a file."""
         event = {
             "id": EVENT,
-            "type": "test.happened",
+            "type": kind,
             "source": "test",
             "repo": "acme/shop",
             "payload": payload,

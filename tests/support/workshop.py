@@ -26,7 +26,7 @@ SOMEBODY = {
     "GIT_COMMITTER_NAME": "A Soldier",
     "GIT_COMMITTER_EMAIL": "soldier@example.com",
 }
-_ECHO = Path(__file__).with_name("mcp_echo.py")
+ECHO = Path(__file__).with_name("mcp_echo.py")
 _TIMERS = Timers(first_output=60, silence=60, total=60, after_result=5, stop=1)
 
 
@@ -72,7 +72,7 @@ class Workshop:
 
     def mcp_config(self) -> Path:
         """A configuration with one MCP server, ``echo``, which is given a token."""
-        server = {"command": sys.executable, "args": [str(_ECHO)], "env": {"ECHO_TOKEN": "t0ken"}}
+        server = {"command": sys.executable, "args": [str(ECHO)], "env": {"ECHO_TOKEN": "t0ken"}}
         path = self.folder / "mcp.json"
         path.write_text(json.dumps({"mcpServers": {"echo": server}}))
         return path
