@@ -9,13 +9,15 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kingdom.agents.processes import MARK
 from kingdom.court.home import ENVIRONMENT
 from tests.support.command import COMMAND, environment
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,10 @@ class Found:
 class CourtProcesses:
     """``kingdom up`` on a home, again and again, and everything that comes of it."""
 
-    def __init__(self, root: Path, log: Path) -> None:
+    def __init__(self, root: Path, log: Path, command: Sequence[str] = COMMAND) -> None:
         self.root = root
         self.log = log
+        self._command = command
         self._mark = f"{ENVIRONMENT}={root}".encode()
         self._up: subprocess.Popen[bytes] | None = None
 
@@ -45,12 +48,13 @@ class CourtProcesses:
         """Start ``kingdom up``. It is in a session of its own: nothing of ours reaches it by accident."""
         with self.log.open("ab") as output:
             self._up = subprocess.Popen(
-                [*COMMAND, "up", *options],
+                [*self._command, "up", *options],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 env=environment(**{ENVIRONMENT: str(self.root)}),
                 start_new_session=True,
+                cwd=ROOT,
             )
         return self._up
 
@@ -95,6 +99,10 @@ class CourtProcesses:
         if self._up is not None:
             self._up.wait(60)
         return hit
+
+    def kill_everything(self) -> None:
+        """The same for the way out, with all soldiers."""
+        self.kill_all(random.Random(), soldiers=True)
 
     def kill_some(self, found: list[Found]) -> set[str]:
         """``kill -9`` of these; returns the soldiers that were hit."""

@@ -74,7 +74,7 @@ class CourtCampaign:
             self._finish()
             self._reckon()
         finally:
-            self._processes.kill_all(self._chance, soldiers=True)
+            self._processes.kill_everything()
         return self.tally
 
     def _round(self) -> None:
