@@ -52,5 +52,13 @@ def test_metrics_and_logs_are_imported_without_prometheus_until_somebody_scrapes
 )
 def test_help_imports_neither_the_bus_nor_rich(arguments: list[str]) -> None:
     loaded = modules_after(f"from kingdom.cli.app import run\nassert run({arguments!r}) == 0")
-    assert "kingdom.cli.bus.depth" in loaded
+    assert "kingdom.cli.app" in loaded
     assert within(loaded, "kingdom.bus", "rich", "asyncio", "asyncpg", "sqlite3", "prometheus_client") == set()
+
+
+def test_the_help_of_the_root_imports_no_command_and_that_of_a_command_no_other() -> None:
+    root = modules_after("from kingdom.cli.app import run\nassert run(['--help']) == 0")
+    assert within(root, "kingdom.cli") == {f"kingdom.cli{name}" for name in ("", ".app", ".later", ".output")}
+    depth = modules_after("from kingdom.cli.app import run\nassert run(['bus', 'depth', '--help']) == 0")
+    assert "kingdom.cli.bus.depth" in depth
+    assert within(depth, "kingdom.cli.court", "kingdom.cli.workflow") == set()

@@ -12,43 +12,18 @@ import typer
 
 from kingdom import __version__
 from kingdom.cli import output
-from kingdom.cli.bus import app as bus_app
-from kingdom.cli.clean import clean
-from kingdom.cli.connect import app as connect_app
-from kingdom.cli.connect_slack import slack
-from kingdom.cli.court import register
-from kingdom.cli.demo import demo
-from kingdom.cli.general import app as general_app
-from kingdom.cli.git import app as git_app
-from kingdom.cli.init import init
-from kingdom.cli.logs import logs
-from kingdom.cli.mcp_servers import app as mcp_app
-from kingdom.cli.report import report
-from kingdom.cli.stats import stats
-from kingdom.cli.template import app as template_app
-from kingdom.cli.top import top
-from kingdom.cli.workflow import app as workflow_app
+from kingdom.cli.later import Root
 
 # The only usage error that every version of typer exports is BadParameter; its base is what they all share.
 _UsageError: Final[type[Exception]] = typer.BadParameter.__bases__[0]
 
 app = typer.Typer(
+    cls=Root,
     help="Kingdom: an event-driven runtime for AI teammates, and the durable event bus it stands on.",
     rich_markup_mode=None,  # rich help pages cost more time than everything else `--help` does
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(bus_app, name="bus")
-app.command()(init)
-app.add_typer(general_app, name="general")
-register(app)
-connect_app.command()(slack)
-app.add_typer(connect_app, name="connect")
-for _command in (top, logs, stats, report, clean):
-    app.command()(_command)
-for _name, _group in (("workflow", workflow_app), ("template", template_app), ("git", git_app), ("mcp", mcp_app)):
-    app.add_typer(_group, name=_name)
-app.command()(demo)
 
 
 def _print_version(asked: bool) -> None:

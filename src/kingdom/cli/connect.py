@@ -9,6 +9,7 @@ import typer
 
 from kingdom.cli import output
 from kingdom.cli.bus.options import Json
+from kingdom.cli.connect_slack import slack
 from kingdom.cli.home import HomeOption, errors_told, find_home
 
 if TYPE_CHECKING:
@@ -51,6 +52,9 @@ def jira(home: HomeOption = None, json: Json = False) -> None:
             "NOT_CONFIGURED", "there is no jira section in config/sentinel.yaml: remove the # before it and set its url"
         )
     tell("jira", lambda clock: check_jira(section, clock), None, as_json=json)
+
+
+app.command()(slack)
 
 
 def tell(

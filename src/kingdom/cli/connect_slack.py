@@ -8,7 +8,6 @@ import typer
 
 from kingdom.cli import output
 from kingdom.cli.bus.options import Json
-from kingdom.cli.connect import tell
 from kingdom.cli.home import HomeOption, errors_told, find_home
 
 _STEPS: Final = """\
@@ -26,6 +25,7 @@ def slack(
     json: Json = False,
 ) -> None:
     """Check the Slack tokens: what they may do, the channel, and who may answer. Without tokens: how to get them."""
+    from kingdom.cli.connect import tell
     from kingdom.court.config.system import load_system
     from kingdom.court.envoy.config import load_envoy, slack_tokens
     from kingdom.court.envoy.slack.manifest import app_manifest
