@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from kingdom.agents.port import Order
 from kingdom.court.bootstrap import make_role, open_services
 from kingdom.court.home import Home
 from kingdom.court.loop import Role
@@ -41,7 +42,7 @@ asked = prompt.read_text()
 with log.open("a") as file:
     file.write(json.dumps(asked) + "\\n")
 result = {"status": "success", "summary": "It is blue now."}
-if "# A person's answer" not in asked:
+if "always" in sys.argv or "# A person's answer" not in asked:
     result = {"status": "needs_human", "question": {"text": "Red or blue?"}}
 pathlib.Path(os.environ["KINGDOM_RESULT_PATH"]).write_text(json.dumps(result))
 """
@@ -89,6 +90,18 @@ class WorkflowCourt:
         """An engine that asks a person, and keeps what it was asked itself."""
         argv = [sys.executable, str(self.root / "asker.py"), str(self.root / "asked"), "{prompt_path}"]
         return {"name": "command", "options": {"argv": argv}}
+
+    def order(self, task_id: str, **options: Any) -> Order:
+        """An order as the general gives it; an option that is None is left out."""
+        given = {
+            "home": str(self.home.workflows),
+            "template": "repair",
+            "template_file": str(self.home.general(GENERAL) / "workflow.yaml"),
+            "repository": {"name": "acme/web", "url": str(self.root / "hub" / "acme" / "web")},
+            **options,
+        }
+        given = {name: value for name, value in given.items() if value is not None}
+        return Order(task_id, task_id, "workflow", "", self.root, self.root / "result.json", given)
 
     def drop(self, event_id: str, kind: str, payload: dict[str, Any], repo: str | None = None) -> None:
         """Put the file of an event into the queue, as anybody may."""

@@ -21,6 +21,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.engine import Examined
@@ -43,6 +44,7 @@ from kingdom.yamlfile import YamlProblem
 
 if TYPE_CHECKING:
     from kingdom.agents.port import Finished, OnEvent, Order
+    from kingdom.workflow.commands import Asked
     from kingdom.workflow.parts import Parts
     from kingdom.workflow.playing.commission import Commission
     from kingdom.workflow.playing.desk import Desk
@@ -70,30 +72,58 @@ class WorkflowPlayer:
 
     async def play(self, order: Order, on_event: OnEvent) -> Finished:
         """Have a workflow done, and tell of it."""
-        commission = read_commission(order)
+        stopping = _Stopping()
+        playing = asyncio.create_task(self._play(order, on_event, stopping), name=f"play {order.run_id}")
         try:
-            async with self._desks.at(commission.home, commission.engines) as desk:
-                return await _Play(desk, await desk.parts(), commission, on_event).run()
+            await asyncio.wait([playing])  # nothing here can come between us and why we are cancelled
+        except asyncio.CancelledError as error:
+            stopping.reason = str(error.args[0]) if error.args and error.args[0] else None
+            playing.cancel()
+            await asyncio.wait([playing])
+            raise
+        return playing.result()
+
+    async def _play(self, order: Order, on_event: OnEvent, stopping: _Stopping) -> Finished:
+        commission = read_commission(order)
+        desk = await self._desks.take(commission.home, commission.engines)
+        hurry = False
+        try:
+            return await _Play(desk, await desk.parts(), commission, on_event, order.timers.silence).run(stopping)
+        except asyncio.CancelledError:
+            hurry = stopping.reason is None  # the process ends
+            raise
         except (WorkflowError, YamlProblem, GitError, BusError) as error:
             return failed(str(error))
+        finally:
+            await desk.give_back(hurry=hurry)
 
     async def examine(self) -> Examined:
         """It is always there; what its works need is looked at when they begin."""
         return Examined(ok=True)
 
 
+@dataclass(slots=True)
+class _Stopping:
+    """Why a run is cancelled; None: we only let go of it, and it goes on in the next process."""
+
+    reason: str | None = None
+
+
 class _Play:
     """One run."""
 
-    def __init__(self, desk: Desk, parts: Parts, commission: Commission, tell: OnEvent) -> None:
+    def __init__(self, desk: Desk, parts: Parts, commission: Commission, tell: OnEvent, silence: float) -> None:
         self._desk = desk
+        self._heartbeat = min(_HEARTBEAT, silence / 3)
         self._parts = parts
         self._commission = commission
         self._record = load_record(desk.home.root, commission.key)
         self._tell = tell
         self._woken = asyncio.Event()
+        self._asked: Asked | None = None  # what the engine has not come to yet
 
-    async def run(self) -> Finished:
+    async def run(self, stopping: _Stopping) -> Finished:
+        """See the workflow through to where it rests."""
         again = self._record.workflow_id is not None
         workflow_id = await find_or_create(self._parts, self._commission, self._record)
         self._tell(Began(workflow_id))
@@ -105,9 +135,9 @@ class _Play:
         try:
             await self._set_going(workflow_id)
             await self._watch(workflow_id, progress)
-        except asyncio.CancelledError as error:
-            if error.args and error.args[0]:  # else we only let go of it: it goes on in the next process
-                await self._halt(workflow_id, f"{_STOPPED}{error.args[0]}")
+        except asyncio.CancelledError:
+            if stopping.reason is not None:
+                await self._halt(workflow_id, f"{_STOPPED}{stopping.reason}")
                 progress.tell_usage()
                 progress.charge()
             raise
@@ -157,18 +187,28 @@ class _Play:
 
     async def _ask(self, workflow_id: str, kind: str, **arguments: Any) -> None:
         """Have the engine do something, whoever runs it, and wait until it has."""
-        asked = await ask(self._parts.store.bus, kind, workflow_id, **arguments)
+        asking = asyncio.ensure_future(ask(self._parts.store.bus, kind, workflow_id, **arguments))
+        try:
+            self._asked = await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            self._asked = await asking  # it may be on its way: whoever halts the workflow has to know
+            raise
+        await self._carried(self._asked)
+
+    async def _carried(self, asked: Asked) -> None:
         while True:
             self._desk.check()
             try:
-                return await answer(self._parts.store.bus, asked, _CARRIED)
+                await answer(self._parts.store.bus, asked, _CARRIED)
             except NoAnswer:
                 self._tell(Heartbeat())
+                continue
             except CommandRefused:
-                status = await self._status(workflow_id)
+                status = await self._status(asked.workflow_id)
                 if status in _RESTING or status is WorkflowStatus.CREATED:
-                    raise
-                return None  # it was asked for before a crash, and has been done
+                    raise  # else it was asked for before a crash, and has been done
+            self._asked = None
+            return
 
     # ── looking on ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -184,7 +224,7 @@ class _Play:
                 spoken = loop.time()
             if status in _RESTING:
                 return
-            if loop.time() - spoken >= _HEARTBEAT:
+            if loop.time() - spoken >= self._heartbeat:
                 self._tell(Heartbeat())
                 spoken = loop.time()
             with contextlib.suppress(TimeoutError):
@@ -194,6 +234,9 @@ class _Play:
     async def _halt(self, workflow_id: str, reason: str) -> None:
         """Pause it: its agents are gone then. What was done stays, and it can go on."""
         try:
+            if self._asked is not None:
+                with contextlib.suppress(CommandRefused):
+                    await self._carried(self._asked)
             status = await self._status(workflow_id)
             if status not in _RESTING and status is not WorkflowStatus.CREATED:
                 await self._ask(workflow_id, "PauseWorkflow", reason=reason)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -119,9 +119,8 @@ class Desks:
         self._desks: dict[Path, Desk] = {}
         self._lock = asyncio.Lock()
 
-    @contextlib.asynccontextmanager
-    async def at(self, home: Path, engines: Mapping[str, Mapping[str, Any]]) -> AsyncIterator[Desk]:
-        """The desk of a home while it is needed."""
+    async def take(self, home: Path, engines: Mapping[str, Mapping[str, Any]]) -> Desk:
+        """The desk of a home. Whoever takes it gives it back."""
         place = WorkflowHome(home)
         async with self._lock:
             desk = self._desks.get(place.root)
@@ -131,11 +130,4 @@ class Desks:
             if desk is None:
                 desk = self._desks[place.root] = Desk(place, engines)
             desk.take()
-        hurry = False
-        try:
-            yield desk
-        except asyncio.CancelledError as error:
-            hurry = not (error.args and error.args[0])  # the process ends
-            raise
-        finally:
-            await desk.give_back(hurry=hurry)
+            return desk
