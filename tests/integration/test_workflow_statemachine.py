@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import tempfile
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, Final
 
 from hypothesis import HealthCheck, settings
@@ -35,7 +33,7 @@ from kingdom.workflow.usecases.modify_workflow import ModifyWorkflow
 from kingdom.workflow.usecases.pause_workflow import PauseWorkflow
 from kingdom.workflow.usecases.resume_workflow import ResumeWorkflow
 from kingdom.workflow.usecases.start_workflow import StartWorkflow
-from tests.support.workflow_fakes import House, Stopped, Stopper, World, house
+from tests.support.workflow_fakes import House, Stopped, Stopper, World, fast_folder, house
 from tests.support.workflow_plans import REPORTED, created, work
 
 LINE: Final = (work("a", "a1", REPORTED), work("b", "b1", "b2", pause_after=True), work("c", "c1"))
@@ -46,7 +44,6 @@ FAN: Final = (
     work("d", "d1", after=("b", "c"), merge=True),
 )
 USING: Final = frozenset({"PREPARING", "READY", "RUNNING", "PAUSED", "RESUMING"})
-MEMORY: Final = "/dev/shm"  # what matters here is the order of things, not the disk
 TASKS: Final = ("a1", "b1", "b2", "c1", "check", "d1")
 
 
@@ -56,7 +53,8 @@ class Workflows(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.runner = asyncio.Runner()
-        self.folder = tempfile.TemporaryDirectory(dir=MEMORY if Path(MEMORY).is_dir() else None)
+        self.ends = contextlib.ExitStack()
+        self.folder = self.ends.enter_context(fast_folder())
         self.world = World(silent=True)
         self.workflows: list[str] = []
         self.states: dict[str, str] = {}
@@ -71,7 +69,7 @@ class Workflows(RuleBasedStateMachine):
     async def open(self, stopper: Stopper | None = None) -> None:
         self.stopper = stopper or Stopper()
         self.house = contextlib.AsyncExitStack()
-        path = Path(self.folder.name) / "w.db"
+        path = self.folder / "w.db"
         self.here: House = await self.house.enter_async_context(house(path, self.world, self.stopper))
         await self.here.engine.idle()
 
@@ -95,7 +93,7 @@ class Workflows(RuleBasedStateMachine):
         if hasattr(self, "house"):
             self.run(self.house.aclose)
             self.runner.close()
-            self.folder.cleanup()
+            self.ends.close()
 
     def chosen(self, data: st.DataObject, *statuses: str) -> str:
         """One of the workflows, mostly one for which what is wanted makes sense."""
@@ -126,7 +124,7 @@ class Workflows(RuleBasedStateMachine):
         chosen = self.chosen(data, "RUNNING")
         self.run(lambda: self.attempt(lambda: PauseWorkflow(self.here.parts).execute(chosen)))
 
-    @precondition(lambda self: {"PAUSED", "FAILED"} & set(self.states.values()))
+    @precondition(lambda self: not {"PAUSED", "FAILED"}.isdisjoint(self.states.values()))
     @rule(data=st.data(), retry=st.booleans(), back=st.integers(0, 3))
     def resume(self, data: st.DataObject, retry: bool, back: int) -> None:
         chosen = self.chosen(data, "PAUSED", "FAILED")
@@ -145,7 +143,7 @@ class Workflows(RuleBasedStateMachine):
         chosen = self.chosen(data, "CANCELLED")
         self.run(lambda: self.attempt(lambda: CancelWorkflow(self.here.parts).execute(chosen)))
 
-    @precondition(lambda self: {"COMPLETED", "CANCELLED", "PAUSED"} & set(self.states.values()))
+    @precondition(lambda self: not {"COMPLETED", "CANCELLED", "PAUSED"}.isdisjoint(self.states.values()))
     @rule(data=st.data())
     def delete(self, data: st.DataObject) -> None:
         chosen = self.chosen(data, "CANCELLED", "COMPLETED")

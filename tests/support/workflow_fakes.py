@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -117,7 +118,9 @@ class FakeAgents:
     async def settled(self) -> None:
         """Wait until every answer that came is recorded."""
         while self._tasks:
-            await asyncio.wait(self._tasks)
+            done, _ = await asyncio.wait(self._tasks)
+            for task in done:
+                task.result()
 
     async def start(self, work: Work) -> None:
         self._stopper.point("start")
@@ -360,6 +363,14 @@ async def house(place: Path | str, world: World | None = None, stopper: Stopper 
             engine.abandon()
             await asyncio.sleep(0)
             raise
+
+
+@contextlib.contextmanager
+def fast_folder() -> Iterator[Path]:
+    """A folder in memory, for tests of the order of things, which the disk has nothing to do with."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        yield Path(folder)
 
 
 @contextlib.contextmanager
