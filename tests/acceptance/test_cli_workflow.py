@@ -293,6 +293,8 @@ def test_a_fork_goes_its_own_way_from_a_checkpoint(desk: Desk) -> None:
     assert (first["status"], second["status"]) == ("COMPLETED", "COMPLETED")
     assert first["repositories"][0]["branch"] != second["repositories"][0]["branch"]
     assert second["works"][0]["attempt"] == 1
+    for either in (workflow, fork):
+        assert "every commit is there and held" in desk.run("workflow", "verify", either)
 
 
 def test_the_plan_is_changed_while_it_waits(desk: Desk) -> None:

@@ -250,6 +250,9 @@ class FakeGit:
         if merged not in self._world.merges:
             self._world.merges.append(merged)
 
+    async def keep(self, git: Git, checkpoint: Checkpoint) -> None:
+        assert git.id in checkpoint.hashes
+
     async def prune(self, trees: Sequence[WorkTree]) -> None:
         self._stopper.point("prune")
         known = {tree.id for tree in trees}

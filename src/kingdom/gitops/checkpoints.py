@@ -133,6 +133,10 @@ class Checkpoints:
         prefix = checkpoints_of(workflow)
         return {name.removeprefix(prefix): value for name, value in (await clone.refs(prefix)).items()}
 
+    async def keep(self, clone: Clone, workflow: str, checkpoint: str, commit: str) -> None:
+        """Hold a commit that is there already under a checkpoint's ref of its own. May be repeated."""
+        await clone.update_refs([f"update {checkpoint_ref(workflow, checkpoint)} {commit}"])
+
     async def remove(self, clone: Clone, workflow: str, checkpoint: str) -> None:
         """Let go of a checkpoint. Its commit stays for as long as a branch or a rescue has it."""
         ref = checkpoint_ref(workflow, checkpoint)

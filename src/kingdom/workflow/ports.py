@@ -197,6 +197,9 @@ class GitService(Protocol):
         Raises :class:`kingdom.gitops.GitError` with the files that do not go together; the tree is then as it was.
         """
 
+    async def keep(self, git: Git, checkpoint: Checkpoint) -> None:
+        """Hold the commit of a repository for a checkpoint that was copied from another one. May be repeated."""
+
     async def prune(self, trees: Sequence[WorkTree]) -> None:
         """At the start of an engine: remove what a crash left half made. These are the trees that are known."""
 

@@ -137,6 +137,11 @@ class GitopsService:
         if found:
             await self._checkpoints.undo(found, _mark(checkpoint, ""))
 
+    async def keep(self, git: Git, checkpoint: Checkpoint) -> None:
+        """Hold the commit of a repository for a checkpoint that was copied from another one."""
+        commit = checkpoint.hashes[git.id]
+        await self._checkpoints.keep(self._clones.find(git.url), checkpoint.workflow_id, checkpoint.id, commit)
+
     async def remove_checkpoint(self, git: Git, checkpoint: Checkpoint) -> None:
         """Let go of the commit of a checkpoint in one repository, for a workflow that is deleted."""
         clone = self._clones.find(git.url)

@@ -40,6 +40,7 @@ class ForkWorkflow:
             kept = _kept(point, works, await tx.checkpoints.of_workflow(first.id))
             spaces = {space.work_id: space for space in await tx.work_spaces.of_workflow(first.id)}
             reports = await tx.reports.of_workflow(first.id)
+            gits = {git_id: await tx.gits.get(git_id) for item in kept.values() for git_id in item.hashes}
         fork = self._fork(first, point, kept, name)
         copies = {work.id: self._copy(work, fork.id, done=work.id in kept) for work in works}
         folders = {
@@ -51,8 +52,12 @@ class ForkWorkflow:
         }
         for work_id, space in folders.items():
             await parts.files.copy(spaces[work_id], space)
+        points = self._points(fork, copies, kept)
+        for own in points:  # held before they are recorded: what is recorded can be gone back to
+            for git_id in own.hashes:
+                await parts.git.keep(gits[git_id], own)
         async with parts.step() as step:
-            await self._save(step, fork, copies, kept)
+            await self._save(step, fork, copies, points)
             for work_id, space in folders.items():
                 await step.tx.work_spaces.save(space)
                 for report in reports:
@@ -93,18 +98,28 @@ class ForkWorkflow:
         copy.apart = False
         return copy
 
-    async def _save(self, step: Step, fork: Workflow, copies: dict[str, Work], kept: dict[str, Checkpoint]) -> None:
+    def _points(self, fork: Workflow, copies: dict[str, Work], kept: dict[str, Checkpoint]) -> list[Checkpoint]:
+        """The checkpoints of the new workflow, the same commits under ids of its own."""
+        return [
+            replace(
+                point,
+                id=self._parts.ids.new("cp"),
+                workflow_id=fork.id,
+                work_id=copies[work_id].id,
+                work_attempt=copies[work_id].attempt,
+                valid=True,
+                version=0,
+            )
+            for work_id, point in sorted(kept.items(), key=lambda pair: pair[1].id)
+        ]
+
+    async def _save(self, step: Step, fork: Workflow, copies: dict[str, Work], points: list[Checkpoint]) -> None:
         for work in copies.values():
             fork.work_changed(work.id, work.status)
             await step.tx.works.save(work)
         await step.tx.workflows.save(fork)
-        for work_id, point in sorted(kept.items(), key=lambda pair: pair[1].id):
-            copy = copies[work_id]
-            own = replace(
-                point, id=self._parts.ids.new("cp"), workflow_id=fork.id, work_id=copy.id,
-                work_attempt=copy.attempt, valid=True, version=0,
-            )  # fmt: skip
-            await step.tx.checkpoints.save(own)
+        for point in points:
+            await step.tx.checkpoints.save(point)
 
     async def _copy_report(
         self, step: Step, report: Report, work: Work, works: list[Work], source: WorkSpace, target: WorkSpace
