@@ -55,6 +55,7 @@ def _current(home: Home) -> dict[str, Any]:
     """What the chamberlain wrote lately, or the same counted from the journal where none runs."""
     import time
 
+    from kingdom.court.chamberlain.scan import count
     from kingdom.court.chamberlain.stats import stats_document, stats_path
     from kingdom.court.chamberlain.tally import Tally
     from kingdom.court.files import read_json
@@ -69,8 +70,8 @@ def _current(home: Home) -> dict[str, Any]:
             return document
     tally = Tally(_zone(home))
     with Reader(home.journal, report=lambda problem: None) as reader:
-        for records in reader.read_records():
-            tally.feed(records)
+        for block in reader.read_blocks():
+            count(tally, block)
     tally.prune(now)
     return stats_document(tally, now)
 

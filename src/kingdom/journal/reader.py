@@ -20,6 +20,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
@@ -104,10 +105,17 @@ class Reader:
 
         Only what is a JSON object is looked at: no field is checked. The place moves with each list.
         """
-        for file, block in self._blocks():
-            at, file.offset = file.offset, file.offset + len(block)
-            documents = _decode(block)
-            yield self._one_by_one(file, at, block) if documents is None else documents
+        for block in self.read_blocks():
+            yield block.records()
+
+    def read_blocks(self) -> Iterator[Block]:
+        """The lines as they are, some hundreds at a time, for whoever has a faster way to look at them than JSON.
+
+        The place moves with each block.
+        """
+        for file, raw in self._blocks():
+            at, file.offset = file.offset, file.offset + len(raw)
+            yield Block(raw, partial(self._one_by_one, file), at)
 
     async def follow(self, *, poll: float = 1.0) -> AsyncIterator[Entry]:
         """The events from here on, for ever: those that are there, then each as it is written.
@@ -210,6 +218,37 @@ class Reader:
             yield
         except OSError as error:
             raise unavailable(error, "read", self._path) from error
+
+
+class Block:
+    """Some whole lines of a log."""
+
+    __slots__ = ("_at", "_one_by_one", "_passed", "raw")
+
+    def __init__(self, raw: bytes, one_by_one: Callable[[int, bytes], list[dict[str, Any]]], at: int) -> None:
+        self.raw = raw
+        self._one_by_one = one_by_one  # reports what cannot be taken
+        self._at = at
+        self._passed = 0  # where the last line that was reported ends
+
+    def records(self) -> list[dict[str, Any]]:
+        """The lines as dictionaries. What is none is reported, and left out."""
+        documents = _decode(self.raw)
+        return self._one_by_one(self._at, self.raw) if documents is None else documents
+
+    def record(self, line: str) -> list[dict[str, Any]]:
+        """One of the lines in the same way. Those that may be none are asked for in their order."""
+        try:
+            document = json.loads(line)
+        except (ValueError, RecursionError):
+            document = None
+        if isinstance(document, dict):
+            return [document]
+        wanted, start = line.encode() + b"\n", self._passed
+        if not self.raw.startswith(wanted, start):
+            start = self.raw.index(b"\n" + wanted, start) + 1
+        self._passed = start + len(wanted)
+        return self._one_by_one(self._at + start, wanted)
 
 
 def _decode(block: bytes) -> list[dict[str, Any]] | None:

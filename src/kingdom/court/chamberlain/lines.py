@@ -6,6 +6,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final
 
+from kingdom.court.chamberlain.scan import count
 from kingdom.journal import Problem, Reader
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ class JournalLines:
         until = time.monotonic() + _AT_ONCE
         self._problems = 0
         try:
-            for records in self._reader.read_records():
-                self._memory.tally.feed(records)
+            for block in self._reader.read_blocks():
+                count(self._memory.tally, block)
                 if time.monotonic() > until:
                     return False
         except BaseException:

@@ -100,10 +100,11 @@ def due_reports(tally: Tally, reported: str, now: float, at: time, zone: ZoneInf
 
 def count_day(home: Home, day: date, zone: ZoneInfo) -> Day:
     """Count a day from the journal itself, as far as it is still there."""
+    from kingdom.court.chamberlain.scan import count
     from kingdom.journal import Reader
 
     tally = Tally(zone)
     with Reader(home.journal, report=lambda problem: None) as reader:
-        for records in reader.read_records():
-            tally.feed(records)
+        for block in reader.read_blocks():
+            count(tally, block)
     return tally.day(day.isoformat())

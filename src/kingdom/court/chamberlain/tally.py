@@ -65,12 +65,25 @@ class Day:
         return found
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """Where the lines of one minute are counted."""
 
     day: Day
     hour: Counts
     began: float
+
+    def add(self, counts: Counts) -> None:
+        """Count lines of some types."""
+        for types in (self.day.types, self.hour):
+            for kind, count in counts.items():
+                types[kind] = types.get(kind, 0) + count
+
+    def moment(self, second: str) -> float:
+        """A moment in this minute."""
+        try:
+            return self.began + int(second)
+        except ValueError:
+            return self.began
 
 
 class Tally:
@@ -78,7 +91,7 @@ class Tally:
 
     def __init__(self, zone: ZoneInfo) -> None:
         self._zone = zone
-        self._places: dict[str, _Place] = {}  # of minutes, for as long as their days are kept
+        self._places: dict[str, Place] = {}  # of minutes, for as long as their days are kept
         self.days: dict[str, Day] = {}
         self.hours: dict[str, Counts] = {}  # by UTC hour, as 2026-02-07T10: no clock change makes it double
         self.streaks: dict[str, int] = {}  # failures in a row, by general
@@ -88,31 +101,22 @@ class Tally:
         self.skipped = 0  # lines without a type or a time
 
     def feed(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Count some lines. A day may have a million of them: what is the same for many is done once for all."""
-        places, handlers, last = self._places, _HANDLERS, None
-        place: _Place | None = None
-        counts: Counts = {}  # of lines that are counted at the same place
+        """Count some lines. Most of a log is counted in a faster way: :mod:`kingdom.court.chamberlain.scan`."""
         for record in records:
             try:
                 ts, kind = record["ts"], record["type"]
-                minute = ts[:16] + ts[19:]
-                if minute != last:
-                    found = places.get(minute) or self._place(ts)
-                    if place is None or found.day is not place.day or found.hour is not place.hour:
-                        _add(counts, place)
-                        counts = {}
-                    place, last = found, minute
-                handler = handlers[kind] if kind in handlers else handlers[kind := _unknown(kind)]
+                place = self.place(ts)
+                known = kind if kind in _HANDLERS else _unknown(kind)
             except (KeyError, TypeError, ValueError):
                 self.skipped += 1
                 continue
-            counts[kind] = counts.get(kind, 0) + 1
+            place.add({known: 1})
+            handler = _HANDLERS[known]
             if handler is not None:
                 try:
                     handler(self, record["actor"], record["data"], place, ts)
-                except (KeyError, TypeError, ValueError):
+                except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
                     continue  # a line that lacks what its type has: it was counted, and that is all it is good for
-        _add(counts, place)
 
     def day(self, name: str) -> Day:
         """A day by its date, as 2026-02-07; an empty one when nothing was counted."""
@@ -133,9 +137,12 @@ class Tally:
         _keep_newest(self.waiting)
         _keep_newest(self.soldiers)
 
-    def _place(self, ts: str) -> _Place:
-        """Where a minute is counted that was not asked for lately. Raises :class:`ValueError` when it is none."""
+    def place(self, ts: str) -> Place:
+        """Where the lines of a minute are counted, by the time of one. Raises :class:`ValueError` when it is none."""
         minute, rest = ts[:16], ts[19:]
+        found = self._places.get(minute + rest)
+        if found is not None:
+            return found
         try:
             moment = datetime.fromisoformat(f"{minute}:00{rest}")
             seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
@@ -144,47 +151,66 @@ class Tally:
             raise ValueError(f"{ts!r:.40} is no time") from None
         if len(self._places) >= _PLACES_CACHED:
             self._places.clear()
-        place = _Place(self.days.setdefault(day, Day()), self.hours.setdefault(hour, {}), seconds)
-        self._places[minute + rest] = place
-        return place
+        found = Place(self.days.setdefault(day, Day()), self.hours.setdefault(hour, {}), seconds)
+        self._places[minute + rest] = found
+        return found
 
     # ── what single types mean ────────────────────────────────────────────────────────────────────────────────────
 
-    def _detected(self, actor: str, data: Mapping[str, Any], place: _Place, ts: str) -> None:
-        self.waiting[_text(data["event_id"])] = _moment(place, ts)
+    def event_waits(self, event_id: str, since: float) -> None:
+        """An event came, and is not dispatched."""
+        self.waiting[event_id] = since
 
-    def _left(self, actor: str, data: Mapping[str, Any], place: _Place, ts: str) -> None:
-        self.waiting.pop(data["event_id"], None)
+    def event_left(self, event_id: str) -> None:
+        """An event was dispatched or discarded."""
+        self.waiting.pop(event_id, None)
 
-    def _created(self, actor: str, data: Mapping[str, Any], place: _Place, ts: str) -> None:
+    def task_completed(self, place: Place, general: str, seconds: float) -> None:
+        """A task ended well."""
+        day = place.day.general(general)
+        day.completed += 1
+        self.streaks.pop(general, None)
+        if 0 <= seconds < _INFINITE:
+            day.duration_seconds += seconds
+
+    def soldier_began(self, soldier_id: str, task_id: str, general: str) -> None:
+        """A soldier was started."""
+        self.soldiers[soldier_id] = [task_id, general]
+
+    def soldier_ended(self, soldier_id: str) -> None:
+        """A soldier ended by itself, or took too long."""
+        self.soldiers.pop(soldier_id, None)
+
+    def _detected(self, actor: str, data: Mapping[str, Any], place: Place, ts: str) -> None:
+        self.event_waits(_text(data["event_id"]), place.moment(ts[17:19]))
+
+    def _left(self, actor: str, data: Mapping[str, Any], place: Place, ts: str) -> None:
+        self.event_left(data["event_id"])
+
+    def _created(self, actor: str, data: Mapping[str, Any], place: Place, ts: str) -> None:
         place.day.general(data["target_general"]).created += 1
 
-    def _completed(self, actor: str, data: Mapping[str, Any], place: _Place, ts: str) -> None:
-        general = place.day.general(actor)
-        general.completed += 1
-        self.streaks.pop(actor, None)
-        duration = data["duration_seconds"]
-        if 0 <= duration < _INFINITE:
-            general.duration_seconds += duration
+    def _completed(self, actor: str, data: Mapping[str, Any], place: Place, ts: str) -> None:
+        self.task_completed(place, _text(actor), data.get("duration_seconds", 0))
 
-    def _failed(self, actor: str, data: Mapping[str, Any], place: _Place, ts: str) -> None:
+    def _failed(self, actor: str, data: Mapping[str, Any], place: Place, ts: str) -> None:
         place.day.general(actor).failed += 1
         self.streaks[actor] = self.streaks.get(actor, 0) + 1
 
-    def _needs_human(self, actor: str, data: Mapping[str, Any], place: _Place, ts: str) -> None:
+    def _needs_human(self, actor: str, data: Mapping[str, Any], place: Place, ts: str) -> None:
         place.day.general(actor).needs_human += 1
         self.streaks.pop(actor, None)
 
-    def _spawned(self, actor: str, data: Mapping[str, Any], place: _Place, ts: str) -> None:
-        self.soldiers[_text(data["soldier_id"])] = [_text(data["task_id"]), _text(actor)]
+    def _spawned(self, actor: str, data: Mapping[str, Any], place: Place, ts: str) -> None:
+        self.soldier_began(_text(data["soldier_id"]), _text(data["task_id"]), _text(actor))
 
-    def _soldier_ended(self, actor: str, data: Mapping[str, Any], place: _Place, ts: str) -> None:
-        self.soldiers.pop(data["soldier_id"], None)
+    def _soldier_ended(self, actor: str, data: Mapping[str, Any], place: Place, ts: str) -> None:
+        self.soldier_ended(data["soldier_id"])
 
-    def _timeout(self, actor: str, data: Mapping[str, Any], place: _Place, ts: str) -> None:
+    def _timeout(self, actor: str, data: Mapping[str, Any], place: Place, ts: str) -> None:
         place.day.general(actor).timeouts += 1
-        self.timeouts.append(_moment(place, ts))
-        self._soldier_ended(actor, data, place, ts)
+        self.timeouts.append(place.moment(ts[17:19]))
+        self.soldier_ended(data["soldier_id"])
 
     # ── kept and found again ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -221,7 +247,7 @@ class Tally:
         return tally
 
 
-_Handler = Callable[[Tally, str, Mapping[str, Any], _Place, str], None]
+_Handler = Callable[[Tally, str, Mapping[str, Any], Place, str], None]
 _HANDLERS: Final[dict[str, _Handler | None]] = {  # every type there is, and what is done besides counting
     **dict.fromkeys((*CATALOG, UNKNOWN)),
     "event.detected": Tally._detected,
@@ -237,24 +263,10 @@ _HANDLERS: Final[dict[str, _Handler | None]] = {  # every type there is, and wha
 }
 
 
-def _add(counts: Counts, place: _Place | None) -> None:
-    if place is not None:
-        for types in (place.day.types, place.hour):
-            for kind, count in counts.items():
-                types[kind] = types.get(kind, 0) + count
-
-
 def _unknown(kind: Any) -> str:
     """Where a type is counted that is not in the catalog. Raises :class:`TypeError` when it is none at all."""
     _text(kind)
     return UNKNOWN
-
-
-def _moment(place: _Place, ts: str) -> float:
-    try:
-        return place.began + int(ts[17:19])
-    except ValueError:
-        return place.began
 
 
 def _keep_newest(items: dict[str, Any]) -> None:
