@@ -120,6 +120,7 @@ def test_the_prompt_of_a_general_that_asks_for_them_has_the_records_as_data(home
         instructions_text="",
         resume=False,
         previous_error=None,
+        pull=None,
     )
     prompt = build_prompt(read_template(general.prompt_path), briefing, general.manifest.prompt_max_bytes)
     assert done in prompt
