@@ -184,7 +184,8 @@ async def test_a_question_is_answered_in_a_box(court: SeenCourt) -> None:
         await screen.choose("questions", ASKING)
         await screen.press("a", "escape", "a")
         assert isinstance(screen.app.screen, Answer)
-        await screen.press("enter", *"cq", "space", *"ra", "enter")  # nothing is no answer; letters that are keys elsewhere are text
+        # Nothing is no answer; letters that are keys elsewhere are text here.
+        await screen.press("enter", *"cq", "space", *"ra", "enter")
         await screen.until(lambda: court.events("console.human_response"), "the event")
         (event,) = court.events("console.human_response")
         assert event["payload"]["task_id"] == ASKING
