@@ -1,7 +1,7 @@
 """How commands speak: tables for people, one JSON document for programs, one line for an error.
 
 Text that comes out of events was written by somebody else, so it is shown without markup and without control
-characters: a payload cannot move the cursor or recolour the terminal of the operator who looks at it.
+characters: a payload cannot move the cursor, recolour the terminal or turn the order of what the operator reads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ FAILED: Final = 1
 MISUSED: Final = 2
 INTERRUPTED: Final = 130
 
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_HALVES: Final = re.compile("[\ud800-\udfff]")  # of surrogate pairs
 _PIPE_WIDTH: Final = 10_000  # columns when nobody looks: nothing is cut off for `grep` and `awk`
 
 
@@ -75,11 +76,14 @@ def own_name() -> str:
 
 def emit(document: Mapping[str, Any]) -> None:
     """Print the JSON document of a command."""
-    print(json.dumps(document, ensure_ascii=False, indent=2, default=str), flush=True)  # noqa: T201
+    text = json.dumps(document, ensure_ascii=False, indent=2, default=str)
+    if _HALVES.search(text):  # JSON can say them, UTF-8 cannot
+        text = json.dumps(document, indent=2, default=str)
+    print(text, flush=True)  # noqa: T201
 
 
 def clean(text: str) -> str:
-    """Replace control characters (all but newline and tab) with a visible stand-in."""
+    """Replace what steers a terminal, and what none can show, with a visible stand-in; newline and tab stay."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 

@@ -101,8 +101,12 @@ def _in_folders(folder: Path, stream: str) -> Iterator[Stored]:
                 continue
             path = folder / state / name
             document = _document(path)
-            if document is not None:
-                yield Stored(stream, state, document, path, _reason(path) if state == "invalid" else None)
+            if document is None:
+                continue
+            if state != "invalid":
+                yield Stored(stream, state, document, path)
+            else:  # known by its file, as status names it: what it says of itself may be anything
+                yield Stored(stream, state, {**document, "id": name.removesuffix(".json")}, path, _reason(path))
 
 
 def _directories(folder: Path) -> list[str]:
@@ -119,7 +123,7 @@ def _document(path: Path) -> dict[str, Any] | None:
         document = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         document = None
     return document if isinstance(document, dict) else {"id": path.name.removesuffix(".json")}
 

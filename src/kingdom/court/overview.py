@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _RECENT: Final = 24 * 3600.0  # seconds for which a failed task is told
 _MOST: Final = 20  # problems of one kind that are told
+_LOOKED_AT: Final = 1000  # of the tasks that wait
+_LEAST_FREE: Final = 1 << 20  # bytes on the disk of the home
 _INTERVAL: Final = 60.0
 
 
@@ -189,7 +192,15 @@ def _questions(home: Home, asking: object) -> list[QuestionView]:
 
 
 async def _problems(services: Services, now: float) -> list[ProblemView]:
-    found = [ProblemView("config", problem) for problem in load_generals(services.home).problems]
+    generals = load_generals(services.home)
+    found = [ProblemView("config", problem) for problem in generals.problems]
+    free = shutil.disk_usage(services.home.root).free
+    if free < _LEAST_FREE:
+        found.append(ProblemView("disk", f"only {free:,} bytes are free where the home lies: make room"))
+    known = {*generals.by_name, *generals.broken}
+    waiting = await services.bus.peek(TASKS, limit=_LOOKED_AT)
+    strays = [record.envelope for record in waiting if record.envelope.type not in known]
+    found += [ProblemView(one.event_id, f"waits: {one.type} is not installed") for one in strays[:_MOST]]
     aside = [*invalid_files(services.home)]
     found += [ProblemView(path, why) for path, why in aside[:_MOST]]
     for stream in (EVENTS, TASKS, MESSAGES):

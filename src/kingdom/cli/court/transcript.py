@@ -41,8 +41,9 @@ def transcript(
     if not last.transcript.exists():
         raise output.Failure("NOT_FOUND", f"{last.transcript} is gone: transcripts are kept for some days only")
     if raw:
-        for line in last.transcript.open("rb"):
-            sys.stdout.write(output.clean(line.decode(errors="replace")))
+        with last.transcript.open("rb") as file:
+            for line in file:
+                sys.stdout.write(output.clean(line.decode(errors="replace")))
         return
     output.say(f"# {last.id}, {last.order.engine}: {last.transcript}")
     for line_ in told_by(last):
