@@ -18,7 +18,6 @@ class Session(Protocol):
     """An open transaction."""
 
     connection: Any  # the driver's: the bus publishes into it
-    orders_commits: bool  # whether transactions commit one after the other by themselves
     row_lock: str  # what a SELECT ends with that keeps others from changing the row
 
     async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
@@ -28,7 +27,6 @@ class Session(Protocol):
 class SqliteSession:
     """SQLite. Statements run where they are called: each takes microseconds, a thread in between would cost more."""
 
-    orders_commits = True
     row_lock = ""  # whoever writes is alone
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -42,7 +40,6 @@ class SqliteSession:
 class PostgresSession:
     """PostgreSQL, by asyncpg."""
 
-    orders_commits = False
     row_lock = " FOR UPDATE"
 
     def __init__(self, connection: Any) -> None:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 STREAM: Final = "workflow"
 _EVERYTHING: Final = ""  # the counter of positions; no aggregate has this id
 _encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-_LOCK: Final = 0x6B776600  # PostgreSQL's advisory lock for positions
 _COUNT: Final = """
     INSERT INTO wf_counter (name, last) VALUES {rows}
     ON CONFLICT (name) DO UPDATE SET last = wf_counter.last + excluded.last RETURNING name, last
@@ -125,10 +124,6 @@ class StoreTransaction:
         return None
 
     async def _keep(self, told: Sequence[Told], now: datetime) -> list[_Number]:
-        if not self.session.orders_commits:
-            # Whoever counts positions commits before the next one counts: so they are seen in their order. The last
-            # lock that is taken, so that nobody who has it waits for another.
-            await self.session.fetch("SELECT pg_advisory_xact_lock(?)", _LOCK)
         numbers = await self._number(told)
         kept = [part for item, number in zip(told, numbers, strict=True) for part in _row(item, number, now)]
         await self.session.fetch(_rows(_KEEP, len(told), 6), *kept)
@@ -137,7 +132,8 @@ class StoreTransaction:
     async def _number(self, told: Sequence[Told]) -> list[_Number]:
         """Take the next numbers, in one statement for all: positions over all, sequences per aggregate."""
         counts = Counter(item.aggregate_id for item in told)
-        # Sorted, so that two transactions that count for the same aggregates never wait for each other crosswise.
+        # The counter of positions comes first: whoever has it commits before the next one counts, so that events are
+        # seen in their order. It is the last lock that is taken: nobody who has it waits for another.
         wanted = sorted({_EVERYTHING: len(told), **counts}.items())
         rows = await self.session.fetch(_rows(_COUNT, len(wanted), 2), *(part for row in wanted for part in row))
         counted = dict(wanted)
