@@ -87,7 +87,7 @@ def attacks(canary: Path) -> list[Attack]:
     """Every text in every field."""
     found: list[Attack] = []
     for kind, text in texts(canary).items():
-        for field in ("id", "type", "source", "repo", "priority", "unknown", "title", "author", "branch", "key", "all"):
+        for field in ("id", "type", "source", "repo", "priority", "unknown", "title", "key", "all"):
             number = len(found) + 1
             found.append(Attack(number, field, kind, text, _event(number, field, text)))
     return found
@@ -112,9 +112,7 @@ def _event(number: int, field: str, text: str) -> dict[str, Any]:
         payload[text] = "value"
     elif field == "all":
         nested = {"login": text, "ref": text, text[:1000]: [text, {text[:1000]: text}]}
-        payload.update(title=text, author=nested, sender=nested, head={"ref": text}, subject=text, number=text)
-    elif field == "author":
-        payload[field] = {"login": text}
+        payload.update(title=text, author=nested, branch=text, head={"ref": text}, subject=text, number=text)
     else:
         payload[field] = text
     return event

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from kingdom.agents.processes import MARK
 from kingdom.court.home import ENVIRONMENT
+from tests.chaos.processes import die_with_parent
 from tests.support.command import COMMAND, environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,6 +56,7 @@ class CourtProcesses:
                 env=environment(**{ENVIRONMENT: str(self.root)}),
                 start_new_session=True,
                 cwd=ROOT,
+                preexec_fn=die_with_parent,  # and the roles with it: a campaign that is killed leaves no court behind
             )
         return self._up
 
