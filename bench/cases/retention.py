@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from time import perf_counter, time
@@ -25,6 +26,7 @@ from kingdom.journal import Journal, Reader
 TITLE = "retention"
 _OLD = 40 * 86400.0
 _TICK = 0.001
+_REST = 10.0  # seconds
 _KINDS = {  # what one finished task leaves
     "state/results": ("{task}.json", "{task}-raw.json", "{task}-soldier-id", "{task}-session-id"),
     "state/prompts": ("{task}.md",),
@@ -48,10 +50,10 @@ def retention(context: Context) -> list[Table]:
         Contestant(
             "busy court", partial(_clean, folder / "busy", files, True), "an open event: each task is looked up"
         ),
+        Contestant("nobody cleans", partial(_rest, folder / "rest"), "what the machine does by itself"),
         reps=1,
     )
-    names = [outcome.name for outcome in outcomes]
-    waits: dict[str, list[Bar]] = {name: [Bar("<", 100.0)] for name in names}
+    waits: dict[str, list[Bar]] = {name: [Bar("<", 100.0)] for name in ("quiet court", "busy court")}
     return [
         Table(
             f"Longest pause of the loop while {files:,} files are removed",
@@ -62,7 +64,7 @@ def retention(context: Context) -> list[Table]:
             higher_is_better=False,
         ),
         Table("Longest claim meanwhile", "ms", outcomes, metric="claim", bars=waits, higher_is_better=False),
-        Table("Files removed", "files/s", outcomes),
+        Table("Files removed", "files/s", outcomes[:2]),
     ]
 
 
@@ -80,7 +82,7 @@ async def _clean(root: Path, files: int, busy: bool) -> Figures:
         await declare_queues(bus)
         await declare_queues(other)
         if busy:
-            await put(bus, [Event(id="evt-a-1", type="a.b", source="a", created_at=timestamp(time()))])  # type: ignore[arg-type]
+            await _open_event(bus)
         chamberlain = Chamberlain(Services(home, bus, Journal(home.journal), time), SystemConfig(), resources=_Rested())
         await chamberlain.start()
         over = asyncio.Event()
@@ -98,6 +100,24 @@ async def _clean(root: Path, files: int, busy: bool) -> Figures:
         )
     assert removed == made, f"{removed:,} of {made:,} files are gone"
     return figures
+
+
+async def _rest(root: Path) -> Figures:
+    """The same court, and nothing to remove."""
+    home = Home(root)
+    home.logs.mkdir(parents=True)
+    async with open_queues(home.queue_url) as bus:
+        await declare_queues(bus)
+        await _open_event(bus)
+        over = asyncio.Event()
+        pauses, claims = asyncio.create_task(_longest_pause(over)), asyncio.create_task(_longest_claim(bus, over))
+        await asyncio.sleep(_REST)
+        over.set()
+        return {"pause": 1e3 * await pauses, "claim": 1e3 * await claims}
+
+
+async def _open_event(bus: EventBus) -> None:
+    await put(bus, [Event(id="evt-a-1", type="a.b", source="a", created_at=datetime.now(UTC))])
 
 
 async def _longest_pause(over: asyncio.Event) -> float:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _NOTE_BYTES: Final = 128
 _FIRST_WAIT: Final = 0.0002
-_LONGEST_WAIT: Final = 0.005
+LONGEST_WAIT: Final = 0.005
 
 
 class Guard:
@@ -92,6 +92,6 @@ class Guard:
                         f"is it stopped? (lslocks shows which process it is)"
                     ) from None
                 time.sleep(wait)
-                wait = min(wait * 1.5, _LONGEST_WAIT)
+                wait = min(wait * 1.5, LONGEST_WAIT)
             else:
                 return

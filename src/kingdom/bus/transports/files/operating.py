@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+import time
+from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from kingdom.bus.delivery import DeadLetter, Depth, Record
 from kingdom.bus.stream_state import moment
+from kingdom.bus.transports.files.guard import LONGEST_WAIT
 from kingdom.bus.transports.files.lines import from_row, row
 from kingdom.bus.transports.files.marks import done_at, read_marks
 from kingdom.bus.transports.files.reading import load_event, read_event
@@ -19,7 +22,8 @@ if TYPE_CHECKING:
     from kingdom.bus.stream_state import Entry
     from kingdom.bus.transports.files.stream import FileStream
 
-_PURGE_CHUNK = 500  # files removed while the lock is held
+_PURGE_HOLD = 0.01  # seconds for which the lock is held, however slow the disk is
+_PURGE_PAUSE = 2 * LONGEST_WAIT  # and then not: whoever waits for the lock looks again in that time
 
 
 def depths(streams: Iterable[FileStream]) -> dict[str, Depth]:
@@ -149,13 +153,17 @@ def purge(stream: FileStream, older_than: float, with_dead: bool) -> int:
             purged += len(ids)
         stream.paths.make()
     with os.scandir(stream.paths.states["DONE"]) as files:
-        old = [file.path for file in files if file.name[0] != "." and _ended_before(file.path, before)]
-    for start in range(0, len(old), _PURGE_CHUNK):
-        with stream.locked():  # and look again: it may have been requeued, and done again, meanwhile
-            for path in old[start : start + _PURGE_CHUNK]:
-                if _ended_before(path, before):
+        old = deque(file.path for file in files if file.name[0] != "." and _ended_before(file.path, before))
+    while old:
+        with stream.locked():
+            until = time.monotonic() + _PURGE_HOLD
+            while old and time.monotonic() < until:
+                path = old.popleft()
+                if _ended_before(path, before):  # again: it may have been requeued, and done again, meanwhile
                     os.unlink(path)
                     purged += 1
+        if old:
+            time.sleep(_PURGE_PAUSE)
     return purged
 
 
