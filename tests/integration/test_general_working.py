@@ -224,6 +224,23 @@ async def test_as_many_at_once_as_the_manifest_says(tmp_path: Path) -> None:
         await general.stop()
 
 
+async def test_a_general_that_sees_only_some_of_what_waits_looks_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kingdom.court.general.general._LOOK", 2)
+    async with posted(tmp_path, concurrency=3) as post:
+        fake(post).gate.clear()
+        for number in (1, 2, 3, 4):
+            await post.task(number)
+        general = post.general()
+        await general.start()
+        assert await general.tick() == 0.0
+        assert len(general.report()["running"]) == 2
+        assert await general.tick() is None
+        assert len(general.report()["running"]) == 3
+        await general.stop()
+
+
 async def test_a_running_task_is_cancelled_outside_the_limit(post: Post) -> None:
     fake(post).gate.clear()
     task = await post.task()

@@ -135,3 +135,11 @@ def test_many_may_append_at_once(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert Ledger(tmp_path).totals(0).runs == 100
+
+
+def test_several_lines_at_once_go_each_into_its_month(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    ledger.append(line("a", "2026-02-28T23:59:59"), line("b", "2026-03-01T00:00:00"), line("c", "2026-02-28T23:59:59"))
+    counts = {path.stem: path.read_text().count("\n") for path in (tmp_path / "ledger").iterdir()}
+    assert counts == {"2026-02": 2, "2026-03": 1}
+    assert ledger.totals(0).runs == 3

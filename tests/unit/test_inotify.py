@@ -146,3 +146,16 @@ async def test_close_lets_go_of_the_descriptor(tmp_path: Path) -> None:
     undo()
     assert not watch.available
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@linux_only
+async def test_it_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(inotify.SWITCH, "off")
+    watch = Watch(asyncio.get_running_loop())
+    assert not watch.available
+    watch.add(tmp_path, inotify.CREATE, Heard())()
+    watch.close()
+    monkeypatch.setenv(inotify.SWITCH, "on")
+    watch = Watch(asyncio.get_running_loop())
+    assert watch.available
+    watch.close()
