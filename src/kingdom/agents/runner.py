@@ -178,7 +178,8 @@ class Runner:
                 async with asyncio.timeout(_START_SECONDS):
                     while (identity := folder.read_identity()) is None:
                         if shim is not None and not shim.running:
-                            raise StartFailed(f"the shim of run {order.run_id} did not start: {end_of(folder.log)}")
+                            said = end_of(folder.log) or "it said nothing"
+                            raise StartFailed(f"the shim of run {order.run_id} did not start: {said}")
                         await _sleep_until(woken, interval(told=told) / 10)
         except TimeoutError:
             raise StartFailed(f"the shim of run {order.run_id} said nothing for {_START_SECONDS:g} s") from None
