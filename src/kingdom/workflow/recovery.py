@@ -27,6 +27,7 @@ from kingdom.workflow.usecases.send_query import SendQuery
 from kingdom.workflow.usecases.start_next_work import StartNextWork
 from kingdom.workflow.usecases.start_workflow import StartWorkflow
 
+_KEPT = 7 * 86400.0  # seconds for which handled events stay on the bus; what the interface shows stays longer
 _TREES = (WorkTreeStatus.CREATING, WorkTreeStatus.READY, WorkTreeStatus.FAILED, WorkTreeStatus.PENDING_RELEASE)
 
 
@@ -64,8 +65,9 @@ class Recovery:
             parts.delivered = None
 
     async def _take_back_events(self) -> None:
-        held = await self._parts.store.bus.recall(STREAM, worker=WORKER)
-        await self._parts.store.bus.release(held)
+        bus = self._parts.store.bus
+        await bus.release(await bus.recall(STREAM, worker=WORKER))
+        await bus.purge(_KEPT, stream=STREAM)
 
     async def _found(self) -> tuple[list[WorkTree], list[Work], list[Work]]:
         """Known worktrees; works that run; works that do not, but may have an agent that does."""
