@@ -48,7 +48,10 @@ def retention(context: Context) -> list[Table]:
     outcomes = context.race(
         Contestant("quiet court", partial(_clean, folder / "quiet", files, False), "nothing is open"),
         Contestant(
-            "busy court", partial(_clean, folder / "busy", files, True), "an open event: each task is looked up"
+            "busy court",
+            partial(_clean, folder / "busy", files, True),
+            "an open event: each task is looked up",
+            timeout=900.0,
         ),
         Contestant("nobody cleans", partial(_rest, folder / "rest"), "what the machine does by itself"),
         reps=1,
