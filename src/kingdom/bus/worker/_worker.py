@@ -151,8 +151,9 @@ class Worker:
         everything = [feeding, settling, renewing, *handlers]
         try:
             await asyncio.wait([asked, *everything], return_when=asyncio.FIRST_COMPLETED)
+            unstarted = held.drop_waiting()  # at once: ending the feeder may take as long as a claim under way
             await _end(feeding)
-            await self._release(held.drop_waiting())
+            await self._release(unstarted + held.drop_waiting())
             await self._finish_running(handlers, everything)
         finally:
             unsubscribe()
