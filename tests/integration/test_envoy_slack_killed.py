@@ -110,5 +110,5 @@ async def test_killed_while_it_is_spoken_to(stage: Stage) -> None:
         for envelope in missing:
             await stage.slack.delivered({**envelope, "retry_attempt": 1, "retry_reason": "timeout"})
         await stage.until(lambda: len(stage.ids("events/pending")) == 2)
-        await stage.until(lambda: not list((stage.home.role("envoy") / "inbox").glob("*.json")))
+        await stage.until(lambda: not list((stage.home.role("envoy") / "inbox").glob("[!.]*.json")))
     assert stage.ids("events/pending") == sorted(f"evt-slack-{DIRECT}-{event['ts']}" for event in events)

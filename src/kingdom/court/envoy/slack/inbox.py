@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.court.files import read_json, write_atomic, write_json
+from kingdom.court.leftovers import sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -32,6 +33,7 @@ class Inbox:
         self._seen = home.role("envoy") / "seen"
         for folder in (self._folder, self._seen):
             folder.mkdir(parents=True, exist_ok=True)
+            sweep(folder)
         self._last = 0
         self._pruned = 0.0
 

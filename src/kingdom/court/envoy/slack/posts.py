@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from kingdom.court.files import read_json, sync_folder, write_atomic, write_json
 from kingdom.court.home import checked
+from kingdom.court.leftovers import sweep
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,6 +43,7 @@ class Posts:
     def __init__(self, home: Home) -> None:
         self._folder = home.role("envoy") / "posts"
         self._folder.mkdir(parents=True, exist_ok=True)
+        sweep(self._folder)
         self.court = _own_name(home.role("envoy") / "court-id")
         """What tells our posts from those of another court in the same workspace."""
 
