@@ -47,6 +47,6 @@ def slack(
         from kingdom.court.envoy.slack.checking import check_slack
     except ModuleNotFoundError as error:
         raise output.Failure(
-            "NOT_INSTALLED", f"the package {error.name} is not installed: pip install 'kingdom[slack]'"
+            "NOT_INSTALLED", f"the package {error.name} is not installed: pip install slack-sdk aiohttp"
         ) from None
     tell("slack", lambda clock: check_slack(config, system, tokens, clock), None, as_json=json)

@@ -129,7 +129,7 @@ def _envoy(services: Services, system: SystemConfig, *, foreground: bool) -> Rol
         from kingdom.court.envoy.slack.office import RETRIES, open_office
     except ModuleNotFoundError as error:
         raise InvalidConfig(
-            f"Slack cannot be used, since the package {error.name} is not installed: pip install 'kingdom[slack]'"
+            f"Slack cannot be used, since the package {error.name} is not installed: pip install slack-sdk aiohttp"
         ) from None
     from kingdom.court.envoy.together import AllEars, Voices
 
