@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,9 +60,21 @@ def encode(document: Mapping[str, Any]) -> bytes:
 def read_json(path: Path) -> Any | None:
     """The document in a file, or None when there is none or it makes no sense."""
     try:
-        return json.loads(path.read_bytes())
+        with open(path, "rb") as file:  # noqa: PTH123 - most often there is none, and that is found out faster
+            return json.loads(file.read())
     except (OSError, ValueError):
         return None
+
+
+def read_again(path: Path, errors: str = "strict") -> str:
+    """The text of a file that is read often and seldom changes. Raises what reading it raises."""
+    found = path.stat()
+    return _read_text(path, errors, (found.st_ino, found.st_mtime_ns, found.st_size))
+
+
+@lru_cache(maxsize=16)
+def _read_text(path: Path, errors: str, _version: tuple[int, int, int]) -> str:
+    return path.read_text("utf-8", errors)
 
 
 def sync_folder(path: Path) -> None:

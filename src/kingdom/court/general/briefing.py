@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.contract import instructions
 from kingdom.agents.untrusted import clean_tree
-from kingdom.court.files import read_json
+from kingdom.court.files import read_again, read_json
 from kingdom.court.general.lineage import RESUME
 from kingdom.court.general.memory import read_memory
 from kingdom.court.general.prompts import Briefing
@@ -97,7 +97,7 @@ def earlier_results(home: Home, general: str, subject: str, task_id: str) -> lis
 def instructions_of(path: Path) -> str | None:
     """The instructions of a general; None when it has none."""
     try:
-        return path.read_text("utf-8", "replace")
+        return read_again(path, "replace")
     except FileNotFoundError:
         return None
 

@@ -36,6 +36,7 @@ from jinja2 import StrictUndefined, TemplateError, meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from kingdom.agents.untrusted import clean, clean_line, clean_tree, cut_middle, fence, lay_out
+from kingdom.court.files import read_again
 from kingdom.court.general.errors import TaskRefused
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Briefing:
 def read_template(path: Path) -> str:
     """The template of a general. Raises :class:`TaskRefused`."""
     try:
-        return path.read_text("utf-8")
+        return read_again(path)
     except (OSError, UnicodeDecodeError) as error:
         raise TaskRefused(f"the prompt {path} cannot be read: {error}") from None
 
