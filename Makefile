@@ -6,8 +6,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Most tests wait for a disk, a process or a server: a few more at once than there are cores.
-TEST_WORKERS ?= 4
+# Most tests wait for a disk, a process or a server: one more at once than two cores.
+TEST_WORKERS ?= 3
 BENCH_READY := $(VENV)/.bench-ready
 
 .DEFAULT_GOAL := help

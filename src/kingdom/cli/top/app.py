@@ -133,6 +133,8 @@ class TopApp(App[None]):
 
     def _show_said(self) -> None:
         """The last lines of the chosen soldier."""
+        if not self.screen_stack:  # it is being closed
+            return
         chosen = self.table("soldiers").chosen
         said = [] if chosen is None or self._snapshot is None else self._snapshot.said.get(chosen.key, [])
         widget = self.screen_stack[0].query_one("#said", Static)
