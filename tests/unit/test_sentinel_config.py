@@ -37,6 +37,7 @@ def test_the_template_without_its_marks_is_a_valid_file(home: Home) -> None:
     assert config.jira is not None
     assert config.local is not None
     assert config.jira.repos == {"SHOP": "acme/shop"}
+    assert list(config.webhooks.generic) == ["ci"]
 
 
 @pytest.mark.parametrize(
@@ -51,6 +52,9 @@ def test_the_template_without_its_marks_is_a_valid_file(home: Home) -> None:
         ("jira:\n  projects: [SHOP]\n", "'jira.url' is missing"),
         ("jira:\n  url: https://a.example\n  jql: a = b ORDER BY c\n", "leave ORDER BY out"),
         ("gitlab: {}\n", "unknown key 'gitlab'"),
+        ("webhooks:\n  generic:\n    Ci: {token_env: X}\n", "sentinel.yaml:3"),
+        ("webhooks:\n  generic:\n    github: {token_env: X}\n", "webhooks.github"),
+        ("webhooks:\n  generic:\n    ci: {}\n", "token_env' is missing"),
     ],
 )
 def test_mistakes_are_told_with_their_line(home: Home, text: str, told: str) -> None:

@@ -150,7 +150,7 @@ def test_what_jira_tells() -> None:
     def heard(**change: Any) -> Heard:
         body = json.dumps({**document, **change}).encode()
         headers = {"X-Hub-Signature": signed(body)}
-        return jira_heard(headers, body, secret=SECRET, account=account, url="https://a.example")
+        return jira_heard(headers, body, secret=SECRET, account=account)
 
     assert [(event.id, event.type) for event in heard().events] == [
         ("evt-jira-SHOP-7-change-77", "jira.ticket.assigned")
@@ -165,7 +165,7 @@ def test_what_jira_tells() -> None:
     assert [event.id for event in made] == ["evt-jira-SHOP-7-created"]
     token = {"X-Kingdom-Token": "wrong"}
     with pytest.raises(WebhookRefused, match="token"):
-        jira_heard(token, b"{}", secret=SECRET, account=account, url="https://a.example")
+        jira_heard(token, b"{}", secret=SECRET, account=account)
 
 
 def test_any_program_can_tell_something_with_a_token() -> None:

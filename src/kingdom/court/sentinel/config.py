@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kingdom.court.home import Home
 
 FILE: Final = "sentinel.yaml"
+HOOK_NAME: Final = r"^[a-z0-9_]{1,60}$"
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _ORDER_BY: Final = re.compile(r"\border\s+by\b", re.IGNORECASE)
 
@@ -44,10 +45,17 @@ def _plain_jql(jql: str) -> str:
     return jql
 
 
+def _own_hook(name: str) -> str:
+    if name in ("github", "jira"):
+        raise ValueError(f"{name} has a section of its own: webhooks.{name}")
+    return name
+
+
 Url = Annotated[str, AfterValidator(_safe_url)]
 RepoName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.\-]+/[A-Za-z0-9_.\-]+$", max_length=200)]
 RepoPattern = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.\-*?]+/[A-Za-z0-9_.\-*?]+$", max_length=200)]
 ProjectKey = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]+$", max_length=50)]
+HookName = Annotated[str, StringConstraints(pattern=HOOK_NAME), AfterValidator(_own_hook)]
 TypePattern = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+(\.[a-z0-9_]+)*(\.\*)?$", max_length=200)]
 
 
@@ -128,12 +136,47 @@ class LocalSection(Section):
     """How often it is looked at where the system does not tell of new files."""
 
 
+class GitHubWebhook(Section):
+    """What GitHub sends when something happens."""
+
+    secret_env: EnvName = "GITHUB_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
+    """The variable that holds the secret it is signed with."""
+    login: str | None = Field(default=None, min_length=1, max_length=100)
+    """Whose ears these are where GitHub is not watched; where it is, it is looked at instead."""
+
+
+class JiraWebhook(Section):
+    """What Jira sends when something happens."""
+
+    secret_env: EnvName = "JIRA_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
+    """The variable that holds the secret: it signs the request, or stands in its header X-Kingdom-Token."""
+    account_id: str | None = Field(default=None, min_length=1, max_length=200)
+    """Whose ears these are where Jira is not watched; where it is, it is looked at instead."""
+
+
+class GenericWebhook(Section):
+    """What any other program sends."""
+
+    token_env: EnvName
+    """The variable that holds the token, which stands in the header Authorization (Bearer) or X-Kingdom-Token."""
+
+
+class WebhooksSection(Section):
+    """What is told over HTTP, at ``/webhooks/NAME`` of the web server. What has no section is refused."""
+
+    github: GitHubWebhook | None = None
+    jira: JiraWebhook | None = None
+    generic: dict[HookName, GenericWebhook] = Field(default_factory=dict)
+    """Others, by their names."""
+
+
 class SentinelConfig(Section):
     """The whole file."""
 
     github: GitHubSection | None = None
     jira: JiraSection | None = None
     local: LocalSection | None = None
+    webhooks: WebhooksSection = Field(default_factory=WebhooksSection)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Webhooks, as functions: check that one is genuine, and what it tells. A web server serves them.
+"""Webhooks, as functions: check that one is genuine, and what it tells. :mod:`.reception` does what follows.
 
 Polling stays the truth: a source that is watched gets a hint to look at once (``hints.leave_hint``), and says itself
 what happened, under the ids it always has. Only where nothing is polled do the events of a webhook count; deliveries
@@ -14,10 +14,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from kingdom.court.errors import CourtError, InvalidDocument
 from kingdom.court.models import Event, timestamp
 from kingdom.court.queues import read
+from kingdom.court.sentinel.config import HOOK_NAME
 from kingdom.court.sentinel.github.actions import Account, Action, comment_action, review_action
 from kingdom.court.sentinel.github.events import event_of
 from kingdom.court.sentinel.github.subject import Ref, login_of, text_at
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _DELIVERY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,99}\Z")
-_NAME: Final = re.compile(r"[a-z0-9_]{1,60}\Z")
 _PLAIN: Final = {"reopened", "ready_for_review", "labeled"}
 
 
@@ -73,7 +74,7 @@ def github_heard(headers: Mapping[str, str], body: bytes, *, secret: str, accoun
     return Heard(delivery, hint, [event_of(ref, subject, action) for action in actions])
 
 
-def jira_heard(headers: Mapping[str, str], body: bytes, *, secret: str, account: JiraAccount, url: str) -> Heard:
+def jira_heard(headers: Mapping[str, str], body: bytes, *, secret: str, account: JiraAccount) -> Heard:
     """What a webhook of Jira tells. Its secret signs it, or stands in the header ``X-Kingdom-Token``."""
     named = _lowered(headers)
     if "x-hub-signature" in named:
@@ -85,7 +86,7 @@ def jira_heard(headers: Mapping[str, str], body: bytes, *, secret: str, account:
     issue = payload.get("issue")
     if not isinstance(issue, dict) or not isinstance(issue.get("key"), str):
         return Heard(delivery)
-    events = events_of(_as_read(payload, issue), account, 1.0, url=url, repos={})
+    events = events_of(_as_read(payload, issue), account, 1.0, url=_site(issue), repos={})
     return Heard(delivery, {"key": issue["key"]}, events)
 
 
@@ -95,7 +96,7 @@ def generic_heard(name: str, headers: Mapping[str, str], body: bytes, *, token: 
     The token stands in ``Authorization: Bearer`` or ``X-Kingdom-Token``. A request with the ``Idempotency-Key`` of a
     former one is the same event.
     """
-    if not _NAME.match(name):
+    if not re.fullmatch(HOOK_NAME, name):
         raise WebhookRefused(f"no webhook {name!r:.80}: its name is made of a-z 0-9 _", 404)
     named = _lowered(headers)
     check_token(named.get("x-kingdom-token") or named.get("authorization", "").removeprefix("Bearer "), token)
@@ -186,6 +187,12 @@ def _lifecycle(
     if what in _PLAIN:
         return what, {"label": text_at(payload, "label", "name")} if what == "labeled" else {}
     return None
+
+
+def _site(issue: dict[str, Any]) -> str:
+    """Where the Jira is that a ticket comes from, by its link to itself; nothing if it has none."""
+    parts = urlsplit(text_at(issue, "self") or "")
+    return f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""
 
 
 def _as_read(payload: dict[str, Any], issue: dict[str, Any]) -> dict[str, Any]:
