@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kingdom.cli.output import Failure
+from kingdom.place import FOLDER, is_court
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,9 +16,7 @@ if TYPE_CHECKING:
     from kingdom.workflow.home import WorkflowHome
 
 ENVIRONMENT: Final = "KINGDOM_HOME"
-_FOLDER: Final = "workflows"
-_DATABASE: Final = Path(_FOLDER, "workflows.db")
-_COURT: Final = Path("config/system.yaml")  # what makes a folder the home of a court
+_DATABASE: Final = Path(FOLDER, "workflows.db")
 
 
 def find_place(home: Path | None, store: str | None) -> WorkflowHome:
@@ -28,23 +27,16 @@ def find_place(home: Path | None, store: str | None) -> WorkflowHome:
     """
     from kingdom.workflow.home import WorkflowHome
 
-    return WorkflowHome((_named(home) or _around(Path.cwd())) / _FOLDER, store)
+    return WorkflowHome((_named(home) or _around(Path.cwd())) / FOLDER, store)
 
 
 def engines_of(place: WorkflowHome) -> Mapping[str, Engine | Player]:
-    """The engines, with the settings of the court whose home it is, if it is one."""
-    root = place.root.parent
-    if not (root / _COURT).is_file():
-        from kingdom.agents.engines import default_engines
-
-        return default_engines()
+    """The engines of a place; what is wrong with their settings becomes a :class:`Failure`."""
+    from kingdom import place as places
     from kingdom.cli.home import errors_told
-    from kingdom.court import bootstrap
-    from kingdom.court.config.system import load_system
-    from kingdom.court.home import Home
 
     with errors_told():
-        return bootstrap.engines_of(load_system(Home(root)))
+        return places.engines_of(place)
 
 
 def _named(home: Path | None) -> Path | None:
@@ -58,7 +50,7 @@ def _named(home: Path | None) -> Path | None:
 
 def _around(start: Path) -> Path:
     for folder in (start, *start.parents):
-        if (folder / _DATABASE).is_file() or (folder / _COURT).is_file():
+        if (folder / _DATABASE).is_file() or is_court(folder):
             return folder
     raise Failure(
         "NO_HOME",

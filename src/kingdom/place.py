@@ -1,0 +1,39 @@
+"""Where the two halves meet on disk: workflows in the home of a court are worked on by that court's engines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kingdom.agents.engine import Engine, Player
+    from kingdom.workflow.home import WorkflowHome
+
+FOLDER: Final = "workflows"
+"""The folder of workflows, below the home of a court or any other folder."""
+COURT: Final = Path("config/system.yaml")
+"""What makes a folder the home of a court."""
+
+
+def is_court(folder: Path) -> bool:
+    """Whether a folder is the home of a court."""
+    return (folder / COURT).is_file()
+
+
+def engines_of(place: WorkflowHome) -> Mapping[str, Engine | Player]:
+    """The engines, with the settings of the court whose home it is, if it is one.
+
+    Raises :class:`kingdom.court.errors.InvalidConfig` when these cannot be read.
+    """
+    root = place.root.parent
+    if not is_court(root):
+        from kingdom.agents.engines import default_engines
+
+        return default_engines()
+    from kingdom.court import bootstrap
+    from kingdom.court.config.system import load_system
+    from kingdom.court.home import Home
+
+    return bootstrap.engines_of(load_system(Home(root)))

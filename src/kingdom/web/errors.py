@@ -1,0 +1,88 @@
+"""What becomes of errors: each in the envelope, with a status that says whose fault it was."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from kingdom.agents.errors import AgentsError
+from kingdom.bus import BusError
+from kingdom.court.errors import CourtError
+from kingdom.gitops import GitError
+from kingdom.web.envelope import ApiError
+from kingdom.workflow.domain.errors import WorkflowError
+from kingdom.yamlfile import YamlProblem
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI, Request
+
+log = logging.getLogger("kingdom.web")
+
+_BAD: Final = 422
+_STATUS: Final = {
+    "SYS_NOT_FOUND": 404,
+    "WFL_NO_ANSWER": 504,
+    "TPL_INVALID": _BAD,
+    "INVALID_ID": _BAD,
+    "INVALID_DOCUMENT": _BAD,
+    "INVALID_CONFIG": 500,
+}
+_PREFIXES: Final = ("GIT", "MCP", "TPL", "WFL", "MOD", "SYS")
+_WORDS: Final = {401: "UNAUTHORIZED", 403: "FORBIDDEN", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
+_LONGEST_INPUT: Final = 200
+
+
+def install(app: FastAPI) -> None:
+    """Have every error of an application told in the envelope."""
+    app.add_exception_handler(ApiError, _told)
+    app.add_exception_handler(RequestValidationError, _told)
+    app.add_exception_handler(HTTPException, _told)
+    for kind in (WorkflowError, CourtError, BusError, GitError, AgentsError, YamlProblem):
+        app.add_exception_handler(kind, _told)
+    app.add_exception_handler(Exception, _told)
+
+
+async def _told(request: Request, error: Exception) -> JSONResponse:
+    told = as_api_error(error)
+    if told.status >= 500:
+        log.error("%s %s: %s", request.method, request.url.path, error, exc_info=error)
+    return JSONResponse(told.body(), told.status, told.headers)
+
+
+def as_api_error(error: Exception) -> ApiError:
+    """The error of the interface that tells of one of a layer below."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, RequestValidationError):
+        return ApiError(_BAD, "SYS_INVALID", "the request is not valid: details say what, and where", _wrong(error))
+    if isinstance(error, HTTPException):
+        told = ApiError(error.status_code, f"SYS_{_WORDS.get(error.status_code, 'REFUSED')}", str(error.detail))
+        told.headers.update(error.headers or {})
+        return told
+    if isinstance(error, WorkflowError | CourtError | AgentsError | YamlProblem):
+        status = _STATUS.get(error.code, 409 if isinstance(error, WorkflowError) else _BAD)
+        return ApiError(status, _prefixed(error.code), str(error))
+    if isinstance(error, GitError):
+        return ApiError(409, "GIT_FAILED", str(error))
+    if isinstance(error, BusError):
+        return ApiError(503, "SYS_STORE", str(error))
+    return ApiError(500, "SYS_INTERNAL", "something went wrong here that is not your fault: the server's log has it")
+
+
+def _prefixed(code: str) -> str:
+    return code if code.startswith(_PREFIXES) else f"SYS_{code}"
+
+
+def _wrong(error: RequestValidationError) -> list[dict[str, Any]]:
+    return [
+        {
+            "where": ".".join(str(part) for part in one["loc"]),
+            "what": one["msg"],
+            "given": repr(one.get("input"))[:_LONGEST_INPUT],
+        }
+        for one in error.errors()
+    ]
