@@ -162,9 +162,10 @@ async def test_everything_of_a_task_whose_question_is_open_stays(court: Watched)
         "state/prompts/task-20260207-002.md",
         "logs/sessions/soldier-task-20260207-002.json",
     }
+    assert [path for path in plan if path.startswith("queue/tasks")] == [f"queue/tasks/completed/{answered.id}.json"]
     await clean(court)
     assert not files(court, "state/prompts") - {"state/prompts/task-20260207-001.md"}
-    assert (court.home.queue / "tasks/completed/task-20260207-001.json").exists()
+    assert files(court, "queue/tasks/completed") == {"queue/tasks/completed/task-20260207-001.json"}
     await bus.settle(done=held_event)
     court.now += 1
     await clean(court)

@@ -5,7 +5,7 @@ It checks what callers pass, so that a transport only ever sees names, envelopes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
@@ -239,17 +239,20 @@ class EventBus:
             return 0
         return await self.transport.requeue(check_stream(stream), wanted, event_type=event_type, error_code=error_code)
 
-    async def purge(self, older_than: Seconds, *, stream: str | None = None, dead: bool = False) -> int:
+    async def purge(
+        self, older_than: Seconds, *, stream: str | None = None, dead: bool = False, keep: Collection[str] = ()
+    ) -> int:
         """Forget DONE events that ended more than ``older_than`` seconds ago (DEAD too, with ``dead=True``).
 
-        A forgotten ``event_id`` may be published again. Returns how many were removed.
+        Those whose ids are in ``keep`` stay: the application still needs them. A forgotten ``event_id`` may be
+        published again. Returns how many were removed.
         """
         age = _seconds(older_than)
         if age < 0:
             raise InvalidOption(f"purge(older_than={older_than!r}): zero or more seconds")
         if stream is not None:
             check_stream(stream)
-        return await self.transport.purge(age, stream=stream, dead=dead)
+        return await self.transport.purge(age, stream=stream, dead=dead, keep=frozenset(keep))
 
     async def doctor(self) -> list[Check]:
         """Check what tends to go wrong with this store."""

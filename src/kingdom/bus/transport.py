@@ -22,7 +22,7 @@ Promises every transport keeps (the conformance suite checks them):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -126,8 +126,11 @@ class Transport(Protocol):
         ``ids=None`` means every DEAD event; ``event_type`` and ``error_code`` narrow it. Returns how many moved.
         """
 
-    async def purge(self, older_than: float, *, stream: str | None, dead: bool) -> int:
-        """Forget DONE (and, with ``dead``, DEAD) events that ended more than ``older_than`` seconds ago."""
+    async def purge(self, older_than: float, *, stream: str | None, dead: bool, keep: Collection[str]) -> int:
+        """Forget DONE (and, with ``dead``, DEAD) events that ended more than ``older_than`` seconds ago.
+
+        Those whose ids are in ``keep`` stay.
+        """
 
     async def doctor(self) -> list[Check]:
         """Check what tends to go wrong with this store."""

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
@@ -311,7 +311,7 @@ class MemoryTransport:
             found.wake()
             return moved
 
-    async def purge(self, older_than: float, *, stream: str | None, dead: bool) -> int:
+    async def purge(self, older_than: float, *, stream: str | None, dead: bool, keep: Collection[str]) -> int:
         """Forget DONE, and with ``dead`` also DEAD events."""
         purged = 0
         with self._locked():
@@ -320,7 +320,7 @@ class MemoryTransport:
                 if stream not in (None, name):
                     continue
                 for entry in [*(item.entry for item in found.done.values()), *(found.state.dead() if dead else ())]:
-                    if (entry.ended_at or 0) >= before:
+                    if (entry.ended_at or 0) >= before or entry.event_id in keep:
                         continue
                     if not found.done.pop(entry.event_id, None):
                         found.state.remove(entry)

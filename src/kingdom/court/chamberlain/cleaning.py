@@ -19,7 +19,7 @@ from kingdom.court.queues import EVENTS, MESSAGES, TASKS
 from kingdom.journal import Cursor, InvalidCursor, Reader
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator
 
     from kingdom.bus import EventBus
     from kingdom.court.chamberlain.config import RetentionSection
@@ -57,13 +57,15 @@ class Cleaning:
             async for batch in self._batches(rule):
                 going = [item for item in batch if with_journal or not item.name.startswith("events-")]
                 yield await asyncio.to_thread(remove, self._home.root, rule, going, self._now, self._warn)
-        for stream, days in (await self._queue_days()).items():
-            yield await self._bus.purge(days * DAY, stream=stream)
-            yield await self._bus.purge(max(days, self._section.invalid_days) * DAY, stream=stream, dead=True)
+        days, keep = self._section.queue_days, await self._kept_tasks()
+        for stream in _FINISHED:
+            yield await self._bus.purge(days * DAY, stream=stream, keep=keep)
+            dead = max(days, self._section.invalid_days)
+            yield await self._bus.purge(dead * DAY, stream=stream, dead=True, keep=keep)
 
     async def plan(self) -> AsyncIterator[Expired]:
         """What would go, with why. Of the queues only what lies in files can be told."""
-        for rule in (*rules(self._section), *_queue_rules(await self._queue_days(), self._section.invalid_days)):
+        for rule in (*rules(self._section), *_queue_rules(self._section.queue_days, self._section.invalid_days)):
             async for batch in self._batches(rule):
                 for item in batch:
                     yield item
@@ -91,20 +93,13 @@ class Cleaning:
                     running.add(self._home.soldier_id(task_id).read_text("utf-8").strip())
         return running
 
-    async def _queue_days(self) -> dict[str, float]:
-        """How many days finished documents are kept.
+    async def _kept_tasks(self) -> list[str]:
+        """Finished tasks whose documents stay: a question of theirs is open, and the answer goes on from them.
 
-        The bus forgets by age only, so a task that asked a question which is still open keeps all tasks after it too.
         Every such task has its result, which is kept for the same reason.
         """
-        days = self._section.queue_days
-        oldest = days
-        for task_id in await asyncio.to_thread(self._old_results, days, ".json"):
-            if await self._active.has(task_id):
-                record = await self._bus.find(task_id)
-                if record is not None and record.finished_at is not None:
-                    oldest = max(oldest, (self._now - record.finished_at.timestamp() + 1) / DAY)
-        return {EVENTS: days, TASKS: oldest, MESSAGES: days}
+        old = await asyncio.to_thread(self._old_results, self._section.queue_days, ".json")
+        return [task_id for task_id in old if await self._active.has(task_id)]
 
     def _old_results(self, days: float, ending: str) -> list[str]:
         """The tasks of which a file of this kind is older than so many days."""
@@ -113,11 +108,11 @@ class Cleaning:
         return [item.task_id for item in found if item.task_id is not None]
 
 
-def _queue_rules(days: Mapping[str, float], invalid_days: float) -> list[Rule]:
+def _queue_rules(days: float, invalid_days: float) -> list[Rule]:
     """The folders of finished documents, as the bus will clean them."""
     form = re.compile(rf"{TASK_FORM}\.json|[^.].*")
     return [
-        Rule(f"{stream}/{state}", ("queue", stream, state), form, max(days[stream], least))
+        Rule(f"{stream}/{state}", ("queue", stream, state), form, max(days, least))
         for stream, finished in _FINISHED.items()
         for state, least in zip(finished, (0.0, invalid_days), strict=True)
     ]

@@ -144,6 +144,19 @@ class Requeueing(Behaviours):
         assert await bus.purge(60, stream=stream, dead=True) == 1
         assert await counts(bus, stream) == (0, 0, 0)
 
+    async def test_what_is_to_be_kept_is_not_purged(self, harness: Harness, stream: str) -> None:
+        bus, kept, gone = harness.bus, event(), event()
+        await finish(bus, stream, kept)
+        await finish(bus, stream, gone)
+        buried = event()
+        await bury(bus, stream, buried)
+        await harness.advance(100)
+        assert await bus.purge(60, stream=stream, dead=True, keep=[kept.event_id, buried.event_id, "unknown"]) == 1
+        assert await bus.find(gone.event_id) is None
+        assert (await known(bus, kept.event_id)).status == "DONE"
+        assert await counts(bus, stream) == (0, 0, 1)
+        assert await bus.purge(60, stream=stream, dead=True) == 2
+
     async def test_what_is_not_finished_is_never_purged(self, harness: Harness, stream: str) -> None:
         bus = harness.bus
         await bus.publish(stream, events(4))

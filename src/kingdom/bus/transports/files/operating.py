@@ -17,7 +17,7 @@ from kingdom.bus.transports.files.marks import done_at, read_marks
 from kingdom.bus.transports.files.reading import load_event, read_event
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Sequence
+    from collections.abc import Collection, Container, Iterable, Sequence
 
     from kingdom.bus.stream_state import Entry
     from kingdom.bus.transports.files.stream import FileStream
@@ -140,20 +140,25 @@ def _done_entries(
     return entries
 
 
-def purge(stream: FileStream, older_than: float, with_dead: bool) -> int:
-    """Forget DONE, and with ``with_dead`` also DEAD events."""
+def purge(stream: FileStream, older_than: float, with_dead: bool, keep: Collection[str] = ()) -> int:
+    """Forget DONE, and with ``with_dead`` also DEAD events, but for those in ``keep``."""
     if not stream.exists:
         return 0
     before = stream.clock() - older_than
     purged = 0
     with stream.locked() as state:
-        ids = [entry.event_id for entry in state.dead() if with_dead and (entry.ended_at or 0) < before]
+        dead = [entry for entry in state.dead() if with_dead and (entry.ended_at or 0) < before]
+        ids = [entry.event_id for entry in dead if entry.event_id not in keep]
         if ids:
             stream.commit({"op": "purge", "ids": ids})
             purged += len(ids)
         stream.paths.make()
     with os.scandir(stream.paths.states["DONE"]) as files:
-        old = deque(file.path for file in files if file.name[0] != "." and _ended_before(file.path, before))
+        old = deque(
+            file.path
+            for file in files
+            if file.name[0] != "." and file.name.removesuffix(".json") not in keep and _ended_before(file.path, before)
+        )
     while old:
         with stream.locked():
             until = time.monotonic() + _PURGE_HOLD

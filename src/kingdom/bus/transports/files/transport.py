@@ -23,7 +23,7 @@ from kingdom.bus.transports.files.syncing import Syncer
 from kingdom.bus.transports.files.watching import StreamWatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Sequence
+    from collections.abc import Callable, Collection, Container, Sequence
 
     from kingdom.bus.delivery import (
         Check,
@@ -200,11 +200,11 @@ class FilesTransport:
         self._wake(stream)
         return moved
 
-    async def purge(self, older_than: float, *, stream: str | None, dead: bool) -> int:
+    async def purge(self, older_than: float, *, stream: str | None, dead: bool, keep: Collection[str]) -> int:
         """Forget DONE, and with ``dead`` also DEAD events."""
         purged = 0
         for name in await self._names() if stream is None else [stream]:
-            purged += await self._call(operating.purge, name, older_than, dead)
+            purged += await self._call(operating.purge, name, older_than, dead, keep)
             self._wake(name)
         return purged
 

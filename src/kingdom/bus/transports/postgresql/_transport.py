@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -373,11 +373,11 @@ class PostgresTransport:
             self._wake(stream)
         return moved
 
-    async def purge(self, older_than: float, *, stream: str | None, dead: bool) -> int:
+    async def purge(self, older_than: float, *, stream: str | None, dead: bool, keep: Collection[str]) -> int:
         """Delete finished events, a batch at a time."""
         removed, reached = 0, 0
         while reached is not None:
-            row = (await self._fetch("purge", older_than, stream, dead, reached))[0]
+            row = (await self._fetch("purge", older_than, stream, dead, reached, list(keep)))[0]
             removed += row["removed"]
             reached = row["reached"]
         await self._execute("purge_inbox", older_than)

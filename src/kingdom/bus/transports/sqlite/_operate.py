@@ -119,9 +119,12 @@ def requeue(connection: sqlite3.Connection, rows: list[int], now: float) -> int:
     return connection.execute(statement("sqlite", "requeue"), {"ids": json.dumps(rows), "now": now}).rowcount
 
 
-def purge(connection: sqlite3.Connection, kind: str, stream: str | None, before: float) -> int:
-    """Remove up to ``BATCH`` rows of a kind (done, dead, inbox) that ended at ``before`` or earlier."""
-    given = {"stream": stream, "before": before, "limit": BATCH}
+def purge(connection: sqlite3.Connection, kind: str, stream: str | None, before: float, keep: str = "[]") -> int:
+    """Remove up to ``BATCH`` rows of a kind (done, dead, inbox) that ended at ``before`` or earlier.
+
+    ``keep``: a JSON array of the ids that stay.
+    """
+    given = {"stream": stream, "before": before, "limit": BATCH, "keep": keep}
     return connection.execute(statement("sqlite", f"purge_{kind}"), given).rowcount
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Sequence
+import json
+from collections.abc import Callable, Collection, Container, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -205,24 +206,24 @@ class SqliteTransport:
             )
         return moved
 
-    async def purge(self, older_than: float, *, stream: str | None, dead: bool) -> int:
+    async def purge(self, older_than: float, *, stream: str | None, dead: bool, keep: Collection[str]) -> int:
         """Delete finished events, a batch at a time."""
-        before = self._clock() - older_than
+        before, kept = self._clock() - older_than, json.dumps(sorted(keep))
         streams = [stream] if stream is not None else await self._writer.run(_operate.streams)
         removed = 0
         for name in streams:
-            removed += await self._purge("done", name, before)
-            if dead and (buried := await self._purge("dead", name, before)):
+            removed += await self._purge("done", name, before, kept)
+            if dead and (buried := await self._purge("dead", name, before, kept)):
                 removed += buried
                 self._subscribers.ring(name)  # what a dead head kept parked may go on
         if stream is None:
             await self._purge("inbox", None, before)
         return removed
 
-    async def _purge(self, kind: str, stream: str | None, before: float) -> int:
+    async def _purge(self, kind: str, stream: str | None, before: float, keep: str = "[]") -> int:
         removed, last = 0, _operate.BATCH
         while last == _operate.BATCH:
-            last = await self._writer.run(lambda connection: _operate.purge(connection, kind, stream, before))
+            last = await self._writer.run(lambda connection: _operate.purge(connection, kind, stream, before, keep))
             removed += last
         return removed
 

@@ -1,7 +1,7 @@
 -- A batch at a time and along the primary key, so that nothing waits for it and no two purges wait for each other.
--- $4: the id to go on from. Returns how far it got and how many it removed.
+-- $4: the id to go on from; $5: the events that stay. Returns how far it got and how many it removed.
 WITH looked_at AS MATERIALIZED (
-    SELECT e.id, e.stream, e.status, e.processed_at
+    SELECT e.id, e.event_id, e.stream, e.status, e.processed_at
     FROM outbox_event e
     WHERE e.id > $4
     ORDER BY e.id
@@ -11,7 +11,7 @@ WITH looked_at AS MATERIALIZED (
     USING (
         SELECT id FROM looked_at
         WHERE (status = 'DONE' OR ($3 AND status = 'DEAD')) AND processed_at <= now() - make_interval(secs => $1)
-          AND ($2::text IS NULL OR stream = $2)
+          AND ($2::text IS NULL OR stream = $2) AND event_id <> ALL ($5::text[])
         ORDER BY id
     ) AS old
     WHERE e.id = old.id AND (e.status = 'DONE' OR ($3 AND e.status = 'DEAD'))
