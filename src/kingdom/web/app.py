@@ -5,13 +5,16 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from kingdom import __version__
-from kingdom.web import api, dashboard, errors, live, security
+from kingdom.web import api, errors, live, security
 from kingdom.web.context import WebContext
 from kingdom.web.envelope import Failed
 
 
-def create_app(context: WebContext) -> FastAPI:
-    """Everything under one roof. Whoever serves it opens and closes ``context``."""
+def create_app(context: WebContext, *, pages: bool = True) -> FastAPI:
+    """Everything under one roof. Whoever serves it opens and closes ``context``.
+
+    Without ``pages`` there is no dashboard, and its toolkit is not even imported.
+    """
     app = FastAPI(
         title="Kingdom",
         version=__version__,
@@ -25,6 +28,9 @@ def create_app(context: WebContext) -> FastAPI:
     errors.install(app)
     for router in (*api.ROUTERS, *live.ROUTERS):
         app.include_router(router)
-    dashboard.mount(app, context)
+    if pages:
+        from kingdom.web import dashboard
+
+        dashboard.mount(app, context)
     security.guard(app, context)
     return app

@@ -4,11 +4,41 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kingdom.web.security.guard import SCOPE_KEY, Guard
+from kingdom.web.security.headers import nonce
+from kingdom.web.security.proofs import CSRF_HEADER, cookie_name, cookie_value, csrf_token
+from kingdom.web.security.token import login_link, obtain_token, read_token, renew_token
+
 if TYPE_CHECKING:
     from fastapi import FastAPI
+    from starlette.types import ASGIApp
 
     from kingdom.web.context import WebContext
 
+__all__ = [
+    "CSRF_HEADER",
+    "SCOPE_KEY",
+    "cookie_name",
+    "cookie_value",
+    "csrf_token",
+    "guard",
+    "login_link",
+    "nonce",
+    "obtain_token",
+    "read_token",
+    "renew_token",
+]
+
 
 def guard(app: FastAPI, context: WebContext) -> None:
-    """Put the guard before an application: nothing is reached without it."""
+    """Put the guard before an application: nothing is reached without it.
+
+    It stands outside of what ``add_middleware`` adds, because the answer to an error nobody expected is made outside
+    of that, and has to carry our headers as well.
+    """
+    build = app.build_middleware_stack
+
+    def guarded() -> ASGIApp:
+        return Guard(build(), context)
+
+    app.build_middleware_stack = guarded  # type: ignore[method-assign]

@@ -1,0 +1,57 @@
+"""``state/web/server.json``: which server runs for a root, and where it is. Reading it imports no web framework."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.court.files import read_json, write_json
+from kingdom.court.supervisor.identity import Identity, own_identity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FOLDER: Final = "state/web"
+"""Where a server keeps its own files, below its root."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRecord:
+    """A server, and the process it runs in."""
+
+    url: str
+    process: Identity
+
+    def document(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {"url": self.url, **self.process.document()}
+
+
+def record_path(root: Path) -> Path:
+    """Where the file lies."""
+    return root / FOLDER / "server.json"
+
+
+def running_server(root: Path) -> ServerRecord | None:
+    """The server that runs for a root now, or None."""
+    document = read_json(record_path(root))
+    process = Identity.read(document)
+    if document is None or process is None or not isinstance(document.get("url"), str) or not process.alive:
+        return None
+    return ServerRecord(document["url"], process)
+
+
+@contextlib.contextmanager
+def recorded(root: Path, url: str) -> Iterator[None]:
+    """Let others find a server of this process while the block runs."""
+    own = ServerRecord(url, own_identity())
+    path = record_path(root)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, own.document(), durable=False)
+    try:
+        yield
+    finally:
+        if running_server(root) == own:  # another server of this root may have put its own in the place of ours
+            path.unlink(missing_ok=True)

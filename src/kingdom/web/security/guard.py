@@ -1,0 +1,223 @@
+"""The guard: sees every request and every WebSocket before anything else does, and whatever is answered after."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from urllib.parse import parse_qs
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse, RedirectResponse, Response
+
+from kingdom.web.envelope import ApiError
+from kingdom.web.security.doorstep import doorstep
+from kingdom.web.security.headers import added, new_nonce
+from kingdom.web.security.origins import OwnNames
+from kingdom.web.security.pace import Pace
+from kingdom.web.security.proofs import CSRF_HEADER, cookie_name, cookie_value, csrf_token, same
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from kingdom.web.context import WebContext
+
+Identity: TypeAlias = Literal["bearer", "session"]
+SCOPE_KEY: Final = "kingdom.identity"
+"""Where a route finds, in the scope, by what a request was let in: ``bearer``, ``session``, or None."""
+OPEN: Final = ("/healthz", "/readyz")
+OPEN_BELOW: Final = "/hooks/"
+TOOLKIT: Final = "/_nicegui"
+"""Paths of the dashboard's toolkit: its assets, and its socket when it has to fall back to requests."""
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_WRONG_TOKENS: Final = (0.2, 10.0)  # a second, and at once, of one address
+_BURST: Final = 4.0  # seconds' worth of requests that may come at once
+_SESSION_SECONDS: Final = 30 * 24 * 3600
+_POLICY_VIOLATION: Final = 1008
+log = logging.getLogger("kingdom.web")
+
+
+class Guard:
+    """ASGI middleware around everything.
+
+    In this order: the path makes sense, ``Host`` is ours, ``Origin`` is ours, the token or the cookie is right, it is
+    not too often, and a browser that changes something proves that a page of ours asks for it.
+    """
+
+    def __init__(self, app: ASGIApp, context: WebContext) -> None:
+        settings = context.settings
+        self._app = app
+        self._context = context
+        self._names = OwnNames(settings.host, settings.allowed_hosts)
+        self._pace = Pace(settings.requests_per_second, settings.requests_per_second * _BURST)
+        self._wrong = Pace(*_WRONG_TOKENS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a connection through, or answer it."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        path, nonce = scope["path"], new_nonce()
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] in ("http.response.start", "websocket.http.response.start"):
+                message = {**message, "headers": added(path, list(message.get("headers", ())), nonce)}
+            await send(message)
+
+        try:
+            answer = self._admit(scope)
+        except ApiError as error:
+            log.debug("refused %s %s: %s", scope.get("method", "WebSocket"), path, error)
+            answer = self._refusal(scope, error)
+        if answer is None:
+            await self._pass_on(scope, receive, send_with_headers)
+        elif scope["type"] == "http" or "websocket.http.response" in scope.get("extensions", {}):
+            await answer(scope, receive, send_with_headers)
+        else:
+            await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except Exception:
+            if (
+                scope["type"] == "websocket"
+            ):  # nobody else tells of it; errors of requests are told where they are answered
+                log.exception("WebSocket %s", scope["path"])
+            raise
+
+    def _admit(self, scope: Scope) -> Response | None:
+        """None: it may go on; or what to answer at once. Raises :class:`ApiError` to refuse it."""
+        headers, path = Headers(scope=scope), scope["path"]
+        _check_path(path)
+        self._check_names(headers, scope)
+        address = (scope.get("client") or ("",))[0]
+        scope[SCOPE_KEY] = None
+        if path == "/login":
+            return self._log_in(scope, address)
+        if path in OPEN or path.startswith(OPEN_BELOW):
+            self._check_pace(f"open {address}")
+            return None
+        identity = self._identity(headers, address)
+        if not path.startswith(TOOLKIT):  # a page has dozens of assets
+            self._check_pace(identity)
+        if identity == "session":
+            self._check_page(headers, scope)
+        scope[SCOPE_KEY] = identity
+        return None
+
+    def _check_names(self, headers: Headers, scope: Scope) -> None:
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or not self._names.is_own_host(hosts[0]):
+            raise ApiError(
+                403,
+                "SYS_HOST",
+                f"this server is not called {', '.join(hosts)!r:.120}: use its own address, "
+                "or start it with --allow-host NAME (web.allowed_hosts in config/system.yaml)",
+            )
+        for origin in headers.getlist("origin"):
+            if not self._names.is_own_origin(origin, hosts[0], scope["scheme"]):
+                raise ApiError(403, "SYS_ORIGIN", f"a page of {origin!r:.120} may not ask this server for anything")
+
+    def _identity(self, headers: Headers, address: str) -> Identity:
+        token = self._context.token
+        if (given := headers.get("authorization")) is not None:
+            kind, _, value = given.partition(" ")
+            if kind.lower() == "bearer" and same(value.strip(), token):
+                return "bearer"
+            raise self._wrong_token(address)
+        if cookies := list(_cookies(headers, cookie_name(token))):
+            if any(same(value, cookie_value(token)) for value in cookies):
+                return "session"
+            raise self._wrong_token(address)
+        raise ApiError(
+            401, "SYS_UNAUTHORIZED", "who are you? Send Authorization: Bearer TOKEN, or log in: kingdom web --link"
+        )
+
+    def _wrong_token(self, address: str) -> ApiError:
+        """What to say to a wrong one. A right one is never refused for them: others share this address."""
+        if seconds := self._wrong.take(address):
+            return _too_often(seconds, "too many wrong tokens came from your address")
+        return ApiError(
+            401, "SYS_UNAUTHORIZED", "this token is not the one of this server: kingdom web --link shows it"
+        )
+
+    def _check_pace(self, key: str) -> None:
+        if seconds := self._pace.take(key):
+            most = self._context.settings.requests_per_second
+            raise _too_often(seconds, f"more than {most:g} requests a second")
+
+    def _check_page(self, headers: Headers, scope: Scope) -> None:
+        """Have it proved that a page of ours asks: pages on other ports of this machine get the cookie sent as well."""
+        site = headers.get("sec-fetch-site")
+        is_own = site == "same-origin" or "origin" in headers  # a foreign origin did not come this far
+        if scope["type"] == "websocket":
+            if "origin" not in headers:
+                raise ApiError(403, "SYS_ORIGIN", "a WebSocket with a cookie comes from a page, and says from which")
+            return
+        if scope["method"] in _SAFE:
+            visits = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+            if site not in (None, "none", "same-origin") and not visits:
+                raise ApiError(403, "SYS_ORIGIN", "a page of another site may not use what this server answers")
+            return
+        if not is_own:
+            raise ApiError(403, "SYS_CSRF", "this changes something, and the browser does not say that our page asks")
+        if scope["path"].startswith(TOOLKIT):
+            return
+        if not same(headers.get(CSRF_HEADER, ""), csrf_token(self._context.token)):
+            raise ApiError(
+                403, "SYS_CSRF", f"this changes something: send {CSRF_HEADER} with what GET /api/session gives"
+            )
+
+    def _log_in(self, scope: Scope, address: str) -> Response:
+        if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD"):
+            raise ApiError(405, "SYS_METHOD_NOT_ALLOWED", "GET /login?token=… logs a browser in")
+        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
+        if not given:
+            return doorstep(401, "This page needs a link with a token in it.")
+        token = self._context.token
+        if not same(given[0], token):
+            raise self._wrong_token(address)
+        answer = RedirectResponse("/", 303)
+        answer.set_cookie(
+            cookie_name(token),
+            cookie_value(token),
+            max_age=_SESSION_SECONDS,
+            path="/",
+            secure=scope["scheme"] == "https",
+            httponly=True,
+            samesite="strict",
+        )
+        return answer
+
+    def _refusal(self, scope: Scope, error: ApiError) -> Response:
+        wants_page = scope["type"] == "http" and "text/html" in Headers(scope=scope).get("accept", "")
+        if error.status in (401, 429) and wants_page and not scope["path"].startswith("/api"):
+            answer: Response = doorstep(error.status, "You are not logged in." if error.status == 401 else str(error))
+        else:
+            answer = JSONResponse(error.body(), error.status)
+        answer.headers.update(error.headers)
+        if error.status == 401:
+            answer.headers["WWW-Authenticate"] = 'Bearer realm="kingdom"'
+        return answer
+
+
+def _check_path(path: str) -> None:
+    """No path of ours has these, however they were written: whoever sends them wants to get out of a folder."""
+    if "\\" in path or "\0" in path or ".." in path.split("/"):
+        raise ApiError(400, "SYS_PATH", "the path of a request may not hold .., a backslash or a NUL")
+
+
+def _cookies(headers: Headers, name: str) -> Iterator[str]:
+    for line in headers.getlist("cookie"):
+        for one in line.split(";"):
+            key, _, value = one.strip().partition("=")
+            if key == name:
+                yield value
+
+
+def _too_often(seconds: int, why: str) -> ApiError:
+    error = ApiError(429, "SYS_TOO_OFTEN", f"{why}: try again in {seconds} s")
+    error.headers["Retry-After"] = str(seconds)
+    return error

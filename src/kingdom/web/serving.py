@@ -1,0 +1,172 @@
+"""An application on a socket, in the event loop of whoever asks for it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+from typing import TYPE_CHECKING, Any, Final
+
+import uvicorn
+
+from kingdom.court.errors import CourtError
+from kingdom.web.record import recorded, running_server
+from kingdom.web.security.token import read_token
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from fastapi import FastAPI
+
+    from kingdom.web.context import WebContext
+
+_GRACE: Final = 2  # seconds for requests that are being answered; streams end then
+_TOKEN_LOOK: Final = 1.0  # seconds between two looks whether there is a new token
+_LONGEST_MESSAGE: Final = 2 * 1024 * 1024  # bytes from a client's WebSocket
+log = logging.getLogger("kingdom.web")
+
+
+class CannotServe(CourtError):
+    """The address cannot be listened on, or the application does not start."""
+
+    code = "CANNOT_SERVE"
+
+
+class _Server(uvicorn.Server):
+    """Says when it is ready, and leaves signals to whoever runs the loop."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+
+class Serving:
+    """A server that runs."""
+
+    def __init__(self, url: str, server: _Server, task: asyncio.Task[None]) -> None:
+        self.url = url
+        self._server = server
+        self._task = task
+
+    async def wait(self) -> None:
+        """Wait until it ends, which it does by itself only when it breaks; raises why."""
+        await asyncio.shield(self._task)
+
+    def drop_connections(self) -> None:
+        """End every connection there is, whatever runs on it."""
+        for connection in list(self._server.server_state.connections):
+            transport: Any = getattr(connection, "transport", None)
+            if transport is not None:
+                transport.abort()
+
+
+@contextlib.asynccontextmanager
+async def serving(app: FastAPI, context: WebContext) -> AsyncIterator[Serving]:
+    """Serve an application for the length of the block. Raises :class:`CannotServe`.
+
+    At the end no new connection is taken, WebSockets are closed, requests get a moment to be answered. A token that is
+    renewed meanwhile counts from then on, and whoever came with the old one is thrown out.
+    """
+    listener = _listen(context)
+    # No access log: it would hold the token of the login link. No compression on WebSockets: it takes 300 KiB for each,
+    # and the network is most often none.
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        lifespan="on",
+        ws="websockets-sansio",
+        ws_max_size=_LONGEST_MESSAGE,
+        ws_per_message_deflate=False,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE,
+    )
+    server = _Server(config)
+    task = asyncio.create_task(_run(server, listener), name="web-server")
+    ready = asyncio.create_task(server.ready.wait())
+    following = asyncio.create_task(asyncio.sleep(0))
+    try:
+        await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            await task
+        url = url_of(context.settings.host, listener.getsockname()[1])
+        running = Serving(url, server, task)
+        following = asyncio.create_task(_follow_token(context, running), name="web-token")
+        with recorded(context.root, url):
+            yield running
+    finally:
+        following.cancel()
+        ready.cancel()
+        server.should_exit = True
+        await asyncio.wait({task})
+        await _ended(server)
+        listener.close()
+
+
+async def _run(server: _Server, listener: socket.socket) -> None:
+    try:
+        await server.serve([listener])
+    except SystemExit:  # uvicorn's way to say that the application did not start; its own log has the reason
+        raise CannotServe("the web application did not start: the log has the reason") from None
+
+
+async def _ended(server: _Server) -> None:
+    """Wait for the requests that uvicorn cancels at the end of its patience, but does not wait for."""
+    if tasks := [task for task in server.server_state.tasks if not task.done()]:
+        await asyncio.wait(tasks, timeout=_GRACE)
+
+
+async def _follow_token(context: WebContext, running: Serving) -> None:
+    while True:
+        await asyncio.sleep(_TOKEN_LOOK)
+        found = read_token(context.root)
+        if found is not None and found != context.token:
+            context.token = found
+            running.drop_connections()
+            log.info("there is a new token: everybody has to log in again")
+
+
+def url_of(host: str, port: int) -> str:
+    """Where a browser of this machine finds a server that listens there."""
+    name = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - not bound to
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+
+
+def _listen(context: WebContext) -> socket.socket:
+    host, port = context.settings.host, context.settings.port
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = found[0]
+        listener = socket.create_server(address, family=family)
+    except OSError as error:
+        raise CannotServe(_why(context, error)) from None
+    listener.setblocking(False)
+    return listener
+
+
+def _why(context: WebContext, error: OSError) -> str:
+    host, port = context.settings.host, context.settings.port
+    where = url_of(host, port).removeprefix("http://")
+    if error.errno != errno.EADDRINUSE:
+        return f"cannot listen on {where}: {error.strerror or error}; choose another --host or --port"
+    other = running_server(context.root)
+    if other is not None and other.url == url_of(host, port):
+        return (
+            f"the web server of {context.root} runs already, at {other.url} (pid {other.process.pid}): "
+            "kingdom web --link shows the link to it"
+        )
+    return (
+        f"port {port} is taken: another program listens on {where}; choose another one with --port "
+        "(web.port in config/system.yaml), 0 takes any that is free"
+    )

@@ -1,0 +1,106 @@
+"""The web of a folder in a test: as an application that is called directly, or on a socket of its own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+from fastapi import FastAPI
+
+from kingdom.court.founding import found
+from kingdom.web.app import create_app
+from kingdom.web.context import WebContext
+from kingdom.web.opening import open_context
+from kingdom.web.security import cookie_name, cookie_value, csrf_token
+from kingdom.web.serving import Serving, serving
+from kingdom.web.settings import WebSettings
+
+TOKEN = "t" * 32
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+SETTINGS = WebSettings(port=0, requests_per_second=10_000.0)
+LOCAL = "http://127.0.0.1"
+
+
+class Web(NamedTuple):
+    """``context, app, client``; the client has the token, and is given errors as answers."""
+
+    context: WebContext
+    app: FastAPI
+    client: httpx.AsyncClient
+
+    def as_browser(self) -> httpx.AsyncClient:
+        """A client that is logged in as a browser is, with what a page of ours would send."""
+        return self.without_token(
+            headers={"Origin": LOCAL, "X-CSRF-Token": csrf_token(TOKEN)},
+            cookies={cookie_name(TOKEN): cookie_value(TOKEN)},
+        )
+
+    def without_token(self, **options: Any) -> httpx.AsyncClient:
+        """A client nobody knows."""
+        return httpx.AsyncClient(transport=_transport(self.app), base_url=LOCAL, **options)
+
+
+class Served(NamedTuple):
+    """A server that listens: ``url``, ``context, app``, a client with the token, and what runs it."""
+
+    url: str
+    context: WebContext
+    app: FastAPI
+    client: httpx.AsyncClient
+    running: Serving
+
+    @property
+    def websocket_url(self) -> str:
+        """The same address for WebSockets."""
+        return self.url.replace("http://", "ws://")
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    root: Path,
+    *,
+    court: bool = True,
+    engine: bool = False,
+    settings: WebSettings = SETTINGS,
+    token: str = TOKEN,
+    **options: Any,
+) -> AsyncIterator[WebContext]:
+    """The context of a folder, which is made a court's home (without generals) if ``court``."""
+    if court:
+        await found(root, (), force=True)
+    async with open_context(root, settings, token, engine=engine, **options) as context:
+        yield context
+
+
+@contextlib.asynccontextmanager
+async def web_app(root: Path, *, pages: bool = False, **options: Any) -> AsyncIterator[Web]:
+    """``async with web_app(tmp_path) as (context, app, client)``; the options are those of :func:`opened`."""
+    async with opened(root, **options) as context:
+        app = create_app(context, pages=pages)
+        transport = _transport(app)
+        headers = {"Authorization": f"Bearer {context.token}"}
+        async with httpx.AsyncClient(transport=transport, base_url=LOCAL, headers=headers) as client:
+            yield Web(context, app, client)
+
+
+@contextlib.asynccontextmanager
+async def served(root: Path, *, pages: bool = False, **options: Any) -> AsyncIterator[Served]:
+    """The same, really listening, in this event loop: ``async with served(tmp_path) as web: web.url``.
+
+    The toolkit of the dashboard has one state for the whole process: with ``pages`` one server at a time.
+    """
+    async with opened(root, **options) as context:
+        app = create_app(context, pages=pages)
+        headers = {"Authorization": f"Bearer {context.token}"}
+        async with (
+            serving(app, context) as running,
+            httpx.AsyncClient(base_url=running.url, headers=headers, trust_env=False) as client,
+        ):
+            yield Served(running.url, context, app, client, running)
+
+
+def _transport(app: FastAPI) -> httpx.ASGITransport:
+    return httpx.ASGITransport(app=app, raise_app_exceptions=False)
