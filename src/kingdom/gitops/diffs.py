@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from kingdom.gitops.commits import Commit, read_commits
@@ -44,9 +44,18 @@ class FileDiff:
 
 
 async def diff(
-    clone: Clone, older: str, newer: str, *, patches: bool = False, max_patch: int = 256 * 1024
+    clone: Clone,
+    older: str,
+    newer: str,
+    *,
+    patches: bool = False,
+    max_patch: int = 256 * 1024,
+    max_patches: int | None = None,
 ) -> list[FileDiff]:
-    """What changed from one commit to another, file by file; with ``patches`` each up to ``max_patch`` bytes."""
+    """What changed from one commit to another, file by file; with ``patches`` each up to ``max_patch`` bytes.
+
+    Files behind the first ``max_patches`` get none, and count as truncated.
+    """
     check_hash("commit", older)
     check_hash("commit", newer)
     words = ("diff-tree", "-r", "-z", "-M", "--raw", "--numstat", "--no-ext-diff", "--no-textconv", "--no-color")
@@ -60,7 +69,9 @@ async def diff(
         async with limit:
             return await _with_patch(clone, older, newer, file, max_patch)
 
-    return list(await asyncio.gather(*map(with_patch, files)))
+    shown = await asyncio.gather(*map(with_patch, files[:max_patches]))
+    left = [] if max_patches is None else [replace(file, truncated=not file.binary) for file in files[max_patches:]]
+    return [*shown, *left]
 
 
 async def log(clone: Clone, older: str | None, newer: str, *, limit: int = 1000) -> list[Commit]:

@@ -44,6 +44,11 @@ class Repository(Protocol[A]):
     async def with_status(self, *statuses: str) -> list[A]:
         """All in one of these states, the oldest first."""
 
+    async def page(
+        self, *, statuses: Sequence[str] = (), search: str | None = None, after: str | None = None, limit: int = 100
+    ) -> list[A]:
+        """The newest first, of those in these states; of workflows, those whose name or issue key has these words."""
+
     async def list(self, *, limit: int = 100, after: str | None = None) -> list[A]:
         """The newest first; ``after`` is the id the last page ended with."""
 

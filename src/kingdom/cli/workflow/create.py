@@ -83,7 +83,7 @@ def create(
     with problems_told(json=json):
         made = in_parts(home, store, lambda parts: _create(parts, wish))
     if json:
-        from kingdom.cli.workflow.overview import summary
+        from kingdom.workflow.overview import summary
 
         output.emit(summary(made))
     else:

@@ -27,7 +27,7 @@ def fork(
     """Make a second workflow that goes on from a checkpoint, on branches of its own. The first stays as it is."""
     made = in_parts(home, store, lambda parts: _fork(parts, workflow, checkpoint, name))
     if json:
-        from kingdom.cli.workflow.overview import summary
+        from kingdom.workflow.overview import summary
 
         output.emit({**summary(made), "forkedFrom": made.forked_from})
     else:

@@ -29,7 +29,8 @@ def ls(
     json: Json = False,
 ) -> None:
     """List the workflows, the newest first."""
-    from kingdom.cli.workflow.overview import brief, coloured, summary
+    from kingdom.cli.workflow.overview import brief, coloured
+    from kingdom.workflow.overview import summary
 
     words = _statuses(status or [])
     found = in_store(home, store, lambda opened: _read(opened, words, limit + 1))

@@ -16,9 +16,9 @@ from kingdom.cli.workflow.watch_view import next_steps
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kingdom.cli.workflow.overview import Overview
     from kingdom.cli.workflow.watch_view import View
     from kingdom.workflow.home import WorkflowHome
+    from kingdom.workflow.overview import Overview
     from kingdom.workflow.parts import Parts
     from kingdom.workflow.ports import Store
 

@@ -14,7 +14,7 @@ from kingdom.cli.workflow.session import in_store
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kingdom.cli.workflow.overview import Overview
+    from kingdom.workflow.overview import Overview
     from kingdom.workflow.ports import Store
 
 
@@ -51,7 +51,7 @@ def _print_plan(word: str, home: Path | None, store: str | None, *, json: bool) 
 async def read(store: Store, word: str) -> Overview:
     """The workflow that is meant, with all that belongs to it."""
     from kingdom.cli.workflow.finding import find_workflow
-    from kingdom.cli.workflow.overview import Overview
+    from kingdom.workflow.overview import Overview
 
     async with store.reading() as tx:
         return await Overview.read(tx, await find_workflow(tx, word))
@@ -59,7 +59,7 @@ async def read(store: Store, word: str) -> Overview:
 
 def print_overview(found: Overview) -> None:
     """Show it to a person."""
-    from kingdom.cli.workflow.overview import COLUMNS
+    from kingdom.cli.workflow.overview import COLUMNS, rows
 
     workflow = found.workflow
     facts = [
@@ -82,13 +82,13 @@ def print_overview(found: Overview) -> None:
         whose = f" of {names[tree['workId']]}" if tree.get("workId") in names else ""
         output.say(f"{'repository':<12}{tree['name']}{whose} {state}{where}")
     output.say()
-    output.print_table(COLUMNS, found.rows(), right=("attempt",))
+    output.print_table(COLUMNS, rows(found), right=("attempt",))
     if document["checkpoints"]:
         output.say()
-        rows = [
+        points = [
             (point["id"], point["workName"] or point["workId"], point["createdAt"][:19].replace("T", " "),
              " ".join(f"{name}@{commit[:12]}" for name, commit in point["hashes"].items()),
              "" if point["valid"] else "left behind")
             for point in document["checkpoints"]
         ]  # fmt: skip
-        output.print_table(("checkpoint", "work", "made", "commits", ""), rows)
+        output.print_table(("checkpoint", "work", "made", "commits", ""), points)

@@ -16,10 +16,10 @@ from kingdom.cli.workflow.session import opened, told
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from kingdom.cli.workflow.overview import Overview
     from kingdom.workflow.domain.workflow import Workflow
     from kingdom.workflow.home import WorkflowHome
     from kingdom.workflow.listening import Said
+    from kingdom.workflow.overview import Overview
     from kingdom.workflow.ports import SeenEvent, Store
 
 _LOOK: Final = 0.3  # seconds between looks at the transcripts, which nobody announces
@@ -92,8 +92,8 @@ async def frames(place: WorkflowHome, store: Store, workflow_id: str, *, after: 
     """
     import asyncio
 
-    from kingdom.cli.workflow.overview import Overview
     from kingdom.workflow.listening import Listening
+    from kingdom.workflow.overview import Overview
     from kingdom.workflow.spending import Spending
     from kingdom.workflow.store.transactions import STREAM
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 from kingdom.cli import output
 from kingdom.cli.picture import Picture, Shown
 from kingdom.cli.workflow.log import event_document, print_json_line
-from kingdom.cli.workflow.overview import COLUMNS, coloured
+from kingdom.cli.workflow.overview import COLUMNS, coloured, rows
 from kingdom.cli.workflow.telling import Names, event_line, said_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from kingdom.cli.workflow.overview import Overview
     from kingdom.cli.workflow.watch import Frame
+    from kingdom.workflow.overview import Overview
     from kingdom.workflow.ports import SeenEvent
 
 _LINES: Final = 14  # of what happened and was said that stay on the screen
@@ -167,4 +167,4 @@ def _is_detail(event: SeenEvent) -> bool:
 def _rows(frame: Frame) -> list[tuple[object, ...]]:
     """The works with what each has cost; names of tasks are indented."""
     costs = {name: f"${cost:,.2f}" for name, cost in frame.cost_by_work.items()}
-    return [(*row, costs.get(str(row[0]), "")) for row in frame.overview.rows(compact=True)]
+    return [(*row, costs.get(str(row[0]), "")) for row in rows(frame.overview, compact=True)]

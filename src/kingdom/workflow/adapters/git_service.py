@@ -159,9 +159,11 @@ class GitopsService:
         found = await _all(self._verify(gits[git_id], git_id, points, deep) for git_id, points in by_git.items())
         return [problem for problems in found for problem in problems]
 
-    async def diff(self, git: Git, older: str, newer: str, *, patches: bool = False) -> list[FileDiff]:
-        """What changed in a repository from one commit to another."""
-        return await diff(self._clones.find(git.url), older, newer, patches=patches)
+    async def diff(
+        self, git: Git, older: str, newer: str, *, patches: bool = False, max_patches: int | None = None
+    ) -> list[FileDiff]:
+        """What changed in a repository from one commit to another; with the patches of ``max_patches`` files."""
+        return await diff(self._clones.find(git.url), older, newer, patches=patches, max_patches=max_patches)
 
     async def log(self, git: Git, older: str | None, newer: str) -> list[Commit]:
         """The commits of ``newer`` that ``older`` does not have, newest first."""

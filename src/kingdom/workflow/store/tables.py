@@ -14,6 +14,7 @@ from kingdom.workflow.domain.work import Work
 from kingdom.workflow.domain.workflow import Workflow
 
 A = TypeVar("A")
+_LONGEST_LABEL: Final = 600  # characters; an index of PostgreSQL takes 2,700 bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +23,11 @@ class Table(Generic[A]):
 
     name: str
     kind: type[A]
-    label: str  # as people call it
+    noun: str  # as people call it
     workflow: Callable[[A], str | None] = lambda _: None
     rank: Callable[[A], int] = lambda _: 0
     status: Callable[[A], str | None] = lambda _: None
+    label: Callable[[A], str] | None = None  # what it is searched by; it never changes
 
 
 def _of(item: Any) -> str:
@@ -36,10 +38,14 @@ def _status(item: Any) -> str:
     return str(item.status)
 
 
+def _label(workflow: Workflow) -> str:
+    return f"{workflow.name}\n{workflow.issue_key or ''}".lower()[:_LONGEST_LABEL]
+
+
 GITS: Final = Table("wf_git", Git, "git")
 MCP_SERVERS: Final = Table("wf_mcp_server", McpServer, "MCP server")
 TEMPLATES: Final = Table("wf_template", WorkflowTemplate, "template")
-WORKFLOWS: Final = Table("wf_workflow", Workflow, "workflow", status=_status)
+WORKFLOWS: Final = Table("wf_workflow", Workflow, "workflow", status=_status, label=_label)
 WORKS: Final = Table("wf_work", Work, "work", _of, lambda work: work.sequence, _status)
 REPORTS: Final = Table("wf_report", Report, "report", _of, status=_status)
 CHECKPOINTS: Final = Table(

@@ -1,0 +1,148 @@
+"""Everything about one workflow, read in one transaction, and as a document for programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kingdom.workflow.domain.resources import Checkpoint, WorkTree
+    from kingdom.workflow.domain.task import Report, Task
+    from kingdom.workflow.domain.work import Work
+    from kingdom.workflow.domain.workflow import Workflow
+    from kingdom.workflow.ports import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """A workflow with what belongs to it, read in one transaction."""
+
+    workflow: Workflow
+    works: list[Work]
+    trees: list[WorkTree]
+    checkpoints: list[Checkpoint]
+    reports: list[Report]
+    git_names: dict[str, str]
+
+    @classmethod
+    async def read(cls, tx: Transaction, workflow: Workflow) -> Overview:
+        """Read what belongs to a workflow."""
+        trees = await tx.work_trees.of_workflow(workflow.id)
+        ids = {ref.git_id for ref in workflow.git_refs} | {tree.git_id for tree in trees}
+        gits = [await tx.gits.find(git_id) for git_id in sorted(ids)]
+        return cls(
+            workflow,
+            await tx.works.of_workflow(workflow.id),
+            trees,
+            await tx.checkpoints.of_workflow(workflow.id),
+            await tx.reports.of_workflow(workflow.id),
+            {git.id: git.name for git in gits if git is not None},
+        )
+
+    def checkpoint_of(self, work: Work) -> Checkpoint | None:
+        """The last valid checkpoint of a Work."""
+        points = [point for point in self.checkpoints if point.work_id == work.id and point.valid and point.complete]
+        return points[-1] if points else None
+
+    def report_of(self, task: Task) -> Report | None:
+        """The report of a task."""
+        return next((report for report in self.reports if report.id == task.report_id), None)
+
+    def document(self) -> dict[str, Any]:
+        """All of it."""
+        return {
+            **summary(self.workflow),
+            "description": self.workflow.description,
+            "reason": self.workflow.reason,
+            "variables": dict(self.workflow.variables),
+            "onFailure": self.workflow.on_failure,
+            "forkedFrom": self.workflow.forked_from,
+            "mcpServers": [ref.mcp_server_id for ref in self.workflow.mcp_server_refs],
+            "repositories": [self._tree(tree) for tree in self.trees] or self._unmade(),
+            "works": [self._work(work) for work in self.works],
+            "checkpoints": [self._checkpoint(point) for point in self.checkpoints if point.complete],
+        }
+
+    def _tree(self, tree: WorkTree) -> dict[str, Any]:
+        return {
+            "id": tree.id,
+            "name": self.git_names.get(tree.git_id, tree.git_id),
+            "gitId": tree.git_id,
+            "workId": tree.work_id,
+            "status": tree.status,
+            "base": tree.base,
+            "branch": tree.branch,
+            "path": tree.path,
+            "error": tree.error,
+        }
+
+    def _unmade(self) -> list[dict[str, Any]]:
+        return [
+            {"name": self.git_names.get(ref.git_id, ref.git_id), "gitId": ref.git_id, "base": ref.base, "status": None}
+            for ref in self.workflow.git_refs
+        ]
+
+    def _work(self, work: Work) -> dict[str, Any]:
+        point = self.checkpoint_of(work)
+        return {
+            "id": work.id,
+            "name": work.name,
+            "sequence": work.sequence,
+            "status": work.status,
+            "agent": work.agent_status,
+            "engine": work.engine,
+            "model": work.model,
+            "attempt": work.attempt,
+            "after": list(work.after),
+            "merge": work.merge,
+            "pauseAfter": work.pause_after,
+            "sessionId": work.session_id,
+            "error": work.error,
+            "checkpointId": None if point is None else point.id,
+            "tasks": [self._task(task) for task in work.tasks],
+        }
+
+    def _task(self, task: Task) -> dict[str, Any]:
+        report = self.report_of(task)
+        return {
+            "id": task.id,
+            "name": task.name,
+            "order": task.order,
+            "status": task.status,
+            "query": task.query,
+            "queryStatus": task.query_status,
+            "outline": list(task.outline),
+            "reportStatus": task.report_status,
+            "reportId": task.report_id,
+            "reportPath": None if report is None else report.file_path,
+            "attempt": task.attempt,
+            "retries": task.retries,
+            "response": task.response,
+            "error": task.error,
+        }
+
+    def _checkpoint(self, point: Checkpoint) -> dict[str, Any]:
+        return {
+            "id": point.id,
+            "workId": point.work_id,
+            "workName": next((work.name for work in self.works if work.id == point.work_id), None),
+            "attempt": point.work_attempt,
+            "createdAt": point.created_at.isoformat(),
+            "valid": point.valid,
+            "hashes": {self.git_names.get(git_id, git_id): commit for git_id, commit in point.hashes.items()},
+        }
+
+
+def summary(workflow: Workflow) -> dict[str, Any]:
+    """The few facts that a list has of a workflow."""
+    done = sum(status == "COMPLETED" for status in workflow.work_statuses.values())
+    return {
+        "id": workflow.id,
+        "name": workflow.name,
+        "status": workflow.status,
+        "issueKey": workflow.issue_key,
+        "templateId": workflow.template_id,
+        "createdAt": workflow.created_at.isoformat(),
+        "worksTotal": len(workflow.work_statuses),
+        "worksCompleted": done,
+    }
