@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kingdom.web.dashboard.mounting import mount
 
-if TYPE_CHECKING:
-    from fastapi import FastAPI
-
-    from kingdom.web.context import WebContext
-
-
-def mount(app: FastAPI, context: WebContext) -> None:
-    """Put the pages into an application."""
+__all__ = ["mount"]

@@ -1,0 +1,135 @@
+"""Keeping a page up to date: at once when something happened, now and then in any case, and only where it changed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from nicegui import background_tasks, ui
+
+if TYPE_CHECKING:
+    from nicegui.element import Element
+
+    from kingdom.web.dashboard.visit import Visit
+    from kingdom.web.live.hub import LiveEvent
+
+T = TypeVar("T")
+log = logging.getLogger("kingdom.web")
+_AT_MOST: Final = 0.25  # seconds between two looks of one page
+_SLOW: Final = 5.0  # seconds after which a page looks without being told to
+_SOON: Final = 0.5  # seconds the first answer waits for data; what is slower is filled in
+
+
+class Panel(Generic[T]):
+    """A part of a page: what it shows is read by ``load`` and drawn by ``draw``, anew only when it changed.
+
+    With ``keep``, ``draw`` is called with what is new and updates what is there; without, the part is emptied first.
+    """
+
+    def __init__(
+        self, inside: Element, load: Callable[[], Awaitable[T]], draw: Callable[[T], None], *, keep: bool
+    ) -> None:
+        self._inside = inside
+        self._load = load
+        self._draw = draw
+        self._keep = keep
+        self._shown: list[T] = []  # the last, if any
+
+    async def refresh(self) -> None:
+        """Read, and draw when it is not what is shown already."""
+        data = await self._load()
+        if self._inside.is_deleted or (self._shown and self._shown[0] == data):
+            return
+        if not (self._keep and self._shown):
+            self._inside.clear()
+        self._shown = [data]
+        with self._inside:
+            self._draw(data)
+
+    def fail(self, error: Exception, visit: Visit) -> None:
+        """Show what went wrong, until a refresh succeeds."""
+        from kingdom.web.dashboard.building.states import failed
+
+        if not self._inside.is_deleted:
+            self._shown = []
+            self._inside.clear()
+            with self._inside:
+                failed(visit, error)
+
+
+class Pulse:
+    """Refreshes the panels of one page for as long as somebody looks at it. Made by the page, in the page."""
+
+    def __init__(self, visit: Visit, wants: Callable[[LiveEvent], bool] | None = None) -> None:
+        self._visit = visit
+        self._wants = wants
+        self._panels: list[Panel[Any]] = []
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[Any] | None = None
+        self._unlisten: Callable[[], None] | None = None
+        self._client = ui.context.client
+
+    async def panel(
+        self,
+        inside: Element,
+        load: Callable[[], Awaitable[T]],
+        draw: Callable[[T], None],
+        *,
+        keep: bool = False,
+    ) -> Panel[T]:
+        """Show something inside an element and keep it up to date.
+
+        What can be read in a moment is in the page from its first byte; the rest is filled in.
+        """
+        panel = Panel(inside, load, draw, keep=keep)
+        self._panels.append(panel)
+        first = asyncio.ensure_future(self._refreshed(panel))
+        await asyncio.wait({first}, timeout=_SOON)
+        if not first.done():
+            from kingdom.web.dashboard.building.states import loading
+
+            with inside:
+                loading(self._visit)
+        self._begin()
+        return panel
+
+    def wake(self) -> None:
+        """Look now: something was done here."""
+        self._woken.set()
+
+    def _begin(self) -> None:
+        if self._task is None:
+            self._unlisten = self._visit.context.live.listen(self._heard)
+            self._task = background_tasks.create(self._run(), name="kingdom page")
+            self._client.on_delete(self._end)
+
+    def _end(self) -> None:
+        if self._unlisten is not None:
+            self._unlisten()
+            self._unlisten = None
+        if self._task is not None:
+            self._task.cancel()
+
+    def _heard(self, events: Sequence[LiveEvent]) -> None:
+        if self._wants is None or any(map(self._wants, events)):
+            self._woken.set()
+
+    async def _run(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), _SLOW)
+            self._woken.clear()
+            if self._client.has_socket_connection:  # a page that nobody sees may be old
+                for panel in self._panels:
+                    await self._refreshed(panel)
+            await asyncio.sleep(_AT_MOST)
+
+    async def _refreshed(self, panel: Panel[Any]) -> None:
+        try:
+            await panel.refresh()
+        except Exception as error:  # the page says what is wrong and tries again
+            log.warning("a part of %s cannot be shown: %s", self._visit.path, error, exc_info=error)
+            panel.fail(error, self._visit)

@@ -1,0 +1,13 @@
+"""Pages about the tasks."""
+
+from __future__ import annotations
+
+from kingdom.web.dashboard.registry import page
+from kingdom.web.dashboard.shell import head
+from kingdom.web.dashboard.visit import Visit
+
+
+@page("/tasks", title="nav.tasks", nav="tasks", court=True)
+async def show(visit: Visit) -> None:
+    """The page."""
+    head(visit.words("nav.tasks"))

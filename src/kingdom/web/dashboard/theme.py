@@ -1,0 +1,123 @@
+"""Colours of the dashboard, in one place: by name, for light and for dark.
+
+Every text colour keeps a contrast of 4.5 to the surfaces it stands on; a test computes it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias
+
+Tone: TypeAlias = Literal["ok", "busy", "warn", "bad", "idle"]
+
+LIGHT: Final[dict[str, str]] = {
+    "page": "#f4f5f7",
+    "surface": "#ffffff",
+    "raised": "#f8f9fb",
+    "line": "#dde1e7",
+    "line-strong": "#b9c1cb",
+    "text": "#1b222b",
+    "muted": "#56616e",
+    "accent": "#4a3fb5",
+    "accent-soft": "#ecebfa",
+    "on-accent": "#ffffff",
+    "ok": "#14693f",
+    "ok-soft": "#e2f3e9",
+    "busy": "#1c56a3",
+    "busy-soft": "#e4eefb",
+    "warn": "#7d5100",
+    "warn-soft": "#fbf0d9",
+    "bad": "#ab2119",
+    "bad-soft": "#fce8e6",
+    "idle": "#56616e",
+    "idle-soft": "#eceff2",
+    "shadow": "rgba(20, 28, 38, 0.06)",
+}
+DARK: Final[dict[str, str]] = {
+    "page": "#0e1216",
+    "surface": "#161b21",
+    "raised": "#1c222a",
+    "line": "#28313b",
+    "line-strong": "#3c4856",
+    "text": "#e3e8ee",
+    "muted": "#9ba8b6",
+    "accent": "#b3b0ff",
+    "accent-soft": "#26264a",
+    "on-accent": "#14142b",
+    "ok": "#6bd39c",
+    "ok-soft": "#15301f",
+    "busy": "#86bbff",
+    "busy-soft": "#172b45",
+    "warn": "#ecbb5b",
+    "warn-soft": "#362a10",
+    "bad": "#ff948a",
+    "bad-soft": "#40191a",
+    "idle": "#9ba8b6",
+    "idle-soft": "#242c35",
+    "shadow": "rgba(0, 0, 0, 0.35)",
+}
+CHART: Final[dict[str, tuple[str, str]]] = {
+    # the second is for dark; lines need a contrast of 3 only
+    "first": ("#4a3fb5", "#b3b0ff"),
+    "second": ("#0f7b7b", "#5cc8c8"),
+    "third": ("#b3541e", "#f0a46f"),
+    "fourth": ("#ab2119", "#ff948a"),
+}
+
+_TONES: Final[dict[str, Tone]] = {
+    # statuses of tasks, roles, streams and workflows, as the layers below call them
+    "pending": "idle",
+    "created": "idle",
+    "ready": "idle",
+    "stopped": "idle",
+    "skipped": "idle",
+    "cancelled": "idle",
+    "discarded": "idle",
+    "waiting": "warn",
+    "in_progress": "busy",
+    "processing": "busy",
+    "dispatched": "busy",
+    "starting": "busy",
+    "stopping": "warn",
+    "completed": "ok",
+    "running": "ok",
+    "sent": "ok",
+    "success": "ok",
+    "green": "ok",
+    "ok": "ok",
+    "late": "warn",
+    "paused": "warn",
+    "needs_human": "warn",
+    "yellow": "warn",
+    "orange": "warn",
+    "warning": "warn",
+    "failed": "bad",
+    "dead": "bad",
+    "invalid": "bad",
+    "red": "bad",
+    "critical": "bad",
+}
+
+
+def tone_of(status: str) -> Tone:
+    """The tone of a status."""
+    return _TONES.get(status.lower(), "idle")
+
+
+def variables() -> str:
+    """The colours as CSS custom properties: ``var(--k-text)``."""
+    light, dark = _declared(LIGHT, 0), _declared(DARK, 1)
+    return f"body.body--light, .k-light {{ {light} }}\nbody.body--dark, .k-dark {{ {dark} }}\n"
+
+
+def background(dark: bool | None) -> str:
+    """Style of the page before its scripts have run, so that a dark page does not begin with a white flash."""
+    if dark is None:
+        return f"{background(False)} @media (prefers-color-scheme: dark) {{ {background(True)} }}"
+    colours, scheme = (DARK, "dark") if dark else (LIGHT, "light")
+    return f":root {{ background: {colours['page']}; color-scheme: {scheme}; }}"
+
+
+def _declared(colours: dict[str, str], index: int) -> str:
+    scheme = ("light", "dark")[index]
+    names = {**colours, **{f"chart-{name}": pair[index] for name, pair in CHART.items()}}
+    return " ".join([f"color-scheme: {scheme};", *(f"--k-{name}: {value};" for name, value in names.items())])

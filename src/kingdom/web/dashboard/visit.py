@@ -1,0 +1,74 @@
+"""Who looks at a page, and how they want to see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from kingdom.web.dashboard.words import LOCALES, Words, words_of
+
+if TYPE_CHECKING:
+    from kingdom.court.loop import Services
+    from kingdom.web.context import WebContext
+    from kingdom.web.dashboard.sharing import Shared
+
+Theme: TypeAlias = Literal["auto", "light", "dark"]
+THEMES: Final[tuple[Theme, ...]] = ("auto", "light", "dark")
+THEME_COOKIE: Final = "kingdom_theme"
+LOCALE_COOKIE: Final = "kingdom_locale"
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """What every page is given."""
+
+    context: WebContext
+    shared: Shared
+    """Reads for all visitors at once what they all look at."""
+    locale: str = "en"
+    theme: Theme = "auto"
+    path: str = "/"
+    """The page, with its query."""
+
+    @property
+    def words(self) -> Words:
+        """``visit.words("tasks.title")``: a text in the visitor's language."""
+        return words_of(self.locale)
+
+    @property
+    def court(self) -> Services:
+        """The court; raises :class:`kingdom.web.envelope.ApiError` where there is none."""
+        return self.context.court
+
+    @property
+    def dark(self) -> bool | None:
+        """Whether the page is dark; None: as the visitor's system is."""
+        return {"auto": None, "light": False, "dark": True}[self.theme]
+
+
+current: ContextVar[Visit] = ContextVar("kingdom_visit")
+"""The visit a request belongs to, while it is answered."""
+
+
+def preferred(cookies: Mapping[str, str], languages: str, default: str) -> tuple[str, Theme]:
+    """Language and theme: chosen before, else the first of ``Accept-Language`` we speak, else the default."""
+    theme = cookies.get(THEME_COOKIE, "auto")
+    chosen = cookies.get(LOCALE_COOKIE)
+    if chosen not in LOCALES:
+        chosen = _spoken(languages) or (default if default in LOCALES else LOCALES[0])
+    return chosen, theme if theme in THEMES else "auto"
+
+
+def _spoken(languages: str) -> str | None:
+    """The language of the highest weight in an ``Accept-Language`` that we speak."""
+    wanted: list[tuple[float, str]] = []
+    for part in languages.split(","):
+        name, _, weight = part.strip().partition(";q=")
+        try:
+            wanted.append((float(weight or 1), name.split("-")[0].lower()))
+        except ValueError:
+            continue
+    known = [(weight, name) for weight, name in wanted if name in LOCALES and weight > 0]
+    return max(known, key=lambda one: one[0])[1] if known else None

@@ -1,0 +1,40 @@
+"""The texts of the dashboard, in each language: ``words("tasks.title")``."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+from kingdom.web.dashboard.words import en as _en
+from kingdom.web.dashboard.words import ko as _ko
+from kingdom.web.dashboard.words import workflows_en, workflows_ko
+
+LOCALES: Final = ("en", "ko")
+NAMES: Final = {"en": "English", "ko": "한국어"}
+TEXTS: Final[dict[str, dict[str, str]]] = {
+    "en": {**_en.WORDS, **workflows_en.WORDS},
+    "ko": {**_ko.WORDS, **workflows_ko.WORDS},
+}
+
+
+class Words:
+    """The texts of one language."""
+
+    def __init__(self, locale: str) -> None:
+        self.locale = locale
+        self._texts = TEXTS[locale]
+
+    def __call__(self, key: str, **fields: object) -> str:
+        """The text of a key, with ``{name}`` replaced by the field of that name."""
+        text = self._texts[key]
+        return text.format(**fields) if fields else text
+
+    def of(self, prefix: str, word: str) -> str:
+        """The text for a word of the court, as a status; the word itself where we have none for it."""
+        return self._texts.get(f"{prefix}.{word}", word)
+
+
+@cache
+def words_of(locale: str) -> Words:
+    """The words of a language."""
+    return Words(locale)
