@@ -9,7 +9,7 @@ import typer
 
 from kingdom.cli import output
 from kingdom.cli.bus.options import Json, Yes
-from kingdom.cli.workflow.keeping import keep, known_engines, problems_told, read_sources
+from kingdom.cli.workflow.keeping import keep, known_engines, problems_told
 from kingdom.cli.workflow.options import HomeOption, StoreOption, WorkflowWord
 from kingdom.cli.workflow.place import find_place
 from kingdom.cli.workflow.session import errors_told, in_parts, in_store
@@ -133,6 +133,7 @@ async def _add(parts: Parts, files: list[Path], *, replace: bool) -> list[Workfl
 def _problems(file: Path, home: Path | None, store: str | None) -> list[str]:
     from dataclasses import replace
 
+    from kingdom.workflow.sources import read_sources
     from kingdom.workflow.templates import read_file
     from kingdom.yamlfile import YamlProblem
 
@@ -161,6 +162,7 @@ async def _all(store: Store) -> list[WorkflowTemplate]:
 
 async def _read(store: Store, word: str) -> tuple[WorkflowTemplate, Sources]:
     from kingdom.cli.workflow.finding import find_template
+    from kingdom.workflow.sources import read_sources
 
     sources = await read_sources(store)
     async with store.reading() as tx:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from kingdom.agents.engine import Engine, Player
     from kingdom.workflow.adapters.agent_client import AgentRuns
+    from kingdom.workflow.adapters.git_service import GitopsService
     from kingdom.workflow.parts import Parts
     from kingdom.workflow.ports import Clock, Store
 
@@ -33,6 +34,14 @@ class WorkflowHome:
         self.mcp = self.agents / "mcp"  # configurations of runs under way
 
 
+def git_service(home: WorkflowHome, clock: Clock) -> GitopsService:
+    """The clones and worktrees of a home."""
+    from kingdom.gitops import Git
+    from kingdom.workflow.adapters.git_service import GitopsService
+
+    return GitopsService(Git(), home.root, clock=clock)
+
+
 @asynccontextmanager
 async def open_home(
     home: WorkflowHome, engines: Mapping[str, Engine | Player], *, environ: Mapping[str, str] | None = None
@@ -43,9 +52,7 @@ async def open_home(
     """
     # Whoever only looks at a home needs none of these, and they take a while to import.
     from kingdom.agents.runner import Runner
-    from kingdom.gitops import Git
     from kingdom.workflow.adapters.agent_client import AgentRuns
-    from kingdom.workflow.adapters.git_service import GitopsService
     from kingdom.workflow.adapters.mcp import McpFiles
     from kingdom.workflow.adapters.queries import Queries
     from kingdom.workflow.adapters.workspaces import Workspaces
@@ -59,7 +66,7 @@ async def open_home(
     def outside(store: Store, clock: Clock) -> Outside:
         workspaces = Workspaces(home.workspaces)
         made.append(AgentRuns(store, runner, workspaces, McpFiles(home.mcp, environ)))
-        return Outside(made[0], GitopsService(Git(), home.root, clock=clock), workspaces, Queries(store))
+        return Outside(made[0], git_service(home, clock), workspaces, Queries(store))
 
     async with open_parts(home.store, outside) as parts:
         try:

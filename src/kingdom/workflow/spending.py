@@ -23,19 +23,17 @@ class Spent:
     by_work: dict[str, float] = field(default_factory=dict)  # the name of the Work: US dollars
 
 
-class Spending:
-    """Reads the ledger for one workflow; cheap to ask again, it reads on."""
+class Ledgers:
+    """Reads the ledger for all workflows; cheap to ask again, it reads on."""
 
-    def __init__(self, ledger: Path, workflow_id: str) -> None:
+    def __init__(self, ledger: Path) -> None:
         self._ledger = ledger
-        self._workflow = workflow_id
-        self._marker = workflow_id.encode()
         self._offsets: dict[Path, int] = {}
         self.run_ids: set[str] = set()
-        self.total = Spent()
+        self.by_workflow: dict[str, Spent] = {}
 
-    def read_on(self) -> Spent:
-        """What was spent so far, by runs that have ended."""
+    def read_on(self) -> dict[str, Spent]:
+        """What was spent so far, by runs that have ended, for each workflow that has spent something."""
         for path in sorted(self._ledger.glob("*.jsonl")):
             with path.open("rb") as file:
                 file.seek(self._offsets.get(path, 0))
@@ -43,25 +41,63 @@ class Spending:
             whole = data.rfind(b"\n") + 1
             self._offsets[path] = self._offsets.get(path, 0) + whole
             for line in data[:whole].splitlines():
-                if self._marker in line:
+                if self._wanted(line):
                     self._take(line)
-        return self.total
+        return self.by_workflow
+
+    def _wanted(self, raw: bytes) -> bool:
+        return b'"workflow"' in raw
 
     def _take(self, raw: bytes) -> None:
         try:
             line: dict[str, Any] = json.loads(raw)
             run_id, work = str(line["run_id"]), str(line.get("work", ""))
-            mine = line.get("workflow") == self._workflow
+            workflow_id = line.get("workflow")
             used = line.get("tokens") or {}
             cost, tokens = float(line.get("cost_usd") or 0.0), int(used.get("total") or 0)
             by_class = Tokens(*(int(used.get(name) or 0) for name in _CLASSES))
         except (ValueError, KeyError, TypeError, AttributeError):
             return  # a torn line
-        if not mine or run_id in self.run_ids:
+        if not isinstance(workflow_id, str) or not self._mine(workflow_id) or run_id in self.run_ids:
             return
         self.run_ids.add(run_id)
-        self.total.cost_usd += cost
-        self.total.tokens += tokens
-        self.total.by_class += by_class
-        self.total.runs += 1
-        self.total.by_work[work] = self.total.by_work.get(work, 0.0) + cost
+        total = self.by_workflow.setdefault(workflow_id, Spent())
+        total.cost_usd += cost
+        total.tokens += tokens
+        total.by_class += by_class
+        total.runs += 1
+        total.by_work[work] = total.by_work.get(work, 0.0) + cost
+
+    def _mine(self, workflow_id: str) -> bool:
+        return True
+
+
+class Spending:
+    """Reads the ledger for one workflow; cheap to ask again, it reads on."""
+
+    def __init__(self, ledger: Path, workflow_id: str) -> None:
+        self._ledgers = _OfOne(ledger, workflow_id)
+        self.total = self._ledgers.by_workflow[workflow_id] = Spent()
+
+    @property
+    def run_ids(self) -> set[str]:
+        """The runs that were counted."""
+        return self._ledgers.run_ids
+
+    def read_on(self) -> Spent:
+        """What was spent so far, by runs that have ended."""
+        self._ledgers.read_on()
+        return self.total
+
+
+class _OfOne(Ledgers):
+    def __init__(self, ledger: Path, workflow_id: str) -> None:
+        super().__init__(ledger)
+        self._workflow = workflow_id
+        self._marker = workflow_id.encode()
+
+    def _wanted(self, raw: bytes) -> bool:
+        return self._marker in raw  # most lines need not be decoded
+
+    def _mine(self, workflow_id: str) -> bool:
+        return workflow_id == self._workflow

@@ -10,7 +10,7 @@ from kingdom.cli import output
 from kingdom.cli.bus.options import Json
 from kingdom.cli.workflow.options import CheckpointWord, HomeOption, StoreOption
 from kingdom.cli.workflow.place import find_place
-from kingdom.cli.workflow.session import opened, told
+from kingdom.cli.workflow.session import now, opened, told
 
 if TYPE_CHECKING:
     from kingdom.workflow.comparing import Change
@@ -54,15 +54,15 @@ def diff(
 async def _changes(
     place: WorkflowHome, words: tuple[str, str | None], workflow: str | None, *, base: bool, patches: bool
 ) -> list[Change]:
-    from kingdom.cli.workflow.gits import git_service
     from kingdom.workflow.comparing import compare
+    from kingdom.workflow.home import git_service
 
     async with opened(place) as store:
         async with store.reading() as tx:
             first = await _checkpoint(tx, words[0], workflow)
             second = None if words[1] is None else await _checkpoint(tx, words[1], workflow)
         older, newer = (None, first) if second is None else (first, second)
-        return await compare(store, git_service(place), newer, older, base=base, patches=patches)
+        return await compare(store, git_service(place, now), newer, older, base=base, patches=patches)
 
 
 async def _checkpoint(tx: Transaction, word: str, workflow: str | None) -> Checkpoint:

@@ -13,15 +13,12 @@ if TYPE_CHECKING:
 
     from kingdom.workflow.domain.template import WorkflowTemplate
     from kingdom.workflow.parts import Parts
-    from kingdom.workflow.ports import Store
     from kingdom.workflow.template_file import Known
-    from kingdom.workflow.templates import Sources
-
-MOST = 100_000  # of one kind: names are compared with all of them
 
 
 async def keep(parts: Parts, file: Path, *, replace: bool) -> WorkflowTemplate:
     """Keep the template of a file; with ``replace`` in the place of the one of that name."""
+    from kingdom.workflow.sources import MOST, read_sources
     from kingdom.workflow.templates import load_template
     from kingdom.workflow.usecases.create_workflow_template import CreateWorkflowTemplate
     from kingdom.workflow.usecases.update_workflow_template import UpdateWorkflowTemplate
@@ -40,16 +37,6 @@ async def keep(parts: Parts, file: Path, *, replace: bool) -> WorkflowTemplate:
             "ALREADY_THERE", f"there is a template {template.name} ({before.id}): --replace puts this one in its place"
         )
     return template
-
-
-async def read_sources(store: Store) -> Sources:
-    """The names of all repositories and MCP servers there are."""
-    from kingdom.workflow.templates import Sources
-
-    async with store.reading() as tx:
-        gits = await tx.gits.list(limit=MOST)
-        servers = await tx.mcp_servers.list(limit=MOST)
-    return Sources({git.name: git.id for git in gits}, {server.name: server.id for server in servers})
 
 
 def known_engines() -> Known:

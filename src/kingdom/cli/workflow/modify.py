@@ -9,7 +9,7 @@ import typer
 
 from kingdom.cli import output
 from kingdom.cli.bus.options import Json, Yes
-from kingdom.cli.workflow.keeping import known_engines, problems_told, read_sources
+from kingdom.cli.workflow.keeping import known_engines, problems_told
 from kingdom.cli.workflow.options import HomeOption, StoreOption, WorkflowWord
 from kingdom.cli.workflow.session import in_parts, in_store
 
@@ -67,6 +67,7 @@ async def plan_text(store: Store, word: str) -> tuple[Workflow, str]:
     """The workflow that is meant, and its plan as a file."""
     from kingdom.cli.workflow.finding import find_workflow
     from kingdom.workflow.plan_changes import plan_of
+    from kingdom.workflow.sources import read_sources
     from kingdom.workflow.templates import write_template
 
     sources = await read_sources(store)
@@ -78,6 +79,7 @@ async def plan_text(store: Store, word: str) -> tuple[Workflow, str]:
 
 async def _changes(store: Store, workflow_id: str, text: str, name: str) -> list[Told]:
     from kingdom.workflow.plan_changes import plan_changes
+    from kingdom.workflow.sources import read_sources
     from kingdom.workflow.templates import parse_template
 
     wanted = parse_template(text, name, workflow_id, await read_sources(store), known_engines())

@@ -10,7 +10,7 @@ from kingdom.cli import output
 from kingdom.cli.bus.options import Json
 from kingdom.cli.workflow.options import HomeOption, StoreOption
 from kingdom.cli.workflow.place import find_place
-from kingdom.cli.workflow.session import opened, told
+from kingdom.cli.workflow.session import now, opened, told
 
 if TYPE_CHECKING:
     from kingdom.workflow.home import WorkflowHome
@@ -41,20 +41,17 @@ def verify(
 
 async def _verify(place: WorkflowHome, word: str | None, *, deep: bool) -> tuple[int, list[dict[str, Any]]]:
     from kingdom.cli.workflow.finding import find_workflow
-    from kingdom.cli.workflow.gits import git_service
+    from kingdom.workflow.home import git_service
+    from kingdom.workflow.proving import prove
 
-    async with opened(place) as store, store.reading() as tx:
-        if word is None:
-            points = await tx.checkpoints.list(limit=1_000_000)
-        else:
-            points = await tx.checkpoints.of_workflow((await find_workflow(tx, word)).id)
-        gits = {git.id: git for git in await tx.gits.list(limit=100_000)}
-    points = [point for point in points if point.complete]
-    # The clone of a repository that was deleted may be gone with it; that is no damage.
-    known = [point for point in points if all(git_id in gits for git_id in point.hashes)]
-    found = await git_service(place).verify(gits, known, deep=deep)
+    async with opened(place) as store:
+        workflow_id = None
+        if word is not None:
+            async with store.reading() as tx:
+                workflow_id = (await find_workflow(tx, word)).id
+        proof = await prove(store, git_service(place, now), workflow_id, deep=deep)
     problems = [
         {"workflowId": one.recorded.workflow, "checkpointId": one.recorded.checkpoint, "what": one.what}
-        for one in found
+        for one in proof.problems
     ]
-    return len(known), problems
+    return proof.checked, problems
