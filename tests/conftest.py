@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +13,9 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # tests, examples and bench import as packages
+
+# Hundreds of courts are started here, and none of them needs a web server; the tests that do switch it on.
+os.environ["KINGDOM_WEB"] = "off"
 
 _numbers = itertools.count(1)
 

@@ -1,6 +1,8 @@
 """The one place where a court is put together: the home, its configuration, its queues, its journal, its roles.
 
-What only one role needs is imported when that role is made, so that each process carries only its own.
+What only one role needs is imported when that role is made, so that each process carries only its own. Roles that stand
+on more than the court, as the web does, are found by the entry point group :data:`ROLES_GROUP`: the court does not know
+them. Each names a function that makes the role of :class:`~kingdom.court.loop.Services`.
 """
 
 from __future__ import annotations
@@ -8,8 +10,11 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import os
 import sys
 import time
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Final
 
 from kingdom.court.config.system import load_system
@@ -26,8 +31,8 @@ if TYPE_CHECKING:
     from kingdom.court.home import Home
     from kingdom.court.loop import Role
 
-# Every role that is not a general, in the order in which they are stopped: first who brings work in, then who gives
-# it out. The generals come between king and envoy, so that what they reported last still goes out.
+# The roles of the court itself that are no generals, in the order in which they are stopped: first who brings work in,
+# then who gives it out. The generals come between king and envoy, so that what they reported last still goes out.
 FIXED_ROLES: Final = ("sentinel", "king", "envoy", "chamberlain")
 _BEFORE_GENERALS: Final = 2
 _MODULES: Final = {
@@ -36,6 +41,8 @@ _MODULES: Final = {
     "envoy": "kingdom.court.envoy.role",
     "chamberlain": "kingdom.court.chamberlain",
 }
+ROLES_GROUP: Final = "kingdom.court.roles"
+_OFF: Final = ("off", "no", "false", "0")
 
 
 class UnknownRole(CourtError):
@@ -58,9 +65,27 @@ async def open_services(home: Home, clock: Callable[[], float] = time.time) -> A
         journal.close()
 
 
-def available_roles() -> list[str]:
-    """The fixed roles whose code is there."""
-    return [name for name in FIXED_ROLES if _is_there(_MODULES[name])]
+def available_roles(home: Home | None = None) -> list[str]:
+    """The roles that are no generals and whose code is there; of a home, those that are not switched off in it.
+
+    A further role is switched off by ``enabled: false`` in its section of ``config/system.yaml``, or by the environment
+    variable of its name, as ``KINGDOM_WEB=off``.
+    """
+    fixed = [name for name in FIXED_ROLES if _is_there(_MODULES[name])]
+    further = sorted(_further_roles())
+    return fixed + [name for name in further if home is None or _is_on(name, home)]
+
+
+@lru_cache(maxsize=1)
+def _further_roles() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=ROLES_GROUP) if point.name not in FIXED_ROLES}
+
+
+def _is_on(name: str, home: Home) -> bool:
+    if os.environ.get(f"KINGDOM_{name.upper()}", "").lower() in _OFF:
+        return False
+    section = getattr(load_system(home), name, None)
+    return bool(getattr(section, "enabled", True))
 
 
 def _is_there(module: str) -> bool:
@@ -73,6 +98,8 @@ def _is_there(module: str) -> bool:
 
 def stop_order(name: str) -> int:
     """The place of a role when the court stops: the smaller goes first."""
+    if name in _further_roles():
+        return 0
     if name not in FIXED_ROLES:
         return _BEFORE_GENERALS
     place = FIXED_ROLES.index(name)
@@ -80,7 +107,7 @@ def stop_order(name: str) -> int:
 
 
 def make_role(name: str, services: Services, *, foreground: bool = False) -> Role:
-    """The role of that name: one of :data:`FIXED_ROLES`, or an installed general.
+    """The role of that name: one of :func:`available_roles`, or an installed general.
 
     ``foreground`` says that a person sits in front of it. Raises :class:`UnknownRole` when there is no such role, and
     :class:`~kingdom.court.errors.InvalidConfig` when its configuration cannot be used.
@@ -90,6 +117,9 @@ def make_role(name: str, services: Services, *, foreground: bool = False) -> Rol
         return _king(services, system)
     if name == "envoy":
         return _envoy(services, system, foreground=foreground)
+    if (further := _further_roles().get(name)) is not None:
+        made: Role = further.load()(services)
+        return made
     if name not in FIXED_ROLES:
         return _general(name, services, system)
     if name not in available_roles():
@@ -100,8 +130,9 @@ def make_role(name: str, services: Services, *, foreground: bool = False) -> Rol
 
 def preload() -> None:
     """Import what the roles of a court need, for a process that is going to fork them."""
-    for module in ("kingdom.bus.transports.files", "kingdom.court.general", *map(_MODULES.get, available_roles())):
-        importlib.import_module(str(module))
+    fixed = [module for module in _MODULES.values() if _is_there(module)]
+    for module in ("kingdom.bus.transports.files", "kingdom.court.general", *fixed):
+        importlib.import_module(module)
 
 
 def _king(services: Services, system: SystemConfig) -> Role:

@@ -17,10 +17,12 @@ from kingdom.web.security.token import read_token
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
 
     from fastapi import FastAPI
 
     from kingdom.web.context import WebContext
+    from kingdom.web.settings import WebSettings
 
 _GRACE: Final = 2  # seconds for requests that are being answered; streams end then
 _TOKEN_LOOK: Final = 1.0  # seconds between two looks whether there is a new token
@@ -62,6 +64,13 @@ class Serving:
         """Wait until it ends, which it does by itself only when it breaks; raises why."""
         await asyncio.shield(self._task)
 
+    @property
+    def broken(self) -> BaseException | None:
+        """Why it ended, if it did."""
+        if not self._task.done():
+            return None
+        return asyncio.CancelledError() if self._task.cancelled() else self._task.exception() or CannotServe("it ended")
+
     def drop_connections(self) -> None:
         """End every connection there is, whatever runs on it."""
         for connection in list(self._server.server_state.connections):
@@ -71,13 +80,14 @@ class Serving:
 
 
 @contextlib.asynccontextmanager
-async def serving(app: FastAPI, context: WebContext) -> AsyncIterator[Serving]:
+async def serving(app: FastAPI, context: WebContext, listener: socket.socket | None = None) -> AsyncIterator[Serving]:
     """Serve an application for the length of the block. Raises :class:`CannotServe`.
 
+    ``listener`` is what :func:`listen` gave; without it that is done here.
     At the end no new connection is taken, WebSockets are closed, requests get a moment to be answered. A token that is
     renewed meanwhile counts from then on, and whoever came with the old one is thrown out.
     """
-    listener = _listen(context)
+    listener = listener or listen(context.root, context.settings)
     # No access log: it would hold the token of the login link. No compression on WebSockets: it takes 300 KiB for each,
     # and the network is most often none.
     config = uvicorn.Config(
@@ -108,6 +118,7 @@ async def serving(app: FastAPI, context: WebContext) -> AsyncIterator[Serving]:
     finally:
         following.cancel()
         ready.cancel()
+        context.live.hang_up()
         server.should_exit = True
         await asyncio.wait({task})
         await _ended(server)
@@ -143,27 +154,27 @@ def url_of(host: str, port: int) -> str:
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
 
-def _listen(context: WebContext) -> socket.socket:
-    host, port = context.settings.host, context.settings.port
+def listen(root: Path, settings: WebSettings) -> socket.socket:
+    """A socket at the address of the settings. Raises :class:`CannotServe`, which says who has it, if that is known."""
+    host, port = settings.host, settings.port
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = found[0]
         listener = socket.create_server(address, family=family)
     except OSError as error:
-        raise CannotServe(_why(context, error)) from None
+        raise CannotServe(_why(root, host, port, error)) from None
     listener.setblocking(False)
     return listener
 
 
-def _why(context: WebContext, error: OSError) -> str:
-    host, port = context.settings.host, context.settings.port
+def _why(root: Path, host: str, port: int, error: OSError) -> str:
     where = url_of(host, port).removeprefix("http://")
     if error.errno != errno.EADDRINUSE:
         return f"cannot listen on {where}: {error.strerror or error}; choose another --host or --port"
-    other = running_server(context.root)
+    other = running_server(root)
     if other is not None and other.url == url_of(host, port):
         return (
-            f"the web server of {context.root} runs already, at {other.url} (pid {other.process.pid}): "
+            f"the web server of {root} runs already, at {other.url} (pid {other.process.pid}): "
             "kingdom web --link shows the link to it"
         )
     return (

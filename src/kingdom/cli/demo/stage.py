@@ -25,6 +25,8 @@ concurrency:
   max_soldiers: 4
 repos:
   base_url: {remotes}
+web:
+  enabled: false
 """
 _CART: Final = "def total(prices):\n    return round(sum(round(price, 2) for price in prices), 2)\n"
 

@@ -70,13 +70,13 @@ async def opened_parts(place: WorkflowHome) -> AsyncIterator[Parts]:
     """Everything a use case needs: the store of a place, its agents, git and files."""
     from kingdom.workflow.home import open_home
 
-    with _log_to(place.log):
+    with log_to(place.log):
         async with open_home(place, engines_of(place)) as parts:
             yield parts
 
 
 @contextlib.contextmanager
-def _log_to(path: Path) -> Iterator[None]:
+def log_to(path: Path) -> Iterator[None]:
     """What our libraries have to say goes into a file: what matters of it is in the state and the events."""
     import logging
 

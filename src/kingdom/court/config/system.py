@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Locale = Literal["en", "ko"]
 Host = Literal["process", "tmux"]
 Usd = Annotated[float, Field(ge=0)]
+HostName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:\-\[\]]+$", max_length=255)]
 EngineName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_\-]*$", max_length=60)]
 
 
@@ -116,6 +117,23 @@ class EngineSection(Section):
     """The model for generals whose manifest names none."""
 
 
+class WebSection(Section):
+    """The web server: the dashboard, the API, live events."""
+
+    enabled: bool = True
+    """Whether it is part of ``kingdom up``. ``KINGDOM_WEB=off`` in the environment switches it off as well."""
+    host: str = Field(default="127.0.0.1", max_length=255)
+    """The address it listens on. Any but loopback is open to the network, and needs ``allowed_hosts``."""
+    port: int = Field(default=8700, ge=0, le=65535)
+    """0 takes one that is free."""
+    allowed_hosts: list[HostName] = Field(default_factory=list, max_length=100)
+    """Further names it may be called by, as behind a proxy: what stands in the address bar, without the port."""
+    requests_per_second: float = Field(default=50.0, gt=0, le=100_000)
+    """Of one token on average; four times as many may come at once."""
+    idle_seconds: float = Field(default=60.0, ge=1, le=24 * 3600)
+    """A live connection whose client says nothing for that long is closed."""
+
+
 class SystemConfig(Section):
     """The whole file."""
 
@@ -136,6 +154,7 @@ class SystemConfig(Section):
     budget: BudgetSection = Field(default_factory=BudgetSection)
     repos: ReposSection = Field(default_factory=ReposSection)
     engines: dict[EngineName, EngineSection] = Field(default_factory=dict)
+    web: WebSection = Field(default_factory=WebSection)
 
     def queue_url(self, home: Home) -> str:
         """The URL of the bus the queues are on."""

@@ -19,7 +19,7 @@ class Wanted:
 
     def __init__(self, home: Home, only: Sequence[str] | None, say: Say) -> None:
         self._generals = GeneralsCache(home)
-        self._fixed = available_roles()
+        self._fixed = available_roles(home)
         self._only = None if only is None else frozenset(only)
         self._say = say
         self._told: list[str] = []

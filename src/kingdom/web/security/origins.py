@@ -6,10 +6,11 @@ rebinding). What gives them away is the ``Host`` they ask for and the ``Origin``
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable
 from typing import Final
 from urllib.parse import urlsplit
+
+from kingdom.web.settings import is_loopback
 
 _PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 _ANY: Final = ("", "0.0.0.0", "::", "*")  # noqa: S104 - compared with, not bound to
@@ -47,16 +48,6 @@ class OwnNames:
         if parts.scheme not in schemes:
             return False
         return (port or _PORTS[parts.scheme]) == (own_port or _PORTS[parts.scheme])
-
-
-def is_loopback(name: str) -> bool:
-    """Whether a name or address means this machine, whoever resolves it."""
-    if name == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 def _plain(scheme: str) -> str:

@@ -1,0 +1,144 @@
+"""``kingdom web``: the dashboard, the API and live events, on this machine."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kingdom.cli import output
+from kingdom.cli.workflow.options import HomeOption, StoreOption
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kingdom.web.settings import WebSettings
+
+
+def web(
+    home: HomeOption = None,
+    store: StoreOption = None,
+    host: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="The address to listen on. Else that of the court's configuration."),
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="The port; 0 takes a free one. Else the configured one, 8700.")
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A further name the server may be called by, as behind a proxy. Repeatable."),
+    ] = None,
+    no_engine: Annotated[
+        bool, typer.Option("--no-engine", help="Do not run workflows here: leave that to another process.")
+    ] = False,
+    link: Annotated[
+        bool, typer.Option("--link", help="Print the link that logs a browser in. When a server runs, that is all.")
+    ] = False,
+    new_token: Annotated[
+        bool, typer.Option("--new-token", help="Make a new token: everybody has to log in again.")
+    ] = False,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the dashboard in a browser.")] = False,
+) -> None:
+    """Serve the dashboard, the API and live events, until interrupted.
+
+    Works in the home of a court, and in any folder with workflows. `kingdom up` has a web server of its own: beside it
+    use --link, --open and --new-token.
+    """
+    from kingdom.cli.home import errors_told
+    from kingdom.cli.workflow.place import find_place
+    from kingdom.web.record import running_server
+    from kingdom.web.security.token import obtain_token, renew_token
+    from kingdom.web.settings import settings_of
+
+    root = find_place(home, store).root.parent
+    if new_token:
+        renew_token(root)
+    token = obtain_token(root)
+    running = running_server(root)
+    if running is not None and (link or new_token or open_browser):
+        if new_token:
+            output.say("there is a new token: browsers and programs with the old one are let go of within a second")
+        _show(running.url, token, link=link or new_token, in_browser=open_browser)
+        return
+    with errors_told():
+        settings = _settings(settings_of(root), host, port, allow_host)
+        settings.check()
+    _warn_of_network(settings)
+    _serve(root, settings, token, store=store, engine=not no_engine, link=link, in_browser=open_browser)
+
+
+def _settings(configured: WebSettings, host: str | None, port: int | None, allow_host: list[str] | None) -> WebSettings:
+    from dataclasses import replace
+
+    allowed = (*configured.allowed_hosts, *(allow_host or ()))
+    return replace(
+        configured,
+        host=configured.host if host is None else host,
+        port=configured.port if port is None else port,
+        allowed_hosts=allowed,
+    )
+
+
+def _warn_of_network(settings: WebSettings) -> None:
+    from kingdom.web.settings import is_loopback
+
+    if not is_loopback(settings.host):
+        _warn(
+            f"{settings.host} is open to the network: whoever has the token can do everything here, and plain HTTP "
+            "shows it to those in between. Put a proxy with TLS before it"
+        )
+
+
+def _serve(
+    root: Path, settings: WebSettings, token: str, *, store: str | None, engine: bool, link: bool, in_browser: bool
+) -> None:
+    from kingdom.cli.home import errors_told
+    from kingdom.cli.workflow.running import stop_signals
+    from kingdom.cli.workflow.session import log_to, told
+    from kingdom.place import FOLDER
+    from kingdom.web.app import create_app
+    from kingdom.web.opening import open_context
+    from kingdom.web.serving import listen, serving
+    from kingdom.workflow.home import WorkflowHome
+
+    async def run() -> None:
+        import asyncio
+
+        with stop_signals() as stop, listen(root, settings) as listener, log_to(WorkflowHome(root / FOLDER).log):
+            async with (
+                open_context(root, settings, token, store=store, engine=engine) as context,
+                serving(create_app(context), context, listener) as running,
+            ):
+                output.say(f"the dashboard is at {running.url} (Ctrl-C ends it)")
+                _show(running.url, token, link=link or sys.stdout.isatty(), in_browser=in_browser)
+                stopping, broken = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(running.wait())
+                await asyncio.wait({stopping, broken}, return_when=asyncio.FIRST_COMPLETED)
+                if broken.done():
+                    broken.result()
+                stopping.cancel()
+                broken.cancel()
+        output.say("the web server has stopped")
+
+    with errors_told():
+        told(run)
+
+
+def _show(url: str, token: str, *, link: bool, in_browser: bool) -> None:
+    """Print the link that logs in, or open it. It holds the token: it goes to a terminal, never into a log."""
+    from kingdom.web.security.token import login_link
+
+    address = login_link(url, token)
+    if link:
+        output.say(f"log in with {address}")
+    if in_browser:
+        import webbrowser
+
+        if not webbrowser.open(address):
+            _warn("no browser was found on this machine: open the link by hand")
+            output.say(f"log in with {address}")
+
+
+def _warn(text: str) -> None:
+    typer.echo(f"warning: {output.clean(text)}", err=True)

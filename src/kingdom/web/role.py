@@ -1,0 +1,92 @@
+"""The web as a role of the court. Importing this is cheap: the frameworks come when the role is started."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.court.errors import CourtError
+from kingdom.web.settings import settings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kingdom.court.loop import Services
+    from kingdom.web.serving import Serving
+    from kingdom.web.settings import WebSettings
+
+_INTERVAL: Final = 10.0
+_AGAIN: Final = 5.0  # seconds before another try to listen
+log = logging.getLogger("kingdom.web")
+
+
+class WebRole:
+    """Keeps the server running. A port that is taken is tried again, and told in ``kingdom status``."""
+
+    name = "web"
+    interval = _INTERVAL
+
+    def __init__(self, services: Services, settings: WebSettings) -> None:
+        self._services = services
+        self._settings = settings
+        self._running: Serving | None = None
+        self._held = contextlib.AsyncExitStack()
+        self._reason = ""
+
+    async def start(self) -> None:
+        """Nothing to reconcile: what a former process left is found when the server is opened."""
+
+    async def tick(self) -> float | None:
+        """See to it that the server runs."""
+        if self._running is not None and self._running.broken is not None:
+            log.error("the web server broke; it is started again", exc_info=self._running.broken)
+            await self.stop()
+        if self._running is None:
+            try:
+                await self._open()
+            except CourtError as error:
+                await self.stop()
+                if self._reason != str(error):
+                    log.warning("%s", error)
+                self._reason = str(error)
+                return _AGAIN
+        return None
+
+    def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Nothing of the court's concerns it: those who look ask for themselves."""
+        return lambda: None
+
+    def report(self) -> Mapping[str, Any]:
+        """Where it is found, or why it is not."""
+        return {"url": None if self._running is None else self._running.url, "reason": self._reason}
+
+    async def stop(self) -> None:
+        """End the connections, and close everything."""
+        held, self._held, self._running = self._held, contextlib.AsyncExitStack(), None
+        await held.aclose()
+
+    async def _open(self) -> None:
+        from kingdom.web.serving import listen
+
+        self._settings.check()
+        root = self._services.home.root
+        listener = listen(root, self._settings)  # first, and cheap: nothing else is opened while the port is taken
+        self._held.callback(listener.close)
+
+        from kingdom.web.app import create_app
+        from kingdom.web.opening import open_context
+        from kingdom.web.security import obtain_token
+        from kingdom.web.serving import serving
+
+        context = await self._held.enter_async_context(
+            open_context(root, self._settings, obtain_token(root), services=self._services, clock=self._services.clock)
+        )
+        self._running = await self._held.enter_async_context(serving(create_app(context), context, listener))
+        self._reason = ""
+        log.info("the dashboard is at %s (kingdom web --link logs a browser in)", self._running.url)
+
+
+def make(services: Services) -> WebRole:
+    """The role for a court; the entry point that the court finds."""
+    return WebRole(services, settings_of(services.home.root))
