@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from kingdom.web.live import sse, websocket
 
-ROUTERS: tuple[APIRouter, ...] = ()
+ROUTERS = (sse.router, websocket.router)

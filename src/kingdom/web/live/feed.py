@@ -94,10 +94,11 @@ class FeedFile:
     def break_off(self, places: Mapping[str, str], *, first: int | None = None) -> None:
         """Forget what is kept: something was missed behind it, so that whoever asks for it has to begin anew.
 
-        Numbers go on behind the last one, or at ``first`` if that is higher.
+        One number is left out, and stands for what was missed: also who has got the last one is told. Numbers go on
+        behind it, or at ``first`` if that is higher.
         """
         with self._writing():
-            last = max(self.bounds()[1], (first or 1) - 1)
+            last = max(self.bounds()[1] + 1, (first or 1) - 1)
             self._connection.execute("DELETE FROM feed_event")
             self._remember(places)
             self._number(last + 1, last)

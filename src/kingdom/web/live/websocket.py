@@ -1,0 +1,163 @@
+"""Live events over a WebSocket: ``/ws/events``. :mod:`kingdom.web.live.protocol` has the messages."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from fastapi import APIRouter, WebSocket, WebSocketDisconnect
+
+from kingdom.web.context import Context
+from kingdom.web.errors import as_api_error
+from kingdom.web.live import protocol
+from kingdom.web.live.client import Connection
+from kingdom.web.live.hub import MAX_CLIENTS
+from kingdom.web.live.subscription import Item, Reset, Subscription, subscribe
+
+if TYPE_CHECKING:
+    from starlette.types import Message
+
+    from kingdom.web.live.hub import Hub
+
+router = APIRouter()
+
+_BATCH_CHARACTERS: Final = 256 * 1024
+_REPLIES: Final = 200  # answers that wait to be sent
+_FAREWELL: Final = 5.0  # seconds for a client that does not read to take the reason with it
+
+
+@router.websocket("/ws/events")
+async def events(websocket: WebSocket, context: Context) -> None:
+    """Live events, to who subscribes."""
+    await websocket.accept()
+    hub = context.live
+    if len(hub.clients) >= MAX_CLIENTS:
+        await websocket.close(1013, f"there are {MAX_CLIENTS} live connections already")
+        return
+    await Session(websocket, hub, context.settings.idle_seconds).run()
+
+
+class Session(Connection):
+    """One connection: one subscription at a time."""
+
+    def __init__(self, websocket: WebSocket, hub: Hub, idle: float) -> None:
+        super().__init__(hub, idle)
+        self._websocket = websocket
+        self._heard_at = self._clock()
+        self._replies: deque[str] = deque()
+        self._subscription: Subscription | None = None
+        self._batch = False
+
+    async def run(self) -> None:
+        """Until one of both sides ends it."""
+        try:
+            end = await self.attend(self._hear(), self._speak())
+        finally:
+            self._change_to(None)
+        if end is not None:
+            with contextlib.suppress(TimeoutError, WebSocketDisconnect, OSError, RuntimeError):
+                await asyncio.wait_for(self._websocket.close(*end), _FAREWELL)
+
+    def look(self, now: float) -> None:
+        """Give up on a client that says nothing, or does not read."""
+        if now - self._heard_at > self.idle:
+            self.end(4408, f"you said nothing for {self.idle:g} s: send ping")
+        else:
+            super().look(now)
+
+    def say_alive(self) -> None:
+        """Have a ping sent."""
+        self._reply(protocol.ping(None if self._subscription is None else self._subscription.number))
+
+    async def _hear(self) -> None:
+        """What the client says."""
+        while True:
+            message = await self._websocket.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            self._heard_at = self._clock()
+            text = _text_of(message)
+            if text is None:
+                self.end(1009, f"a message may have {protocol.MAX_CLIENT_BYTES} bytes")
+                return
+            try:
+                await self._follow(protocol.understand(text))
+            except Exception as error:  # noqa: BLE001 - told to the client, as every route does
+                self._reply(protocol.refusal(as_api_error(error)))
+
+    async def _follow(self, said: protocol.Subscribe | protocol.Unsubscribe | protocol.Ping | protocol.Pong) -> None:
+        if isinstance(said, protocol.Subscribe):
+            made, reset = await subscribe(
+                self.hub, said.workflow_id, said.last_sequence_number, said.types, self.woken.set
+            )
+            self._change_to(made)
+            self._batch = said.batch
+            self._reply(protocol.subscribed(made))
+            if reset is not None:
+                self._reply(protocol.reset(reset))
+        elif isinstance(said, protocol.Unsubscribe):
+            self._change_to(None)
+            self._reply('{"type":"unsubscribed"}')
+        elif isinstance(said, protocol.Ping):
+            self._reply('{"type":"pong"}')
+
+    def _change_to(self, subscription: Subscription | None) -> None:
+        if self._subscription is not None:
+            self._subscription.close()
+        self._subscription = subscription
+
+    def _reply(self, text: str) -> None:
+        if len(self._replies) >= _REPLIES:
+            self.end(4429, "you do not read the answers to your messages")
+        self._replies.append(text)
+        self.woken.set()
+
+    async def _speak(self) -> None:
+        """Answers first, then events, as fast as the client takes them."""
+        while True:
+            self.woken.clear()
+            while self._replies:
+                await self._send(self._replies.popleft())
+            subscription = self._subscription
+            found = None if subscription is None else await subscription.take()
+            if subscription is not self._subscription:
+                continue
+            if isinstance(found, Reset):
+                await self._send(protocol.reset(found))
+            elif found is None:
+                await self.woken.wait()
+            elif self._batch and len(found) > 1:
+                await self._send_batches(found)
+            else:
+                for item in found:
+                    await self._send(item.message)
+
+    async def _send_batches(self, items: Sequence[Item]) -> None:
+        part: list[str] = []
+        size = 0
+        for item in items:
+            if part and size + len(item.message) > _BATCH_CHARACTERS:
+                await self._send(_batch(part))
+                part, size = [], 0
+            part.append(item.message)
+            size += len(item.message)
+        await self._send(_batch(part))
+
+    async def _send(self, text: str) -> None:
+        await self.sending(self._websocket.send({"type": "websocket.send", "text": text}))
+
+
+def _batch(messages: Sequence[str]) -> str:
+    return messages[0] if len(messages) == 1 else f'{{"type":"events","items":[{",".join(messages)}]}}'
+
+
+def _text_of(message: Message) -> str | None:
+    """The text of a message; None when it is too long."""
+    text = message.get("text")
+    if text is None:
+        raw: bytes = message.get("bytes") or b""
+        text = raw.decode(errors="replace")
+    return None if len(text) > protocol.MAX_CLIENT_BYTES else text
