@@ -211,7 +211,9 @@ def test_a_full_disk_loses_nothing_and_work_goes_on_when_there_is_room_again(tmp
             assert "No space left" in refused.stderr
             until(lambda: "o space left" in log.read_text(), "the roles to notice")
             status = court.call("status")
-            assert re.search("No space left|only 0 bytes are free", status.stdout + status.stderr), "status says why"
+            assert status.returncode == 0, status.stderr
+            assert re.search("No space left|only 0 bytes are free", status.stdout), "status says why"
+            assert re.search("king +running", status.stdout), "and all it can tell beside"
             (disk / "ballast").unlink()
             after = court.emit()
             for name in (before, at_work, "evt-hand-staged", after):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.processes import is_running
+from kingdom.bus import BusError
 from kingdom.court.bootstrap import available_roles, stop_order
 from kingdom.court.documents import answered, invalid_files
 from kingdom.court.files import read_json
@@ -102,7 +104,17 @@ class Overview:
 
 async def look(services: Services) -> Overview:
     """Look at a court, running or not."""
-    home, now = services.home, services.clock()
+    view = await asyncio.to_thread(look_beside_queues, services.home, services.clock())
+    try:
+        view.queues = await _queues(services)
+        view.problems += await _in_queues(services)
+    except BusError as error:  # a disk without room for a note on a new file: the rest can be told all the same
+        view.problems.insert(0, ProblemView("queues", str(error)))
+    return view
+
+
+def look_beside_queues(home: Home, now: float) -> Overview:
+    """What can be told of a court without opening its queues."""
     record = running(home)
     view = Overview(
         str(home.root),
@@ -111,11 +123,23 @@ async def look(services: Services) -> Overview:
         record.mode if record else None,
     )
     view.roles = _roles(home, now)
-    view.queues = await _queues(services)
     king = read_json(home.heartbeat("king"))
     holds = king.get("holds") if isinstance(king, dict) else None
     view.holds = holds if isinstance(holds, dict) else {}
-    view.soldiers = [
+    view.soldiers = _soldiers(home, now)
+    view.questions = open_questions(home)
+    view.problems = _of_home(home) + _failures(home, now)
+    return view
+
+
+def open_questions(home: Home) -> list[QuestionView]:
+    """What people are asked now, as far as the king has noticed."""
+    king = read_json(home.heartbeat("king"))
+    return _questions(home, king.get("asking") if isinstance(king, dict) else None)
+
+
+def _soldiers(home: Home, now: float) -> list[SoldierView]:
+    return [
         SoldierView(
             soldier.id,
             soldier.task_id,
@@ -127,15 +151,12 @@ async def look(services: Services) -> Overview:
         for soldier in all_soldiers(home)
         if soldier.alive
     ]
-    view.questions = _questions(home, king.get("asking") if isinstance(king, dict) else None)
-    view.problems = await _problems(services, now)
-    return view
 
 
 def _roles(home: Home, now: float) -> list[RoleView]:
     record = running(home)
     recorded = record.roles if record else {}
-    names = {*available_roles(), *load_generals(home).by_name, *recorded}
+    names = {*available_roles(home), *load_generals(home).by_name, *recorded}
     found = []
     for name in sorted(names, key=lambda one: (stop_order(one), one)):
         heartbeat = read_json(home.heartbeat(name))
@@ -153,6 +174,8 @@ def _roles(home: Home, now: float) -> list[RoleView]:
         reason = known.reason if known and known.deaths else ""
         if not reason and beat.get("failures"):
             reason = f"the last {beat['failures']} looks failed"
+        if not reason and state == "running" and isinstance(beat.get("reason"), str):
+            reason = beat["reason"]
         found.append(RoleView(name, state, pid, age, known.deaths if known else 0, reason))
     return found
 
@@ -191,26 +214,36 @@ def _questions(home: Home, asking: object) -> list[QuestionView]:
     return found
 
 
-async def _problems(services: Services, now: float) -> list[ProblemView]:
-    generals = load_generals(services.home)
-    found = [ProblemView("config", problem) for problem in generals.problems]
-    free = shutil.disk_usage(services.home.root).free
+def _of_home(home: Home) -> list[ProblemView]:
+    found = [ProblemView("config", problem) for problem in load_generals(home).problems]
+    free = shutil.disk_usage(home.root).free
     if free < _LEAST_FREE:
         found.append(ProblemView("disk", f"only {free:,} bytes are free where the home lies: make room"))
+    return found
+
+
+async def _in_queues(services: Services) -> list[ProblemView]:
+    """What lies in the queues and does not get on."""
+    generals = await asyncio.to_thread(load_generals, services.home)
     known = {*generals.by_name, *generals.broken}
     waiting = await services.bus.peek(TASKS, limit=_LOOKED_AT)
     strays = [record.envelope for record in waiting if record.envelope.type not in known]
-    found += [ProblemView(one.event_id, f"waits: {one.type} is not installed") for one in strays[:_MOST]]
-    aside = [*invalid_files(services.home)]
+    found = [ProblemView(one.event_id, f"waits: {one.type} is not installed") for one in strays[:_MOST]]
+    aside = await asyncio.to_thread(lambda: [*invalid_files(services.home)])
     found += [ProblemView(path, why) for path, why in aside[:_MOST]]
     for stream in (EVENTS, TASKS, MESSAGES):
         for letter in await services.bus.dead(stream, _MOST):
             path = f"queue/{stream}/{STATES[stream]['DEAD']}/{letter.event_id}.json"
             if path not in dict(aside):
                 found.append(ProblemView(path, letter.error_message or letter.error_code or "no reason given"))
+    return found
+
+
+def _failures(home: Home, now: float) -> list[ProblemView]:
+    """The tasks that failed lately."""
     failed = [
         ProblemView(str(entry.fields.get("task_id")), f"failed: {entry.fields.get('error')}")
-        for entry in journal_tail(services.home.journal)
+        for entry in journal_tail(home.journal)
         if entry.type == "task.failed" and now - entry.at.timestamp() < _RECENT
     ]
-    return found + failed[-_MOST:]
+    return failed[-_MOST:]

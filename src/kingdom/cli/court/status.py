@@ -11,9 +11,11 @@ from kingdom.cli import output
 from kingdom.cli.bus.options import Json
 from kingdom.cli.court.session import in_court
 from kingdom.cli.durations import format_duration, parse_duration
-from kingdom.cli.home import HomeOption
+from kingdom.cli.home import HomeOption, find_home
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Group
 
     from kingdom.court.loop import Services
@@ -31,18 +33,33 @@ def status(
     json: Json = False,
 ) -> None:
     """Show who runs, what waits and why, which soldiers work, who is asked, and what went wrong lately."""
-    from kingdom.court.overview import look
-
     if watch and json:
         raise output.misuse("--watch is for people and --json for programs, which ask again: give one of them")
     if watch:
         in_court(home, lambda services: _watch(services, every))
         return
-    overview = in_court(home, look)
+    overview = _look(home)
     if json:
         output.emit(overview.document())
     else:
         output.console().print(_view(overview))
+
+
+def _look(home: Path | None) -> Overview:
+    """Look at everything, or at what is left to see when there is no room on the disk even for opening the queues."""
+    import time
+
+    from kingdom.bus.errors import StorageFull
+    from kingdom.court.overview import ProblemView, look, look_beside_queues
+
+    try:
+        return in_court(home, look)
+    except output.Failure as failure:
+        if not isinstance(failure.__cause__, StorageFull):
+            raise
+        overview = look_beside_queues(find_home(home), time.time())
+        overview.problems.insert(0, ProblemView("queues", str(failure)))
+        return overview
 
 
 async def _watch(services: Services, every: float) -> None:
