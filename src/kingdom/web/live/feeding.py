@@ -60,7 +60,8 @@ class Feeder:
         self._woken = asyncio.Event()
         self._undo: list[Callable[[], None]] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self._trouble = ""
+        self.trouble = ""
+        """Why it stands still; empty while all is well."""
 
     async def start(self) -> None:
         """Begin. What happens from now on gets into the feed."""
@@ -89,7 +90,7 @@ class Feeder:
             self._woken.clear()
             try:
                 count = await self._round()
-                self._trouble = ""
+                self.trouble = ""
             except Exception as error:  # noqa: BLE001 - whatever is wrong with a disk or a database, it may get better
                 self._say(error)
                 self._ready = False
@@ -168,6 +169,6 @@ class Feeder:
     def _say(self, error: Exception) -> None:
         """Once per change, not once per second."""
         trouble = f"{type(error).__name__}: {error}"
-        if trouble != self._trouble:
-            self._trouble = trouble
+        if trouble != self.trouble:
+            self.trouble = trouble
             log.error("live events stand still, trying again: %s", trouble, exc_info=error)

@@ -55,6 +55,8 @@ class Hub:
         self.bytes_told = 0
         """Counts over all events since the start: by it a client that does not read is measured."""
         self.clients: set[Client] = set()
+        self.trouble: Callable[[], str] = lambda: ""
+        """Why nothing new is told; empty while all is well."""
         self._listeners: list[Listener] = []
         self._waiting: dict[str | None, set[Callable[[], None]]] = {}
         self._recent: list[Frame] = []  # without a gap, up to `head`
@@ -153,6 +155,7 @@ async def open_hub(root: Path, store: Store, services: Services | None) -> Async
     async with Feed.open(root / FOLDER / "feed.db") as feed:
         hub = Hub(feed, store)
         feeder = Feeder(feed, store, journal, hub.tell, hub.skip_to)
+        hub.trouble = lambda: feeder.trouble
         await feeder.start()
         watchdog = asyncio.create_task(hub.watch(), name="web-live-watch")
         try:
