@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +25,7 @@ from kingdom.agents.port import (
 from kingdom.agents.tail import Lines
 
 if TYPE_CHECKING:
-    from kingdom.agents.engine import Engine, LineReader, Player
+    from kingdom.agents.engine import Engine, Player
 
 _CHUNK: Final = 256 * 1024
 _PLAYED: Final = {kind.__name__.lower(): kind for kind in (Began, Text, ToolUse, Heartbeat, RateLimit, Finished)}
@@ -43,10 +43,7 @@ class Transcript:
         self._path = path
         self._offset = 0 if last is None else _line_start(path, last)
         self._lines = Lines()
-        engine = engines.get(order.engine)
-        self._reader: LineReader | None = (
-            engine.reader(order) if engine is not None and not hasattr(engine, "play") else None
-        )
+        self._read = reader_of(order, engines)
 
     def read_on(self) -> list[AgentEvent]:
         """What was said since the last time; a line that is not whole yet waits. Nothing when there is no file."""
@@ -57,14 +54,16 @@ class Transcript:
                 self._offset += len(data)
                 for line in self._lines.feed(data):
                     if line:
-                        found += self._events(line)
+                        found += self._read(line)
         return found
 
-    def _events(self, line: bytes) -> list[AgentEvent]:
-        if self._reader is not None:
-            return list(self._reader.feed(line))
-        played = _played(line)
-        return [] if played is None else [played]
+
+def reader_of(order: Order, engines: Mapping[str, Engine | Player]) -> Callable[[bytes], Sequence[AgentEvent]]:
+    """What the lines of a run's transcript mean, one after the other."""
+    engine = engines.get(order.engine)
+    if engine is None or hasattr(engine, "play"):
+        return _played
+    return engine.reader(order).feed
 
 
 def words(event: AgentEvent) -> str:
@@ -95,16 +94,16 @@ def _line_start(path: Path, last: int) -> int:
         return 0
 
 
-def _played(line: bytes) -> AgentEvent | None:
+def _played(line: bytes) -> Sequence[AgentEvent]:
     """An event as :class:`kingdom.agents.played_run.PlayedRun` writes it."""
     document: dict[str, Any] = parse_object(line) or {}
     kind = document.pop("type", None)
     try:
         if kind == "usage":
-            return Usage(**{**document, "tokens": Tokens(**document["tokens"])})
+            return (Usage(**{**document, "tokens": Tokens(**document["tokens"])}),)
         made = _PLAYED[str(kind)]
         known = {field.name for field in fields(made)}
         event: AgentEvent = made(**{key: value for key, value in document.items() if key in known})
     except (KeyError, TypeError):
-        return None
-    return event
+        return ()
+    return (event,)

@@ -14,9 +14,6 @@ from kingdom.cli.home import HomeOption, find_home
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kingdom.court.home import Home
-
-_FRESH_SECONDS: Final = 300.0
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _HOURS: Final = 24
 
@@ -27,9 +24,13 @@ def stats(
     json: Json = False,
 ) -> None:
     """Show how many tasks there were, how they ended and how long they took."""
+    import time
+
+    from kingdom.court.figures import current_stats
+
     found = find_home(home)
     with told():
-        document = _current(found)
+        document = current_stats(found, time.time())
     if json:
         output.emit(document)
         return
@@ -49,39 +50,6 @@ def stats(
     for name, key in (("completed", "completed"), ("failed", "failed")):
         chart, total = _chart(document, key)
         output.say(f"{name:<10} {chart}  {total} in the last {_HOURS} hours")
-
-
-def _current(home: Home) -> dict[str, Any]:
-    """What the chamberlain wrote lately, or the same counted from the journal where none runs."""
-    import time
-
-    from kingdom.court.chamberlain.scan import count
-    from kingdom.court.chamberlain.stats import stats_document, stats_path
-    from kingdom.court.chamberlain.tally import Tally
-    from kingdom.court.files import read_json
-    from kingdom.court.king.times import seconds_of
-    from kingdom.journal import Reader
-
-    now = time.time()
-    document = read_json(stats_path(home))
-    if isinstance(document, dict):
-        written = seconds_of(document.get("generated_at"))
-        if written is not None and abs(now - written) < _FRESH_SECONDS:
-            return document
-    tally = Tally(_zone(home))
-    with Reader(home.journal, report=lambda problem: None) as reader:
-        for block in reader.read_blocks():
-            count(tally, block)
-    tally.prune(now)
-    return stats_document(tally, now)
-
-
-def _zone(home: Home) -> Any:
-    from zoneinfo import ZoneInfo
-
-    from kingdom.court.config.system import load_system
-
-    return ZoneInfo(load_system(home).timezone)
 
 
 def _generals(days: dict[str, Any]) -> list[Sequence[object]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -47,7 +48,10 @@ async def all_documents(services: Services, streams: tuple[str, ...] = STREAMS) 
     On a store that is not files, those that wait and those the recent journal speaks of: no store lists everything.
     """
     if services.bus.url.startswith("files:"):
-        return [stored for stream in streams for stored in _in_folders(services.home.queue / stream, stream)]
+        queue = services.home.queue
+        return await asyncio.to_thread(
+            lambda: [stored for stream in streams for stored in _in_folders(queue / stream, stream)]
+        )
     found: dict[str, Stored] = {}
     entries = journal_tail(services.home.journal)
     for stream in streams:
@@ -92,6 +96,15 @@ def of_record(record: Record) -> Stored:
     )
 
 
+def of_file(path: Path, stream: str, state: str) -> Stored | None:
+    """The document in a file of a queue; None when it went on to another state meanwhile."""
+    document = _document(path)
+    if document is None or state != "invalid":
+        return None if document is None else Stored(stream, state, document, path)
+    # Known by its file, as status names it: what it says of itself may be anything.
+    return Stored(stream, state, {**document, "id": path.name.removesuffix(".json")}, path, _reason(path))
+
+
 def _in_folders(folder: Path, stream: str) -> Iterator[Stored]:
     for state in sorted(_directories(folder)):
         with os.scandir(folder / state) as entries:
@@ -99,14 +112,9 @@ def _in_folders(folder: Path, stream: str) -> Iterator[Stored]:
         for name in names:
             if name.endswith(".reason") or (state != "invalid" and not name.endswith(".json")):
                 continue
-            path = folder / state / name
-            document = _document(path)
-            if document is None:
-                continue
-            if state != "invalid":
-                yield Stored(stream, state, document, path)
-            else:  # known by its file, as status names it: what it says of itself may be anything
-                yield Stored(stream, state, {**document, "id": name.removesuffix(".json")}, path, _reason(path))
+            stored = of_file(folder / state / name, stream, state)
+            if stored is not None:
+                yield stored
 
 
 def _directories(folder: Path) -> list[str]:
@@ -120,12 +128,16 @@ def _directories(folder: Path) -> list[str]:
 def _document(path: Path) -> dict[str, Any] | None:
     """What a file holds; for one that cannot be read, only its name. None: it went on to another state meanwhile."""
     try:
-        document = json.loads(path.read_bytes())
+        document = json.loads(path.read_bytes(), parse_constant=_no_constant)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError):
         document = None
     return document if isinstance(document, dict) else {"id": path.name.removesuffix(".json")}
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _reason(path: Path) -> str | None:

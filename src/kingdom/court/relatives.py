@@ -10,7 +10,8 @@ from kingdom.court.queues import EVENTS, MESSAGES, TASKS
 from kingdom.journal import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     from kingdom.court.documents import Stored
@@ -35,9 +36,8 @@ class Family:
     journal: list[dict[str, Any]] = field(default_factory=list)  # lines, in the order of the file
 
 
-def find_family(start: str, documents: Iterable[Stored], journal: Path) -> Family:
-    """Follow every link from ``start``, in documents and journal, until nothing new is found."""
-    known = [(stored, links_of(stored)) for stored in documents]
+def find_family(start: str, known: Sequence[tuple[Stored, AbstractSet[str]]], journal: Path) -> Family:
+    """Follow every link from ``start``, in documents (``known``, with their links) and journal, to the last."""
     ids, before = {start}, 0
     lines: list[dict[str, Any]] = []
     while len(ids) != before:
@@ -49,7 +49,7 @@ def find_family(start: str, documents: Iterable[Stored], journal: Path) -> Famil
     return Family(ids, [stored for stored, links in known if stored.id in ids or links & ids], lines)
 
 
-def links_of(stored: Stored) -> set[str]:
+def links_of(stored: Stored) -> AbstractSet[str]:
     """The ids a document names."""
     if stored.stream == EVENTS and not str(stored.document.get("type", "")).endswith(_OWN_EVENTS):
         return set()
@@ -57,7 +57,7 @@ def links_of(stored: Stored) -> set[str]:
     return {value for value in found if isinstance(value, str) and value}
 
 
-def _follow(ids: set[str], known: list[tuple[Stored, set[str]]]) -> None:
+def _follow(ids: set[str], known: Sequence[tuple[Stored, AbstractSet[str]]]) -> None:
     grown = True
     while grown:
         grown = False

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from kingdom.court.documents import all_documents
+from kingdom.court.costs import ledger_lines
+from kingdom.court.document_index import stored_of
+from kingdom.court.documents import all_documents, find_document, of_file
 from kingdom.court.files import read_json
 from kingdom.court.king.times import seconds_of
 from kingdom.court.models import timestamp
 from kingdom.court.queues import EVENTS, MESSAGES, TASKS
-from kingdom.court.relatives import find_family
+from kingdom.court.relatives import find_family, links_of
 from kingdom.court.soldiers import all_soldiers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
+    from kingdom.court.document_index import DocumentIndex
     from kingdom.court.documents import Stored
     from kingdom.court.home import Home
     from kingdom.court.loop import Services
@@ -54,12 +58,29 @@ class Line:
         return {"ts": timestamp(self.at), "who": self.who, "what": self.what, "where": self.where}
 
 
-async def tell(services: Services, start: str) -> list[Line]:
-    """The story around an id; empty when no file knows it."""
-    family = find_family(start, await all_documents(services), services.home.journal)
+async def tell(services: Services, start: str, indexes: Sequence[DocumentIndex] = ()) -> list[Line]:
+    """The story around an id; empty when no file knows it.
+
+    ``indexes`` of all queues, where somebody keeps them, spare reading every document there is.
+    """
+    known: list[tuple[Stored, AbstractSet[str]]]
+    if indexes:
+        known = [(stored_of(entry, index.stream), entry.links) for index in indexes for entry in await index.newest()]
+    else:
+        known = [(stored, links_of(stored)) for stored in await all_documents(services)]
+    family = await asyncio.to_thread(find_family, start, known, services.home.journal)
+    if indexes:
+        family.documents = [whole for one in family.documents if (whole := await _whole(services, one)) is not None]
     if not family.documents and not family.journal:
         return []
-    return Story(services.home, family).lines()
+    return await asyncio.to_thread(Story(services.home, family).lines)
+
+
+async def _whole(services: Services, known: Stored) -> Stored | None:
+    """A document of which only the id was known; None when it is gone."""
+    if known.path is not None and (found := of_file(known.path, known.stream, known.state)) is not None:
+        return found
+    return await find_document(services, known.id)
 
 
 class Story:
@@ -128,18 +149,8 @@ class Story:
 
     def _of_ledger(self) -> Iterator[Line]:
         tasks = {one for one in self._family.ids if one.startswith("task-")}
-        needles = [json.dumps(one).encode() for one in tasks]
-        for path in sorted(self._home.ledger.glob("*.jsonl")) if tasks else []:
-            with path.open("rb") as file:
-                for raw in file:
-                    if not any(needle in raw for needle in needles):
-                        continue
-                    with contextlib.suppress(ValueError):
-                        line = json.loads(raw)
-                        if isinstance(line, dict) and line.get("task_id") in tasks:
-                            yield Line(
-                                seconds_of(line.get("ts")) or 0.0, "ledger", _ledger_words(line), self._name(path)
-                            )
+        for path, line in ledger_lines(self._home.ledger, tasks):
+            yield Line(seconds_of(line.get("ts")) or 0.0, "ledger", _ledger_words(line), self._name(path))
 
     def _of_journal(self) -> Iterator[Line]:
         """The order of the file holds; each line stands after the document it speaks of."""

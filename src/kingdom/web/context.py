@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from fastapi import Depends
 from starlette.requests import HTTPConnection
@@ -37,6 +37,8 @@ class WebContext:
     services: Services | None
     """The court; None where there are workflows only."""
     clock: Callable[[], float]
+    kept: dict[str, Any] = field(default_factory=dict)
+    """What views keep between two looks (:mod:`kingdom.web.views.keeping`)."""
 
     @property
     def court(self) -> Services:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kingdom.cli import output
-from kingdom.cli.bus.documents import dead_document, moment
 from kingdom.cli.bus.options import ErrorCode, EventType, Json, Stream, Url
 from kingdom.cli.bus.session import on_bus
 
@@ -24,6 +23,8 @@ def dead(
     json: Json = False,
 ) -> None:
     """List the dead letters of a stream, the latest first."""
+    from kingdom.bus.looking import dead_document, moment
+
     letters, streams = on_bus(url, lambda bus: _look(bus, stream, limit, event_type, code))
     if json:
         output.emit({"stream": stream, "deadLetters": [dead_document(letter) for letter in letters]})
@@ -50,22 +51,7 @@ def dead(
 async def _look(
     bus: EventBus, stream: str, limit: int, event_type: str | None, code: str | None
 ) -> tuple[list[DeadLetter], list[str]]:
+    from kingdom.bus.looking import matching_letters
+
     letters = await matching_letters(bus, stream, limit, event_type, code)
     return letters, [] if letters else list(await bus.depth())
-
-
-async def matching_letters(
-    bus: EventBus, stream: str, limit: int, event_type: str | None, code: str | None
-) -> list[DeadLetter]:
-    """The latest dead letters of a type and an error code, where given; asks for more until enough of them match."""
-    ask = limit
-    while True:
-        letters = await bus.dead(stream, ask)
-        found = [
-            letter
-            for letter in letters
-            if event_type in (None, letter.envelope.type) and code in (None, letter.error_code)
-        ]
-        if len(found) >= limit or len(letters) < ask:
-            return found[:limit]
-        ask *= 4

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kingdom.cli import output
-from kingdom.cli.bus.documents import depth_document
 from kingdom.cli.bus.options import Json, Url
 from kingdom.cli.bus.session import on_bus
 from kingdom.cli.durations import format_duration, parse_duration
@@ -30,6 +29,8 @@ def depth(
     json: Json = False,
 ) -> None:
     """Show how many events wait, are held and are dead in each stream."""
+    from kingdom.bus.looking import depth_document
+
     if watch and json:
         raise output.misuse("--watch is for people and --json for programs, which ask again: give one of them")
     if watch:

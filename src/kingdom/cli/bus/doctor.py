@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from kingdom.cli import output
-from kingdom.cli.bus.documents import check_document
 from kingdom.cli.bus.options import Json, Url
 from kingdom.cli.bus.session import on_bus
 
@@ -21,6 +20,8 @@ _STYLES: Final = {"ok": "green", "warning": "yellow", "error": "red"}
 
 def doctor(url: Url, json: Json = False) -> None:
     """Check what tends to go wrong with this store; exits 1 when something is wrong now."""
+    from kingdom.bus.looking import check_document
+
     checks = on_bus(url, lambda bus: bus.doctor())
     healthy = all(check.level != "error" for check in checks)
     if json:

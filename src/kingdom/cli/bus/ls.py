@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from kingdom.cli import output
-from kingdom.cli.bus.documents import moment, record_document
 from kingdom.cli.bus.options import EventType, Json, Stream, Url
 from kingdom.cli.bus.session import on_bus
 
@@ -20,6 +19,8 @@ def ls(
     json: Json = False,
 ) -> None:
     """List what could be claimed from a stream now, the first in line first. Nothing is claimed."""
+    from kingdom.bus.looking import moment, record_document
+
     types = None if event_type is None else [event_type]
     records = on_bus(url, lambda bus: bus.peek(stream, limit=limit, types=types))
     if json:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from kingdom.cli import output
-from kingdom.cli.bus.dead import matching_letters
 from kingdom.cli.bus.options import ErrorCode, EventType, Json, Stream, Url, Yes
 from kingdom.cli.bus.session import on_bus
-
-if TYPE_CHECKING:
-    pass
 
 _COUNTED = 1000  # dead letters counted for the question; beyond, it says "at least"
 
@@ -47,6 +43,8 @@ def requeue(
 
 
 def _question(url: str, stream: str, ids: list[str] | None, event_type: str | None, code: str | None) -> str:
+    from kingdom.bus.looking import matching_letters
+
     if ids:
         return f"Requeue {len(ids)} event(s) of {stream} by id?"
     letters = on_bus(url, lambda bus: matching_letters(bus, stream, _COUNTED, event_type, code))

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from kingdom.cli import output
-from kingdom.cli.bus.documents import record_document
 from kingdom.cli.bus.options import Json, Url
 from kingdom.cli.bus.session import on_bus
 
@@ -19,6 +18,8 @@ def show(
     json: Json = False,
 ) -> None:
     """Show one event: its state, its errors and its payload."""
+    from kingdom.bus.looking import record_document
+
     record = on_bus(url, lambda bus: bus.find(event_id))
     if record is None:
         raise output.Failure("NOT_FOUND", f"no event {event_id} is stored here: never published, or purged since")

@@ -9,7 +9,7 @@ import typer
 from kingdom.cli import output
 from kingdom.cli.bus.options import Json
 from kingdom.cli.court.options import TaskId
-from kingdom.cli.court.session import in_court, task_or_failure, user_name
+from kingdom.cli.court.session import in_court, user_name
 from kingdom.cli.home import HomeOption
 
 if TYPE_CHECKING:
@@ -33,14 +33,7 @@ def answer(
 
 
 async def answer_question(services: Services, task_id: str, text: str) -> str:
-    """Answer the question of a task; returns the id of the event. Raises a Failure when it asks nothing."""
-    from kingdom.court.commands import answer as pass_on
-    from kingdom.court.documents import answered
+    """Answer the question of a task; returns the id of the event."""
+    from kingdom.court.commands import answer_question as pass_on
 
-    task = await task_or_failure(services, task_id)
-    state = task.document.get("status")
-    if state != "needs_human":
-        raise output.Failure("NO_QUESTION", f"{task_id} is {state} and asks nothing: kingdom status lists questions")
-    if answered(services.home, task_id):
-        raise output.Failure("ANSWERED", f"{task_id} is answered already: kingdom trace {task_id} tells by whom")
     return await pass_on(services, task_id, text, user_name())

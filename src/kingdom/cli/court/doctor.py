@@ -6,7 +6,6 @@ import typer
 
 from kingdom.cli import output
 from kingdom.cli.bus.doctor import print_checks
-from kingdom.cli.bus.documents import check_document
 from kingdom.cli.bus.options import Json
 from kingdom.cli.court.session import told
 from kingdom.cli.home import HomeOption, find_home
@@ -20,6 +19,7 @@ def doctor(home: HomeOption = None, json: Json = False) -> None:
     import asyncio
     import time
 
+    from kingdom.bus.looking import check_document
     from kingdom.court.examination import examine
 
     court = find_home(home)

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
-    from kingdom.court.documents import Stored
     from kingdom.court.loop import Services
 
 T = TypeVar("T")
@@ -46,20 +45,8 @@ def told() -> Iterator[None]:
             raise Failure("JOURNAL", str(error)) from error
 
 
-async def task_or_failure(services: Services, task_id: str) -> Stored:
-    """The task of that id, or a :class:`Failure` that says where to look."""
-    from kingdom.court.documents import find_document
-
-    found = await find_document(services, task_id)
-    if found is None or found.stream != "tasks":
-        raise Failure("NOT_FOUND", f"no task {task_id} here: kingdom task ls lists those there are")
-    return found
-
-
 def user_name() -> str:
     """Who sits here."""
-    import getpass
+    from kingdom.court import users
 
-    with contextlib.suppress(OSError, KeyError):
-        return getpass.getuser()
-    return "console"
+    return users.user_name()

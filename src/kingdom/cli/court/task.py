@@ -10,16 +10,14 @@ import typer
 from kingdom.cli import output
 from kingdom.cli.bus.options import Json
 from kingdom.cli.court.options import TaskId
-from kingdom.cli.court.session import in_court, task_or_failure, user_name
+from kingdom.cli.court.session import in_court, user_name
 from kingdom.cli.court.transcript import transcript
 from kingdom.cli.home import HomeOption
 
 if TYPE_CHECKING:
-    from kingdom.court.documents import Stored
     from kingdom.court.loop import Services
 
 app = typer.Typer()
-_OPEN = ("pending", "in_progress")
 
 
 @app.callback(invoke_without_command=True)
@@ -106,25 +104,19 @@ def _ask(task_id: str, home: Any, what: str, json: bool) -> None:
 
 
 async def ask_of_task(services: Services, task_id: str, what: str) -> str:
-    """Ask for a task to be cancelled or retried; returns the id of the event. Raises a Failure when it cannot be."""
+    """Ask for a task to be cancelled or retried; returns the id of the event."""
     from kingdom.court import commands
 
-    task = await task_or_failure(services, task_id)
-    state = str(task.document.get("status"))
-    if what == "cancel":
-        if state not in (*_OPEN, "needs_human"):
-            raise output.Failure("ALREADY_ENDED", f"{task_id} has ended already ({state}): there is nothing to cancel")
-        return await commands.cancel(services, task_id, user_name())
-    if state in _OPEN:
-        raise output.Failure("NOT_ENDED", f"{task_id} is {state}: kingdom task cancel {task_id} ends it first")
-    return await commands.retry(services, task_id, user_name())
+    ask = commands.cancel_task if what == "cancel" else commands.retry_task
+    return await ask(services, task_id, user_name())
 
 
 async def _show(services: Services, task_id: str) -> dict[str, Any]:
+    from kingdom.court.commands import find_task
     from kingdom.court.files import read_json
     from kingdom.court.soldiers import soldiers_of
 
-    task: Stored = await task_or_failure(services, task_id)
+    task = await find_task(services, task_id)
     home = services.home
     soldiers = soldiers_of(home, task_id)
     kept = [home.result(task_id), home.raw_result(task_id), home.prompt(task_id), home.session_id(task_id)]

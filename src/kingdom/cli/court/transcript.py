@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from kingdom.cli import output
 from kingdom.cli.court.options import TaskId
-from kingdom.cli.court.session import in_court, task_or_failure
+from kingdom.cli.court.session import in_court
 from kingdom.cli.home import HomeOption, find_home
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kingdom.court.soldiers import Soldier
 
 
 def transcript(
@@ -28,9 +23,12 @@ def transcript(
     home: HomeOption = None,
 ) -> None:
     """Show what a soldier of the task said and did."""
+    from kingdom.agents.engines import default_engines
+    from kingdom.court.commands import find_task
     from kingdom.court.soldiers import soldiers_of
+    from kingdom.court.transcripts import told_by
 
-    in_court(home, lambda services: task_or_failure(services, task_id))
+    in_court(home, lambda services: find_task(services, task_id))
     found = soldiers_of(find_home(home), task_id)
     chosen = [one for one in found if soldier in (None, one.id)]
     if not chosen:
@@ -46,20 +44,5 @@ def transcript(
                 sys.stdout.write(output.clean(line.decode(errors="replace")))
         return
     output.say(f"# {last.id}, {last.order.engine}: {last.transcript}")
-    for line_ in told_by(last):
+    for line_ in told_by(last, default_engines()):
         output.say(line_)
-
-
-def told_by(soldier: Soldier) -> Iterator[str]:
-    """What a soldier said and did, in lines for people."""
-    from kingdom.agents.engines import default_engines
-    from kingdom.agents.transcript import Transcript, words
-
-    engines = default_engines()
-    if soldier.order.engine in engines:
-        said = map(words, Transcript(soldier.transcript, soldier.order, engines).read_on())
-        yield from filter(None, said)
-    else:  # an engine that is not installed any more: nobody knows how to read it
-        with soldier.transcript.open("rb") as file:
-            for raw in file:
-                yield raw.rstrip(b"\n").decode(errors="replace")

@@ -13,22 +13,21 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
-from zoneinfo import ZoneInfo
 
 from kingdom.agents.ledger import Ledger
 from kingdom.bus import BusError, inotify
 from kingdom.bus.inotify import Watch
 from kingdom.cli.output import Failure
 from kingdom.cli.top.tasks import TaskBook, TaskLine
-from kingdom.cli.top.voices import Voices
-from kingdom.court.bootstrap import open_services
-from kingdom.court.budget import limits_of, spending_at
+from kingdom.court.bootstrap import engines_of, open_services
 from kingdom.court.config.system import load_system
+from kingdom.court.costs import Cost, cost_at
 from kingdom.court.errors import CourtError
 from kingdom.court.journal_tail import journal_tail
 from kingdom.court.king.gates import HealthGate
 from kingdom.court.overview import look
 from kingdom.court.queues import EVENTS, MESSAGES, TASKS
+from kingdom.court.transcripts import LastWords
 from kingdom.journal import JournalError, Reader
 
 if TYPE_CHECKING:
@@ -46,16 +45,6 @@ _QUIET: Final = 0.2  # seconds between two looks at least, however much happens
 _SHARE: Final = 4  # the pause after a look is so many times as long as the look
 _JOURNAL: Final = 200  # lines
 _TROUBLE: Final = (CourtError, BusError, JournalError, OSError)
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What was spent, and what may be."""
-
-    day_usd: float
-    day_tokens: int
-    month_usd: float
-    limits: dict[str, tuple[str, float]]  # of each limit by its name: what is used and allowed, and the part of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,10 +204,9 @@ class _Eyes:
     def __init__(self, services: Services, system: SystemConfig) -> None:
         self._services = services
         self._system = system
-        self._zone = ZoneInfo(system.timezone)
         self._ledger = Ledger(services.home.ledger)
         self._gate = HealthGate(services.home)
-        self._voices = Voices(services.home, system)
+        self._voices = LastWords(services.home, engines_of(system))
 
     async def look(self) -> Overview:
         return await look(self._services)
@@ -227,13 +215,7 @@ class _Eyes:
         return self._gate.level(self._services.clock())
 
     def cost(self) -> Cost:
-        spending = spending_at(self._ledger, self._services.clock(), self._zone)
-        limits = {}
-        for limit in limits_of(self._system.budget):
-            used = limit.used(spending)
-            part = used / limit.amount if limit.amount else 1.0
-            limits[limit.name] = f"{limit.show(used)} of {limit.show(limit.amount)}", part
-        return Cost(spending.day.cost_usd, spending.day.tokens, spending.month.cost_usd, limits)
+        return cost_at(self._services.clock(), self._ledger, self._system)
 
     def said(self, overview: Overview) -> dict[str, list[str]]:
         return self._voices.hear([soldier.id for soldier in overview.soldiers])

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
-from kingdom.cli.court.transcript import told_by
+from kingdom.agents.engines import default_engines
 from kingdom.cli.output import Failure
 from kingdom.cli.top.plain import line, lines
 from kingdom.court.files import read_json
 from kingdom.court.soldiers import find_soldier, soldiers_of
 from kingdom.court.story import tell
+from kingdom.court.transcripts import told_by
 
 if TYPE_CHECKING:
     from kingdom.court.loop import Services
@@ -50,7 +51,7 @@ def _transcript(services: Services, task_id: str | None, soldier_id: str | None)
     if found is None:
         raise Failure("NOT_FOUND", "no soldier was on it yet, or its files are gone")
     try:
-        said = deque(told_by(found), maxlen=_MOST)
+        said = deque(told_by(found, default_engines()), maxlen=_MOST)
     except OSError as error:
         raise Failure("NOT_FOUND", f"the transcript cannot be read: {error}") from error
     return lines("\n".join(said) or "it has said nothing yet")

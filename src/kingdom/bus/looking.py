@@ -1,13 +1,16 @@
-"""What commands print with ``--json``: plain dictionaries with stable camelCase keys."""
+"""What operators look at, as plain dictionaries with stable camelCase keys: the command line and the web show them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kingdom.bus.envelope import format_time
+
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from kingdom.bus import Check, DeadLetter, Depth, Record
+    from kingdom.bus.delivery import Check, DeadLetter, Depth, Record
+    from kingdom.bus.eventbus import EventBus
 
 
 def depth_document(stream: str, depth: Depth) -> dict[str, Any]:
@@ -68,6 +71,21 @@ def check_document(check: Check) -> dict[str, Any]:
 
 def moment(when: datetime | None) -> str | None:
     """A time in the form envelopes use, or None."""
-    from kingdom.bus.envelope import format_time
-
     return None if when is None else format_time(when)
+
+
+async def matching_letters(
+    bus: EventBus, stream: str, limit: int, event_type: str | None, code: str | None
+) -> list[DeadLetter]:
+    """The latest dead letters of a type and an error code, where given; asks for more until enough of them match."""
+    ask = limit
+    while True:
+        letters = await bus.dead(stream, ask)
+        found = [
+            letter
+            for letter in letters
+            if event_type in (None, letter.envelope.type) and code in (None, letter.error_code)
+        ]
+        if len(found) >= limit or len(letters) < ask:
+            return found[:limit]
+        ask *= 4

@@ -1,0 +1,233 @@
+"""An index of the documents of one queue, in memory: for whoever lists and searches many of them, again and again.
+
+Where queues are files, each file is read once, when it is first seen in a directory; after that the directories alone
+are followed. A directory nothing entered or left is not even listed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.court.documents import Stored, all_documents, of_file
+from kingdom.court.king.times import seconds_of
+from kingdom.court.models import timestamp
+from kingdom.court.queues import STATES
+from kingdom.court.relatives import links_of
+from kingdom.court.subjects import subject_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from kingdom.court.loop import Services
+
+INVALID: Final = "invalid"
+_FRESH: Final = 0.25  # seconds for which a look counts
+_FRESH_ELSEWHERE: Final = 3.0  # the same where queues are not files: each document is asked for on its own
+_SHARE: Final = 10  # and at least so many times as long as the look took
+_SETTLED: Final = 1.0  # seconds; the time of a directory is coarse: a later change may not show in it
+_SEARCHED: Final = 2000  # characters of a document that are searched
+_LONGEST: Final = 200  # characters of a field in a summary
+
+
+@dataclass(slots=True)
+class Indexed:
+    """What is remembered of a document."""
+
+    id: str
+    state: str
+    """The directory it lies in."""
+    at: float
+    """When it was made, in seconds."""
+    fields: dict[str, Any]
+    """Its own fields, without those that may be large, and ``subject``: what it is about."""
+    words: str
+    """What is searched, in lower case."""
+    links: frozenset[str]
+    path: Path | None
+    inode: int = 0
+
+    @property
+    def key(self) -> tuple[float, str]:
+        """Its place in the order, the newest having the greatest."""
+        return self.at, self.id
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One page of a list."""
+
+    items: list[Indexed]
+    total: int
+    """How many there are on all pages."""
+    more: bool
+
+
+class DocumentIndex:
+    """The documents of one queue. Used from one event loop; what takes time is done in a thread."""
+
+    def __init__(self, services: Services, stream: str, *, fresh: float = _FRESH) -> None:
+        self._services = services
+        self.stream = stream
+        self._is_files = services.bus.url.startswith("files:")
+        self._fresh = fresh if self._is_files else max(fresh, _FRESH_ELSEWHERE)
+        self._folder = services.home.queue / stream
+        self._files: dict[str, dict[str, Indexed]] = {}  # by directory, then by name
+        self._seen: dict[str, int] = {}  # the time of each directory when it was listed, if that was long ago enough
+        self._newest: list[Indexed] = []
+        self._by_id: dict[str, Indexed] = {}
+        self._look_again = 0.0
+        self._looking = asyncio.Lock()
+
+    async def newest(self) -> Sequence[Indexed]:
+        """All of them, the newest first."""
+        await self._refresh()
+        return self._newest
+
+    async def get(self, document_id: str) -> Indexed | None:
+        """The one of that id."""
+        await self._refresh()
+        return self._by_id.get(document_id)
+
+    async def page(
+        self, wanted: Callable[[Indexed], bool] | None, limit: int, before: tuple[float, str] | None = None
+    ) -> Found:
+        """Up to ``limit`` that are ``wanted`` (None: all that are valid), the newest first, older than ``before``."""
+        await self._refresh()
+        return await asyncio.to_thread(_page, self._newest, wanted or _is_valid, limit, before)
+
+    async def _refresh(self) -> None:
+        if time.monotonic() < self._look_again:
+            return
+        async with self._looking:
+            began = time.monotonic()
+            if began < self._look_again:  # somebody else looked meanwhile
+                return
+            if self._is_files:
+                changed = await asyncio.to_thread(self._scan)
+            else:
+                stored = await all_documents(self._services, (self.stream,))
+                self._files = {"": {one.id: _indexed(one, 0) for one in stored}}
+                changed = True
+            if changed:
+                await asyncio.to_thread(self._sort)
+            now = time.monotonic()
+            self._look_again = now + max(self._fresh, _SHARE * (now - began))
+
+    def _scan(self) -> bool:
+        changed = False
+        for state in dict.fromkeys((*STATES[self.stream].values(), INVALID)):
+            folder = self._folder / state
+            try:
+                time_of_folder = folder.stat().st_mtime_ns
+                if self._seen.get(state) == time_of_folder:
+                    continue
+                names = {
+                    entry.name: entry.inode() for entry in os.scandir(folder) if _is_document(entry.name, state=state)
+                }
+            except FileNotFoundError:
+                names, time_of_folder = {}, 0
+            changed |= self._compare(state, names)
+            settled = time_of_folder / 1e9 < time.time() - _SETTLED
+            self._seen[state] = time_of_folder if settled else -1
+        return changed
+
+    def _compare(self, state: str, names: dict[str, int]) -> bool:
+        known = self._files.setdefault(state, {})
+        gone = known.keys() - names.keys()
+        new = [name for name, inode in names.items() if name not in known or known[name].inode != inode]
+        for name in gone:
+            del known[name]
+        for name in new:
+            stored = of_file(self._folder / state / name, self.stream, state)
+            if stored is not None:
+                known[name] = _indexed(stored, names[name])
+        return bool(gone or new)
+
+    def _sort(self) -> None:
+        # While a document changes its state it may be seen in both directories: the later state counts.
+        by_id = {entry.id: entry for entries in self._files.values() for entry in entries.values()}
+        self._newest = sorted(by_id.values(), key=lambda entry: entry.key, reverse=True)
+        self._by_id = by_id
+
+
+def stored_of(entry: Indexed, stream: str) -> Stored:
+    """An entry as the document it stands for, with nothing but its id and links: enough to find a family."""
+    return Stored(stream, entry.state, {"id": entry.id}, entry.path)
+
+
+def containing(text: str) -> Callable[[Indexed], bool]:
+    """Whether a document has all the words of a text somewhere."""
+    words = text.casefold().split()
+    return lambda entry: all(word in entry.words for word in words)
+
+
+def _page(
+    newest: Sequence[Indexed],
+    wanted: Callable[[Indexed], bool],
+    limit: int,
+    before: tuple[float, str] | None,
+) -> Found:
+    found = [entry for entry in newest if wanted(entry)]
+    begin = 0 if before is None else bisect_left(found, True, key=lambda entry: entry.key < before)
+    items = found[begin : begin + limit]
+    return Found(items, len(found), begin + limit < len(found))
+
+
+def _is_valid(entry: Indexed) -> bool:
+    return entry.state != INVALID
+
+
+def _is_document(name: str, *, state: str) -> bool:
+    if name.startswith(".") or name.endswith(".reason"):
+        return False
+    return state == INVALID or name.endswith(".json")
+
+
+def _indexed(stored: Stored, inode: int) -> Indexed:
+    document = stored.document
+    at = seconds_of(document.get("created_at"))
+    if at is None:
+        at = _modified(stored.path)
+    fields: dict[str, Any] = {
+        name: value[:_LONGEST] if isinstance(value, str) else value
+        for name, value in document.items()
+        if value is None or isinstance(value, str | int | float)
+    }
+    subject = subject_of(document)
+    fields |= {
+        "id": stored.id,
+        "status": stored.state if stored.state == INVALID else fields.get("status"),
+        "created_at": document.get("created_at") or timestamp(at),
+        "subject": subject,
+        "title": _title(document),
+    }
+    # The fields first: however long a payload is, they are found.
+    text = f"{' '.join(str(value) for value in fields.values())} {_text(document)}"
+    words = text[:_SEARCHED].casefold()
+    return Indexed(stored.id, stored.state, at, fields, words, frozenset(links_of(stored)), stored.path, inode)
+
+
+def _title(document: dict[str, Any]) -> str | None:
+    """What a person would call it, as far as the document says."""
+    payload = document.get("payload")
+    found = payload.get("title") if isinstance(payload, dict) else document.get("content")
+    return found[:_LONGEST] if isinstance(found, str) else None
+
+
+def _text(document: dict[str, Any]) -> str:
+    large: Iterable[Any] = (value for value in document.values() if isinstance(value, dict | list))
+    return " ".join(json.dumps(value, ensure_ascii=False)[:_SEARCHED] for value in large)
+
+
+def _modified(path: Path | None) -> float:
+    try:
+        return 0.0 if path is None else path.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -1,0 +1,227 @@
+"""The buses: how full their streams are, how much comes and goes, and what failed for good."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import Field
+
+from kingdom.bus.errors import InvalidName
+from kingdom.bus.looking import dead_document, depth_document, record_document
+from kingdom.bus.names import check_event_id, check_stream
+from kingdom.court.documents import invalid_files
+from kingdom.web.envelope import ApiError, ApiModel, not_found
+from kingdom.web.paging import cursor_of, position_of
+from kingdom.web.views.keeping import sampler_of
+from kingdom.web.views.plain import plain
+from kingdom.web.views.sampling import Sample
+
+if TYPE_CHECKING:
+    from kingdom.bus import DeadLetter, EventBus
+    from kingdom.web.context import WebContext
+
+COURT: Final = "court"
+_MOST_PAYLOAD: Final = 16 * 1024  # characters of a payload that are given
+_MOST_DEAD: Final = 10_000  # of one stream that can be paged through
+
+
+class StreamState(ApiModel):
+    """How full one stream is, and what came and went in the last minute."""
+
+    stream: str = Field(examples=["tasks"])
+    pending: int
+    processing: int
+    dead: int
+    oldest_pending_seconds: float
+    arrived_per_minute: float
+    finished_per_minute: float
+
+
+class Payload(ApiModel):
+    """What an event carries, as far as it is not too long."""
+
+    value: dict[str, Any] | None = Field(description="The whole of it; null when it is too long.")
+    text: str | None = Field(description="Its beginning as JSON text, when it is too long.")
+    size: int = Field(description="Its length as JSON text, in characters.")
+
+
+class DeadLetterState(ApiModel):
+    """An event that failed for good, and why."""
+
+    event_id: str
+    type: str
+    aggregate_type: str | None = None
+    aggregate_id: str | None = None
+    attempts: int
+    error_code: str | None
+    error_message: str | None
+    dead_at: str | None
+    payload: Payload | None
+    requeueable: bool = Field(
+        description="False for a file that could not be understood: mend it and put it into pending/ by hand."
+    )
+
+
+class EventState(ApiModel):
+    """Everything a bus knows of one event."""
+
+    event_id: str
+    stream: str
+    type: str
+    status: str = Field(examples=["PENDING"])
+    attempts: int
+    aggregate_type: str | None
+    aggregate_id: str | None
+    priority: str
+    not_before: str | None
+    created_at: str | None
+    next_retry_at: str | None
+    locked_by: str | None
+    locked_until: str | None
+    finished_at: str | None
+    error_code: str | None
+    error_message: str | None
+    outcome: str | None
+    payload: Payload
+
+
+def bus_of(context: WebContext, bus: str) -> EventBus:
+    """The bus of that name. Raises :class:`ApiError` when there is none."""
+    found = context.buses().get(bus)
+    if found is None:
+        known = ", ".join(context.buses())
+        raise ApiError(404, "SYS_NOT_FOUND", f"there is no bus {bus!r:.60}: use one of {known}")
+    return found
+
+
+async def list_streams(context: WebContext, bus: str) -> list[StreamState]:
+    """The streams of a bus, by name."""
+    depths = await bus_of(context, bus).depth()
+    sampler = sampler_of(context)
+    found = []
+    for stream in sorted(depths):
+        arrived, finished = sampler.per_minute(bus, stream)
+        rates = {"arrivedPerMinute": round(arrived, 1), "finishedPerMinute": round(finished, 1)}
+        found.append(StreamState.model_validate({**depth_document(stream, depths[stream]), **rates}))
+    return found
+
+
+async def throughput(context: WebContext, bus: str, stream: str) -> list[Sample]:
+    """How a stream was over the last half hour, the oldest first."""
+    bus_of(context, bus)
+    return sampler_of(context).samples(bus, _stream(stream))
+
+
+async def list_dead(
+    context: WebContext,
+    bus: str,
+    stream: str,
+    limit: int = 50,
+    cursor: str | None = None,
+    *,
+    event_type: str | None = None,
+    code: str | None = None,
+) -> tuple[list[DeadLetterState], str | None]:
+    """The dead letters of a stream, the latest first, and the cursor of the next page.
+
+    On the first page of a queue of the court they are followed by the files that could not be understood.
+    """
+    found = bus_of(context, bus)
+    position = position_of(cursor)
+    if position is not None and not (isinstance(position, str) and position):
+        raise ApiError(422, "SYS_CURSOR", "this cursor is not one of ours: begin again without it")
+    letters, more = await _letters(found, _stream(stream), limit, position, event_type, code)
+    states = [_dead(letter) for letter in letters]
+    if bus == COURT and cursor is None and not (event_type or code):
+        known = {letter.event_id for letter in letters}
+        aside = await asyncio.to_thread(_set_aside, context, stream)
+        states += [one for one in aside if one.event_id not in known and not await _is_dead(found, one.event_id)]
+    return states, cursor_of(letters[-1].event_id) if more and letters else None
+
+
+async def requeue_dead(context: WebContext, bus: str, stream: str, ids: list[str]) -> int:
+    """Give dead events another chance; returns how many there were."""
+    return await bus_of(context, bus).requeue(_stream(stream), [_event_id(one) for one in ids])
+
+
+async def read_bus_event(context: WebContext, bus: str, event_id: str) -> EventState:
+    """Everything a bus knows of one event."""
+    record = await bus_of(context, bus).find(_event_id(event_id))
+    if record is None:
+        raise not_found("SYS", "event", event_id)
+    document = record_document(record)
+    return EventState.model_validate({**plain(document), "payload": _payload(document.pop("envelope")["payload"])})
+
+
+async def _letters(
+    bus: EventBus, stream: str, limit: int, after: str | None, event_type: str | None, code: str | None
+) -> tuple[list[DeadLetter], bool]:
+    """The letters behind the one that is named, as many as are wanted; and whether there are more."""
+    ask = limit + 1
+    while True:
+        letters = await bus.dead(stream, ask)
+        begin = 0
+        if after is not None:
+            begin = next((place + 1 for place, one in enumerate(letters) if one.event_id == after), len(letters))
+        found = [
+            one for one in letters[begin:] if event_type in (None, one.envelope.type) and code in (None, one.error_code)
+        ]
+        if len(found) > limit or len(letters) < ask or ask >= _MOST_DEAD:
+            return found[:limit], len(found) > limit
+        ask = min(ask * 4, _MOST_DEAD)
+
+
+async def _is_dead(bus: EventBus, event_id: str) -> bool:
+    try:
+        record = await bus.find(check_event_id(event_id))
+    except InvalidName:  # a file with a name that no event has
+        return False
+    return record is not None and record.status == "DEAD"
+
+
+def _dead(letter: DeadLetter) -> DeadLetterState:
+    document = dead_document(letter)
+    payload = _payload(document.pop("envelope")["payload"])
+    return DeadLetterState.model_validate({**plain(document), "payload": payload, "requeueable": True})
+
+
+def _set_aside(context: WebContext, stream: str) -> list[DeadLetterState]:
+    folder = f"queue/{stream}/invalid/"
+    return [
+        DeadLetterState(
+            event_id=plain(path.removeprefix(folder).removesuffix(".json")),
+            type="unreadable",
+            attempts=0,
+            error_code="SET_ASIDE",
+            error_message=plain(why),
+            dead_at=None,
+            payload=None,
+            requeueable=False,
+        )
+        for path, why in invalid_files(context.court.home)
+        if path.startswith(folder)
+    ]
+
+
+def _payload(payload: Any) -> Payload:
+    shown = plain(payload)
+    text = json.dumps(shown, ensure_ascii=False)
+    if len(text) <= _MOST_PAYLOAD and isinstance(shown, dict):
+        return Payload(value=shown, text=None, size=len(text))
+    return Payload(value=None, text=text[:_MOST_PAYLOAD], size=len(text))
+
+
+def _stream(name: str) -> str:
+    try:
+        return check_stream(name)
+    except InvalidName as error:
+        raise ApiError(422, "SYS_INVALID_ID", str(error)) from None
+
+
+def _event_id(name: str) -> str:
+    try:
+        return check_event_id(name)
+    except InvalidName as error:
+        raise ApiError(422, "SYS_INVALID_ID", str(error)) from None

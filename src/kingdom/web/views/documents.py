@@ -1,0 +1,177 @@
+"""Lists of the court's documents: events, tasks and messages, the newest first, filtered and searched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from pydantic import BaseModel, Field
+
+from kingdom.court.document_index import INVALID, containing
+from kingdom.court.queues import EVENTS, MESSAGES, TASKS
+from kingdom.web.envelope import ApiError
+from kingdom.web.paging import cursor_of, position_of
+from kingdom.web.views.keeping import desk_of
+from kingdom.web.views.plain import plain
+
+if TYPE_CHECKING:
+    from kingdom.court.document_index import Indexed
+    from kingdom.web.context import WebContext
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which documents are wanted; None: it does not matter."""
+
+    status: str | None = None
+    """As in the documents; ``invalid`` for those that were put aside."""
+    type: str | None = None
+    """``github.pr.*`` means all that begin so."""
+    general: str | None = None
+    source: str | None = None
+    priority: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    text: str | None = None
+    """Words that all occur somewhere, however they are written."""
+
+
+class Summary(BaseModel):
+    """What a list tells of a document. Its fields are those of the document itself."""
+
+    id: str
+    type: str
+    status: str
+    created_at: str
+    subject: str | None = Field(description="What it is about, as a pull request.", examples=["acme/shop#7"])
+    title: str | None = Field(description="What the payload calls it.", examples=["Discounts"])
+
+
+class TaskSummary(Summary):
+    """One task in a list."""
+
+    event_id: str
+    target_general: str
+    priority: str
+
+
+class EventSummary(Summary):
+    """One event in a list."""
+
+    source: str
+    repo: str | None
+    priority: str
+
+
+class MessageSummary(Summary):
+    """One message in a list."""
+
+    channel: str
+    urgency: str
+
+
+S = TypeVar("S", bound=Summary)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[S]):
+    """One page."""
+
+    items: list[S]
+    next_cursor: str | None
+    total: int
+    """How many match on all pages."""
+
+
+async def list_tasks(
+    context: WebContext, wanted: Filter | None = None, limit: int = 50, cursor: str | None = None
+) -> Listing[TaskSummary]:
+    """Tasks, the newest first."""
+    return await _list(context, TASKS, TaskSummary, wanted, limit, cursor)
+
+
+async def list_events(
+    context: WebContext, wanted: Filter | None = None, limit: int = 50, cursor: str | None = None
+) -> Listing[EventSummary]:
+    """Events from outside, the newest first."""
+    return await _list(context, EVENTS, EventSummary, wanted, limit, cursor)
+
+
+async def list_messages(
+    context: WebContext, wanted: Filter | None = None, limit: int = 50, cursor: str | None = None
+) -> Listing[MessageSummary]:
+    """Messages to people, the newest first."""
+    return await _list(context, MESSAGES, MessageSummary, wanted, limit, cursor)
+
+
+async def _list(
+    context: WebContext, stream: str, model: type[S], wanted: Filter | None, limit: int, cursor: str | None
+) -> Listing[S]:
+    chosen = None if wanted is None or wanted == Filter() else _chooser(wanted)
+    found = await desk_of(context).indexes[stream].page(chosen, limit, _before(cursor))
+    following = cursor_of(found.items[-1].key) if found.more else None
+    return Listing([_summary(entry, model) for entry in found.items], following, found.total)
+
+
+def _before(cursor: str | None) -> tuple[float, str] | None:
+    position = position_of(cursor)
+    if position is None:
+        return None
+    match position:
+        case [int() | float() as at, str() as document_id]:
+            return float(at), document_id
+    raise ApiError(422, "SYS_CURSOR", "this cursor is not one of ours: begin again without it")
+
+
+def _chooser(wanted: Filter) -> Callable[[Indexed], bool]:
+    """One function of all that is asked for: what is cheap to find out comes first."""
+    checks: list[Callable[[Indexed], bool]] = []
+    fields = {
+        "status": wanted.status,
+        "target_general": wanted.general,
+        "source": wanted.source,
+        "priority": wanted.priority,
+    }
+    if wanted.status is None:
+        checks.append(lambda entry: entry.state != INVALID)
+    for name, value in fields.items():
+        if value is not None:
+            checks.append(_field_is(name, value))
+    if wanted.type is not None:
+        checks.append(_type_is(wanted.type))
+    if wanted.since is not None:
+        since = _seconds(wanted.since)
+        checks.append(lambda entry: entry.at >= since)
+    if wanted.until is not None:
+        until = _seconds(wanted.until)
+        checks.append(lambda entry: entry.at < until)
+    if wanted.text is not None and wanted.text.strip():
+        checks.append(containing(wanted.text))
+    return lambda entry: all(check(entry) for check in checks)
+
+
+def _field_is(name: str, value: str) -> Callable[[Indexed], bool]:
+    return lambda entry: entry.fields.get(name) == value
+
+
+def _type_is(pattern: str) -> Callable[[Indexed], bool]:
+    if pattern.endswith("*"):
+        beginning = pattern.rstrip("*")
+        return lambda entry: str(entry.fields.get("type")).startswith(beginning)
+    return _field_is("type", pattern)
+
+
+def _seconds(moment: datetime) -> float:
+    """A time that names no zone is UTC."""
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _summary(entry: Indexed, model: type[S]) -> S:
+    found: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        value = entry.fields.get(name)
+        empty = None if field.annotation == (str | None) else ""
+        found[name] = empty if value is None else plain(str(value))
+    return model(**found)

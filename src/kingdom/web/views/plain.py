@@ -1,0 +1,28 @@
+"""What anybody may have written into a document, made fit to be sent: what JSON or UTF-8 cannot say is replaced."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+_DEEPEST: Final = 60  # levels; what lies below is cut off, so that whoever serialises it does not run out of stack
+
+
+def plain_text(text: str) -> str:
+    """A text without halves of characters."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """The same document, with replacements where one is needed. Markup stays what it is: text."""
+    if isinstance(value, str):
+        return plain_text(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict | list) and depth >= _DEEPEST:
+        return "…"
+    if isinstance(value, dict):
+        return {plain_text(str(key)): plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item, depth + 1) for item in value]
+    return value
