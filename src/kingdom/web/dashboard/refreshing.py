@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from nicegui import background_tasks, ui
 
+from kingdom.web.dashboard.building import failed, loading, tag
+
 if TYPE_CHECKING:
     from nicegui.element import Element
 
@@ -20,13 +22,14 @@ T = TypeVar("T")
 log = logging.getLogger("kingdom.web")
 _AT_MOST: Final = 0.25  # seconds between two looks of one page
 _SLOW: Final = 5.0  # seconds after which a page looks without being told to
+_AGAIN: Final = 1.0  # seconds after which it looks once more: what it was given may have been read just before
 _SOON: Final = 0.5  # seconds the first answer waits for data; what is slower is filled in
 
 
 class Panel(Generic[T]):
     """A part of a page: what it shows is read by ``load`` and drawn by ``draw``, anew only when it changed.
 
-    With ``keep``, ``draw`` is called with what is new and updates what is there; without, the part is emptied first.
+    With ``keep``, ``draw`` updates what is there; without, the part is emptied before it is drawn.
     """
 
     def __init__(
@@ -37,27 +40,30 @@ class Panel(Generic[T]):
         self._draw = draw
         self._keep = keep
         self._shown: list[T] = []  # the last, if any
+        self._note: Element | None = None
 
     async def refresh(self) -> None:
         """Read, and draw when it is not what is shown already."""
         data = await self._load()
-        if self._inside.is_deleted or (self._shown and self._shown[0] == data):
+        if self._inside.is_deleted:
             return
-        if not (self._keep and self._shown):
+        self.note(None)
+        if self._shown and self._shown[0] == data:
+            return
+        if not self._keep:
             self._inside.clear()
         self._shown = [data]
         with self._inside:
             self._draw(data)
 
-    def fail(self, error: Exception, visit: Visit) -> None:
-        """Show what went wrong, until a refresh succeeds."""
-        from kingdom.web.dashboard.building.states import failed
-
-        if not self._inside.is_deleted:
-            self._shown = []
-            self._inside.clear()
-            with self._inside:
-                failed(visit, error)
+    def note(self, draw: Callable[[], None] | None) -> None:
+        """Say something below what is shown, until a refresh succeeds."""
+        if self._note is not None:
+            self._note.delete()
+            self._note = None
+        if draw is not None and not self._inside.is_deleted:
+            with self._inside, tag("div") as self._note:
+                draw()
 
 
 class Pulse:
@@ -89,10 +95,7 @@ class Pulse:
         first = asyncio.ensure_future(self._refreshed(panel))
         await asyncio.wait({first}, timeout=_SOON)
         if not first.done():
-            from kingdom.web.dashboard.building.states import loading
-
-            with inside:
-                loading(self._visit)
+            panel.note(lambda: loading(self._visit))
         self._begin()
         return panel
 
@@ -118,9 +121,12 @@ class Pulse:
             self._woken.set()
 
     async def _run(self) -> None:
+        woken = False
         while True:
+            pause = _AGAIN if woken else _SLOW
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), _SLOW)
+                await asyncio.wait_for(self._woken.wait(), pause)
+            woken = self._woken.is_set()
             self._woken.clear()
             if self._client.has_socket_connection:  # a page that nobody sees may be old
                 for panel in self._panels:
@@ -132,4 +138,5 @@ class Pulse:
             await panel.refresh()
         except Exception as error:  # the page says what is wrong and tries again
             log.warning("a part of %s cannot be shown: %s", self._visit.path, error, exc_info=error)
-            panel.fail(error, self._visit)
+            problem = error
+            panel.note(lambda: failed(self._visit, problem))

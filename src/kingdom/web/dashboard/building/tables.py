@@ -33,7 +33,13 @@ class Column(Generic[T]):
 class Table(Generic[T]):
     """A table of items. ``show`` changes it in place."""
 
-    def __init__(self, label: str, key: Callable[[T], Hashable], columns: Sequence[Column[T]]) -> None:
+    def __init__(
+        self,
+        label: str,
+        key: Callable[[T], Hashable],
+        columns: Sequence[Column[T]],
+        none: Callable[[], None] | None = None,
+    ) -> None:
         self._columns = columns
         with tag("table", "k-table", aria_label=label):
             with tag("thead"), tag("tr"):
@@ -42,11 +48,15 @@ class Table(Generic[T]):
                     head.props["scope"] = "col"
                     if column.width:
                         head.style(f"width: {column.width}")
-            self._rows: Keyed[T] = Keyed(tag("tbody"), key, self._row)
+            self._rows: Keyed[T] = Keyed(tag("tbody"), key, self._row, none and (lambda: self._alone(none)))
 
     def show(self, items: Iterable[T]) -> None:
         """Have these rows, in this order."""
         self._rows.show(items)
+
+    def _alone(self, none: Callable[[], None]) -> None:
+        with tag("tr"), tag("td", "k-alone", colspan=str(len(self._columns))):
+            none()
 
     def _row(self, item: T) -> Callable[[T], None]:
         with tag("tr"):
