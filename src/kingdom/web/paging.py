@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from typing import Annotated, Any, TypeAlias
+import re
+from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import Query
 
@@ -15,6 +16,7 @@ Limit: TypeAlias = Annotated[int, Query(ge=1, le=100, description="How many at m
 Cursor: TypeAlias = Annotated[
     str | None, Query(max_length=1000, description="`nextCursor` of the page before; none: the first page.")
 ]
+_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
 def cursor_of(position: Any) -> str:
@@ -31,3 +33,11 @@ def position_of(cursor: str | None) -> Any:
         return json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (binascii.Error, ValueError) as error:
         raise ApiError(422, "SYS_CURSOR", "this cursor is not one of ours: begin again without it") from error
+
+
+def id_position(cursor: str | None) -> str | None:
+    """The id behind which a list goes on whose cursors are ids."""
+    position = position_of(cursor)
+    if position is not None and not (isinstance(position, str) and _ID.fullmatch(position)):
+        raise ApiError(422, "SYS_CURSOR", "this cursor is not one of this list: begin again without it")
+    return position

@@ -13,7 +13,8 @@ from kingdom.workflow.parts import Parts
 from kingdom.workflow.ports import Transaction
 from kingdom.workflow.services.resource import WorkflowResourceService
 
-_BUSY: Final = (WorkflowStatus.PREPARING, WorkflowStatus.RUNNING, WorkflowStatus.RESUMING)
+BUSY: Final = (WorkflowStatus.PREPARING, WorkflowStatus.RUNNING, WorkflowStatus.RESUMING)
+"""Where a workflow stands while it cannot be deleted."""
 
 
 class DeleteWorkflow:
@@ -66,5 +67,5 @@ async def _forget(tx: Transaction, workflow_id: str) -> None:
 
 
 def _check(workflow: Workflow) -> None:
-    if workflow.status in _BUSY:
+    if workflow.status in BUSY:
         raise NotModifiable(f"workflow {workflow.id} is {workflow.status} and cannot be deleted now: cancel it first")

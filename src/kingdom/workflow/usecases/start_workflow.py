@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from kingdom.workflow.domain.errors import IllegalTransition
 from kingdom.workflow.domain.events import WorkflowFailed, WorkflowStarted
 from kingdom.workflow.domain.statuses import WorkflowStatus
 from kingdom.workflow.parts import Parts
 from kingdom.workflow.services.resource import Outcome, WorkflowResourceService
+
+STARTABLE: Final = (WorkflowStatus.CREATED, WorkflowStatus.READY)
+"""Where a workflow stands that can be started."""
 
 
 class StartWorkflow:

@@ -1,0 +1,98 @@
+"""What workflows draw on: repositories, MCP servers, engines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from kingdom.gitops.urls import hide_password
+from kingdom.web.envelope import ApiModel, Page, not_found
+from kingdom.web.paging import cursor_of, id_position
+from kingdom.web.views.redaction import shown_env, shown_url, shown_words
+from kingdom.web.views.work_desk import work_desk
+
+if TYPE_CHECKING:
+    from kingdom.web.context import WebContext
+    from kingdom.workflow.domain import sources as domain
+
+
+class Git(ApiModel):
+    """A repository."""
+
+    id: str = Field(examples=["git-0198c2d0"])
+    name: str = Field(examples=["web"])
+    url: str = Field(examples=["https://github.com/acme/web.git"])
+    used_by: list[str] = Field(description="The workflows that use it.", examples=[["wf-0198c2d3"]])
+
+
+class McpServer(ApiModel):
+    """An MCP server: a command to run, or a URL to speak to."""
+
+    id: str = Field(examples=["mcp-0198c2d1"])
+    name: str = Field(examples=["tracker"])
+    command: list[str] = Field(examples=[["npx", "tracker-mcp"]])
+    url: str | None = Field(examples=[None])
+    env: dict[str, str] = Field(
+        description="Variables of the command, or headers for the URL. References are shown, values are `***`.",
+        examples=[{"TRACKER_TOKEN": "${TRACKER_TOKEN}"}],
+    )
+    used_by: list[str] = Field(description="The workflows that use it.", examples=[["wf-0198c2d3"]])
+
+
+async def list_gits(context: WebContext, *, limit: int = 50, cursor: str | None = None) -> Page[Git]:
+    """The repositories, the newest first."""
+    async with context.parts.store.reading() as tx:
+        found = await tx.gits.list(limit=limit + 1, after=id_position(cursor))
+    return Page(items=[shown_git(one) for one in found[:limit]], next_cursor=_next(found, limit))
+
+
+async def read_git(context: WebContext, git_id: str) -> Git:
+    """One repository."""
+    async with context.parts.store.reading() as tx:
+        found = await tx.gits.find(git_id)
+    if found is None:
+        raise not_found("GIT", "repository", git_id)
+    return shown_git(found)
+
+
+async def list_mcp_servers(context: WebContext, *, limit: int = 50, cursor: str | None = None) -> Page[McpServer]:
+    """The MCP servers, the newest first."""
+    async with context.parts.store.reading() as tx:
+        found = await tx.mcp_servers.list(limit=limit + 1, after=id_position(cursor))
+    return Page(items=[shown_server(one) for one in found[:limit]], next_cursor=_next(found, limit))
+
+
+async def read_mcp_server(context: WebContext, server_id: str) -> McpServer:
+    """One MCP server."""
+    async with context.parts.store.reading() as tx:
+        found = await tx.mcp_servers.find(server_id)
+    if found is None:
+        raise not_found("MCP", "MCP server", server_id)
+    return shown_server(found)
+
+
+def names_of_engines(context: WebContext) -> list[str]:
+    """The engines that works can choose."""
+    return sorted(work_desk(context).engines)
+
+
+def shown_git(git: domain.Git) -> Git:
+    """A repository as it may be shown."""
+    return Git(id=git.id, name=git.name, url=hide_password(git.url), used_by=sorted(git.used_by))
+
+
+def shown_server(server: domain.McpServer) -> McpServer:
+    """An MCP server as it may be shown."""
+    return McpServer(
+        id=server.id,
+        name=server.name,
+        command=shown_words(server.command),
+        url=None if server.url is None else shown_url(server.url),
+        env=shown_env(server.env),
+        used_by=sorted(server.used_by),
+    )
+
+
+def _next(found: list[domain.Git] | list[domain.McpServer], limit: int) -> str | None:
+    return cursor_of(found[limit - 1].id) if len(found) > limit else None

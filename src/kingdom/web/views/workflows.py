@@ -1,0 +1,253 @@
+"""Workflows: the list, and one in full."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from pydantic import Field
+
+from kingdom.web.envelope import ApiModel, Page, not_found
+from kingdom.web.paging import cursor_of, id_position
+from kingdom.web.views.checkpoints import Checkpoint
+from kingdom.web.views.redaction import shown_template
+from kingdom.web.views.work_desk import work_desk
+from kingdom.workflow.domain.statuses import (
+    WORKFLOW,
+    AgentStatus,
+    QueryStatus,
+    ReportStatus,
+    TaskStatus,
+    WorkflowStatus,
+    WorkStatus,
+    WorkTreeStatus,
+)
+from kingdom.workflow.domain.workflow import MODIFIABLE
+from kingdom.workflow.overview import Overview, summary
+from kingdom.workflow.plan_changes import plan_of
+from kingdom.workflow.sources import read_sources
+from kingdom.workflow.spending import Spent
+from kingdom.workflow.templates import write_template
+from kingdom.workflow.usecases.delete_workflow import BUSY
+from kingdom.workflow.usecases.start_workflow import STARTABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kingdom.web.context import WebContext
+    from kingdom.workflow.domain.workflow import Workflow
+    from kingdom.workflow.ports import Transaction
+
+Act = Literal["start", "pause", "resume", "cancel", "modify", "delete"]
+_LEADS_TO: Final = {
+    "pause": WorkflowStatus.PAUSED,
+    "resume": WorkflowStatus.RESUMING,
+    "cancel": WorkflowStatus.CANCELLED,
+}
+
+
+class WorkflowSummary(ApiModel):
+    """What a list has of a workflow."""
+
+    id: str = Field(examples=["wf-0198c2d3"])
+    name: str = Field(examples=["Fix the timeout"])
+    status: WorkflowStatus = Field(examples=["RUNNING"])
+    reason: str | None = Field(description="Why it is PAUSED or FAILED.")
+    issue_key: str | None = Field(examples=["WEB-42"])
+    template_id: str | None = Field(examples=["tpl-0198c2d2"])
+    created_at: datetime
+    works_total: int = Field(examples=[3])
+    works_completed: int = Field(examples=[1])
+    works_failed: int = Field(examples=[0])
+    running: list[str] = Field(description="The names of the works under way.", examples=[["fix"]])
+    cost_usd: float = Field(description="By runs that have ended.", examples=[0.42])
+    tokens: int = Field(examples=[18210])
+
+
+class WorkTask(ApiModel):
+    """One query to the agent of a work."""
+
+    id: str = Field(examples=["task-0198c2d5"])
+    name: str = Field(examples=["task-1"])
+    order: int
+    status: TaskStatus
+    query: str = Field(examples=["Fix {{ issue.key }}."])
+    query_status: QueryStatus
+    outline: list[str] = Field(description="The sections of the report it asks for.")
+    report_status: ReportStatus
+    report_id: str | None
+    report_path: str | None
+    attempt: int
+    retries: int
+    response: str | None = Field(description="What the agent answered.")
+    error: str | None
+
+
+class Work(ApiModel):
+    """A conversation with one agent, task after task."""
+
+    id: str = Field(examples=["work-0198c2d4"])
+    name: str = Field(examples=["fix"])
+    sequence: int
+    status: WorkStatus
+    agent: AgentStatus
+    engine: str = Field(examples=["claude"])
+    model: str | None
+    attempt: int
+    after: list[str] = Field(description="The works it waits for; empty: all before it.")
+    merge: bool
+    pause_after: bool
+    session_id: str | None
+    error: str | None
+    checkpoint_id: str | None
+    tasks: list[WorkTask]
+
+
+class WorkTree(ApiModel):
+    """A repository of a workflow; before it is started only name, gitId and base are known."""
+
+    id: str | None = None
+    name: str = Field(examples=["web"])
+    git_id: str = Field(examples=["git-0198c2d0"])
+    work_id: str | None = Field(default=None, description="Of a work that runs beside others.")
+    status: WorkTreeStatus | None = None
+    base: str | None = None
+    branch: str | None = Field(default=None, examples=["kingdom/wf-0198c2d3/web-1a2b3c4d"])
+    path: str | None = None
+    error: str | None = None
+
+
+class WorkflowFull(WorkflowSummary):
+    """Everything about a workflow."""
+
+    description: str
+    variables: dict[str, Any] = Field(examples=[{"issue": {"title": "Time-out"}}])
+    on_failure: Literal["pause", "fail"]
+    forked_from: str | None = Field(description="A checkpoint of another workflow.")
+    mcp_servers: list[str] = Field(description="Ids.")
+    repositories: list[WorkTree]
+    works: list[Work]
+    checkpoints: list[Checkpoint]
+    allowed: list[Act] = Field(description="What can be asked of it as it stands.")
+
+
+class WorkflowEvent(ApiModel):
+    """Something that happened to a workflow. Sequence numbers have no gap."""
+
+    sequence: int = Field(examples=[1])
+    type: str = Field(examples=["WorkflowCreated"])
+    occurred_at: datetime
+    payload: dict[str, Any] = Field(examples=[{"workflowId": "wf-0198c2d3"}])
+
+
+async def list_workflows(
+    context: WebContext,
+    *,
+    statuses: Sequence[str] = (),
+    search: str | None = None,
+    limit: int = 50,
+    cursor: str | None = None,
+) -> Page[WorkflowSummary]:
+    """The workflows, the newest first: those in one of these states whose name or issue key has these words."""
+    async with context.parts.store.reading() as tx:
+        found = await tx.workflows.page(
+            statuses=statuses, search=search or None, after=id_position(cursor), limit=limit + 1
+        )
+        shown = found[:limit]
+        running = [await _running(tx, workflow) for workflow in shown]
+    spent = await work_desk(context).spent()
+    items = [
+        WorkflowSummary.model_validate(_summary(workflow, names, spent.get(workflow.id, Spent())))
+        for workflow, names in zip(shown, running, strict=True)
+    ]
+    return Page(items=items, next_cursor=cursor_of(shown[-1].id) if len(found) > limit else None)
+
+
+async def read_workflow(context: WebContext, workflow_id: str) -> WorkflowFull:
+    """A workflow with everything that belongs to it."""
+    async with context.parts.store.reading() as tx:
+        workflow = await tx.workflows.find(workflow_id)
+        if workflow is None:
+            raise not_found("WFL", "workflow", workflow_id)
+        overview = await Overview.read(tx, workflow)
+    spent = (await work_desk(context).spent()).get(workflow_id, Spent())
+    running = [work.name for work in overview.works if work.status is WorkStatus.RUNNING]
+    return WorkflowFull.model_validate(
+        {**_summary(workflow, running, spent), **overview.document(), "allowed": allowed(workflow)}
+    )
+
+
+async def read_summary(context: WebContext, workflow_id: str) -> WorkflowSummary:
+    """What a list has of a workflow."""
+    async with context.parts.store.reading() as tx:
+        workflow = await tx.workflows.find(workflow_id)
+        if workflow is None:
+            raise not_found("WFL", "workflow", workflow_id)
+        running = await _running(tx, workflow)
+    spent = (await work_desk(context).spent()).get(workflow_id, Spent())
+    return WorkflowSummary.model_validate(_summary(workflow, running, spent))
+
+
+async def read_events(
+    context: WebContext, workflow_id: str, *, after: int = 0, limit: int = 100
+) -> Page[WorkflowEvent]:
+    """What happened to a workflow behind a number, in order; also to one that was deleted."""
+    store = context.parts.store
+    found = await store.events(workflow_id, after, limit + 1)
+    if not found:
+        async with store.reading() as tx:
+            known = await tx.workflows.find(workflow_id) is not None
+        if not known and not await store.events(workflow_id, 0, 1):
+            raise not_found("WFL", "workflow", workflow_id)
+    items = [
+        WorkflowEvent(sequence=one.sequence, type=one.type, occurred_at=one.occurred_at, payload=dict(one.payload))
+        for one in found[:limit]
+    ]
+    return Page(items=items, next_cursor=str(items[-1].sequence) if len(found) > limit else None)
+
+
+async def read_plan(context: WebContext, workflow_id: str) -> str:
+    """The plan a workflow has now, as a YAML file."""
+    store = context.parts.store
+    sources = await read_sources(store)
+    async with store.reading() as tx:
+        workflow = await tx.workflows.find(workflow_id)
+        works = await tx.works.of_workflow(workflow_id)
+    if workflow is None:
+        raise not_found("WFL", "workflow", workflow_id)
+    return write_template(shown_template(plan_of(workflow, works)), sources)
+
+
+def allowed(workflow: Workflow) -> list[Act]:
+    """What can be asked of a workflow as it stands."""
+    may: dict[Act, bool] = {
+        "start": workflow.status in STARTABLE,
+        "pause": _may(workflow, "pause"),
+        "resume": _may(workflow, "resume"),
+        "cancel": _may(workflow, "cancel"),
+        "modify": workflow.status in MODIFIABLE,
+        "delete": workflow.status not in BUSY,
+    }
+    return [act for act, yes in may.items() if yes]
+
+
+def _may(workflow: Workflow, act: str) -> bool:
+    return _LEADS_TO[act] in WORKFLOW[workflow.status]
+
+
+async def _running(tx: Transaction, workflow: Workflow) -> list[str]:
+    ids = [work_id for work_id, status in workflow.work_statuses.items() if status is WorkStatus.RUNNING]
+    works = [await tx.works.find(work_id) for work_id in ids]
+    return [work.name for work in works if work is not None]
+
+
+def _summary(workflow: Workflow, running: list[str], spent: Spent) -> dict[str, Any]:
+    statuses = list(workflow.work_statuses.values())
+    return {
+        **summary(workflow),
+        "reason": workflow.reason,
+        "worksFailed": statuses.count(WorkStatus.FAILED),
+        "running": running,
+        "costUsd": round(spent.cost_usd, 6),
+        "tokens": spent.tokens,
+    }
