@@ -20,6 +20,7 @@ T = TypeVar("T")
 Mode = Literal["quick", "default", "full"]
 _PACKAGES = (
     "kingdom", "asyncpg", "pgqueuer", "procrastinate", "psycopg", "persist-queue", "litequeue", "huey", "dirq",
+    "dbos", "langgraph", "langgraph-checkpoint-sqlite", "langgraph-checkpoint-postgres",
 )  # fmt: skip
 
 

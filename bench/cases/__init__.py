@@ -22,4 +22,7 @@ CASES: Final = {
     "court-latency": "court_latency",
     "court-idle": "court_idle",
     "agents": "agents",
+    "workflow": "workflow",
+    "workflow-many": "workflow_many",
+    "workflow-memory": "workflow_memory",
 }

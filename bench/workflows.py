@@ -1,0 +1,186 @@
+"""Workflows of ours, with agents that answer at once: what remains is what the engine costs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import TYPE_CHECKING, cast
+from uuid import uuid4
+
+from bench import ours, pg
+from bench.harness import Figures
+from kingdom.workflow.adapters.queries import Queries
+from kingdom.workflow.adapters.recording import News, Recorder
+from kingdom.workflow.adapters.workspaces import Workspaces
+from kingdom.workflow.bootstrap import Outside, open_parts
+from kingdom.workflow.domain.events import QueryResponded
+from kingdom.workflow.domain.template import TaskDefinition, WorkDefinition, WorkflowTemplate
+from kingdom.workflow.engine import Engine
+from kingdom.workflow.usecases.create_workflow import CreateWorkflow
+from kingdom.workflow.usecases.start_workflow import StartWorkflow
+
+if TYPE_CHECKING:
+    from kingdom.bus import Envelope
+    from kingdom.workflow.domain.resources import WorkTree
+    from kingdom.workflow.domain.task import Report, Task
+    from kingdom.workflow.domain.work import Work
+    from kingdom.workflow.parts import Parts
+    from kingdom.workflow.ports import Clock, GitService, Store
+
+_WARMING = 20  # tasks before anything is measured
+
+
+class InstantAgents:
+    """Agents that answer at once, in a task of their own as real ones do; their news go the way of real ones."""
+
+    def __init__(self, store: Store) -> None:
+        self._recorder = Recorder(store)
+        self._answering: set[asyncio.Task[None]] = set()
+        self._begun: dict[str, Work] = {}
+        self.sent: list[tuple[float, str]] = []  # when a query came, and of which Work
+
+    async def start(self, work: Work) -> None:
+        self._begun[work.id] = work
+        await self._recorder.started(work)
+
+    async def send_query(self, work: Work, task: Task, text: str) -> None:
+        self.sent.append((perf_counter(), work.id))
+        self._answering.add(answer := asyncio.create_task(self._answer(work, task)))
+        answer.add_done_callback(self._answering.discard)
+
+    async def _answer(self, work: Work, task: Task) -> None:
+        run = f"{task.id}.{task.attempt}"
+        event = QueryResponded(work.id, task.id, "It is done.")
+        await self._recorder.tell(News(work.id, task.id, task.attempt, run, event, "session-1"))
+
+    async def write_report(self, work: Work, task: Task, report: Report) -> None:
+        raise NotImplementedError("no plan of the benchmark has reports")
+
+    async def stop(self, work_id: str) -> None:
+        await self._recorder.stopped(self._begun.pop(work_id))
+
+    async def recover(self, works: Sequence[Work]) -> None:
+        """Nobody is left of a former engine."""
+
+
+class _NoRepositories:
+    """Git for workflows without repositories."""
+
+    async def prune(self, trees: Sequence[WorkTree]) -> None: ...
+
+
+class Shop:
+    """An engine at work, and how to have workflows done by it."""
+
+    def __init__(self, parts: Parts, agents: InstantAgents) -> None:
+        self.parts = parts
+        self.agents = agents
+        self._ends: dict[str, asyncio.Event] = {}
+        parts.store.on_publish(self._published)
+
+    def _published(self, envelopes: list[Envelope]) -> None:
+        for envelope in envelopes:
+            if envelope.type == "WorkflowCompleted":
+                self._ends[str(envelope.aggregate_id)].set()
+            assert envelope.type not in ("WorkflowFailed", "WorkflowPaused"), f"{envelope.type}: it should complete"
+
+    async def plan(self, works: int, tasks: int) -> str:
+        """A template of so many Works of so many tasks."""
+        plan = tuple(
+            WorkDefinition(f"work {number}", tuple(TaskDefinition(f"task {n}", "Do it.") for n in range(tasks)))
+            for number in range(works)
+        )
+        template = WorkflowTemplate(f"tpl-{uuid4()}", "bench", plan)
+        async with self.parts.store.transaction() as tx:
+            await tx.templates.save(template)
+        return template.id
+
+    async def create(self, template_id: str) -> str:
+        """A workflow that is not started."""
+        workflow_id = await CreateWorkflow(self.parts).execute(template_id)
+        self._ends[workflow_id] = asyncio.Event()
+        return workflow_id
+
+    async def complete(self, workflow_id: str) -> None:
+        """Start a workflow and wait for its end."""
+        await StartWorkflow(self.parts).execute(workflow_id)
+        await self._ends[workflow_id].wait()
+        del self._ends[workflow_id]
+
+
+@contextlib.asynccontextmanager
+async def shop(url: str, folder: Path) -> AsyncIterator[Shop]:
+    """An engine on an empty store, warmed up."""
+    made: list[InstantAgents] = []
+
+    def outside(store: Store, _: Clock) -> Outside:
+        made.append(InstantAgents(store))
+        git = cast("GitService", _NoRepositories())
+        return Outside(made[0], git, Workspaces(folder / "workspaces"), Queries(store))
+
+    async with open_parts(url, outside) as parts, Engine(parts):
+        opened = Shop(parts, made[0])
+        await opened.complete(await opened.create(await opened.plan(2, _WARMING // 2)))
+        opened.agents.sent.clear()
+        yield opened
+
+
+@contextlib.asynccontextmanager
+async def shop_on(place: Path | str) -> AsyncIterator[Shop]:
+    """An engine on a new SQLite file in a folder, or in a new schema of a PostgreSQL server."""
+    if isinstance(place, Path):
+        folder = place / uuid4().hex
+        folder.mkdir(parents=True)
+        async with shop(f"sqlite://{folder}/workflows.db", folder) as opened:
+            yield opened
+    else:
+        with TemporaryDirectory() as temporary:
+            async with (
+                pg.fresh_schema(place) as schema,
+                shop(ours.postgres_url(place, schema), Path(temporary)) as made,
+            ):
+                yield made
+
+
+async def steps(place: Path | str, works: int, tasks: int) -> Figures:
+    """One workflow: milliseconds from a query to the next, over all of it, within Works, and from Work to Work."""
+    async with shop_on(place) as opened:
+        workflow_id = await opened.create(await opened.plan(works, tasks))
+        await opened.complete(workflow_id)
+        sent = opened.agents.sent
+    assert len(sent) == works * tasks, f"{len(sent)} queries of {works * tasks}"
+    inside, between = 0.0, 0.0
+    for (before, work), (after, next_work) in pairwise(sent):
+        if work == next_work:
+            inside += after - before
+        else:
+            between += after - before
+    figures = {"step": 1e3 * (inside + between) / (len(sent) - 1)}
+    if tasks > 1:
+        figures["within"] = 1e3 * inside / (works * (tasks - 1))
+    if works > 1:
+        figures["between"] = 1e3 * between / (works - 1)
+    return figures
+
+
+async def many(place: Path | str, workflows: int, tasks: int, *, at_once: int) -> Figures:
+    """Workflows of one Work, some at a time: milliseconds for each task, from the first start to the last end."""
+    async with shop_on(place) as opened:
+        template_id = await opened.plan(1, tasks)
+        created = [await opened.create(template_id) for _ in range(workflows)]
+        waiting = iter(created)
+
+        async def work_off() -> None:
+            for workflow_id in waiting:
+                await opened.complete(workflow_id)
+
+        started = perf_counter()
+        await asyncio.gather(*(work_off() for _ in range(at_once)))
+        seconds = perf_counter() - started
+        assert len(opened.agents.sent) == workflows * tasks
+    return {"step": 1e3 * seconds / (workflows * tasks)}
