@@ -19,7 +19,7 @@ from kingdom.gitops import (
 )
 from kingdom.gitops import Git as GitProgram
 from kingdom.workflow.adapters.git_service import GitopsService, MergeConflict
-from kingdom.workflow.domain.resources import Checkpoint, WorkTree
+from kingdom.workflow.domain.resources import Checkpoint, Committed, WorkTree
 from kingdom.workflow.domain.sources import Git
 from tests.support.repositories import Remote, TickingClock, on_disk, plain_git
 
@@ -163,15 +163,15 @@ async def test_a_checkpoint_commits_every_repository_and_names_whose_it_is(groun
     for tree in trees:
         write(tree, "new", tree.git_id)
     point = ground.point("work-7", attempt=3)
-    hashes = await ground.service.commit_all(point, trees, "plan (attempt 3)")
-    assert hashes == {tree.git_id: head(tree) for tree in trees}
+    made = await ground.service.commit_all(point, trees, "plan (attempt 3)")
+    assert made == {tree.git_id: (head(tree), head(tree, "HEAD^{tree}")) for tree in trees}
     assert trees[0].path is not None
     message = plain_git(Path(trees[0].path), "log", "-1", "--format=%B")
     assert message.splitlines()[0] == "plan (attempt 3)"
     for line in ("Kingdom-Workflow: wf-1", "Kingdom-Work: work-7", "Kingdom-Attempt: 3"):
         assert line in message
-    assert await ground.service.commit_all(point, trees, "plan (attempt 3)") == hashes, "it may be repeated"
-    point.finish(hashes)
+    assert await ground.service.commit_all(point, trees, "plan (attempt 3)") == made, "it may be repeated"
+    point.finish(made)
     assert await ground.service.verify(ground.by_id, [point], deep=True) == []
 
 
@@ -317,7 +317,7 @@ async def test_verify_names_every_checkpoint_that_is_lost(ground: Ground) -> Non
     point = await ground.checkpoint(*trees)
     await ground.service.remove_checkpoint(ground.gits["lib"], point)
     gone = ground.point()
-    gone.finish({"git-app": "0" * 40})
+    gone.finish({"git-app": Committed("0" * 40, "0" * 40)})
     problems = await ground.service.verify(ground.by_id, [point, gone])
     assert sorted(problem.what for problem in problems) == [
         f"commit {'0' * 40} does not exist",
@@ -326,6 +326,18 @@ async def test_verify_names_every_checkpoint_that_is_lost(ground: Ground) -> Non
     shutil.rmtree(ground.folder / "home" / "clones")
     (problem, *_) = await ground.service.verify(ground.by_id, [point])
     assert "cannot be read" in problem.what
+
+
+async def test_verify_compares_the_files_with_those_that_were_recorded(ground: Ground) -> None:
+    tree = await ground.tree("app")
+    write(tree, "new", "x")
+    point = await ground.checkpoint(tree)
+    right, wrong = point.trees["git-app"], "1" * 40
+    point.trees = {"git-app": wrong}
+    (problem,) = await ground.service.verify(ground.by_id, [point])
+    assert problem.what == f"its tree is {right}, and {wrong} was recorded"
+    point.trees = {}  # as an older version left it
+    assert await ground.service.verify(ground.by_id, [point]) == []
 
 
 async def test_a_deleted_workflow_leaves_no_branch_and_no_folder(ground: Ground) -> None:

@@ -23,7 +23,7 @@ from kingdom.workflow.domain.events import (
     ReportFailed,
     ReportGenerated,
 )
-from kingdom.workflow.domain.resources import Checkpoint, WorkSpace, WorkTree
+from kingdom.workflow.domain.resources import Checkpoint, Committed, WorkSpace, WorkTree
 from kingdom.workflow.domain.sources import Git
 from kingdom.workflow.domain.task import Report, Task
 from kingdom.workflow.domain.work import Work
@@ -214,7 +214,7 @@ class FakeGit:
         self._stopper.point("prepared")
         return PreparedTree(f"/trees/{tree.id}", f"kingdom/{tree.id}")
 
-    async def commit_all(self, checkpoint: Checkpoint, trees: Sequence[WorkTree], message: str) -> dict[str, str]:
+    async def commit_all(self, checkpoint: Checkpoint, trees: Sequence[WorkTree], message: str) -> dict[str, Committed]:
         self._stopper.point("commit")
         self._world.refuse("commit")
         made = {tree.git_id: f"commit-{checkpoint.id}" for tree in trees}
@@ -223,7 +223,7 @@ class FakeGit:
             self._world.trees[tree.id] = made[tree.git_id]
         self._world.commits[checkpoint.id] = made
         self._stopper.point("committed")
-        return made
+        return {git_id: Committed(commit, f"tree-{checkpoint.id}") for git_id, commit in made.items()}
 
     async def undo(self, checkpoint: Checkpoint, trees: Sequence[WorkTree]) -> None:
         self._stopper.point("undo")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kingdom.workflow.domain.errors import IllegalTransition, InvalidPlan, NotFound, NotModifiable, StillInUse
-from kingdom.workflow.domain.resources import Checkpoint, WorkTree
+from kingdom.workflow.domain.resources import Checkpoint, Committed, WorkTree
 from kingdom.workflow.domain.sources import Git, GitRef, McpServerRef
 from kingdom.workflow.domain.statuses import (
     AgentStatus,
@@ -279,9 +279,10 @@ def test_a_worktree_that_failed_can_be_tried_again_and_a_released_one_cannot() -
 def test_a_checkpoint_is_an_intent_until_its_commits_are_there() -> None:
     point = Checkpoint("cp", "wf", "w", 0, 1, NOW)
     assert not point.complete
-    point.finish({"g": "a" * 40})
+    point.finish({"g": Committed("a" * 40, "b" * 40)})
     point.invalidate()
-    assert (point.complete, point.valid, point.hashes) == (True, False, {"g": "a" * 40})
+    assert (point.complete, point.valid) == (True, False)
+    assert (point.hashes, point.trees) == ({"g": "a" * 40}, {"g": "b" * 40})
 
 
 def test_a_report_that_failed_can_be_written_again() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kingdom.bus import Envelope, EventBus
 from kingdom.workflow.domain.events import DomainEvent
-from kingdom.workflow.domain.resources import Checkpoint, WorkSpace, WorkTree
+from kingdom.workflow.domain.resources import Checkpoint, Committed, WorkSpace, WorkTree
 from kingdom.workflow.domain.sources import Git, McpServer
 from kingdom.workflow.domain.task import Report, Task
 from kingdom.workflow.domain.template import WorkflowTemplate
@@ -181,7 +181,7 @@ class GitService(Protocol):
     async def prepare(self, git: Git, tree: WorkTree) -> PreparedTree:
         """Make the worktree, or find it again; may be repeated. Raises :class:`kingdom.gitops.GitError`."""
 
-    async def commit_all(self, checkpoint: Checkpoint, trees: Sequence[WorkTree], message: str) -> dict[str, str]:
+    async def commit_all(self, checkpoint: Checkpoint, trees: Sequence[WorkTree], message: str) -> dict[str, Committed]:
         """Commit what each tree has under the checkpoint's refs; all or none. Returns the hash per git id."""
 
     async def undo(self, checkpoint: Checkpoint, trees: Sequence[WorkTree]) -> None:

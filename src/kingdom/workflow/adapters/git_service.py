@@ -30,6 +30,7 @@ from kingdom.gitops import (
     verify,
 )
 from kingdom.workflow.adapters.names import slug, tag
+from kingdom.workflow.domain.resources import Committed
 from kingdom.workflow.ports import PreparedTree
 
 if TYPE_CHECKING:
@@ -112,8 +113,8 @@ class GitopsService:
 
     # ── checkpoints ───────────────────────────────────────────────────────────────────────────────────────────
 
-    async def commit_all(self, checkpoint: Checkpoint, trees: Sequence[WorkTree], message: str) -> dict[str, str]:
-        """Commit what each tree has under the checkpoint's refs, all or none; returns the hash per git id.
+    async def commit_all(self, checkpoint: Checkpoint, trees: Sequence[WorkTree], message: str) -> dict[str, Committed]:
+        """Commit what each tree has under the checkpoint's refs, all or none; returns commit and tree per git id.
 
         May be repeated: what was committed for this checkpoint is returned as it is. The trailers of each commit name
         workflow, work, attempt and checkpoint.
@@ -128,7 +129,7 @@ class GitopsService:
         except GitError:
             await self._checkpoints.undo(list(found.values()), mark)
             raise
-        by_name = {made.worktree: made.commit for made in prepared}
+        by_name = {made.worktree: Committed(made.commit, made.tree) for made in prepared}
         return {git_id: by_name[worktree.name] for git_id, worktree in found.items()}
 
     async def undo(self, checkpoint: Checkpoint, trees: Sequence[WorkTree]) -> None:
@@ -151,7 +152,10 @@ class GitopsService:
     async def verify(
         self, gits: Mapping[str, Git], checkpoints: Sequence[Checkpoint], *, deep: bool = False
     ) -> list[Problem]:
-        """Every recorded hash that is not there, or not held by its ref; ``deep`` also looks for every file of it."""
+        """Every recorded commit that is not there, not held by its ref, or has other files than were recorded.
+
+        ``deep`` also looks for every file of it.
+        """
         by_git: dict[str, list[Checkpoint]] = {}
         for checkpoint in checkpoints:
             for git_id in checkpoint.hashes:
@@ -205,11 +209,12 @@ class GitopsService:
         clone = self._clones.find(git.url)
         records = []
         for point in points:
-            commit = point.hashes[git_id]
-            try:
-                tree = await clone.tree_of(commit)
-            except GitError:
-                tree = commit  # verify() says that the commit is not there
+            commit, tree = point.hashes[git_id], point.trees.get(git_id)
+            if tree is None:  # of a version that did not record it: the commit has to do
+                try:
+                    tree = await clone.tree_of(commit)
+                except GitError:
+                    tree = commit  # verify() says that the commit is not there
             records.append(Recorded(point.workflow_id, point.id, commit, tree))
         try:
             return await verify(clone, records, deep=deep)

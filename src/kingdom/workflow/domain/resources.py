@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from kingdom.workflow.domain.statuses import WORKTREE, WorkTreeStatus, move
 
@@ -65,6 +66,13 @@ class WorkSpace:
     version: int = 0
 
 
+class Committed(NamedTuple):
+    """A commit, and the files it has."""
+
+    commit: str
+    tree: str
+
+
 @dataclass(slots=True)
 class Checkpoint:
     """What a Work left: a commit of each repository.
@@ -80,13 +88,16 @@ class Checkpoint:
     work_attempt: int
     created_at: datetime
     hashes: Mapping[str, str] = field(default_factory=dict)  # git id: commit
+    trees: Mapping[str, str] = field(default_factory=dict)  # git id: tree of that commit; older ones have none recorded
     complete: bool = False
     valid: bool = True  # False once the workflow went back behind it
     version: int = 0
 
-    def finish(self, hashes: Mapping[str, str]) -> None:
+    def finish(self, made: Mapping[str, Committed]) -> None:
         """All commits are there."""
-        self.hashes, self.complete = dict(hashes), True
+        self.hashes = {git_id: one.commit for git_id, one in made.items()}
+        self.trees = {git_id: one.tree for git_id, one in made.items()}
+        self.complete = True
 
     def invalidate(self) -> None:
         """The workflow went back to before it. The commits stay, under their refs."""

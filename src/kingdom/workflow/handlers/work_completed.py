@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from kingdom.gitops import GitError
 from kingdom.workflow.domain.events import WorkCompleted
+from kingdom.workflow.domain.resources import Committed
 from kingdom.workflow.domain.statuses import WorkflowStatus
 from kingdom.workflow.handlers._base import Handler, News
 from kingdom.workflow.parts import Parts, Step
@@ -18,7 +19,7 @@ from kingdom.workflow.usecases.start_next_work import StartNextWork
 @dataclass(frozen=True, slots=True)
 class _Made:
     checkpoint_id: str | None  # None: it could not be made
-    hashes: dict[str, str] = field(default_factory=dict)
+    commits: dict[str, Committed] = field(default_factory=dict)
     error: str = ""
 
 
@@ -65,7 +66,7 @@ class WorkCompletedHandler(Handler):
                 reason = f"what work {work.name} left could not be committed: {made.error}"
                 await self._halting.halt(step, workflow, reason, fail=workflow.on_failure == "fail")
             return None
-        await self._checkpoints.finish(step, made.checkpoint_id, made.hashes)
+        await self._checkpoints.finish(step, made.checkpoint_id, made.commits)
         if work.pause_after and workflow.status is WorkflowStatus.RUNNING and workflow.review is None:
             workflow.review = f"review after {work.name}"
             await step.tx.workflows.save(workflow)

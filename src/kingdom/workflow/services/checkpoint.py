@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from kingdom.workflow.domain.errors import NotFound
 from kingdom.workflow.domain.events import CheckpointCreated
-from kingdom.workflow.domain.resources import Checkpoint, WorkTree
+from kingdom.workflow.domain.resources import Checkpoint, Committed, WorkTree
 from kingdom.workflow.domain.statuses import WorkStatus, WorkTreeStatus
 from kingdom.workflow.domain.work import Work
 from kingdom.workflow.parts import Parts, Step
@@ -21,7 +21,7 @@ class CheckpointService:
 
     # ── making ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def commit(self, work_id: str, attempt: int) -> tuple[Checkpoint, dict[str, str]] | None:
+    async def commit(self, work_id: str, attempt: int) -> tuple[Checkpoint, dict[str, Committed]] | None:
         """Record the intent and make the commits; may be repeated. None when the attempt is over.
 
         Outside of any transaction. Raises :class:`kingdom.gitops.GitError`; the intent then stays.
@@ -32,9 +32,7 @@ class CheckpointService:
                 return None
             point = await self._intent(tx, work)
             trees = trees_of(work, await tx.work_trees.of_workflow(work.workflow_id))
-        if point.complete:
-            return point, dict(point.hashes)
-        if not trees:
+        if point.complete or not trees:
             return point, {}
         return point, await self._parts.git.commit_all(point, trees, f"{work.name} (attempt {work.attempt})")
 
@@ -47,11 +45,11 @@ class CheckpointService:
             await tx.checkpoints.save(point)
         return point
 
-    async def finish(self, step: Step, point_id: str, hashes: dict[str, str]) -> None:
+    async def finish(self, step: Step, point_id: str, made: dict[str, Committed]) -> None:
         """Record that all commits are there."""
         point = await step.tx.checkpoints.get(point_id)
         if not point.complete:
-            point.finish(hashes)
+            point.finish(made)
             await step.tx.checkpoints.save(point)
             step.tell(point.workflow_id, CheckpointCreated(point.id, point.workflow_id, point.work_id))
 
