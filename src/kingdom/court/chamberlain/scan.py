@@ -4,7 +4,8 @@ A line goes this way only when it is exactly as our own writer writes it (:func:
 type of which there are many, and without a character that JSON escapes. So it is known to be JSON, and what is taken
 out of it is what JSON would give. Every other line is decoded and fed to the tally, in its place among the others.
 
-Of a log of 100 MB, decoding every line (all of a block at once) and feeding it gave 65 MB/s; this gives 105.
+It counts a log of 100 MB at 99 MB/s, where `json.loads` of each line alone comes to 41 (`make bench ARGS="--only
+journal"`).
 """
 
 from __future__ import annotations
