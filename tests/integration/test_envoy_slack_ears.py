@@ -12,6 +12,7 @@ import pytest
 
 from kingdom.court.envoy.role import Envoy
 from kingdom.court.envoy.slack.inbox import Inbox
+from kingdom.court.trust.frozen import text_hash
 from tests.support.embassies import TASK, Embassy
 from tests.support.fake_slack import ANN, BEN, BOT, CHANNEL, DIRECT, EVE, TEAM
 
@@ -76,6 +77,7 @@ async def test_a_direct_message_becomes_an_event(embassy: Embassy) -> None:
         "channel": DIRECT,
         "ts": event["ts"],
         "thread_ts": None,
+        "text_sha256": text_hash(found["payload"]),
     }
     assert embassy.journal("event.detected") == [
         {"event_id": found["id"], "source": "slack", "event_type": "slack.dm.received"}

@@ -10,7 +10,12 @@ import pytest
 from kingdom.court.home import Home
 from kingdom.court.king.routing import Routes, author_of, type_matches
 from kingdom.court.packages.loading import load_generals
+from kingdom.court.trust.config import TrustConfig
+from kingdom.court.trust.judging import Trust
+from kingdom.court.trust.people import People, Person
 from tests.support.kings import Realm
+
+SOMEBODY = People(Person("github", "grace"))
 
 
 @pytest.fixture
@@ -19,11 +24,11 @@ def realm(tmp_path: Path) -> Realm:
 
 
 def routes(home: Home) -> Routes:
-    return Routes(load_generals(home), home)
+    return Routes(load_generals(home), home, Trust(TrustConfig()))
 
 
 def taken_by(realm: Realm, kind: str, repo: str | None = None, author: str | None = None) -> str | None:
-    route = routes(realm.home).match(kind, repo, author)
+    route = routes(realm.home).match(kind, repo, author, SOMEBODY)
     return None if route is None else route.general
 
 
@@ -97,7 +102,7 @@ def test_the_author_is_found_under_the_names_sources_use(payload: dict[str, Any]
 def test_a_general_with_a_broken_manifest_keeps_its_events_waiting(realm: Realm) -> None:
     realm.install("gen-last", subscribes=["github.*"])
     realm.install("gen-pr", subscribes=["github.pr.opened", {"type": "x y"}], timeout_seconds="soon")
-    found = routes(realm.home).match("github.pr.opened", None, None)
+    found = routes(realm.home).match("github.pr.opened", None, None, SOMEBODY)
     assert found is not None
     assert found.general == "gen-pr"
     assert "manifest.yaml" in str(found.problem)

@@ -190,3 +190,35 @@ def test_any_program_can_tell_something_with_a_token() -> None:
         assert caught.value.status == status
     with pytest.raises(WebhookRefused):
         generic_heard("ci", {}, b"{}", token="", now=0.0)
+
+
+@pytest.mark.parametrize(
+    ("event", "payload", "association"),
+    [
+        ("pull_request", {"action": "opened", "pull_request": {**PULL, "author_association": "NONE"}}, "NONE"),
+        (
+            "pull_request",
+            {
+                "action": "review_requested",
+                "pull_request": {**PULL, "author_association": "NONE"},
+                "requested_reviewer": {"login": "kingdom-bot"},
+                "by": "ann",
+            },
+            "COLLABORATOR",  # nobody else could
+        ),
+        ("pull_request", {"action": "closed", "pull_request": {**PULL, "author_association": "NONE"}, "by": "x"}, None),
+        (
+            "issue_comment",
+            {
+                "action": "created",
+                "issue": {**PULL, "author_association": "NONE"},
+                "comment": {"id": 1, "body": "hi", "user": {"login": "ann"}, "author_association": "MEMBER"},
+            },
+            "MEMBER",
+        ),
+    ],
+)
+def test_what_the_actor_is_to_the_repository(event: str, payload: dict[str, Any], association: str | None) -> None:
+    (found,) = github(event, **payload).events
+    assert found.payload.get("actor_association") == association
+    assert found.payload["opened_by"] == "grace"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from kingdom.bus import BusError, Check
 from kingdom.court.bootstrap import engines_of
 from kingdom.court.config.system import load_system
+from kingdom.court.configured import check_files
 from kingdom.court.documents import find_document
 from kingdom.court.errors import CourtError
 from kingdom.court.loop import Services
@@ -41,6 +42,7 @@ async def examine(home: Home, clock: Callable[[], float]) -> list[Check]:
     except CourtError as error:
         return checks + [Check("config", "error", problem, "mend that line") for problem in str(error).split("\n")]
     checks.append(Check("config", "ok", "config/system.yaml can be used"))
+    checks += check_files(home)
     checks += await _generals(home, system)
     checks += _processes(home)
     try:

@@ -45,6 +45,7 @@ _FILES: Final = {
     "config/chamberlain.yaml": "chamberlain.yaml",
     "config/sentinel.yaml": "sentinel.yaml",
     "config/envoy.yaml": "envoy.yaml",
+    "config/trust.yaml": "trust.yaml",
     ".gitignore": "gitignore",
 }
 _NOBODYS: Final = {".git"}  # what may lie in a folder that is empty otherwise

@@ -18,6 +18,7 @@ from kingdom.court.packages.loading import load_generals
 from kingdom.court.queues import EVENTS, MESSAGES, STATES, TASKS
 from kingdom.court.soldiers import all_soldiers
 from kingdom.court.supervisor.record import running
+from kingdom.court.trust.config import FILE as TRUST
 
 if TYPE_CHECKING:
     from kingdom.court.home import Home
@@ -240,10 +241,16 @@ async def _in_queues(services: Services) -> list[ProblemView]:
 
 
 def _failures(home: Home, now: float) -> list[ProblemView]:
-    """The tasks that failed lately."""
+    """The tasks that failed lately, and the events that were refused."""
+    recent = [entry for entry in journal_tail(home.journal) if now - entry.at.timestamp() < _RECENT]
     failed = [
         ProblemView(str(entry.fields.get("task_id")), f"failed: {entry.fields.get('error')}")
-        for entry in journal_tail(home.journal)
-        if entry.type == "task.failed" and now - entry.at.timestamp() < _RECENT
+        for entry in recent
+        if entry.type == "task.failed"
     ]
-    return failed[-_MOST:]
+    refused = [
+        ProblemView(str(entry.fields.get("event_id")), f"refused: {entry.fields.get('reason')}")
+        for entry in recent
+        if entry.type == "event.discarded" and TRUST in str(entry.fields.get("reason"))
+    ]
+    return failed[-_MOST:] + refused[-_MOST:]

@@ -12,6 +12,7 @@ from kingdom.court.envoy.config import EnvoyConfig
 from kingdom.court.models import Event, Message, Result, Task
 from kingdom.court.packages.manifest import Manifest
 from kingdom.court.sentinel.config import SentinelConfig
+from kingdom.court.trust.config import TrustConfig
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -27,6 +28,7 @@ SCHEMAS: Final[dict[str, type[BaseModel]]] = {
     "chamberlain": ChamberlainConfig,
     "sentinel": SentinelConfig,
     "envoy": EnvoyConfig,
+    "trust": TrustConfig,
 }
 """The models by the name of their schema file."""
 

@@ -33,7 +33,8 @@ class SlackSection(Section):
     channel: str = ""
     """Where messages go that name no channel; left out: the channel of system.yaml."""
     users: list[UserId] = Field(default_factory=list)
-    """The ids of those who may ask and answer; nobody else is heard. "*" stands for everybody in the workspace."""
+    """The ids of those who may ask and answer. "*": everybody in the workspace. Rules of trust.yaml come first; who is
+    named in neither is not heard."""
     reactions: bool = True
     """Whether a message shows by its reactions how far its task is."""
     posts_per_second: float = Field(default=1.0, gt=0, le=20)

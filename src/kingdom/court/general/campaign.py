@@ -197,7 +197,8 @@ class Campaign:
         quarters = self._quarters
         prepared = await self._unless_halted(prepare(quarters, self._errand, note))
         self._place = prepared.place
-        servers = servers_of(quarters.manifest, quarters.habits.environment)
+        without = prepared.permit is not None and not prepared.permit.mcp
+        servers = {} if without else servers_of(quarters.manifest, quarters.habits.environment)
         soldier_id = new_soldier_id(quarters.clock())
         self._adopted = False
         note.soldier = self.soldier_id = soldier_id
@@ -217,6 +218,7 @@ class Campaign:
             folder=prepared.place.folder,
             session_id=prepared.session_id,
             options=prepared.options,
+            permit=prepared.permit,
             environment=quarters.habits.environment,
             mcp_config=quarters.mcp.write(soldier_id, servers),
         )

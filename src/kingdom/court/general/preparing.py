@@ -9,12 +9,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.court.general.briefing import description, gather, instructions_of
+from kingdom.court.general.errors import TaskRefused
 from kingdom.court.general.lineage import session_of
 from kingdom.court.general.prompts import build_prompt, read_template
 from kingdom.court.general.pulls import pull_number
 from kingdom.court.general.repositories import url_of
 from kingdom.court.general.workflows import commission
 from kingdom.court.general.workspace import furnish
+from kingdom.court.trust.frozen import thawed
+from kingdom.court.trust.permit import permit_of
 
 if TYPE_CHECKING:
     from kingdom.court.general.errand import Errand
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
     from kingdom.court.general.pulls import Pull
     from kingdom.court.general.quarters import Quarters
     from kingdom.court.general.workspace import Workplace
+    from kingdom.court.models import Task
+    from kingdom.court.packages.manifest import Manifest
+    from kingdom.court.trust.permit import Permit
 
 _QUICK: Final = 20_000  # characters that make a prompt in less time than it takes to ask a thread for it
 
@@ -34,10 +40,12 @@ class Prepared:
     prompt: str
     session_id: str | None
     options: Mapping[str, Any] = field(default_factory=dict)  # of the engine, beside the manifest's
+    permit: Permit | None = None  # what it may use, when that was decided
 
 
 async def prepare(quarters: Quarters, errand: Errand, note: Note) -> Prepared:
-    """Prepare the next run of a task. Safe to repeat."""
+    """Prepare the next run of a task. Safe to repeat. Raises :class:`TaskRefused` for what it may not be done with."""
+    permit = _permitted(errand.task, quarters.manifest)
     if quarters.manifest.mode == "workflow":
         return await _prepare_workflow(quarters, errand, note)
     home, manifest, line = quarters.home, quarters.manifest, errand.line
@@ -60,7 +68,17 @@ async def prepare(quarters: Quarters, errand: Errand, note: Note) -> Prepared:
     path = quarters.package.prompt_path
     build = partial(build_prompt, read_template(path), briefing, manifest.prompt_max_bytes, str(path))
     prompt = build() if len(repr(briefing)) <= _QUICK else await asyncio.to_thread(build)
-    return Prepared(place, prompt, session_id)
+    return Prepared(place, prompt, session_id, permit=permit)
+
+
+def _permitted(task: Task, manifest: Manifest) -> Permit | None:
+    """What a task may use. What the king decided may not hold any more: the manifest may be another one."""
+    if (problem := thawed(task.payload)) is not None:
+        raise TaskRefused(f"{task.id} is not what happened: {problem}. Have it done again from its source")
+    permit = permit_of(task.model_extra or {})
+    if permit is not None and (why := permit.hindrance(manifest)) is not None:
+        raise TaskRefused(f"{permit.by} is of the tier {permit.tier!r} (config/trust.yaml), but {why}")
+    return permit
 
 
 async def _pull(quarters: Quarters, errand: Errand, place: Workplace) -> Pull | None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kingdom.court.home import Home
     from kingdom.court.models import Task
     from kingdom.court.packages.manifest import Manifest
+    from kingdom.court.trust.permit import Permit
 
 _numbers = itertools.count(1)
 
@@ -43,9 +44,13 @@ def order_for(
     session_id: str | None,
     environment: Mapping[str, str],
     options: Mapping[str, Any],
+    permit: Permit | None,
     mcp_config: Path | None = None,
 ) -> Order:
-    """The order of one run, as the manifest has it. Of our environment only what is named there is passed on."""
+    """The order of one run, as the manifest has it, or less where ``permit`` takes something away.
+
+    Of our environment only what is named there is passed on.
+    """
     engine = manifest.engine
     configured = system.engines.get(engine.name)
     given = configured.env if configured else []  # names to pass on, or names with values
@@ -58,11 +63,11 @@ def order_for(
         prompt=prompt,
         cwd=folder,
         result_path=home.handover(task.id),
-        options={**engine.options, **options},
+        options={**(engine.options if permit is None else permit.options_for(manifest)), **options},
         env={**values, **{name: environment[name] for name in names if name in environment}},
         model=engine.model or (configured.model if configured else None),
         session_id=session_id,
-        profile=manifest.profile,
+        profile=manifest.profile if permit is None else permit.profile_for(manifest),
         timers=Timers(
             first_output=manifest.timers.first_output,
             silence=manifest.timers.silence,

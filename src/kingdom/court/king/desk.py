@@ -16,10 +16,13 @@ from kingdom.court.models import Task
 from kingdom.court.packages.loading import Generals
 from kingdom.court.queues import EVENTS, TASKS
 from kingdom.court.sequences import Sequences
+from kingdom.court.trust.judging import Trust
+from kingdom.court.trust.people import people_of
+from kingdom.court.trust.permit import FIELD, permit_of
 from kingdom.journal.catalog import EventDispatched
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kingdom.court.config.system import SystemConfig
     from kingdom.court.king.cases import Case
@@ -31,12 +34,13 @@ if TYPE_CHECKING:
 class Desk:
     """The king's desk."""
 
-    def __init__(self, services: Services, config: SystemConfig, gates: Sequence[Gate]) -> None:
+    def __init__(self, services: Services, config: SystemConfig, gates: Sequence[Gate], trust: Trust) -> None:
         self.home = services.home
         self.bus = services.bus
         self.clock = services.clock
         self.config = config
         self.generals = Generals()
+        self.trust = trust
         self.cases = Cases()
         self.plan = Plan()
         self.look_again = False  # something came of this look that the next one should see at once
@@ -82,6 +86,23 @@ class Desk:
         general = self.generals.by_name.get(case.general)
         return "all" if general is None else general.manifest.notify
 
+    def hindrance(self, event: Mapping[str, Any], name: str) -> str | None:
+        """Why a general may not be given an event; None when it may."""
+        general = self.generals.by_name.get(name)
+        verdict = self.trust.judge(people_of(event))
+        return self.trust.hindrance(verdict, name, None if general is None else general.manifest)
+
+    def permitted(self, event: Mapping[str, Any], former: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """What a task for an event may use, as it stands in the task; nothing where nothing was decided.
+
+        ``former`` is the task it goes on with: what that may not use, this one may not either.
+        """
+        permit = self.trust.judge(people_of(event)).permit if self.trust.config.decides else None
+        before = None if former is None else permit_of(former)
+        if before is not None:
+            permit = before if permit is None else before.lowered(permit)
+        return {} if permit is None else {FIELD: permit.document()}
+
     async def task_document(self, task_id: str) -> dict[str, Any] | None:
         """A task as it lies in the queue, finished or not; None when it is not known."""
         try:
@@ -98,7 +119,7 @@ class Desk:
         if record is None or record.stream != EVENTS:
             return None
         event = record.envelope.payload
-        found = {"payload": storable(event.get("payload") or {})}
+        found = {"payload": storable(event.get("payload") or {}), **self.permitted(event)}
         return found if event.get("repo") is None else {**found, "repo": storable(event["repo"])}
 
     def same_task(self, document: dict[str, Any], task_id: str, root: str) -> Task:

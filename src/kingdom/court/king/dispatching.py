@@ -28,6 +28,10 @@ def dispatch(desk: Desk, delivery: Delivery, chosen: Chosen) -> None:
         desk.plan.invalid[delivery.event_id] = str(error)
         desk.admission.forgo(chosen.task_id)
         return
+    if hindrance := desk.hindrance(document, chosen.general):  # the same
+        desk.plan.discard(event.id, event.type, hindrance)
+        desk.admission.forgo(chosen.task_id)
+        return
     subject = subject_of(document)
     case = Case(
         root=event.id,
@@ -51,6 +55,7 @@ def dispatch(desk: Desk, delivery: Delivery, chosen: Chosen) -> None:
             "created_at": moment_of(desk.clock()),
             # So that the general need not look for it: for many at once that would be most of its work.
             "event": storable({name: document.get(name) for name in EVENT_FIELDS}),
+            **desk.permitted(document),
             **({} if event.repo is None else {"repo": storable(event.repo)}),
         }
     )

@@ -28,6 +28,7 @@ from kingdom.court.king.schedules import Schedules
 from kingdom.court.king.waiting import WaitingRoom
 from kingdom.court.packages.loading import Generals
 from kingdom.court.queues import EVENTS
+from kingdom.court.trust.judging import TrustFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -64,17 +65,18 @@ class King:
         self._config = config
         self._load_generals = load_generals
         self._gates = gates
+        self._trust = TrustFile(services.home)
         self._book = Book(services.home.role(self.name))
         self._sound = False  # what is in memory is what is on disk
         self._forget_everything()
 
     def _forget_everything(self) -> None:
-        self._desk = Desk(self._services, self._config, self._gates)
+        self._desk = Desk(self._services, self._config, self._gates, self._trust.load())
         self._held: dict[str, Delivery] = {}
         self._schedules = Schedules(self._services.home, self._config.timezone)
         self._hands = Hands(self._services, self._schedules, self._held)
         self._room = WaitingRoom()
-        self._routes = Routes(Generals(), self._services.home)
+        self._routes = Routes(Generals(), self._services.home, self._desk.trust)
         self._events_came = True
         self._looked_around: float | None = None
         self._checked = ""  # the last task whose whereabouts were checked
@@ -126,7 +128,7 @@ class King:
             "holds": desk.admission.holds.report(),
             "active": desk.cases.active_count,
             "asking": [case.task for case in desk.cases.asking()],
-            "problems": list(desk.generals.problems),
+            "problems": [*desk.generals.problems, *([self._trust.problem] if self._trust.problem else [])],
         }
 
     async def stop(self) -> None:
@@ -163,12 +165,15 @@ class King:
         return 0.0 if more else min((wait for wait in waits if wait is not None), default=None)
 
     def _take_generals(self, now: float) -> None:
-        generals = self._load_generals()
-        if generals is not self._desk.generals and generals != self._desk.generals:
-            self._routes = Routes(generals, self._services.home)
+        generals, trust, desk = self._load_generals(), self._trust.load(), self._desk
+        others = generals is not desk.generals and generals != desk.generals
+        if others or trust is not desk.trust:
+            desk.trust = trust
+            self._routes = Routes(generals, self._services.home, trust)
             self._room.reroute(self._routes)
-            self._schedules.use(self._desk, generals, now)
-        self._desk.generals = generals
+        if others:
+            self._schedules.use(desk, generals, now)
+        desk.generals = generals
 
     async def _find_events(self) -> bool:
         """Read what is new in the queue; return whether there may be more."""
@@ -203,13 +208,19 @@ class King:
         desk = self._desk
         if waiting.invalid is not None:
             return self._setting_aside(waiting.invalid), None
+        verdict = desk.trust.judge(waiting.people)
+        if verdict.waits:
+            raise Held(verdict.reason)
+        if verdict.refused:
+            return discard(desk, waiting, verdict.reason), None
         if waiting.command == "answer":
             return await decide_answer(desk, waiting)
         if waiting.command == "retry":
             return await decide_retry(desk, waiting)
         if waiting.command == "cancel":
             return await decide_cancel(desk, waiting, waiting.author or waiting.type.partition(".")[0]), None
-        return discard(desk, waiting, "no general subscribes to it"), None
+        why = self._routes.why_not(waiting.type, waiting.repo, waiting.author, waiting.people)
+        return discard(desk, waiting, why), None
 
     def _setting_aside(self, reason: str) -> Job:
         async def job(delivery: Delivery) -> None:

@@ -83,6 +83,7 @@ async def resume(desk: Desk, case: Case, delivery: Delivery, task_id: str) -> st
             "created_at": moment_of(desk.clock()),
             "status": "pending",
             "case": case.root,
+            **desk.permitted(delivery.envelope.payload, original),
         }
     )
     former = case.task

@@ -13,11 +13,13 @@ from kingdom.court.packages.loading import MANIFEST
 from kingdom.court.packages.manifest import Subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from kingdom.court.home import Home
     from kingdom.court.packages.loading import Generals
+    from kingdom.court.trust.judging import Trust, Verdict
+    from kingdom.court.trust.people import People
 
 _AUTHORS: Final = ("author", "sender", "user", "actor", "reporter")
 _NAMES: Final = ("login", "name", "id")
@@ -49,11 +51,14 @@ class _Line:
 class Routes:
     """The subscriptions of all installed generals, in the order in which they are asked.
 
-    A general whose manifest is invalid keeps its events waiting as long as its subscriptions can be read: whoever
-    breaks a manifest while editing it does not want its events to be thrown away.
+    A general that whoever caused an event may not use is passed over. One whose manifest is invalid keeps its events
+    waiting as long as its subscriptions can be read: whoever breaks a manifest while editing it does not want its
+    events to be thrown away.
     """
 
-    def __init__(self, generals: Generals, home: Home) -> None:
+    def __init__(self, generals: Generals, home: Home, trust: Trust) -> None:
+        self._generals = generals.by_name
+        self._trust = trust
         lines = [
             _Line(general.manifest.order, name, subscription, None)
             for name, general in generals.by_name.items()
@@ -62,22 +67,38 @@ class Routes:
         for name in generals.broken:
             lines += _salvage(name, home.generals / name / MANIFEST, generals.problems)
         self._lines = sorted(lines, key=lambda line: line.rank)
-        self._known: dict[tuple[str, str | None, str | None], Route | None] = {}
+        self._known: dict[tuple[str, str | None, str | None, People], Route | None] = {}
 
-    def match(self, event_type: str, repo: str | None, author: str | None) -> Route | None:
-        """Who takes an event of this type, repository and author; None when nobody does."""
-        key = event_type, repo, author
+    def match(self, event_type: str, repo: str | None, author: str | None, people: People) -> Route | None:
+        """Who takes an event of this type, repository, author and of these people; None when nobody does."""
+        key = event_type, repo, author, people
         if key not in self._known:
             if len(self._known) >= _MOST_REMEMBERED:
                 self._known.clear()
             self._known[key] = self._find(*key)
         return self._known[key]
 
-    def _find(self, event_type: str, repo: str | None, author: str | None) -> Route | None:
+    def why_not(self, event_type: str, repo: str | None, author: str | None, people: People) -> str:
+        """Why nobody takes an event."""
+        verdict = self._trust.judge(people)
+        wanted = (line for line in self._lines if _takes(line.subscription, event_type, repo, author))
+        hindrances = (self._hindrance(line, verdict) for line in wanted)
+        return next((why for why in hindrances if why is not None), "no general subscribes to it")
+
+    def _find(self, event_type: str, repo: str | None, author: str | None, people: People) -> Route | None:
+        verdict = self._trust.judge(people)
         for line in self._lines:
-            if _takes(line.subscription, event_type, repo, author):
+            if not _takes(line.subscription, event_type, repo, author):
+                continue
+            if verdict.waits:
+                return Route(line.general, line.subscription.priority, verdict.reason)
+            if self._hindrance(line, verdict) is None:
                 return Route(line.general, line.subscription.priority, line.problem)
         return None
+
+    def _hindrance(self, line: _Line, verdict: Verdict) -> str | None:
+        general = self._generals.get(line.general)
+        return self._trust.hindrance(verdict, line.general, None if general is None else general.manifest)
 
 
 def author_of(payload: Mapping[str, Any]) -> str | None:
@@ -104,14 +125,14 @@ def type_matches(pattern: str, event_type: str) -> bool:
 def _takes(subscription: Subscription, event_type: str, repo: str | None, author: str | None) -> bool:
     return (
         type_matches(subscription.type, event_type)
-        and (not subscription.repos or _among(repo, subscription.repos))
-        and not _among(repo, subscription.exclude_repos)
-        and (not subscription.authors or _among(author, subscription.authors))
-        and not _among(author, subscription.exclude_authors)
+        and (not subscription.repos or among(repo, subscription.repos))
+        and not among(repo, subscription.exclude_repos)
+        and (not subscription.authors or among(author, subscription.authors))
+        and not among(author, subscription.exclude_authors)
     )
 
 
-def _among(name: str | None, patterns: list[str]) -> bool:
+def among(name: str | None, patterns: Iterable[str]) -> bool:
     """Whether a name is one of these. Only * and ? are special: brackets belong to names, as in ``dependabot[bot]``."""
     if name is None:
         return False

@@ -10,6 +10,7 @@ from kingdom.court.king.routing import Routes, author_of
 from kingdom.court.models import Event
 from kingdom.court.queues import read
 from kingdom.court.subjects import subject_of
+from kingdom.court.trust.people import People, Person, people_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,6 +22,9 @@ RANKS: Final = {"high": 0, "normal": 1, "low": 2}
 COMMANDS: Final = {"human_response": "answer", "task_cancel": "cancel", "task_retry": "retry"}
 
 
+_NOBODY: Final = People(Person(""))
+
+
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """An event in ``pending/``."""
@@ -28,6 +32,7 @@ class Waiting:
     id: str
     type: str
     place: int  # in the order they were found
+    people: People = _NOBODY
     priority: str = "normal"
     repo: str | None = None
     author: str | None = None
@@ -105,7 +110,7 @@ class WaitingRoom:
     def _line_up(self, waiting: Waiting, routes: Routes) -> None:
         route: Route | None = None
         if not (waiting.command or waiting.invalid):
-            route = routes.match(waiting.type, waiting.repo, waiting.author)
+            route = routes.match(waiting.type, waiting.repo, waiting.author, waiting.people)
         if route is None:
             self.direct[waiting.id] = waiting
             return
@@ -130,6 +135,7 @@ def _waiting(document: Any, event_id: str, event_type: str, place: int) -> Waiti
         id=event.id,
         type=event.type,
         place=place,
+        people=people_of(document),
         priority=event.priority,
         repo=event.repo,
         author=author_of(event.payload),

@@ -21,6 +21,7 @@ PROMPT_VARIABLES: Final = frozenset(
         "task",  # its id, type and priority
         "event",  # id, type, repo and source of what caused it
         "data",  # the payload, as fenced data
+        "frozen",  # the hash of its words, and what to do when they are others now
         "memory",  # what the general remembers, as fenced data
         "report",  # how the soldier reports
         "resume",  # whether this goes on with an earlier conversation

@@ -1,4 +1,4 @@
-"""From what was found to the queue: each event once, whatever was killed when."""
+"""From what was found to the queue: each event once, whatever was killed when, with a hash of what it said then."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from kingdom.court.journal_tail import untold
 from kingdom.court.queues import put
+from kingdom.court.trust.frozen import freeze
 from kingdom.journal import JournalError
 from kingdom.journal.catalog import EventDetected
 
@@ -37,7 +38,8 @@ class Emitter:
                 fresh[event.id] = event
         if not fresh:
             return []
-        accepted = await put(self._services.bus, fresh.values())
+        frozen = [event.model_copy(update={"payload": freeze(event.payload)}) for event in fresh.values()]
+        accepted = await put(self._services.bus, frozen)
         self._write_down(fresh, set(accepted))
         self._seen.add(fresh, now)
         return accepted

@@ -46,8 +46,3 @@ def instant(value: Any) -> float:
     """The same as seconds of the clock; 0 for anything that is no time."""
     found = moment(value)
     return found.timestamp() if found is not None else 0.0
-
-
-def digest(*texts: str) -> str:
-    """A hash of texts as they were when the event was made."""
-    return hashlib.sha256("\0".join(texts).encode("utf-8", "replace")).hexdigest()

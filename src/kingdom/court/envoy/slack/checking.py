@@ -100,7 +100,8 @@ async def _channel(api: SlackApi, name: str) -> Finding:
 async def _users(api: SlackApi, config: SlackSection) -> list[Finding]:
     if not config.users:
         fix = "name their ids in slack.users in config/envoy.yaml (in Slack: profile, ⋮, Copy member ID)"
-        return [Finding("warning", "nobody may ask or answer: the list of users is empty", fix)]
+        text = "nobody may ask or answer but whom config/trust.yaml names: slack.users is empty"
+        return [Finding("warning", text, fix)]
     if "*" in config.users:
         return [Finding("warning", "everybody in the workspace may ask and answer", "name those who should")]
     findings = []

@@ -13,6 +13,8 @@ from kingdom.court.envoy.slack.identity import Identity
 from kingdom.court.envoy.slack.pace import Pace
 from kingdom.court.envoy.slack.posts import Posts
 from kingdom.court.envoy.slack.threads import Threads
+from kingdom.court.trust.judging import TrustFile
+from kingdom.court.trust.people import People, Person
 
 if TYPE_CHECKING:
     from kingdom.court.config.system import SystemConfig
@@ -35,6 +37,7 @@ class Desk:
         self.services = services
         self.clock = services.clock
         self.config = config
+        self.trust = TrustFile(services.home, config.users)
         self.locale = system.locale
         self.zone = ZoneInfo(system.timezone)
         self.threads = Threads(services.home)
@@ -45,9 +48,9 @@ class Desk:
         self.pace = Pace(config.posts_per_second, services.clock)
         self.courtesies = Courtesies(self.api, services.clock, reactions=config.reactions)
 
-    def allows(self, user: str) -> bool:
+    def allows(self, user: str, channel: str) -> bool:
         """Whether somebody may ask and answer."""
-        return user in self.config.users or "*" in self.config.users
+        return self.trust.load().judge(People(Person("slack", user, channel=channel))).permit is not None
 
     async def close_question(self, task_id: str, said: str) -> None:
         """A question is over: it shows what came of it, and is not awaited any more."""

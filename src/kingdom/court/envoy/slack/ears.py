@@ -18,6 +18,7 @@ from kingdom.court.envoy.slack.understanding import Posted, Pressed, own_user, u
 from kingdom.court.envoy.slack.words import own, plain
 from kingdom.court.errors import InvalidDocument
 from kingdom.court.king.cleaning import one_line, storable
+from kingdom.court.trust.frozen import freeze
 from kingdom.journal.catalog import EventDetected, MessageHumanResponse
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class SlackEars(Ears):
         self._receiver = Receiver(desk.api, self._keep, back_off=back_off)
         self._receiving: asyncio.Task[None] | None = None
         self._events = self._answers = self._refused = 0
+        self._problem: str | None = None
 
     def listen(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Begin to receive."""
@@ -56,6 +58,8 @@ class SlackEars(Ears):
         for task_id, entry in self._desk.threads.awaiting.all().items():
             if entry.get("answer"):  # a former process was about to
                 await self._pass_on_answer(task_id, entry)
+        if not self._may_judge():
+            return
         for path, envelope in self._inbox.waiting():
             try:
                 bot = own_user(envelope) or await self._desk.identity.user()
@@ -75,7 +79,7 @@ class SlackEars(Ears):
         return {
             "slack": {
                 "connections": self._receiver.connected,
-                "problem": self._receiver.problem,
+                "problem": self._problem or self._receiver.problem,
                 "events": self._events,
                 "answers": self._answers,
                 "refused": self._refused,
@@ -101,7 +105,7 @@ class SlackEars(Ears):
             asked = desk.threads.asked_in(posted.channel, posted.thread_ts)
         if asked is None and not posted.direct and not posted.mention:
             return False
-        if not self._allowed(posted.user):
+        if not self._allowed(posted.user, posted.channel):
             return True
         if asked is not None:
             if text:
@@ -140,7 +144,7 @@ class SlackEars(Ears):
     async def _pressed(self, pressed: Pressed) -> bool:
         """Deal with a button."""
         desk = self._desk
-        if not self._allowed(pressed.user):
+        if not self._allowed(pressed.user, pressed.channel):
             self._whisper(pressed, "stranger")
             return True
         entry = desk.threads.awaiting.get(pressed.task_id)
@@ -163,7 +167,7 @@ class SlackEars(Ears):
     async def _pass_on_answer(self, task_id: str, entry: dict[str, Any]) -> None:
         desk, answer, thread_ts = self._desk, entry["answer"], str(entry.get("thread_ts"))
         event_id = f"evt-slack-response-{task_id}-{answer['ts'].partition('.')[0]}"
-        payload = {"task_id": task_id, "text": answer["text"], "user": answer["user"]}
+        payload = {"task_id": task_id, "text": answer["text"], "user": answer["user"], "channel": entry.get("channel")}
         self._answers += await self._inject(
             {"id": event_id, "type": "slack.human_response", "source": "slack", "payload": payload, "priority": "high"}
         )
@@ -173,9 +177,9 @@ class SlackEars(Ears):
         await desk.close_question(task_id, answered_by(answer["user"], answer["text"], desk.locale))
 
     async def _inject(self, document: dict[str, Any]) -> bool:
-        services = self._desk.services
+        services, document = self._desk.services, storable(document)
         try:
-            accepted = await inject(services, storable(document))
+            accepted = await inject(services, {**document, "payload": freeze(document["payload"])})
         except InvalidDocument as error:  # no reason to stop listening to everybody
             log.warning("what was heard cannot be passed on: %s", error)
             return False
@@ -183,11 +187,23 @@ class SlackEars(Ears):
             emit_once(services, EventDetected(document["id"], document["source"], document["type"]))
         return accepted
 
-    def _allowed(self, user: str) -> bool:
-        if self._desk.allows(user):
+    def _may_judge(self) -> bool:
+        """Whether it can be said who may be heard: a file that is broken just now must not cost anybody a word."""
+        problem = self._desk.trust.load().problem
+        if problem != self._problem:
+            self._problem = problem
+            if problem is not None:
+                log.error("what was heard waits, since config/trust.yaml cannot be used: %s", problem)
+        return problem is None
+
+    def _allowed(self, user: str, channel: str) -> bool:
+        if self._desk.allows(user, channel):
             return True
         self._refused += 1
-        log.warning("Slack user %s is not among slack.users in config/envoy.yaml, and was not heard", user)
+        log.warning(
+            "Slack user %s was not heard: neither slack.users in config/envoy.yaml nor config/trust.yaml lets them",
+            user,
+        )
         return False
 
     def _whisper(self, heard: Posted | Pressed, name: str) -> None:

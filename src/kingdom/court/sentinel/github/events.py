@@ -1,4 +1,4 @@
-"""From what was done to the event: the subject as it is, the action, and a hash of the texts as they were."""
+"""From what was done to the event: the subject as it is, and the action."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 from kingdom.court.models import Event, timestamp
 from kingdom.court.sentinel.github.subject import Ref, login_of, text_at
 from kingdom.court.sentinel.kinds import priority_of
-from kingdom.court.sentinel.texts import digest, event_id, instant, plain
+from kingdom.court.sentinel.texts import event_id, instant, plain
 
 if TYPE_CHECKING:
     from kingdom.court.sentinel.github.actions import Action
 
 SOURCE: Final = "github"
+_NEED_RIGHTS: Final = ("review_requested", "assigned", "labeled", "merged")
 _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -23,9 +24,8 @@ def event_of(ref: Ref, subject: dict[str, Any], action: Action) -> Event:
     payload = {**_described(ref, subject), "action": action.what, "actor": action.actor, **action.details}
     if action.wrote:
         payload["author"] = action.actor
-    comment = action.details.get("comment") or {}
-    texts = [payload["title"], payload["body"], str(comment.get("body", ""))]
-    payload["text_sha256"] = digest(*texts)
+    if (association := _association(subject, action)) is not None:
+        payload["actor_association"] = association
     return Event(
         id=event_id(SOURCE, ref.repo.lower().replace("/", "."), ref.number, action.name),
         type=kind,
@@ -59,12 +59,27 @@ def event_of_notification(ref: Ref) -> Event:
     )
 
 
+def _association(subject: dict[str, Any], action: Action) -> str | None:
+    """What the actor is to the repository; None when GitHub does not say.
+
+    Entries of a timeline have no association. But of those that are not of the author himself, some can only be of
+    somebody to whom the repository's owner has given rights.
+    """
+    comment = action.details.get("comment")
+    if isinstance(comment, dict):
+        return text_at(comment, "association")
+    if action.actor == login_of(subject, "user"):
+        return text_at(subject, "author_association")
+    return "COLLABORATOR" if action.what in _NEED_RIGHTS else None
+
+
 def _described(ref: Ref, subject: dict[str, Any]) -> dict[str, Any]:
     told: dict[str, Any] = {
         "number": ref.number,
         "title": plain(subject.get("title"), 1000),
         "body": plain(subject.get("body")),
         "author": login_of(subject, "user"),
+        "opened_by": login_of(subject, "user"),
         "association": subject.get("author_association"),
         "url": subject.get("html_url"),
         "state": "merged" if subject.get("merged") else subject.get("state"),

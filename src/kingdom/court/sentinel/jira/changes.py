@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from kingdom.court.models import Event, timestamp
 from kingdom.court.sentinel.jira.adf import mentions_in, text_of
 from kingdom.court.sentinel.kinds import priority_of
-from kingdom.court.sentinel.texts import digest, event_id, instant, plain
+from kingdom.court.sentinel.texts import event_id, instant, plain
 
 SOURCE: Final = "jira"
 _KEY: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*-\d+\Z")
@@ -93,8 +93,6 @@ def _event(issue: dict[str, Any], key: str, change: Change, url: str, repos: dic
     kind = f"jira.ticket.{change.what}"
     payload = {**_described(issue, key, url), "action": change.what, "author": _name(change.author), **change.details}
     payload["author_id"] = change.author.get("accountId")
-    comment = change.details.get("comment") or {}
-    payload["text_sha256"] = digest(payload["title"], payload["description"], str(comment.get("body", "")))
     return Event(
         id=event_id(SOURCE, key, change.name),
         type=kind,
@@ -117,6 +115,7 @@ def _described(issue: dict[str, Any], key: str, url: str) -> dict[str, Any]:
         "ticket_priority": _named(fields.get("priority")),
         "assignee": _name(_person(fields.get("assignee"))),
         "reporter": _name(_person(fields.get("reporter"))),
+        "reporter_id": plain(_person(fields.get("reporter")).get("accountId"), 200) or None,
         "labels": [label for label in fields.get("labels") or [] if isinstance(label, str)],
         "updated": fields.get("updated"),
         "url": f"{url}/browse/{key}",
