@@ -30,6 +30,7 @@ class Control:
         self._parts = parts
         self._carriers = carriers(parts)
         self.is_engine = False
+        self._begun: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def keeping_engine(self) -> AsyncIterator[None]:
@@ -53,6 +54,24 @@ class Control:
             return
         bus = self._parts.store.bus
         await answer(bus, await ask(bus, kind, workflow_id, **arguments), _PATIENCE)
+
+    def begin(self, kind: str, workflow_id: str, **arguments: Any) -> asyncio.Task[None]:
+        """The same for what may take minutes: begun, and not waited for. What goes wrong is logged as well."""
+        task = asyncio.create_task(self.carry(kind, workflow_id, **arguments), name=f"{kind} {workflow_id}")
+        self._begun.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def close(self) -> None:
+        """Let go of what was begun; the next engine finds it, and goes on with it."""
+        for task in self._begun:
+            task.cancel()
+        await asyncio.gather(*self._begun, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._begun.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("%s: %s", task.get_name(), error)
 
     async def _keep(self) -> None:
         while True:

@@ -4,4 +4,14 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-ROUTERS: tuple[APIRouter, ...] = ()
+from kingdom.web.api.work import gits, lifecycle, looking, mcp_servers, modifying, templates, workflows
+
+ROUTERS: tuple[APIRouter, ...] = (
+    gits.router,
+    mcp_servers.router,
+    templates.router,
+    workflows.router,
+    lifecycle.router,
+    modifying.router,
+    looking.router,
+)
