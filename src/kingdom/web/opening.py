@@ -45,6 +45,7 @@ async def open_context(
         parts = await stack.enter_async_context(open_home(place, engines_of(place)))
         live = await stack.enter_async_context(open_hub(root, parts.store, services))
         control = Control(parts)
+        stack.push_async_callback(control.close)
         if engine:
             await stack.enter_async_context(control.keeping_engine())
         context = WebContext(root, settings, token, place, parts, control, live, services, clock)
