@@ -1,6 +1,7 @@
 """The full crash campaign: ``python -m tests.chaos [--kills 500] [--seed N] [--transport files] [--only campaign]``.
 
-The part ``court`` is a campaign of its own against a whole court, in which everything is killed at once.
+The part ``court`` is a campaign of its own against a whole court, in which everything is killed at once; ``workflow``
+is one against the engine of workflows, killed at every step of some stories and then at random instants.
 A seed repeats the plan of a campaign (who is hit, after how long, what is published); the instants themselves also
 depend on the machine. Points, faults and disk follow no chance at all.
 """
@@ -28,9 +29,14 @@ from tests.chaos.fulldisk import NotPermitted, fill_and_free, ground_on_small_di
 from tests.chaos.grounds import TRANSPORTS, grounds
 from tests.chaos.sites import open_site
 from tests.chaos.walk import lives_of, walk
+from tests.chaos.workflow.campaign import WorkflowCampaign
+from tests.chaos.workflow.stories import STORIES
+from tests.chaos.workflow.walk import LIFE, Walker
+from tests.chaos.zygote import Zygote
 
 PARTS = ("campaign", "points", "faults", "disk")  # for each transport
 COURT = "court"
+WORKFLOW = "workflow"
 
 
 @dataclass
@@ -83,6 +89,14 @@ class Run:
         with self._part(COURT, f"--only {COURT} --kills {kills}") as folder:
             self._note(f"{COURT:<11} {CourtCampaign(folder, self.seed, self._say).run(kills)}")
 
+    def workflow(self, kills: int) -> None:
+        """The engine of workflows, killed at every step of its stories, then at random instants under load."""
+        with self._part(WORKFLOW, f"--only {WORKFLOW} --kills {kills}") as folder:
+            with Zygote(folder, LIFE) as zygote:
+                for story in STORIES:
+                    self._note(str(Walker(folder, zygote, story).walk()))
+            self._note(f"{WORKFLOW:<11} {WorkflowCampaign(folder, self.seed, self._say).run(kills)}")
+
     @contextmanager
     def _part(self, name: str, command: str) -> Iterator[Path]:
         folder = Path(tempfile.mkdtemp(prefix="kingdom-chaos-"))
@@ -113,13 +127,16 @@ def main() -> int:
     parser.add_argument(
         "--kills",
         type=int,
-        help="how many processes to kill, over all transports (500), and how often the whole court (100)",
+        help="how many processes to kill, over all transports (500), how often the whole court (100), and the "
+        "engine of workflows at random (200)",
     )
     parser.add_argument("--seed", type=int, default=int(os.environ.get("CHAOS_SEED") or random.randrange(1_000_000)))
     parser.add_argument("--transport", choices=TRANSPORTS, action="append", help="may be repeated; default: all")
-    parser.add_argument("--only", choices=(*PARTS, COURT), action="append", help="may be repeated; default: all")
+    parser.add_argument(
+        "--only", choices=(*PARTS, COURT, WORKFLOW), action="append", help="may be repeated; default: all"
+    )
     options = parser.parse_args()
-    transports, parts = options.transport or TRANSPORTS, options.only or (*PARTS, COURT)
+    transports, parts = options.transport or TRANSPORTS, options.only or (*PARTS, COURT, WORKFLOW)
     tool = "strace" if strace.available() else "the stopper (strace is not installed)"
     print(f"seed {options.seed}; crash points are walked with {tool}", flush=True)
     started = time.monotonic()
@@ -129,6 +146,8 @@ def main() -> int:
             getattr(run, part)(transport)
     if COURT in parts:
         run.court(options.kills or 100)
+    if WORKFLOW in parts:
+        run.workflow(options.kills or 200)
     print(f"\nsummary (seed {options.seed}, {time.monotonic() - started:.0f} s)")
     print("\n".join(run.summary + [f"FAILED {line}" for line in run.failures]))
     return 1 if run.failures else 0
