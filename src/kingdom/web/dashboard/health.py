@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
-from kingdom.court.king.gates import HealthGate
+from kingdom.web.views.keeping import desk_of
 
 if TYPE_CHECKING:
     from kingdom.web.dashboard.visit import Visit
@@ -14,7 +15,6 @@ async def health_of(visit: Visit) -> tuple[str, str]:
     """The level (green, yellow, orange, red), and why."""
 
     async def read() -> tuple[str, str]:
-        services = visit.court
-        return HealthGate(services.home).level(services.clock())
+        return await asyncio.to_thread(desk_of(visit.context).health.level, visit.context.clock())
 
     return await visit.shared.read("health", read)

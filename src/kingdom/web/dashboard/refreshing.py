@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger("kingdom.web")
 _AT_MOST: Final = 0.25  # seconds between two looks of one page
-_SLOW: Final = 5.0  # seconds after which a page looks without being told to
+SLOW: Final = 5.0  # seconds after which a page looks without being told to
+FOLLOWING: Final = 1.0
+"""The same while somebody is heard of whom no event tells: what a soldier says."""
 _AGAIN: Final = 1.0  # seconds after which it looks once more: what it was given may have been read just before
 _SOON: Final = 0.5  # seconds the first answer waits for data; what is slower is filled in
 
@@ -69,9 +71,11 @@ class Panel(Generic[T]):
 class Pulse:
     """Refreshes the panels of one page for as long as somebody looks at it. Made by the page, in the page."""
 
-    def __init__(self, visit: Visit, wants: Callable[[LiveEvent], bool] | None = None) -> None:
+    def __init__(self, visit: Visit, wants: Callable[[LiveEvent], bool] | None = None, *, every: float = SLOW) -> None:
+        """``wants`` says which events matter (none: all); ``every`` so many seconds the page looks in any case."""
         self._visit = visit
         self._wants = wants
+        self.every = every
         self._panels: list[Panel[Any]] = []
         self._woken = asyncio.Event()
         self._task: asyncio.Task[Any] | None = None
@@ -123,7 +127,7 @@ class Pulse:
     async def _run(self) -> None:
         woken = False
         while True:
-            pause = _AGAIN if woken else _SLOW
+            pause = _AGAIN if woken else self.every
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._woken.wait(), pause)
             woken = self._woken.is_set()

@@ -12,7 +12,7 @@ from kingdom.web.dashboard.court.journal import JournalList
 from kingdom.web.dashboard.court.notices import draw_notice
 from kingdom.web.dashboard.court.questions import QuestionList
 from kingdom.web.dashboard.court.soldiers import SoldierList
-from kingdom.web.dashboard.refreshing import Pulse
+from kingdom.web.dashboard.refreshing import FOLLOWING, SLOW, Pulse
 from kingdom.web.dashboard.registry import page
 from kingdom.web.dashboard.theme import Tone
 from kingdom.web.dashboard.visit import Visit
@@ -34,7 +34,9 @@ async def show(visit: Visit) -> None:
 
     def seen(part: Callable[[CourtState], T]) -> Callable[[], Awaitable[T]]:
         async def load() -> T:
-            return part(await court_overview(visit.context))
+            state = await court_overview(visit.context)
+            pulse.every = FOLLOWING if state.soldiers else SLOW
+            return part(state)
 
         return load
 

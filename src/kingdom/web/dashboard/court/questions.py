@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import tzinfo
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from nicegui import ui
-
-from kingdom.court import commands
-from kingdom.web.dashboard.building import Keyed, button, card, labelled, link, row, tag, text, told
+from kingdom.web.dashboard.answering import ask
+from kingdom.web.dashboard.building import Keyed, card, link, row, tag, text
 from kingdom.web.dashboard.building.formats import day_and_time
 
 if TYPE_CHECKING:
@@ -18,9 +16,6 @@ if TYPE_CHECKING:
     from kingdom.web.dashboard.refreshing import Pulse
     from kingdom.web.dashboard.visit import Visit
     from kingdom.web.views.court import OpenQuestion
-
-USER: Final = "dashboard"
-_LONGEST: Final = 10_000  # characters of an answer
 
 
 class QuestionList:
@@ -51,30 +46,4 @@ class QuestionList:
                 text(question.general)
                 if question.deadline:
                     text(words("court.deadline", at=day_and_time(question.deadline, self._zone)))
-            text(question.question, "k-wrap k-strong", name="p")
-            if question.choices:
-                with tag("div", "k-row k-wrapping", role="group", aria_label=words("court.choices")):
-                    for choice in question.choices:
-                        button(choice, lambda choice=choice: self._answer(question.task_id, choice))
-            self._box(question)
-
-    def _box(self, question: OpenQuestion) -> None:
-        words = self._visit.words
-        with row():
-            box = ui.input(placeholder=words("court.answer.hint")).props("outlined dense").classes("k-field k-grow")
-            box.props["maxlength"] = _LONGEST
-            labelled(box, words("court.answer.to", task=question.task_id))
-
-            async def send() -> None:
-                if (box.value or "").strip():
-                    await self._answer(question.task_id, box.value.strip())
-
-            box.on("keydown.enter", send)
-            button(words("court.answer"), send, kind="primary")
-
-    async def _answer(self, task_id: str, answer: str) -> None:
-        async def act() -> None:
-            await commands.answer_question(self._visit.court, task_id, answer, USER)
-
-        await told(self._visit, act, self._visit.words("court.answered", task=task_id))
-        self._pulse.wake()
+            ask(self._visit, question.task_id, question.question, question.choices, self._pulse.wake)

@@ -1,13 +1,7 @@
-"""Pages about the tasks."""
+"""Tasks: the list, and one with everything that is known of it."""
 
 from __future__ import annotations
 
-from kingdom.web.dashboard.registry import page
-from kingdom.web.dashboard.shell import head
-from kingdom.web.dashboard.visit import Visit
+from kingdom.web.dashboard.tasks import listing, one
 
-
-@page("/tasks", title="nav.tasks", nav="tasks", court=True)
-async def show(visit: Visit) -> None:
-    """The page."""
-    head(visit.words("nav.tasks"))
+__all__ = ["listing", "one"]
