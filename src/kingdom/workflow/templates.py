@@ -118,7 +118,12 @@ def write_template(template: WorkflowTemplate, sources: Sources) -> str:
             "works": [_work_section(work, servers, with_engine=not shared) for work in template.works],
         }
     )
-    return yaml.dump(document, Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=100)
+    return written(document)
+
+
+def written(document: Mapping[str, Any]) -> str:
+    """A document as the text of a file: queries as blocks, as a person writes them."""
+    return yaml.dump(dict(document), Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=100)
 
 
 def _work_section(work: WorkDefinition, servers: Mapping[str, str], *, with_engine: bool) -> dict[str, Any]:

@@ -1,19 +1,13 @@
-"""Pages about workflows and templates."""
+"""Pages about workflows and templates. Importing them puts them into the registry."""
 
 from __future__ import annotations
 
-from kingdom.web.dashboard.registry import page
-from kingdom.web.dashboard.shell import head
-from kingdom.web.dashboard.visit import Visit
-
-
-@page("/workflows", title="nav.workflows", nav="workflows")
-async def workflows(visit: Visit) -> None:
-    """The list of workflows."""
-    head(visit.words("nav.workflows"))
-
-
-@page("/templates", title="nav.templates", nav="templates")
-async def templates(visit: Visit) -> None:
-    """The list of templates."""
-    head(visit.words("nav.templates"))
+# In this order: /workflows/new (creating) is looked for before /workflows/{workflow_id} (page), which matches it too.
+import kingdom.web.dashboard.workflows.checkpoint_page
+import kingdom.web.dashboard.workflows.creating
+import kingdom.web.dashboard.workflows.listing
+import kingdom.web.dashboard.workflows.page
+import kingdom.web.dashboard.workflows.plan_page
+import kingdom.web.dashboard.workflows.report_page
+import kingdom.web.dashboard.workflows.sources_page
+import kingdom.web.dashboard.workflows.template_pages  # noqa: F401

@@ -1,0 +1,148 @@
+"""Editing a plan: in a form or as YAML, from one to the other and back, with every mistake told."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from nicegui import ui
+
+from kingdom.web.dashboard.building import button, labelled, tag, text
+from kingdom.web.dashboard.workflows.drafts import Draft, draft_of
+from kingdom.web.dashboard.workflows.plan_form import Choices, PlanForm
+from kingdom.web.errors import as_api_error
+from kingdom.web.views.sources import names_of_engines
+from kingdom.workflow.sources import read_sources
+from kingdom.workflow.template_file import Known
+from kingdom.workflow.templates import Sources, parse_template, write_template
+from kingdom.yamlfile import YamlProblem
+
+if TYPE_CHECKING:
+    from kingdom.web.dashboard.visit import Visit
+    from kingdom.web.views.workflows import Work
+
+T = TypeVar("T")
+log = logging.getLogger("kingdom.web")
+_NAME: Final = "template"  # stands before the line numbers of mistakes, here and in the views
+_PLACE: Final = re.compile(rf"{_NAME}:(\d+): ")
+
+
+async def make_editor(visit: Visit, yaml: str | None, works: Sequence[Work] = ()) -> PlanEditor:
+    """An editor for a plan, or for a new one; ``works`` are those of the workflow whose plan it is."""
+    sources = await read_sources(visit.context.parts.store)
+    known = Known(engines=frozenset(names_of_engines(visit.context)))
+    return PlanEditor(visit, yaml, sources, known, works)
+
+
+class PlanEditor:
+    """On a page; made where it is to stand."""
+
+    def __init__(self, visit: Visit, yaml: str | None, sources: Sources, known: Known, works: Sequence[Work]) -> None:
+        self._visit = visit
+        self._sources = sources
+        self._known = known
+        self._works = works
+        words = visit.words
+        with tag("div", "k-tabs k-editor-tabs", role="tablist", aria_label=words("plan.views")):
+            self._tabs = {
+                False: _tab(words("plan.form"), self._to_form),
+                True: _tab(words("plan.yaml"), self._to_yaml),
+            }
+        self._problems = tag("div", "k-problems", role="alert")
+        self._form_place = tag("div")
+        self._text = ui.textarea(value=yaml or "").props("outlined autogrow spellcheck=false").classes("k-field k-yaml")
+        labelled(self._text, words("plan.yaml"))
+        self._as_yaml = False
+        if yaml is None:
+            self._draw(Draft())
+        else:
+            self._as_yaml = True
+            self._to_form()
+            if self._as_yaml:  # it cannot be read, as when an engine it names is gone
+                self._choose(as_yaml=True)
+
+    def yaml(self) -> str | None:
+        """The plan as YAML, as the visitor left it; None when it has mistakes, which are shown."""
+        try:
+            return str(self._text.value or "") if self._as_yaml else self._form.draft.text()
+        except YamlProblem as problem:
+            self.tell(problem.problems)
+            return None
+
+    def tell(self, problems: Sequence[str]) -> None:
+        """Show what is wrong, above the plan; nothing for no problem."""
+        self._problems.clear()
+        if problems:
+            with self._problems, tag("ul"):
+                for problem in problems:
+                    text(self._placed(problem), "k-wrap", name="li")
+
+    def _placed(self, problem: str) -> str:
+        """A problem with its line, where there are lines to be seen."""
+        found = _PLACE.match(problem)
+        if found is None:
+            return problem
+        rest = problem[found.end() :]
+        return self._visit.words("plan.line", number=found[1], problem=rest) if self._as_yaml else rest
+
+    async def tried(self, act: Callable[[str], Awaitable[T]]) -> T | None:
+        """Do something with the plan as YAML; None when it has mistakes or was refused: why, is shown."""
+        yaml = self.yaml()
+        if yaml is None:
+            return None
+        try:
+            done = await act(yaml)
+        except Exception as error:  # whatever it was, the visitor learns of it, and the log has the rest
+            told = as_api_error(error)
+            if told.status >= 500:
+                log.exception("%s", self._visit.path)
+            self.tell([str(detail) for detail in told.details] or str(told).splitlines())
+            return None
+        self.tell([])
+        return done
+
+    def _draw(self, draft: Draft) -> None:
+        choices = Choices(
+            sorted(self._sources.repositories), sorted(self._sources.mcp_servers), sorted(self._known.engines or ())
+        )
+        self._form_place.clear()
+        with self._form_place:
+            self._form = PlanForm(self._visit, draft, choices, of_workflow=bool(self._works))
+        self._choose(as_yaml=False)
+
+    def _to_form(self) -> None:
+        if not self._as_yaml:
+            return
+        try:
+            plan = parse_template(str(self._text.value or ""), _NAME, _NAME, self._sources, self._known)
+        except YamlProblem as problem:
+            self.tell(problem.problems)
+            return
+        self.tell([])
+        self._draw(draft_of(plan, self._sources, self._works))
+
+    def _to_yaml(self) -> None:
+        if self._as_yaml or (found := self.yaml()) is None:
+            return
+        self._choose(as_yaml=True)
+        try:
+            found = write_template(parse_template(found, _NAME, _NAME, self._sources, self._known), self._sources)
+            self.tell([])
+        except YamlProblem as problem:  # it is shown as it is: there it can be mended as well
+            self.tell(problem.problems)
+        self._text.set_value(found)
+
+    def _choose(self, *, as_yaml: bool) -> None:
+        self._as_yaml = as_yaml
+        self._form_place.set_visibility(not as_yaml)
+        self._text.set_visibility(as_yaml)
+        for which, shown in self._tabs.items():
+            shown.props["aria-selected"] = str(which is as_yaml).lower()
+
+
+def _tab(words: str, on_click: Callable[[], Any]) -> ui.button:
+    made = button(words, on_click)
+    made.props["role"] = "tab"
+    return made

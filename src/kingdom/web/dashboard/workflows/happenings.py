@@ -1,0 +1,84 @@
+"""The events of a workflow, in their order, as they happen."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.web.dashboard.building import tag, text
+from kingdom.web.dashboard.workflows.saying import clock
+from kingdom.web.views.workflows import WorkflowEvent, read_events
+
+if TYPE_CHECKING:
+    from nicegui.element import Element
+
+    from kingdom.web.dashboard.visit import Visit
+    from kingdom.web.views.workflows import Work
+
+_PAGE: Final = 500
+_MOST: Final = 200  # events that stay on the page
+_LONGEST: Final = 200
+_BAD: Final = ("Failed", "Error", "Cancelled")
+_GOOD: Final = ("Completed", "CheckpointCreated", "ReportGenerated")
+
+
+class Feed:
+    """Reads the events of a workflow, each once."""
+
+    def __init__(self, visit: Visit, workflow_id: str) -> None:
+        self._visit = visit
+        self._workflow = workflow_id
+        self._after = 0
+
+    async def read_on(self) -> list[WorkflowEvent]:
+        """What happened since the last time."""
+        found: list[WorkflowEvent] = []
+        more = True
+        while more:
+            page = await read_events(self._visit.context, self._workflow, after=self._after, limit=_PAGE)
+            found += page.items
+            self._after = page.items[-1].sequence if page.items else self._after
+            more = page.next_cursor is not None
+        return found
+
+
+class EventLog:
+    """The last events on a page; the newest on top."""
+
+    def __init__(self, visit: Visit) -> None:
+        self._shown: deque[Element] = deque()
+        self._place = tag("ol", "k-events", role="log", tabindex="0", aria_label=visit.words("workflow.events"))
+
+    def add(self, events: list[WorkflowEvent], works: list[Work]) -> None:
+        """Show further events."""
+        names = {work.id: work.name for work in works}
+        names |= {task.id: task.name for work in works for task in work.tasks}
+        with self._place:
+            for event in events[-_MOST:]:
+                line = _line(event, names)
+                line.move(target_index=0)
+                self._shown.append(line)
+        while len(self._shown) > _MOST:
+            self._shown.popleft().delete()
+
+
+def _line(event: WorkflowEvent, names: dict[str, str]) -> Element:
+    bad = any(word in event.type for word in _BAD) or event.payload.get("status") == "FAILED"
+    good = any(word in event.type for word in _GOOD)
+    with tag("li") as line:
+        text(event.sequence, "k-muted k-num")
+        text(clock(event.occurred_at), "k-muted")
+        text(event.type, "k-text-bad" if bad else "k-text-ok" if good else "k-strong")
+        text(_about(event, names), "k-wrap k-muted")
+    return line
+
+
+def _about(event: WorkflowEvent, names: dict[str, str]) -> str:
+    told = [names.get(str(value), _shown(value)) for key, value in event.payload.items() if key != "workflowId"]
+    return " · ".join(word for word in told if word)
+
+
+def _shown(value: Any) -> str:
+    words = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    line = " ".join(words.split())
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"

@@ -1,0 +1,143 @@
+"""The list of workflows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from nicegui import ui
+
+from kingdom.web.dashboard.building import Keyed, badge, button, card, empty, labelled, link, tab, tag, text
+from kingdom.web.dashboard.refreshing import Pulse
+from kingdom.web.dashboard.registry import page
+from kingdom.web.dashboard.shell import head
+from kingdom.web.dashboard.visit import Visit
+from kingdom.web.dashboard.workflows.marks import filled, recoloured
+from kingdom.web.dashboard.workflows.saying import address, dollars, moment
+from kingdom.web.envelope import Page
+from kingdom.web.views.workflows import WorkflowSummary, list_workflows
+
+_PAGE: Final = 25
+_FILTERS: Final[dict[str, tuple[str, ...]]] = {
+    "all": (),
+    "active": ("PREPARING", "RUNNING", "RESUMING"),
+    "waiting": ("CREATED", "READY", "PAUSED"),
+    "failed": ("FAILED",),
+    "over": ("COMPLETED", "CANCELLED"),
+}
+
+
+@page("/workflows", title="nav.workflows", nav="workflows")
+async def workflows(visit: Visit, show: str = "all", search: str = "", cursor: str = "") -> None:
+    """Workflows, the newest first, as they stand."""
+    words = visit.words
+    chosen = show if show in _FILTERS else "all"
+    with head(words("nav.workflows")):
+        link(words("sources.title"), "/repositories", "k-quiet-link")
+        button(words("workflow.new"), lambda: ui.navigate.to("/workflows/new"), kind="primary", icon="add")
+    with tag("div", "k-row k-wrapping k-filters"):
+        with tag("nav", "k-tabs", aria_label=words("workflow.filter")):
+            for name in _FILTERS:
+                target = address("workflows", show=name if name != "all" else None, search=search)
+                tab(words(f"workflow.show.{name}"), target, chosen=name == chosen)
+        _search_field(visit, chosen, search)
+    with card(words("nav.workflows"), flush=True) as (body, _):
+        pass
+    pages = tag("nav", "k-row k-pages", aria_label=words("pages.label"))
+    rows: list[_Rows] = []
+
+    async def load() -> Page[WorkflowSummary]:
+        return await list_workflows(
+            visit.context,
+            statuses=_FILTERS[chosen],
+            search=search.strip() or None,
+            limit=_PAGE,
+            cursor=cursor or None,
+        )
+
+    def draw(found: Page[WorkflowSummary]) -> None:
+        if not found.items:
+            rows.clear()
+            body.clear()
+            _nothing(visit, filtered=bool(search or cursor or chosen != "all"))
+        else:
+            if not rows or rows[0].table.is_deleted:
+                body.clear()
+                rows[:] = [_Rows(visit)]
+            rows[0].show(found.items)
+        pages.clear()
+        with pages:
+            if cursor:
+                link(words("pages.first"), address("workflows", show=show, search=search))
+            if found.next_cursor:
+                link(words("pages.next"), address("workflows", show=show, search=search, cursor=found.next_cursor))
+
+    await Pulse(visit, lambda event: event.source == "workflow").panel(body, load, draw, keep=True)
+
+
+def _search_field(visit: Visit, show: str, search: str) -> None:
+    def go() -> None:
+        ui.navigate.to(address("workflows", show=show if show != "all" else None, search=field.value or None))
+
+    field = ui.input(value=search, placeholder=visit.words("workflow.search")).props("outlined dense clearable")
+    labelled(field.classes("k-field k-search"), visit.words("workflow.search"))
+    field.on("keydown.enter", go)
+    field.on("clear", go)
+
+
+def _nothing(visit: Visit, *, filtered: bool) -> None:
+    words = visit.words
+    if filtered:
+        empty(words("workflow.none.here"), words("workflow.none.here.hint"))
+        link(words("workflow.show.all"), "/workflows", "k-state-link")
+        return
+    empty(words("workflow.none"), words("workflow.none.hint"))
+    with tag("div", "k-row k-state-actions"):
+        button(words("template.new"), lambda: ui.navigate.to("/templates/new"), kind="primary")
+        button(words("workflow.new"), lambda: ui.navigate.to("/workflows/new"))
+
+
+class _Rows:
+    """The table, whose rows change in place."""
+
+    def __init__(self, visit: Visit) -> None:
+        self._words = words = visit.words
+        self.table = tag("table", "k-table k-workflows", aria_label=words("nav.workflows"))
+        with self.table:
+            with tag("thead"), tag("tr"):
+                for name, classes in (
+                    ("name", ""), ("status", ""), ("progress", ""), ("issue", "k-hide-narrow"),
+                    ("created", "k-hide-narrow"), ("cost", "k-num"),
+                ):  # fmt: skip
+                    text(words(f"workflow.column.{name}"), classes, name="th").props["scope"] = "col"
+            self._rows: Keyed[WorkflowSummary] = Keyed(tag("tbody"), lambda item: item.id, self._row)
+
+    def show(self, items: list[WorkflowSummary]) -> None:
+        """Have these rows."""
+        self._rows.show(items)
+
+    def _row(self, item: WorkflowSummary) -> Callable[[WorkflowSummary], None]:
+        with tag("tr"):
+            with tag("td", "k-cell-name"):
+                link(item.name, address("workflows", item.id), "k-row-link")
+                about = text("", "k-muted k-small k-clip", name="div")
+            with tag("td"):
+                status = badge("", "")
+            with tag("td", "k-cell-progress"):
+                bar = tag("div", "k-progress", role="progressbar", aria_valuemin="0")
+                with bar:
+                    fill = tag("div")
+                count = text("", "k-small k-muted")
+            text(item.issue_key or "", "k-hide-narrow k-mono", name="td")
+            text(moment(item.created_at), "k-hide-narrow k-muted", name="td")
+            cost = text("", "k-num", name="td")
+
+        def update(new: WorkflowSummary) -> None:
+            recoloured(status, self._words.of("workflow.status", new.status), new.status)
+            about.set_text(new.reason or ", ".join(new.running))
+            count.set_text(f"{new.works_completed}/{new.works_total}")
+            filled(bar, fill, new.works_completed, new.works_total, bad=bool(new.works_failed))
+            cost.set_text(dollars(new.cost_usd))
+
+        update(item)
+        return update

@@ -1,0 +1,36 @@
+"""Times, sums and names for people."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+from urllib.parse import quote, urlencode
+
+_SHORT: Final = 8
+
+
+def moment(at: datetime) -> str:
+    """A day and a time, as the clock of the server has it."""
+    return f"{at.astimezone():%Y-%m-%d %H:%M}"
+
+
+def clock(at: datetime) -> str:
+    """A time of day."""
+    return f"{at.astimezone():%H:%M:%S}"
+
+
+def dollars(amount: float) -> str:
+    """A sum of money; small ones are told apart from none."""
+    return f"${amount:,.2f}" if amount >= 0.01 or amount == 0 else f"${amount:.4f}"
+
+
+def short_id(item_id: str) -> str:
+    """The end of an id, which differs where beginnings do not."""
+    return item_id[-_SHORT:]
+
+
+def address(*parts: str, **query: str | None) -> str:
+    """The address of a page of ours: ``address("workflows", id, tab="plan")``."""
+    asked = urlencode({name: value for name, value in query.items() if value})
+    path = "/" + "/".join(quote(part, safe="") for part in parts)
+    return f"{path}?{asked}" if asked else path
