@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from kingdom import __version__
-from kingdom.web import api, errors, live, security
+from kingdom.web import api, errors, live, rules, security
 from kingdom.web.context import WebContext
 from kingdom.web.envelope import Failed
 
@@ -28,6 +28,7 @@ def create_app(context: WebContext, *, pages: bool = True) -> FastAPI:
     errors.install(app)
     for router in (*api.ROUTERS, *live.ROUTERS):
         app.include_router(router)
+    rules.install(app, context)
     if pages:
         from kingdom.web import dashboard
 

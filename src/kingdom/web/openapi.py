@@ -1,0 +1,156 @@
+"""The OpenAPI document: what holds for every operation is written into it here, once.
+
+Errors by status, the token, ``Idempotency-Key``, ``ETag``, and an example of every body that has none of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.web.example import Examples
+from kingdom.web.idempotency import HEADER, KEY_PATTERN
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+_JSON: Final = "application/json"
+_METHODS: Final = ("get", "post", "put", "patch", "delete")
+_SCHEME: Final = "token"
+_OPEN: Final = ("/healthz", "/readyz", "/hooks/")  # without a token
+_FAILED: Final = "#/components/schemas/Failed"
+_ERRORS: Final = {
+    "401": ("There is no token, or a wrong one.", "SYS_UNAUTHORIZED"),
+    "403": ("Host, Origin or CSRF token are not ours.", "SYS_FORBIDDEN"),
+    "404": ("There is no such thing.", "WFL_NOT_FOUND"),
+    "409": ("Not as things stand: a wrong state, a name that is taken, something in use.", "WFL_ILLEGAL_TRANSITION"),
+    "413": ("The request is too large.", "SYS_TOO_LARGE"),
+    "422": ("The request is not valid; details say what, and where.", "SYS_INVALID"),
+    "429": ("Too many requests; `Retry-After` says when to come back.", "SYS_TOO_MANY"),
+    "500": ("Something went wrong that is not your fault.", "SYS_INTERNAL"),
+    "503": ("The store, or a part of the court, cannot be reached.", "SYS_STORE"),
+}
+_DESCRIPTION: Final = """\
+Every answer has one form: `{"success": true, "data": …, "timestamp": …}`, or for an error
+`{"success": false, "error": {"code": …, "message": …, "details": […]}, "timestamp": …}`. Codes begin with the part they
+are of: `GIT_`, `MCP_`, `TPL_`, `WFL_`, `MOD_` (changes of a plan), `SYS_`.
+
+Lists come in pages: `limit` (1 to 100), and as `cursor` the `nextCursor` of the page before; null: that was the last.
+
+Requests carry `Authorization: Bearer TOKEN`; the token is in `state/web/token` of the home. GET answers have an `ETag`:
+with `If-None-Match` an answer you have already is 304. A POST with an `Idempotency-Key` is carried out once, however
+often it is sent within a day.
+"""
+_TAGS: Final = {
+    "repositories": "Repositories that workflows work on.",
+    "MCP servers": "MCP servers that agents of workflows can be given.",
+    "templates": "The plans workflows are made from.",
+    "court": "Events, tasks, messages, questions, generals and figures of the court.",
+    "bus": "Streams and their dead letters.",
+    "webhooks": "Where others report what happened; each has a secret of its own.",
+    "live": "What happens, as it happens.",
+    "health": "Whether the server lives, can work, and how it is.",
+    "workflows": "Workflows: made from templates, started, paused, resumed, changed, looked at.",
+}
+
+
+def describe(app: FastAPI) -> None:
+    """Have the document of an application completed."""
+    made = app.openapi
+
+    def document() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = completed(made())
+        return app.openapi_schema
+
+    app.openapi = document  # type: ignore[method-assign]
+
+
+def completed(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with everything that holds for all operations."""
+    components = document.setdefault("components", {})
+    document["info"]["description"] = _DESCRIPTION
+    components["securitySchemes"] = {
+        _SCHEME: {"type": "http", "scheme": "bearer", "description": "The token of the server."}
+    }
+    components["responses"] = _error_responses()
+    document["security"] = [{_SCHEME: []}]
+    examples = Examples(components.get("schemas", {}))
+    used: set[str] = set()
+    for path, method, operation in _operations(document):
+        used.update(operation.get("tags", ()))
+        _add_errors(path, method, operation)
+        if method == "post" and path.startswith("/api/"):
+            _add_parameter(operation, HEADER, {"type": "string", "pattern": KEY_PATTERN}, "Carried out once per key.")
+        if method == "get" and path.startswith("/api/") and _JSON in _content(operation, "200"):
+            _add_etag(operation)
+        _add_examples(operation, examples)
+    document["tags"] = [{"name": name, "description": words} for name, words in _TAGS.items() if name in used]
+    return document
+
+
+def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            if method in _METHODS:
+                yield path, method, operation
+
+
+def _content(operation: dict[str, Any], status: str) -> dict[str, Any]:
+    found: dict[str, Any] = operation.get("responses", {}).get(status, {}).get("content", {})
+    return found
+
+
+def _add_errors(path: str, method: str, operation: dict[str, Any]) -> None:
+    statuses = ["500"]
+    if path.startswith(_OPEN):
+        operation["security"] = []
+    else:
+        statuses += ["401", "403", "429"]
+    if "{" in path:
+        statuses.append("404")
+    if method != "get":
+        statuses += ["409", "413"]
+    if operation.get("parameters") or "requestBody" in operation:
+        statuses.append("422")
+    responses = operation.setdefault("responses", {})
+    for status in statuses:
+        if status in responses:
+            continue
+        responses[status] = {"$ref": f"#/components/responses/{_name(status)}"}
+    operation["responses"] = dict(sorted(responses.items()))
+
+
+def _error_responses() -> dict[str, Any]:
+    """Each by a name that operations refer to."""
+    made = {}
+    for status, (words, code) in _ERRORS.items():
+        error = {"code": code, "message": words, "details": []}
+        example = {"success": False, "error": error, "timestamp": "2026-01-31T12:00:00Z"}
+        content = {_JSON: {"schema": {"$ref": _FAILED}, "example": example}}
+        made[_name(status)] = {"description": words, "content": content}
+    return made
+
+
+def _name(status: str) -> str:
+    return f"Error{status}"
+
+
+def _add_parameter(operation: dict[str, Any], name: str, schema: dict[str, Any], words: str) -> None:
+    operation.setdefault("parameters", []).append(
+        {"name": name, "in": "header", "required": False, "schema": schema, "description": words}
+    )
+
+
+def _add_etag(operation: dict[str, Any]) -> None:
+    _add_parameter(operation, "If-None-Match", {"type": "string"}, "The `ETag` of the answer you have.")
+    tag = {"schema": {"type": "string"}, "description": "Changes with what is answered."}
+    operation["responses"]["200"].setdefault("headers", {})["ETag"] = tag
+    operation["responses"]["304"] = {"description": "You have it already.", "headers": {"ETag": tag}}
+
+
+def _add_examples(operation: dict[str, Any], examples: Examples) -> None:
+    bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
+    for media in (body.get("content", {}).get(_JSON) for body in bodies):
+        if media and "example" not in media and "examples" not in media:
+            media["example"] = examples.of(media.get("schema", {}))
