@@ -75,7 +75,7 @@ async def get_workflow_report(context: Context, workflow_id: WorkflowId, report_
 
 
 @router.get("/{workflowId}/output", summary="Get what the agents of a workflow say")
-async def get_output(
+async def get_workflow_output(
     context: Context,
     workflow_id: WorkflowId,
     work: Annotated[str | None, Query(pattern=ID_PATTERN, max_length=100, description="The id of a work.")] = None,
@@ -87,7 +87,7 @@ async def get_output(
 
 
 @router.get("/{workflowId}/usage", summary="Get what a workflow has cost")
-async def get_usage(context: Context, workflow_id: WorkflowId) -> Ok[Usage]:
+async def get_workflow_usage(context: Context, workflow_id: WorkflowId) -> Ok[Usage]:
     """Tokens and money, by runs that have ended."""
     return ok(await usage.read_usage(context, workflow_id))
 

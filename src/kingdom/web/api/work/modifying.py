@@ -185,13 +185,13 @@ async def modify_workflow(context: Context, workflow_id: WorkflowId, body: Modif
     return ok(await workflows.read_workflow(context, workflow_id))
 
 
-@router.get("/{workflowId}/plan", summary="Get the plan of a workflow as YAML")
+@router.get("/{workflowId}/plan", summary="Get the plan of a workflow as YAML", operation_id="getWorkflowPlan")
 async def get_plan(context: Context, workflow_id: WorkflowId) -> Ok[YamlText]:
     """The plan as it is now, in the form of a template."""
     return ok(YamlText(yaml=await workflows.read_plan(context, workflow_id)))
 
 
-@router.put("/{workflowId}/plan", summary="Change the plan of a workflow as a whole")
+@router.put("/{workflowId}/plan", summary="Change the plan of a workflow as a whole", operation_id="changeWorkflowPlan")
 async def change_plan(context: Context, workflow_id: WorkflowId, body: PlanBody) -> Ok[PlanChanged]:
     """Give the plan as it shall be; what differs is changed, and told. Rules as for PATCH."""
     workflow, works = await _read(context, workflow_id)

@@ -68,7 +68,7 @@ async def create_template(context: Context, body: TemplateBody) -> Ok[Template]:
     return await _create(context, await templates.from_fields(context, body, context.parts.ids.new("tpl")))
 
 
-@router.post("/yaml", status_code=201, summary="Create a template from YAML")
+@router.post("/yaml", status_code=201, summary="Create a template from YAML", operation_id="createTemplateFromYaml")
 async def create_from_yaml(context: Context, body: YamlBody) -> Ok[Template]:
     """The same, from the text of a file."""
     return await _create(context, await templates.from_yaml(context, body.yaml, context.parts.ids.new("tpl")))
@@ -98,7 +98,7 @@ async def update_template(context: Context, template_id: TemplateId, body: Templ
     return await _update(context, await templates.from_fields(context, body, template_id))
 
 
-@router.put("/{templateId}/yaml", summary="Update a template from YAML")
+@router.put("/{templateId}/yaml", summary="Update a template from YAML", operation_id="updateTemplateFromYaml")
 async def update_from_yaml(context: Context, template_id: TemplateId, body: YamlBody) -> Ok[Template]:
     """The same, from the text of a file."""
     return await _update(context, await templates.from_yaml(context, body.yaml, template_id))
