@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from kingdom.agents.errors import AgentsError
-from kingdom.bus import BusError
+from kingdom.bus import BusError, InvalidEnvelope, InvalidName, InvalidOption
 from kingdom.court.errors import CourtError
 from kingdom.gitops import GitError
 from kingdom.web.envelope import ApiError
@@ -25,6 +25,11 @@ log = logging.getLogger("kingdom.web")
 _BAD: Final = 422
 _STATUS: Final = {
     "SYS_NOT_FOUND": 404,
+    "NOT_FOUND": 404,
+    "ALREADY_ENDED": 409,
+    "NOT_ENDED": 409,
+    "NO_QUESTION": 409,
+    "ANSWERED": 409,
     "WFL_NO_ANSWER": 504,
     "TPL_INVALID": _BAD,
     "INVALID_ID": _BAD,
@@ -68,6 +73,8 @@ def as_api_error(error: Exception) -> ApiError:
         return ApiError(status, _prefixed(error.code), str(error))
     if isinstance(error, GitError):
         return ApiError(409, "GIT_FAILED", str(error))
+    if isinstance(error, InvalidEnvelope | InvalidName | InvalidOption):
+        return ApiError(_BAD, "SYS_INVALID", str(error))
     if isinstance(error, BusError):
         return ApiError(503, "SYS_STORE", str(error))
     return ApiError(500, "SYS_INTERNAL", "something went wrong here that is not your fault: the server's log has it")

@@ -64,6 +64,13 @@ class DeadLetterState(ApiModel):
     )
 
 
+class Requeued(ApiModel):
+    """What was given another chance."""
+
+    requeued: int
+    skipped: list[str] = Field(description="The ids of those that are not dead, or not there.")
+
+
 class EventState(ApiModel):
     """Everything a bus knows of one event."""
 
@@ -137,13 +144,19 @@ async def list_dead(
     if bus == COURT and cursor is None and not (event_type or code):
         known = {letter.event_id for letter in letters}
         aside = await asyncio.to_thread(_set_aside, context, stream)
-        states += [one for one in aside if one.event_id not in known and not await _is_dead(found, one.event_id)]
+        states += [
+            one for one in aside if one.event_id not in known and not await _is_dead(found, one.event_id, stream)
+        ]
     return states, cursor_of(letters[-1].event_id) if more and letters else None
 
 
-async def requeue_dead(context: WebContext, bus: str, stream: str, ids: list[str]) -> int:
-    """Give dead events another chance; returns how many there were."""
-    return await bus_of(context, bus).requeue(_stream(stream), [_event_id(one) for one in ids])
+async def requeue_dead(context: WebContext, bus: str, stream: str, ids: list[str]) -> Requeued:
+    """Give dead events another chance. Those that are not dead stay as they are: a finished one must not run again."""
+    found, name = bus_of(context, bus), _stream(stream)
+    wanted = list(dict.fromkeys(_event_id(one) for one in ids))
+    dead = [one for one in wanted if await _is_dead(found, one, name)]
+    moved = await found.requeue(name, dead) if dead else 0
+    return Requeued(requeued=moved, skipped=[one for one in wanted if one not in dead])
 
 
 async def read_bus_event(context: WebContext, bus: str, event_id: str) -> EventState:
@@ -152,7 +165,8 @@ async def read_bus_event(context: WebContext, bus: str, event_id: str) -> EventS
     if record is None:
         raise not_found("SYS", "event", event_id)
     document = record_document(record)
-    return EventState.model_validate({**plain(document), "payload": _payload(document.pop("envelope")["payload"])})
+    payload = _payload(document.pop("envelope")["payload"])
+    return EventState.model_validate({**plain(document), "payload": payload})
 
 
 async def _letters(
@@ -173,12 +187,12 @@ async def _letters(
         ask = min(ask * 4, _MOST_DEAD)
 
 
-async def _is_dead(bus: EventBus, event_id: str) -> bool:
+async def _is_dead(bus: EventBus, event_id: str, stream: str) -> bool:
     try:
         record = await bus.find(check_event_id(event_id))
     except InvalidName:  # a file with a name that no event has
         return False
-    return record is not None and record.status == "DEAD"
+    return record is not None and record.status == "DEAD" and record.stream == stream
 
 
 def _dead(letter: DeadLetter) -> DeadLetterState:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-_DEEPEST: Final = 60  # levels; what lies below is cut off, so that whoever serialises it does not run out of stack
+DEEPEST: Final = 60
+"""Levels of nesting. What lies below is cut off, so that whoever serialises it does not run out of stack."""
 
 
 def plain_text(text: str) -> str:
@@ -19,10 +20,19 @@ def plain(value: Any, depth: int = 0) -> Any:
         return plain_text(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, dict | list) and depth >= _DEEPEST:
+    if isinstance(value, dict | list) and depth >= DEEPEST:
         return "…"
     if isinstance(value, dict):
         return {plain_text(str(key)): plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item, depth + 1) for item in value]
     return value
+
+
+def depth_of(value: Any) -> int:
+    """How many levels of objects and lists a document has; it stops counting when there are too many."""
+    level, depth = [value], 0
+    while depth <= DEEPEST and (inner := [one for one in level if isinstance(one, dict | list)]):
+        depth += 1
+        level = [item for one in inner for item in (one.values() if isinstance(one, dict) else one)]
+    return depth

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kingdom.web.live.hub import Hub, LiveEvent
 
 EVERY: Final = 5.0  # seconds
+_PATIENCE: Final = 5.0  # seconds for the last look to end
 _KEPT: Final = 360  # half an hour
 _WORKFLOW: Final = "workflow"
 # What the journal tells of the queues of a court: what came in, and what left the line.
@@ -65,13 +66,15 @@ class Sampler:
     async def sampling(self, hub: Hub) -> AsyncIterator[None]:
         """Sample for the length of the block."""
         undo = hub.listen(self.hear)
-        keeper = asyncio.create_task(self._keep_sampling(), name="web-bus-sampler")
+        stopping = asyncio.Event()
+        keeper = asyncio.create_task(self._keep_sampling(stopping), name="web-bus-sampler")
         try:
             yield
         finally:
             undo()
+            stopping.set()
+            await asyncio.wait([keeper], timeout=_PATIENCE)  # a store that is away may take its time
             keeper.cancel()
-            await asyncio.gather(keeper, return_exceptions=True)
 
     def samples(self, bus: str, stream: str) -> list[Sample]:
         """The last ones of a stream, the oldest first."""
@@ -127,10 +130,11 @@ class Sampler:
             )
         )
 
-    async def _keep_sampling(self) -> None:
-        while True:
+    async def _keep_sampling(self, stopping: asyncio.Event) -> None:
+        while not stopping.is_set():
             try:
                 await self.sample()
             except BusError as error:
                 log.warning("the depth of the buses cannot be looked at, trying again: %s", error)
-            await asyncio.sleep(self._every)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), self._every)
