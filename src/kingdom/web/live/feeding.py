@@ -100,8 +100,10 @@ class Feeder:
                 last_busy = clock()
             await asyncio.sleep(0 if count >= _LIMIT else _BEAT)
             if count < _LIMIT:
+                # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with what it waits for.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._woken.wait(), _SOON if clock() - last_busy < _BUSY else _LATER)
+                    async with asyncio.timeout(_SOON if clock() - last_busy < _BUSY else _LATER):
+                        await self._woken.wait()
 
     async def _round(self) -> int:
         """Get what is new into the feed (or out of it), and tell. Returns how much it was."""
