@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+import random
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -17,6 +18,7 @@ from kingdom.workflow.ports import Told
 
 if TYPE_CHECKING:
     from kingdom.web.context import WebContext
+    from kingdom.web.live.hub import Hub, LiveEvent
     from kingdom.workflow.ports import Store
     from tests.support.web import Served
 
@@ -119,3 +121,65 @@ async def _parsed(response: httpx.Response) -> AsyncIterator[tuple[int, dict[str
 def numbers(messages: list[dict[str, Any]]) -> list[int]:
     """The numbers of events, in the order in which they came."""
     return [message["sequenceNumber"] for message in messages]
+
+
+class Ear:
+    """Hears what a hub tells inside its process."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.heard: list[LiveEvent] = []
+        self._more = asyncio.Event()
+        self.undo = hub.listen(self._hear)
+
+    def _hear(self, events: Sequence[LiveEvent]) -> None:
+        self.heard += events
+        self._more.set()
+
+    async def until(self, count: int) -> list[LiveEvent]:
+        """Wait until that many events were heard in all."""
+        async with asyncio.timeout(PATIENCE):
+            while len(self.heard) < count:
+                self._more.clear()
+                await self._more.wait()
+        return self.heard
+
+
+class Wanderer:
+    """A client that comes and goes, and asks each time for what it missed."""
+
+    def __init__(self, url: str, token: str, seed: int, *, workflow_id: str | None = None, batch: bool = False) -> None:
+        self._url = f"{url.replace('http', 'ws', 1)}/ws/events"
+        self._headers = {"Authorization": f"Bearer {token}"}
+        self._random = random.Random(seed)
+        self._wanted = {"batch": batch} if workflow_id is None else {"batch": batch, "workflowId": workflow_id}
+        self.heard: list[int] = []
+        """Every number, in the order in which it came."""
+
+    async def lives(self, count: int) -> None:
+        """Connect that often; leave each time after some events, or some moments, politely or not."""
+        for _ in range(count):
+            await self._live(self._random.randrange(25), self._random.uniform(0, 0.05))
+
+    async def until(self, number: int) -> None:
+        """Once more, up to a number."""
+        missing = number - (self.heard[-1] if self.heard else 0)
+        if missing > 0:
+            await self._live(missing, PATIENCE)
+
+    async def _live(self, events: int, seconds: float) -> None:
+        last = self.heard[-1] if self.heard else 0
+        # A queue without a bound: a client whose queue is full reads no more, not even the answer to its good-bye.
+        async with connect(
+            self._url, additional_headers=self._headers, compression=None, proxy=None, max_queue=None
+        ) as connection:
+            client = Socket(connection)
+            told = await client.subscribe(lastSequenceNumber=last, **self._wanted)
+            assert (told["type"], told["sequenceNumber"]) == ("subscribed", last)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    while events > 0:
+                        more = await client.events(1)
+                        self.heard += numbers(more)
+                        events -= len(more)
+            if self._random.random() < 0.5:
+                connection.transport.abort()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -138,6 +139,7 @@ class Stream(Connection):
                 await self._send(send, _event(found.number, protocol.reset(found)))
             elif found:
                 await self._send(send, "".join(_event(item.number, item.message) for item in found))
+                await asyncio.sleep(0)  # sending takes no turn of the loop: now others have theirs
             self.woken.clear()
             if self._alive:  # the number without data: a browser remembers it, though nothing was of interest
                 self._alive = False

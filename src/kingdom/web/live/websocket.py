@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 router = APIRouter()
 
 _BATCH_CHARACTERS: Final = 256 * 1024
+_IN_A_ROW: Final = 4  # messages to one client, after which others have their turn
 _REPLIES: Final = 200  # answers that wait to be sent
 _FAREWELL: Final = 5.0  # seconds for a client that does not read to take the reason with it
 
@@ -50,6 +51,7 @@ class Session(Connection):
         self._replies: deque[str] = deque()
         self._subscription: Subscription | None = None
         self._batch = False
+        self._in_a_row = 0  # messages that were sent since there was nothing to send
 
     async def run(self) -> None:
         """Until one of both sides ends it."""
@@ -128,14 +130,16 @@ class Session(Connection):
             if isinstance(found, Reset):
                 await self._send(protocol.reset(found))
             elif found is None:
+                self._in_a_row = 0
                 await self.woken.wait()
-            elif self._batch and len(found) > 1:
-                await self._send_batches(found)
             else:
-                for item in found:
-                    await self._send(item.message)
+                await self._send_all(found)
 
-    async def _send_batches(self, items: Sequence[Item]) -> None:
+    async def _send_all(self, items: Sequence[Item]) -> None:
+        if not self._batch or len(items) < 2:
+            for item in items:
+                await self._send(item.message)
+            return
         part: list[str] = []
         size = 0
         for item in items:
@@ -148,6 +152,11 @@ class Session(Connection):
 
     async def _send(self, text: str) -> None:
         await self.sending(self._websocket.send({"type": "websocket.send", "text": text}))
+        self._in_a_row += 1
+        if self._in_a_row % _IN_A_ROW == 0:
+            # As long as the kernel has room, sending takes no turn of the loop: others would wait, and nobody would
+            # notice that the client is gone.
+            await asyncio.sleep(0)
 
 
 def _batch(messages: Sequence[str]) -> str:
