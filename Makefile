@@ -34,6 +34,7 @@ demo: $(READY)  ## See the system at work: a worker is killed half way, nothing 
 test: $(READY)  ## Lint, types, layers and every test but the long campaigns
 	@scripts/system-packages
 	@scripts/agent-clis || test $$? = 3  # 3: they cannot be had here; their tests are skipped and say so
+	@scripts/api-examples || test $$? = 3  # the same
 	@$(MAKE) --no-print-directory lint
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal --cov --cov-report term:skip-covered
 
