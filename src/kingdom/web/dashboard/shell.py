@@ -37,7 +37,7 @@ async def framed(visit: Visit, build: Builder, arguments: dict[str, Any], *, tit
     ui.add_head_html(f'<style>{theme.background(visit.dark)}</style><link rel="stylesheet" href="{styles.PATH}">')
     drawer = _drawer(visit, nav)
     await _header(visit, nav, drawer)
-    with tag("main", "k-main", id="main", tabindex="-1") as main:
+    with tag("div", "k-main", id="main", tabindex="-1") as main:  # in the <main> of Quasar
         if court and visit.context.services is None:
             empty(
                 words("nocourt.title"),

@@ -13,6 +13,7 @@ from kingdom.web.views.sampling import Sample
 if TYPE_CHECKING:
     from kingdom.web.dashboard.visit import Visit
 
+_SPAN: Final = 30 * 60 * 1000  # milliseconds
 _POINTS: Final = 120  # on a chart: more than anybody sees cost each open page memory
 
 
@@ -62,6 +63,8 @@ def _per_minute(count: int, sample: Sample) -> float:
 def _fill(chart: ui.echart, samples: Sequence[Sample], values: Sequence[Callable[[Sample], float]]) -> None:
     for series, value in zip(chart.options["series"], values, strict=True):
         series["data"] = [[int(one.at.timestamp() * 1000), value(one)] for one in samples]
+    if samples:
+        chart.options["xAxis"]["min"] = int(samples[-1].at.timestamp() * 1000) - _SPAN
     chart.update()
 
 
@@ -70,6 +73,7 @@ def _chart(label: str, names: Sequence[str], colours: Sequence[str]) -> ui.echar
     muted, line = "var(--k-muted)", "var(--k-line)"
     options: dict[str, Any] = {
         "animation": False,
+        "textStyle": {"fontFamily": "inherit"},
         "grid": {"left": 8, "right": 12, "top": 32, "bottom": 4, "containLabel": True},
         "legend": {
             "data": list(names),

@@ -1,0 +1,54 @@
+"""Every page, as people see it: in both themes, in both languages, on a desk and on a phone."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, expect
+
+from kingdom.court.queues import EVENTS, open_queues
+from kingdom.web.dashboard.words import TEXTS
+from tests.support.browser import LOOKS, Visitor, overflow, shoot, visiting
+from tests.support.seen_court import ASKING, FAILED, RUNNING, SeenCourt
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+PAGES = [("court", "/"), ("tasks", "/tasks"), ("task", f"/tasks/{RUNNING}"), ("bus", "/bus?bus=court&stream=events")]
+PROMISED = {
+    "court": [RUNNING, ASKING, FAILED, "Release v2.4.0 today?", "reading the change", "$2.50 of $10.00", "king"],
+    "tasks": [RUNNING, ASKING, FAILED, "github.pr.opened"],
+    "task": [RUNNING, "gen-pr", "reading the change", "was started for"],
+    "bus": ["NO_GENERAL", "nobody subscribes to it", f"evt-github-{FAILED}"],
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def visitor(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Visitor]:
+    """A court with one task of each kind, and a dead letter."""
+    root = tmp_path_factory.mktemp("seen")
+    court = SeenCourt(root)
+    await court.fill("Release v2.4.0 today?")
+    async with open_queues(court.home.queue_url) as bus:
+        (held,) = await bus.claim(EVENTS, worker="king", ids=[f"evt-github-{FAILED}"], lease=60)
+        await bus.settle(dead=[(held, "NO_GENERAL", "nobody subscribes to it")])
+    async with visiting(browser, root, court=False) as visitor:
+        yield visitor
+
+
+@pytest.mark.parametrize(("theme", "locale", "width"), LOOKS)
+@pytest.mark.parametrize(("name", "path"), PAGES)
+async def test_a_page_shows_what_there_is(
+    visitor: Visitor, name: str, path: str, theme: str, locale: str, width: int
+) -> None:
+    async with visitor.page(path, theme=theme, locale=locale, width=width) as page:
+        main = page.locator("#main")
+        for promised in PROMISED[name]:
+            await expect(main).to_contain_text(promised)
+        assert await page.locator("html").get_attribute("lang") == {"en": "en-US", "ko": "ko-KR"}[locale]
+        await expect(page.locator("body")).to_have_class(f"desktop no-touch body--{theme}")
+        await expect(page.locator("[data-health]")).to_have_text(TEXTS[locale]["health.green"])
+        assert await overflow(page) == 0
+        await shoot(page, f"{name}-{theme}-{locale}-{width}")
