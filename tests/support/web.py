@@ -38,9 +38,9 @@ class Web(NamedTuple):
             cookies={cookie_name(TOKEN): cookie_value(TOKEN)},
         )
 
-    def without_token(self, **options: Any) -> httpx.AsyncClient:
-        """A client nobody knows."""
-        return httpx.AsyncClient(transport=_transport(self.app), base_url=LOCAL, **options)
+    def without_token(self, *, address: str = "127.0.0.1", **options: Any) -> httpx.AsyncClient:
+        """A client nobody knows, who comes from ``address``."""
+        return httpx.AsyncClient(transport=_transport(self.app, address), base_url=LOCAL, **options)
 
 
 class Served(NamedTuple):
@@ -102,5 +102,5 @@ async def served(root: Path, *, pages: bool = False, **options: Any) -> AsyncIte
             yield Served(running.url, context, app, client, running)
 
 
-def _transport(app: FastAPI) -> httpx.ASGITransport:
-    return httpx.ASGITransport(app=app, raise_app_exceptions=False)
+def _transport(app: FastAPI, address: str = "127.0.0.1") -> httpx.ASGITransport:
+    return httpx.ASGITransport(app=app, raise_app_exceptions=False, client=(address, 12345))
