@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from kingdom.web.api import court, work
+from kingdom.web.api import court, health, work
 
-ROUTERS = (*work.ROUTERS, *court.ROUTERS)
+ROUTERS = (health.router, *work.ROUTERS, *court.ROUTERS)
