@@ -12,10 +12,16 @@ from pydantic import Field
 from pydantic.alias_generators import to_camel
 
 from kingdom.web.envelope import ApiError, ApiModel
-from kingdom.workflow.domain.errors import NotFound, StillInUse
+from kingdom.workflow.domain.errors import NotFound, StillInUse, WorkflowError
 from kingdom.workflow.store import ConcurrentChange
 
 ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+# By code: an engine of another process tells no more.
+_TOLD: Final = {
+    NotFound.code: (404, "NOT_FOUND"),
+    StillInUse.code: (409, "IN_USE"),
+    ConcurrentChange.code: (409, "CHANGED"),
+}
 WorkflowId: TypeAlias = Annotated[
     str, Path(alias="workflowId", pattern=ID_PATTERN, max_length=100, examples=["wf-0198c2d3"])
 ]
@@ -45,9 +51,8 @@ def told_as(prefix: str) -> Iterator[None]:
     """Errors that say nothing of their domain get it: ``GIT_NOT_FOUND``, ``GIT_IN_USE``, ``GIT_CHANGED``."""
     try:
         yield
-    except NotFound as error:
-        raise ApiError(404, f"{prefix}_NOT_FOUND", str(error)) from error
-    except StillInUse as error:
-        raise ApiError(409, f"{prefix}_IN_USE", str(error)) from error
-    except ConcurrentChange as error:
-        raise ApiError(409, f"{prefix}_CHANGED", str(error)) from error
+    except WorkflowError as error:
+        if (told := _TOLD.get(error.code)) is None:
+            raise
+        status, word = told
+        raise ApiError(status, f"{prefix}_{word}", str(error)) from error

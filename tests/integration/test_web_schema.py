@@ -1,0 +1,157 @@
+"""The whole interface against its own OpenAPI document: generated requests, valid and not, to every operation.
+
+No answer is a 500, every error is in the envelope, every answer is as the document says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.errors import Unsatisfiable
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from kingdom.web.envelope import Failed
+from tests.support.repositories import Remote
+from tests.support.web import Web, web_app
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+# An endless answer: nobody who waits for its end gets one. Its own tests read it as it comes.
+ENDLESS = {"streamEvents"}
+VALID, WRONG = 8, 4  # requests to each operation
+# Making up a plan takes a second each; three operations take the same one.
+PLANS = {"createTemplate", "updateTemplate", "convertTemplate"}
+FEW = 2
+QUIET = settings(
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+class Ground(NamedTuple):
+    """The application, in a loop of its own, and ids of things that are there."""
+
+    runner: asyncio.Runner
+    web: Web
+    schema: Any
+    ids: dict[str, str]
+
+    def call(self, case: Case) -> httpx.Response:
+        """Send a request."""
+        given = case.as_transport_kwargs(base_url="http://127.0.0.1")
+        given = {name: value for name, value in given.items() if name in ("method", "url", "params", "headers", "json")}
+        body = case.as_transport_kwargs(base_url="http://127.0.0.1").get("data")
+        return self.runner.run(self.web.client.request(**given, content=body))
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    folder = tmp_path_factory.mktemp("schema")
+    stack = AsyncExitStack()
+    with asyncio.Runner() as runner:
+        web = runner.run(stack.enter_async_context(web_app(folder / "home", engine=True)))
+        try:
+            schema = schemathesis.openapi.from_dict(_without_token(web.app.openapi()))
+            yield Ground(runner, web, schema, runner.run(_furnish(web, folder)))
+        finally:
+            runner.run(stack.aclose())
+
+
+def _without_token(document: dict[str, Any]) -> dict[str, Any]:
+    """The client sends the token with every request: requests without one are tested elsewhere."""
+    document = deepcopy(document)
+    document.pop("security")
+    for path in document["paths"].values():
+        for operation in path.values():
+            operation.pop("security", None)
+    return document
+
+
+async def _furnish(web: Web, folder: Path) -> dict[str, str]:
+    """One of each, so that not every request ends in a 404."""
+    remote = Remote(folder / "remote")
+    remote.commit({"README": "hello\n"})
+
+    async def made(path: str, body: dict[str, Any]) -> dict[str, Any]:
+        answer = await web.client.post(path, json=body)
+        assert answer.status_code == 201, answer.text
+        data: dict[str, Any] = answer.json()["data"]
+        return data
+
+    git = await made("/api/gits", {"name": "web", "url": remote.url})
+    server = await made("/api/mcp-servers", {"name": "tracker", "command": ["true"], "env": {"A": "${HOME}"}})
+    work = {"name": "fix", "engine": "scripted", "engineOptions": {"script": [{"say": "done"}]}}
+    work["tasks"] = [{"name": "one", "query": "Do it."}]
+    refs = {"gitRefs": [{"gitId": git["id"]}], "mcpServerRefs": [{"mcpServerId": server["id"]}]}
+    template = await made("/api/workflow-templates", {"name": "fix", "works": [work], **refs})
+    workflow = await made("/api/workflows", {"templateId": template["id"], "issueKey": "WEB-1"})
+    return {
+        "gitId": git["id"],
+        "mcpServerId": server["id"],
+        "templateId": template["id"],
+        "workflowId": workflow["id"],
+        "bus": "court",
+        "stream": "events",
+    }
+
+
+def test_every_operation_is_as_the_document_says(ground: Ground) -> None:
+    wrong: list[str] = []
+    operations = [found.ok() for found in ground.schema.get_all_operations()]
+    # What deletes comes last: the others would find nothing.
+    for operation in sorted(operations, key=lambda one: one.method.upper() == "DELETE"):
+        name = operation.definition.raw["operationId"]
+        if name in ENDLESS:
+            continue
+        for mode, count in ((GenerationMode.POSITIVE, VALID), (GenerationMode.NEGATIVE, WRONG)):
+            try:
+                _run(ground, operation, mode, FEW if name in PLANS else count)
+            except (Unsatisfiable, httpx.InvalidURL):
+                continue  # it takes nothing that could be wrong, or nothing that can be sent
+            except (Exception, BaseExceptionGroup) as error:
+                wrong.append(f"{operation.label} ({mode.value}): {error}")
+    assert not wrong, "\n\n".join(wrong)
+
+
+def _run(ground: Ground, operation: Any, mode: GenerationMode, count: int) -> None:
+    @settings(QUIET, max_examples=count)
+    @given(case=operation.as_strategy(generation_mode=mode), known=st.booleans())
+    def check(case: Case, known: bool) -> None:
+        if known and mode is GenerationMode.POSITIVE:
+            there = {name: ground.ids[name] for name in case.path_parameters or {} if name in ground.ids}
+            case.path_parameters = {**(case.path_parameters or {}), **there}
+        answer = ground.call(case)
+        checks = [*CHECKS, negative_data_rejection] if mode is GenerationMode.NEGATIVE else CHECKS
+        case.validate_response(answer, checks=checks)
+        if answer.status_code >= 400:
+            told = Failed.model_validate(answer.json())
+            assert told.error.code.startswith(("GIT_", "MCP_", "TPL_", "WFL_", "MOD_", "SYS_")), told
+            assert told.error.message
+
+    check()
