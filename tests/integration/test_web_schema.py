@@ -31,6 +31,7 @@ from schemathesis.specs.openapi.checks import (
 from kingdom.web.envelope import Failed
 from tests.support.repositories import Remote
 from tests.support.web import Web, web_app
+from tests.support.web_work import scripted
 
 CHECKS = [
     not_a_server_error,
@@ -62,7 +63,7 @@ class Ground(NamedTuple):
     schema: Any
     ids: dict[str, str]
 
-    def call(self, case: Case) -> httpx.Response:
+    def call(self, case: Case[Any]) -> httpx.Response:
         """Send a request."""
         given = case.as_transport_kwargs(base_url="http://127.0.0.1")
         given = {name: value for name, value in given.items() if name in ("method", "url", "params", "headers", "json")}
@@ -106,8 +107,7 @@ async def _furnish(web: Web, folder: Path) -> dict[str, str]:
 
     git = await made("/api/gits", {"name": "web", "url": remote.url})
     server = await made("/api/mcp-servers", {"name": "tracker", "command": ["true"], "env": {"A": "${HOME}"}})
-    work = {"name": "fix", "engine": "scripted", "engineOptions": {"script": [{"say": "done"}]}}
-    work["tasks"] = [{"name": "one", "query": "Do it."}]
+    work = scripted("fix")
     refs = {"gitRefs": [{"gitId": git["id"]}], "mcpServerRefs": [{"mcpServerId": server["id"]}]}
     template = await made("/api/workflow-templates", {"name": "fix", "works": [work], **refs})
     workflow = await made("/api/workflows", {"templateId": template["id"], "issueKey": "WEB-1"})
@@ -134,7 +134,7 @@ def test_every_operation_is_as_the_document_says(ground: Ground) -> None:
                 _run(ground, operation, mode, FEW if name in PLANS else count)
             except (Unsatisfiable, httpx.InvalidURL):
                 continue  # it takes nothing that could be wrong, or nothing that can be sent
-            except (Exception, BaseExceptionGroup) as error:
+            except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - all of them are told at the end
                 wrong.append(f"{operation.label} ({mode.value}): {error}")
     assert not wrong, "\n\n".join(wrong)
 
@@ -142,7 +142,7 @@ def test_every_operation_is_as_the_document_says(ground: Ground) -> None:
 def _run(ground: Ground, operation: Any, mode: GenerationMode, count: int) -> None:
     @settings(QUIET, max_examples=count)
     @given(case=operation.as_strategy(generation_mode=mode), known=st.booleans())
-    def check(case: Case, known: bool) -> None:
+    def check(case: Case[Any], known: bool) -> None:
         if known and mode is GenerationMode.POSITIVE:
             there = {name: ground.ids[name] for name in case.path_parameters or {} if name in ground.ids}
             case.path_parameters = {**(case.path_parameters or {}), **there}

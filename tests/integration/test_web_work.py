@@ -165,7 +165,7 @@ async def test_every_problem_of_a_template_is_told(desk: Desk) -> None:
     text = "name: fix\nrepositories: [nowhere]\nworks:\n  - name: a\n    engine: none\n    tasks: [{query: '{{'}]\n"
     answer = await desk.client.post("/api/workflow-templates/yaml", json={"yaml": text})
     problems = error(answer, 422, "TPL_INVALID")["details"]
-    assert [problem.split(": ")[0] for problem in problems] == ["template:2", "template:5", "template:6"]
+    assert [problem.split(": ")[0] for problem in problems] == ["template:2", "template:4", "template:6"]
     circle = [scripted("a", after=["b"]), scripted("b", after=["a"])]
     told = error(
         await desk.client.post("/api/workflow-templates", json={"name": "x", "works": circle}), 422, "TPL_INVALID"
