@@ -13,10 +13,10 @@ from kingdom.web.dashboard.registry import page
 from kingdom.web.dashboard.shell import head
 from kingdom.web.dashboard.visit import Visit
 from kingdom.web.dashboard.workflows.asked import asked
-from kingdom.web.dashboard.workflows.fields import area, line
+from kingdom.web.dashboard.workflows.fields import area, field, line
 from kingdom.web.dashboard.workflows.saying import address
 from kingdom.web.dashboard.workflows.variables import ISSUE_KEY, nested, variables_of
-from kingdom.web.views.templates import GitRefFields, Template, list_templates, read_template
+from kingdom.web.views.templates import Template, list_templates, read_template
 from kingdom.workflow.sources import read_sources
 
 if TYPE_CHECKING:
@@ -46,11 +46,13 @@ async def new_workflow(visit: Visit, template: str = "") -> None:
 
 def _choose(visit: Visit, templates: dict[str, str], chosen: str) -> None:
     def go() -> None:
-        ui.navigate.to(address("workflows", "new", template=field.value))
+        ui.navigate.to(address("workflows", "new", template=choosing.value))
 
     templates.setdefault(chosen, chosen)
-    field = ui.select(templates, value=chosen, label=visit.words("workflow.template"), on_change=go)
-    field.props("outlined dense").classes("k-field")
+    label = visit.words("workflow.template")
+    with field(label):
+        choosing = ui.select(templates, value=chosen, on_change=go)
+    labelled(choosing.props("outlined dense").classes("k-field"), label)
 
 
 class _Form:
@@ -84,22 +86,22 @@ class _Form:
             self._variable(name)
 
     def _variable(self, name: str) -> None:
-        field = ui.textarea(name).props("outlined dense autogrow").classes("k-field")
-        field.on_value_change(lambda: self.variables.update({name: str(field.value or "")}))
+        with field(name):
+            typing: ui.textarea = ui.textarea(on_change=lambda: self.variables.update({name: typing.value or ""}))
+        labelled(typing.props("outlined dense autogrow").classes("k-field"), name)
 
     def _repositories(self) -> None:
         names = {git_id: name for name, git_id in self._git_ids.items()}
         chosen = [names[ref.git_id] for ref in self._template.git_refs if ref.git_id in names]
-        field = ui.select(sorted(self._git_ids), value=chosen, multiple=True, label=self._words("plan.repositories"))
-        self._chosen = labelled(field, self._words("plan.repositories"))
-        field.props("outlined dense use-chips").classes("k-field")
-        if not self._git_ids:
-            field.props["hint"] = self._words("plan.repositories.none")
+        label = self._words("plan.repositories")
+        with field(label, "" if self._git_ids else self._words("plan.repositories.none")):
+            self._chosen = ui.select(sorted(self._git_ids), value=chosen, multiple=True)
+        labelled(self._chosen.props("outlined dense use-chips").classes("k-field"), label)
 
-    def _refs(self) -> list[GitRefFields]:
+    def _refs(self) -> list[dict[str, str | None]]:
         bases = {ref.git_id: ref.base for ref in self._template.git_refs}
         ids = [self._git_ids[name] for name in self._chosen.value or ()]
-        return [GitRefFields(git_id=git_id, base=bases.get(git_id)) for git_id in ids]
+        return [{"git_id": git_id, "base": bases.get(git_id)} for git_id in ids]
 
     async def _create(self, *, start: bool) -> None:
         made: list[Any] = []

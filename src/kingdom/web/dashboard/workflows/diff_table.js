@@ -2,6 +2,7 @@
 export default {
   template: `
     <table class="k-diff" :aria-label="label">
+      <colgroup><col class="k-diff-numbers" /><col /><col class="k-diff-numbers" /><col /></colgroup>
       <tbody>
         <tr v-for="(row, index) in rows" :key="index" :class="'k-diff-' + row[0]">
           <td v-if="row[0] === 'hunk'" colspan="4">{{ row[2] }}</td>

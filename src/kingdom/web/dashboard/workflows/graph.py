@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kingdom.web.dashboard.building import tag, text
-from kingdom.web.dashboard.theme import tone_of
+from kingdom.web.dashboard.workflows.marks import tone
 from kingdom.workflow.domain.plan import Plan
 from kingdom.workflow.domain.work import Work
 
@@ -122,7 +122,7 @@ class WorkGraph:
         for node in graph.nodes:
             box, status = self._boxes[node.id]
             again = f" ×{node.attempt}" if node.attempt > 1 else ""
-            box.classes(replace=f"k-node k-node-{tone_of(node.status)}")
+            box.classes(replace=f"k-node k-node-{tone(node.status)}")
             status.set_text(f"{self._words.of('workflow.status', node.status)}{again}")
 
     def _draw(self, graph: Graph) -> None:

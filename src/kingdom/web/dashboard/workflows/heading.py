@@ -39,9 +39,9 @@ class Actions:
             with button("", icon="more_vert").classes("k-more") as more:
                 more.props["aria-label"] = words("act.more")
                 more.props["aria-haspopup"] = "true"
-                with ui.menu():
-                    ui.menu_item(words("act.keep"), hand.keep)
-                    self._delete = ui.menu_item(words("act.delete"), hand.delete)
+                with ui.menu().props("role=menu"):
+                    ui.menu_item(words("act.keep"), hand.keep).props("role=menuitem")
+                    self._delete = ui.menu_item(words("act.delete"), hand.delete).props("role=menuitem")
         self._retry_words = {True: words("act.retry"), False: words("act.resume")}
 
     def show(self, full: WorkflowFull) -> None:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from kingdom.web.dashboard.theme import tone_of
+from kingdom.web.dashboard.theme import Tone, tone_of
 
 if TYPE_CHECKING:
     from nicegui import ui
     from nicegui.element import Element
 
 
+_UNDER_WAY: Final = frozenset({"RUNNING", "PREPARING", "RESUMING", "CREATING"})
+
+
+def tone(status: str) -> Tone:
+    """The tone of a workflow, Work or task: what is under way is busy, and only what is done is well."""
+    return "busy" if status in _UNDER_WAY else tone_of(status)
+
+
 def recoloured(shown: ui.label, word: str, status: str) -> None:
     """Give a badge another status."""
     shown.set_text(word)
-    shown.classes(replace=f"k-badge k-tone-{tone_of(status)}")
+    shown.classes(replace=f"k-badge k-tone-{tone(status)}")
 
 
 def filled(bar: Element, fill: Element, done: int, total: int, *, bad: bool) -> None:

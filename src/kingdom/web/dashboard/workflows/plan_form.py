@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from nicegui import ui
 
-from kingdom.web.dashboard.building import button, tag
+from kingdom.web.dashboard.building import button, labelled, tag
 from kingdom.web.dashboard.workflows.drafts import Draft, WorkDraft
-from kingdom.web.dashboard.workflows.fields import area, choice, line, several
+from kingdom.web.dashboard.workflows.fields import area, choice, field, line, several
 from kingdom.web.dashboard.workflows.work_form import WorkForm, moved
 
 if TYPE_CHECKING:
@@ -59,16 +59,13 @@ class PlanForm:
 
         def chosen() -> None:
             before = self.draft.repositories
-            self.draft.repositories = {name: before.get(name, "") for name in field.value or ()}
+            self.draft.repositories = {name: before.get(name, "") for name in choosing.value or ()}
             self._draw_bases()
 
-        field = ui.select(
-            names, multiple=True, value=list(self.draft.repositories), label=self._words("plan.repositories"),
-            on_change=chosen,
-        )  # fmt: skip
-        field.props("outlined dense use-chips").classes("k-field k-grow")
-        if not names:
-            field.props["hint"] = self._words("plan.repositories.none")
+        label = self._words("plan.repositories")
+        with field(label, "" if names else self._words("plan.repositories.none")):
+            choosing = ui.select(names, multiple=True, value=list(self.draft.repositories), on_change=chosen)
+        labelled(choosing.props("outlined dense use-chips").classes("k-field"), label)
 
     def _draw_bases(self) -> None:
         self._bases.clear()
@@ -77,8 +74,13 @@ class PlanForm:
                 self._base(name, base)
 
     def _base(self, name: str, base: str) -> None:
-        field = ui.input(self._words("plan.base", name=name), value=base).props("outlined dense").classes("k-field")
-        field.on_value_change(lambda: self.draft.repositories.update({name: str(field.value or "")}))
+        label = self._words("plan.base", name=name)
+        with field(label):
+            typing: ui.input = ui.input(value=base, on_change=lambda: self._starts_from(name, typing.value or ""))
+        labelled(typing.props("outlined dense").classes("k-field"), label)
+
+    def _starts_from(self, name: str, base: str) -> None:
+        self.draft.repositories[name] = base
 
     # ── works ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -119,6 +121,6 @@ class PlanForm:
         return 0 <= at < len(works) and not works[number].begun and not works[at].begun
 
     def _add(self) -> None:
-        engine = self.draft.works[-1].engine if self.draft.works else "claude"
-        self.draft.works.append(WorkDraft(engine=engine))
+        last = self.draft.works[-1]  # there is always one; what plays it is likely to play the next
+        self.draft.works.append(WorkDraft(engine=last.engine, model=last.model, options=last.options))
         self.redraw()

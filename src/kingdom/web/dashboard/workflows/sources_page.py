@@ -143,9 +143,8 @@ class _NewServer:
                 line(words("plan.name"), self, "name"),
                 line(words("sources.command"), self, "command"),
                 line(words("sources.mcp.url"), self, "url"),
-                area(words("sources.env"), self, "env", mono=True),
+                area(words("sources.env"), self, "env", hint=words("sources.env.hint"), mono=True),
             ]
-            self._fields[-1].props["hint"] = words("sources.env.hint")
             button(words("act.add"), self._add, kind="primary", icon="add")
 
     async def _add(self) -> None:

@@ -29,19 +29,27 @@ class WorkForm:
         self._work = work
         self._after: ui.select | None = None
         title = self._words("plan.work", number=number + 1)
-        with tag("section", f"k-card k-form {'k-locked' if work.locked else ''}", aria_label=title):
+        with tag("section", "k-card k-form", aria_label=title):
+            if work.locked:  # there is nothing to be done here: it can be read
+                with tag("details", "k-done"):
+                    with tag("summary"):
+                        text(f"{title}: {work.name} ", "k-strong")
+                        text(self._words("plan.locked"), "k-muted k-small")
+                    self._body()
+                return
             with tag("header", "k-card-head"):
                 text(title, name="h2")
-                if work.locked:
-                    text(self._words("plan.locked"), "k-muted k-small")
                 with tag("div", "k-card-side"):
                     self._buttons()
-            with tag("div", "k-pad k-column"):
-                self._fields()
-                self._tasks = tag("ol", "k-column")
-                self._draw_tasks()
-                if not work.locked:
-                    button(self._words("plan.task.add"), self._add_task, icon="add")
+            self._body()
+
+    def _body(self) -> None:
+        with tag("div", "k-pad k-column"):
+            self._fields()
+            self._tasks = tag("ol", "k-column")
+            self._draw_tasks()
+            if not self._work.locked:
+                button(self._words("plan.task.add"), self._add_task, icon="add")
 
     def _buttons(self) -> None:
         words, plan, number = self._words, self._plan, self._number
@@ -68,16 +76,14 @@ class WorkForm:
             line(words("plan.model"), work, "model", locked=locked)
         with tag("div", "k-row k-wrapping k-fields"):
             if len(self._plan.draft.works) > 1:
-                self._after = several(words("plan.after"), self._plan.others(work), work, "after", locked=work.begun)
-                self._after.props["hint"] = words("plan.after.hint")
+                others, hint = self._plan.others(work), words("plan.after.hint")
+                self._after = several(words("plan.after"), others, work, "after", hint=hint, locked=work.begun)
             if self._plan.choices.mcp or work.mcp:
                 several(words("plan.mcp"), [*self._plan.choices.mcp], work, "mcp", locked=locked)
         with tag("div", "k-row k-wrapping"):
             switch(words("plan.pause"), work, "pause_after", locked=locked)
             switch(words("plan.merge"), work, "merge", locked=work.begun)
-        with tag("details", "k-options") as more:
-            if work.options:
-                more.props["open"] = True
+        with tag("details", "k-options"):
             text(words("plan.options"), name="summary")
             area(words("plan.options.label"), work, "options", locked=locked, mono=True)
 
@@ -97,7 +103,7 @@ class WorkForm:
     def _task(self, number: int, task: TaskDraft) -> None:
         words, locked = self._words, task.locked or self._work.locked
         title = words("plan.task", number=number + 1)
-        with tag("li", f"k-task-form {'k-locked' if locked else ''}", aria_label=title):
+        with tag("li", "k-task-form", aria_label=title):
             with tag("div", "k-row"):
                 text(title, "k-strong")
                 if task.locked:
@@ -111,8 +117,7 @@ class WorkForm:
             with tag("div", "k-row k-wrapping k-fields"):
                 line(words("plan.task.name"), task, "name", locked=locked)
                 count(words("plan.retries"), task, "retries", most=_MOST_RETRIES, locked=locked)
-            query = area(words("plan.query"), task, "query", locked=locked)
-            query.props["hint"] = words("plan.query.hint")
+            area(words("plan.query"), task, "query", hint=words("plan.query.hint"), locked=locked)
             area(words("plan.outline"), task, "outline", locked=locked)
 
     def _movable(self, number: int, by: int) -> bool:
