@@ -82,7 +82,7 @@ COMMANDS: Final = (
     ),
     Place("template", "template:app", "Look after the templates: the plans workflows are made from."),
     Place("git", "git:app", "Look after the repositories that workflows work on."),
-    Place("mcp", "mcp_servers:app", "Look after the MCP servers that agents of workflows can be given."),
+    Place("mcp", "mcp_servers:app", "Look after the MCP servers of workflows' agents; be one yourself (serve)."),
 )
 
 

@@ -1,4 +1,4 @@
-"""``kingdom mcp …``: the MCP servers that agents of workflows can be given."""
+"""``kingdom mcp …``: the MCP servers that agents of workflows can be given, and the court as one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import typer
 
 from kingdom.cli import output
 from kingdom.cli.bus.options import Json, Yes
+from kingdom.cli.mcp_serve import serve
 from kingdom.cli.workflow.options import HomeOption, StoreOption
 from kingdom.cli.workflow.session import in_parts, in_store
 from kingdom.cli.workflow.settings import check_new_name, settings
@@ -23,7 +24,7 @@ _MOST = 100_000
 
 @app.callback(invoke_without_command=True)
 def _group(context: typer.Context) -> None:
-    """Look after the MCP servers that agents of workflows can be given."""
+    """Look after the MCP servers of workflows' agents; be one yourself (serve)."""
     output.help_when_alone(context)
 
 
@@ -140,5 +141,5 @@ def _document(server: McpServer) -> dict[str, Any]:
     }
 
 
-for _command in (add, ls, rm):
+for _command in (add, ls, rm, serve):
     app.command()(_command)

@@ -1,7 +1,7 @@
 """``kingdom workflow start|resume|pause|cancel|rm``: what is done to a workflow, from any process.
 
-Only an engine stops agents and resets trees. When one runs on the store it is asked; else this process is the engine
-for as long as it takes.
+Only an engine stops agents and resets trees. When a web server runs for the place, or an engine on the store, it is
+asked; else this process is the engine for as long as it takes.
 """
 
 from __future__ import annotations
@@ -106,13 +106,19 @@ def _run(
     detach: bool,
     json: bool,
 ) -> None:
+    import asyncio
+
     from kingdom.cli.workflow.running import Wish, run
+    from kingdom.cli.workflow.server import asked_of_server
     from kingdom.cli.workflow.watch_view import choose_view
 
     async def action() -> int:
         workflow, given = await _named(place, word, checkpoint)
         wish = Wish(kind, workflow.id, {**arguments, **given})
-        code = await run(place, wish, choose_view(json=json), detach=detach)
+        if detach and await asyncio.to_thread(asked_of_server, place, kind, workflow.id, **wish.arguments):
+            code = 0
+        else:
+            code = await run(place, wish, choose_view(json=json), detach=detach)
         if detach and not json:
             output.say(f"{workflow.id} runs: kingdom workflow watch {workflow.id}")
         return code
@@ -131,14 +137,17 @@ async def _named(place: WorkflowHome, word: str, checkpoint: str | None) -> tupl
 
 
 async def _carry_out(place: WorkflowHome, kind: str, word: str) -> Workflow:
-    from kingdom.cli.workflow.finding import find_workflow
+    import asyncio
+
+    from kingdom.cli.workflow.server import asked_of_server
     from kingdom.workflow.commands import answer, ask
     from kingdom.workflow.lease import Lease, StoreTaken
     from kingdom.workflow.serving import carriers
 
+    workflow, _ = await _named(place, word, None)
+    if await asyncio.to_thread(asked_of_server, place, kind, workflow.id):
+        return workflow
     async with opened_parts(place) as parts:
-        async with parts.store.reading() as tx:
-            workflow = await find_workflow(tx, word)
         lease = Lease(parts.store)
         try:
             await lease.take()

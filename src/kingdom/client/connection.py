@@ -1,0 +1,111 @@
+"""Requests and answers: the token, the envelope, idempotency keys, and another try where that is safe."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Self
+from urllib.parse import quote
+
+import httpx
+
+from kingdom.client.errors import Refused, ServerAway
+
+_TRIES: Final = 3
+_PAUSE: Final = 0.2  # seconds before the second try, twice as long before the third
+_BUSY: Final = (429, 503)
+_LONGEST_PAUSE: Final = 10.0  # seconds that we wait because the server said so
+
+
+class Connection:
+    """One server. Every request may be sent again after a broken connection: a POST carries a key that makes it one."""
+
+    def __init__(
+        self, url: str, token: str, *, timeout: float = 60.0, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._http = httpx.Client(
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {token}", "Accept": "application/json"},
+            timeout=timeout,
+            transport=transport,
+            trust_env=False,  # a proxy has no business with a server on loopback
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._http.close()
+
+    def request(self, method: str, path: str, *, query: Mapping[str, Any] | None = None, body: Any = None) -> Any:
+        """Send a request; returns the ``data`` of the answer, or its text where it is not JSON.
+
+        Raises :class:`Refused` for an error of the server and :class:`ServerAway` when there is none.
+        """
+        headers = {"Idempotency-Key": str(uuid.uuid4())} if method == "POST" else {}
+        params = {name: value for name, value in (query or {}).items() if value is not None}
+        for attempt in range(_TRIES):
+            last = attempt == _TRIES - 1
+            try:
+                answer = self._http.request(method, path, params=params, json=body, headers=headers)
+            except httpx.TransportError as error:
+                if last or not isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError):
+                    raise self._away(error) from error
+                time.sleep(_PAUSE * 2**attempt)
+                continue
+            if last or answer.status_code not in _BUSY:
+                break
+            time.sleep(_pause_asked(answer, _PAUSE * 2**attempt))
+        return _data(answer)
+
+    def lines(self, path: str, *, query: Mapping[str, Any] | None = None, headers: Mapping[str, str]) -> Iterator[str]:
+        """The lines of an answer without an end, as they come."""
+        params = {name: value for name, value in (query or {}).items() if value is not None}
+        try:
+            with self._http.stream("GET", path, params=params, headers=dict(headers)) as answer:
+                if answer.is_error:
+                    answer.read()
+                    _data(answer)
+                yield from answer.iter_lines()
+        except httpx.TransportError as error:
+            raise self._away(error) from error
+
+    def _away(self, error: httpx.TransportError) -> ServerAway:
+        return ServerAway(
+            f"no answer from {self.url} ({str(error) or type(error).__name__}): is the server up? (kingdom web)"
+        )
+
+
+def part(value: str) -> str:
+    """A value as one part of a path: no slash in it leads elsewhere."""
+    return quote(value, safe="")
+
+
+def _pause_asked(answer: httpx.Response, otherwise: float) -> float:
+    try:
+        return min(float(answer.headers["Retry-After"]), _LONGEST_PAUSE)
+    except (KeyError, ValueError):
+        return otherwise
+
+
+def _data(answer: httpx.Response) -> Any:
+    if answer.status_code == 204:
+        return None
+    kind = answer.headers.get("content-type", "")
+    if not kind.startswith("application/json"):
+        if answer.is_success:
+            return answer.text
+        raise ServerAway(f"{answer.url} answered {answer.status_code} and not in our form: is it a kingdom server?")
+    document = answer.json()
+    if not isinstance(document, dict) or "success" not in document:
+        raise ServerAway(f"{answer.url} did not answer in our form: is it a kingdom server?")
+    if document["success"]:
+        return document["data"]
+    error = document["error"]
+    raise Refused(answer.status_code, error["code"], error["message"], error.get("details") or [])
