@@ -11,8 +11,9 @@ import json
 import os
 import time
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from kingdom.court.documents import Stored, all_documents, of_file
 from kingdom.court.king.times import seconds_of
@@ -22,15 +23,16 @@ from kingdom.court.relatives import links_of
 from kingdom.court.subjects import subject_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from kingdom.court.loop import Services
 
 INVALID: Final = "invalid"
-_FRESH: Final = 0.25  # seconds for which a look counts
-_FRESH_ELSEWHERE: Final = 3.0  # the same where queues are not files: each document is asked for on its own
-_SHARE: Final = 10  # and at least so many times as long as the look took
+_FRESH_ELSEWHERE: Final = 3.0  # seconds for which a look counts where queues are not files: it asks for each document
+_SHARE: Final = 4  # where they are, it counts for so many times as long as it took the processor,
+_LONGEST_FRESH: Final = 1.0  # but not longer than this, in seconds
+_AT_ONCE: Final = 20_000  # documents that are looked through in a few milliseconds: changing threads takes as long
 _SETTLED: Final = 1.0  # seconds; the time of a directory is coarse: a later change may not show in it
 _SEARCHED: Final = 2000  # characters of a document that are searched
 _LONGEST: Final = 200  # characters of a field in a summary
@@ -69,18 +71,23 @@ class Found:
     more: bool
 
 
+Narrow: TypeAlias = Callable[[list[Indexed]], list[Indexed]]
+"""Of some documents, those that are wanted. Of whole lists, since a call for each of ten thousand would take longer."""
+
+
 class DocumentIndex:
     """The documents of one queue. Used from one event loop; what takes time is done in a thread."""
 
-    def __init__(self, services: Services, stream: str, *, fresh: float = _FRESH) -> None:
+    def __init__(self, services: Services, stream: str, *, share: float = _SHARE) -> None:
         self._services = services
         self.stream = stream
+        self._share = share
         self._is_files = services.bus.url.startswith("files:")
-        self._fresh = fresh if self._is_files else max(fresh, _FRESH_ELSEWHERE)
         self._folder = services.home.queue / stream
         self._files: dict[str, dict[str, Indexed]] = {}  # by directory, then by name
         self._seen: dict[str, int] = {}  # the time of each directory when it was listed, if that was long ago enough
         self._newest: list[Indexed] = []
+        self._valid: list[Indexed] = []
         self._by_id: dict[str, Indexed] = {}
         self._look_again = 0.0
         self._looking = asyncio.Lock()
@@ -95,30 +102,36 @@ class DocumentIndex:
         await self._refresh()
         return self._by_id.get(document_id)
 
-    async def page(
-        self, wanted: Callable[[Indexed], bool] | None, limit: int, before: tuple[float, str] | None = None
-    ) -> Found:
+    async def page(self, wanted: Sequence[Narrow] | None, limit: int, before: tuple[float, str] | None = None) -> Found:
         """Up to ``limit`` that are ``wanted`` (None: all that are valid), the newest first, older than ``before``."""
         await self._refresh()
-        return await asyncio.to_thread(_page, self._newest, wanted or _is_valid, limit, before)
+        if wanted is None:
+            return _page(self._valid, (), limit, before)
+        if len(self._newest) <= _AT_ONCE:
+            return _page(self._newest, wanted, limit, before)
+        return await asyncio.to_thread(_page, self._newest, wanted, limit, before)
 
     async def _refresh(self) -> None:
         if time.monotonic() < self._look_again:
             return
         async with self._looking:
-            began = time.monotonic()
-            if began < self._look_again:  # somebody else looked meanwhile
+            if time.monotonic() < self._look_again:  # somebody else looked meanwhile
                 return
             if self._is_files:
-                changed = await asyncio.to_thread(self._scan)
+                fresh = min(self._share * await asyncio.to_thread(self._look), _LONGEST_FRESH)
             else:
                 stored = await all_documents(self._services, (self.stream,))
                 self._files = {"": {one.id: _indexed(one, 0) for one in stored}}
-                changed = True
-            if changed:
-                await asyncio.to_thread(self._sort)
-            now = time.monotonic()
-            self._look_again = now + max(self._fresh, _SHARE * (now - began))
+                self._sort()
+                fresh = _FRESH_ELSEWHERE
+            self._look_again = time.monotonic() + fresh
+
+    def _look(self) -> float:
+        """Look at the files; returns the seconds that took the processor."""
+        began = time.thread_time()
+        if self._scan():
+            self._sort()
+        return time.thread_time() - began
 
     def _scan(self) -> bool:
         changed = False
@@ -154,6 +167,7 @@ class DocumentIndex:
         # While a document changes its state it may be seen in both directories: the later state counts.
         by_id = {entry.id: entry for entries in self._files.values() for entry in entries.values()}
         self._newest = sorted(by_id.values(), key=lambda entry: entry.key, reverse=True)
+        self._valid = valid(self._newest)
         self._by_id = by_id
 
 
@@ -162,26 +176,26 @@ def stored_of(entry: Indexed, stream: str) -> Stored:
     return Stored(stream, entry.state, {"id": entry.id}, entry.path)
 
 
-def containing(text: str) -> Callable[[Indexed], bool]:
-    """Whether a document has all the words of a text somewhere."""
-    words = text.casefold().split()
-    return lambda entry: all(word in entry.words for word in words)
+def containing(text: str) -> list[Narrow]:
+    """Those that have all the words of a text somewhere."""
+    return [_containing(word) for word in text.casefold().split()]
 
 
-def _page(
-    newest: Sequence[Indexed],
-    wanted: Callable[[Indexed], bool],
-    limit: int,
-    before: tuple[float, str] | None,
-) -> Found:
-    found = [entry for entry in newest if wanted(entry)]
+def valid(entries: list[Indexed]) -> list[Indexed]:
+    """Those that were not put aside."""
+    return [entry for entry in entries if entry.state != INVALID]
+
+
+def _containing(word: str) -> Narrow:
+    return lambda entries: [entry for entry in entries if word in entry.words]
+
+
+def _page(newest: list[Indexed], wanted: Sequence[Narrow], limit: int, before: tuple[float, str] | None) -> Found:
+    found = newest
+    for narrow in wanted:
+        found = narrow(found)
     begin = 0 if before is None else bisect_left(found, True, key=lambda entry: entry.key < before)
-    items = found[begin : begin + limit]
-    return Found(items, len(found), begin + limit < len(found))
-
-
-def _is_valid(entry: Indexed) -> bool:
-    return entry.state != INVALID
+    return Found(found[begin : begin + limit], len(found), begin + limit < len(found))
 
 
 def _is_document(name: str, *, state: str) -> bool:

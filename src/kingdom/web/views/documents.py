@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import BaseModel, Field
 
-from kingdom.court.document_index import INVALID, containing
+from kingdom.court.document_index import containing, valid
 from kingdom.court.queues import EVENTS, MESSAGES, TASKS
 from kingdom.web.envelope import ApiError
 from kingdom.web.paging import cursor_of, position_of
@@ -17,7 +16,7 @@ from kingdom.web.views.keeping import desk_of
 from kingdom.web.views.plain import plain
 
 if TYPE_CHECKING:
-    from kingdom.court.document_index import Indexed
+    from kingdom.court.document_index import Indexed, Narrow
     from kingdom.web.context import WebContext
 
 
@@ -109,7 +108,7 @@ async def list_messages(
 async def _list(
     context: WebContext, stream: str, model: type[S], wanted: Filter | None, limit: int, cursor: str | None
 ) -> Listing[S]:
-    chosen = None if wanted is None or wanted == Filter() else _chooser(wanted)
+    chosen = None if wanted is None or wanted == Filter() else _narrowing(wanted)
     found = await desk_of(context).indexes[stream].page(chosen, limit, _before(cursor))
     following = cursor_of(found.items[-1].key) if found.more else None
     return Listing([_summary(entry, model) for entry in found.items], following, found.total)
@@ -125,42 +124,37 @@ def _before(cursor: str | None) -> tuple[float, str] | None:
     raise ApiError(422, "SYS_CURSOR", "this cursor is not one of ours: begin again without it")
 
 
-def _chooser(wanted: Filter) -> Callable[[Indexed], bool]:
-    """One function of all that is asked for: what is cheap to find out comes first."""
-    checks: list[Callable[[Indexed], bool]] = []
-    fields = {
-        "status": wanted.status,
-        "target_general": wanted.general,
-        "source": wanted.source,
-        "priority": wanted.priority,
-    }
-    if wanted.status is None:
-        checks.append(lambda entry: entry.state != INVALID)
-    for name, value in fields.items():
+def _narrowing(wanted: Filter) -> list[Narrow]:
+    """What leaves those that are asked for: what is cheap to find out comes first."""
+    found: list[Narrow] = [valid] if wanted.status is None else []
+    for name, value in (
+        ("status", wanted.status),
+        ("target_general", wanted.general),
+        ("source", wanted.source),
+        ("priority", wanted.priority),
+    ):
         if value is not None:
-            checks.append(_field_is(name, value))
+            found.append(_with_field(name, value))
     if wanted.type is not None:
-        checks.append(_type_is(wanted.type))
+        found.append(_with_type(wanted.type))
     if wanted.since is not None:
         since = _seconds(wanted.since)
-        checks.append(lambda entry: entry.at >= since)
+        found.append(lambda entries: [entry for entry in entries if entry.at >= since])
     if wanted.until is not None:
         until = _seconds(wanted.until)
-        checks.append(lambda entry: entry.at < until)
-    if wanted.text is not None and wanted.text.strip():
-        checks.append(containing(wanted.text))
-    return lambda entry: all(check(entry) for check in checks)
+        found.append(lambda entries: [entry for entry in entries if entry.at < until])
+    return found + containing(wanted.text or "")
 
 
-def _field_is(name: str, value: str) -> Callable[[Indexed], bool]:
-    return lambda entry: entry.fields.get(name) == value
+def _with_field(name: str, value: str) -> Narrow:
+    return lambda entries: [entry for entry in entries if entry.fields.get(name) == value]
 
 
-def _type_is(pattern: str) -> Callable[[Indexed], bool]:
-    if pattern.endswith("*"):
-        beginning = pattern.rstrip("*")
-        return lambda entry: str(entry.fields.get("type")).startswith(beginning)
-    return _field_is("type", pattern)
+def _with_type(pattern: str) -> Narrow:
+    if not pattern.endswith("*"):
+        return _with_field("type", pattern)
+    beginning = pattern.rstrip("*")
+    return lambda entries: [entry for entry in entries if str(entry.fields.get("type")).startswith(beginning)]
 
 
 def _seconds(moment: datetime) -> float:

@@ -27,12 +27,3 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, list | tuple):
         return [plain(item, depth + 1) for item in value]
     return value
-
-
-def depth_of(value: Any) -> int:
-    """How many levels of objects and lists a document has; it stops counting when there are too many."""
-    level, depth = [value], 0
-    while depth <= DEEPEST and (inner := [one for one in level if isinstance(one, dict | list)]):
-        depth += 1
-        level = [item for one in inner for item in (one.values() if isinstance(one, dict) else one)]
-    return depth

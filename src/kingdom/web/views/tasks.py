@@ -15,7 +15,7 @@ from kingdom.court.home import checked
 from kingdom.court.models import timestamp
 from kingdom.court.queues import EVENTS, MESSAGES
 from kingdom.court.story import tell
-from kingdom.court.transcripts import PAGE_BYTES, read_page
+from kingdom.court.transcripts import PAGE_BYTES, TranscriptPage, read_page
 from kingdom.web.envelope import ApiError, ApiModel, not_found
 from kingdom.web.views.keeping import desk_of
 from kingdom.web.views.plain import plain, plain_text
@@ -80,8 +80,8 @@ class SaidItem(ApiModel):
 class TranscriptPart(ApiModel):
     """A part of a transcript. Ask again with ``nextOffset`` for what follows."""
 
-    soldier_id: str
-    engine: str
+    soldier_id: str | None = Field(description="Null while nobody is on the task.")
+    engine: str | None
     soldiers: list[str] = Field(description="All who are or were on the task, the first one first.")
     items: list[SaidItem]
     next_offset: int
@@ -191,31 +191,22 @@ def _transcript(
 ) -> TranscriptPart:
     desk = desk_of(context)
     soldiers = desk.roster.of_task(task_id)
-    chosen = [one for one in soldiers if wanted in (None, one.id)]
-    if not chosen:
-        names = ", ".join(one.id for one in soldiers) or "none"
-        raise ApiError(404, "SYS_NOT_FOUND", f"{task_id}: no such soldier was on it (there were: {names})")
-    last = chosen[-1]
+    names = [one.id for one in soldiers]
+    if wanted is not None and wanted not in names:
+        known = ", ".join(names) or "none"
+        raise ApiError(404, "SYS_NOT_FOUND", f"{task_id}: no soldier {wanted!r:.80} was on it (there were: {known})")
+    if not soldiers:
+        return TranscriptPart(soldier_id=None, engine=None, soldiers=[], items=[], next_offset=0, size=0, alive=False)
+    last = next(one for one in reversed(soldiers) if wanted in (None, one.id))
     alive = last.alive  # before it is read: what is said after the last look is found by the next
     try:
         page = read_page(last, desk.engines, offset, raw=raw, most=most)
-    except FileNotFoundError:
-        if not alive and last.started_at is not None:
-            gone = f"the transcript of {last.id} is gone: transcripts are kept for some days only"
-            raise ApiError(404, "SYS_NOT_FOUND", gone) from None
-        return TranscriptPart(
-            soldier_id=last.id,
-            engine=last.order.engine,
-            soldiers=[one.id for one in soldiers],
-            items=[],
-            next_offset=0,
-            size=0,
-            alive=alive,
-        )
+    except FileNotFoundError:  # it has said nothing yet, or long ago: transcripts are kept for some days only
+        page = TranscriptPage()
     return TranscriptPart(
         soldier_id=last.id,
         engine=last.order.engine,
-        soldiers=[one.id for one in soldiers],
+        soldiers=names,
         items=[SaidItem(kind=item.kind, text=plain_text(item.text[:_LONGEST_TEXT])) for item in page.items],
         next_offset=page.next_offset,
         size=page.size,

@@ -25,7 +25,7 @@ from kingdom.web.context import Context
 from kingdom.web.envelope import ApiError, ApiModel, Ok, Page, ok, page
 from kingdom.web.paging import Cursor, Limit
 from kingdom.web.views.documents import EventSummary, Filter, list_events
-from kingdom.web.views.plain import DEEPEST, depth_of
+from kingdom.web.views.plain import DEEPEST, plain
 from kingdom.web.views.tasks import StoryLine, read_event, trace
 
 router = APIRouter(prefix="/api/events", tags=["court"])
@@ -82,8 +82,9 @@ async def list_all(
 @router.post("", operation_id="injectEvent", summary="Put an event into the court", status_code=201)
 async def post(context: Context, event: NewEvent, response: Response) -> Ok[Injected]:
     """It is durable when this answers, and taken up at once when the court is up. 200: its id was known before."""
-    if depth_of(event.payload) > DEEPEST:
-        raise ApiError(422, "SYS_INVALID", f"the payload is nested more than {DEEPEST} levels deep: make it flatter")
+    if plain(event.payload) != event.payload:
+        wrong = f"NaN, half a character, or more than {DEEPEST} levels of nesting"
+        raise ApiError(422, "SYS_INVALID", f"the payload holds what cannot be kept as JSON: {wrong}")
     event_id = event.id or f"evt-{SOURCE}-{new_event_id()}"
     accepted = await inject(context.court, {**event.model_dump(exclude={"id"}), "id": event_id})
     if not accepted:
