@@ -25,4 +25,5 @@ CASES: Final = {
     "workflow": "workflow",
     "workflow-many": "workflow_many",
     "workflow-memory": "workflow_memory",
+    "web-live": "web_live",
 }
