@@ -143,3 +143,33 @@ def test_several_lines_at_once_go_each_into_its_month(tmp_path: Path) -> None:
     counts = {path.stem: path.read_text().count("\n") for path in (tmp_path / "ledger").iterdir()}
     assert counts == {"2026-02": 2, "2026-03": 1}
     assert ledger.totals(0).runs == 3
+
+
+def test_who_asks_while_another_is_reading_waits_for_what_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kingdom.agents import ledger as module
+
+    books = Ledger(tmp_path)
+    books.append(*(line(f"run-{number}", "2026-03-01T00:00:00") for number in range(3)))
+    reading, go_on = threading.Event(), threading.Event()
+    take = module._Month._take
+
+    def slowly(month: Any, raw: bytes) -> None:
+        reading.set()
+        assert go_on.wait(30)
+        take(month, raw)
+
+    monkeypatch.setattr(module._Month, "_take", slowly)
+    answers: list[bool] = []
+    since = at("2026-03-01T00:00:00")
+    first = threading.Thread(target=lambda: answers.append(books.has("run-0", since)))
+    second = threading.Thread(target=lambda: answers.append(books.has("run-2", since)))
+    first.start()
+    assert reading.wait(30)
+    second.start()
+    second.join(0.05)  # time in which it would answer wrongly
+    go_on.set()
+    first.join(30)
+    second.join(30)
+    assert answers == [True, True]

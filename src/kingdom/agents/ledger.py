@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class Ledger:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._files: dict[str, _Month] = {}
+        self._reading = Lock()  # several runs may end at once, each with a thread of its own that looks for its line
 
     def append(self, *lines: Mapping[str, Any]) -> None:
         """Write lines so that they survive a power cut, several as cheaply as one. Their month is that of their ``ts``.
@@ -118,20 +120,23 @@ class Ledger:
 
     def has(self, run_id: str, since: float) -> bool:
         """Whether a run that began at ``since`` is written down already."""
-        return any(run_id in month.run_ids for month in self._months(since, None))
+        with self._reading:
+            return any(run_id in month.run_ids for month in self._months(since, None))
 
     def totals(self, since: float, until: float | None = None) -> Totals:
         """What was used from ``since`` to before ``until`` (None: to this day). Cheap to ask again: it reads on."""
         made = Totals()
-        for month in self._months(since, until):
-            month.add_to(made, since, until)
+        with self._reading:
+            for month in self._months(since, until):
+                month.add_to(made, since, until)
         return made
 
     def latest(self, general: str, count: int, since: float) -> list[Line]:
         """The last attempts of a general since then, the latest first, ``count`` at most."""
         found: list[Line] = []
-        for month in reversed(self._months(since, None)):
-            found += month.latest(general, count - len(found), since)
+        with self._reading:
+            for month in reversed(self._months(since, None)):
+                found += month.latest(general, count - len(found), since)
         return found
 
     def _months(self, since: float, until: float | None) -> list[_Month]:
