@@ -55,9 +55,16 @@ class Visitor:
 
     @contextlib.asynccontextmanager
     async def page(
-        self, path: str = "/", *, theme: str = "light", locale: str = "en", width: int = DESKTOP, height: int = 800
+        self,
+        path: str = "/",
+        *,
+        theme: str = "light",
+        locale: str = "en",
+        width: int = DESKTOP,
+        height: int = 800,
+        status: int = 200,
     ) -> AsyncIterator[Page]:
-        """A page, opened; at the end the console must have been silent."""
+        """A page, opened and answered with this status; at the end the console must have been silent."""
         browser = await self.browser.new_context(
             viewport={"width": width, "height": height},
             locale={"en": "en-US", "ko": "ko-KR"}[locale],
@@ -69,11 +76,17 @@ class Visitor:
             entered = await browser.request.get(f"{self.web.url}/login?token={TOKEN}", max_redirects=0)
             assert entered.status == 303, await entered.text()
             cookies = {"kingdom_theme": theme, "kingdom_locale": locale}
-            await browser.add_cookies([{"name": key, "value": one, "url": self.web.url} for key, one in cookies.items()])
+            await browser.add_cookies(
+                [{"name": key, "value": one, "url": self.web.url} for key, one in cookies.items()]
+            )
             page = await browser.new_page()
             self._listen(page)
-            await page.goto(self.web.url + path)
+            answered = await page.goto(self.web.url + path)
+            assert answered is not None
+            assert answered.status == status
             await page.wait_for_selector("#main")
+            if status != 200:  # the console says so too
+                self.errors = [error for error in self.errors if f"with a status of {status}" not in error]
             yield page
             assert not self.errors, self.errors
         finally:

@@ -28,10 +28,12 @@ SCRIPTS: dict[str, Any] = {
             {"result": {"status": "success", "summary": "{version} is prepared: {answer}"}},
         ],
     },
-    "gen-slow": {"steps": [{"say": "This takes long: {title}"}, {"wait": 600}]},
     "gen-broken": {"steps": [{"say": "I try"}, {"fail": "the build is red"}]},
 }
 """What the soldiers of each general do with an event ``<name>.work``, as ``release.work``."""
+SLOW = "gen-slow"
+"""Its soldiers are processes that say something and then work until they are stopped."""
+_SLOW_ARGV = ["/bin/sh", "-c", "echo 'This takes long: <b>bold</b>'; exec sleep 600"]
 
 
 class LivingCourt:
@@ -50,14 +52,14 @@ class LivingCourt:
         return event_id
 
 
-def _install(home: Home, name: str, script: Any) -> None:
+def _install(home: Home, name: str, engine: str, **options: Any) -> None:
     folder = home.general(name)
     folder.mkdir(parents=True)
     (folder / "prompt.md").write_text(PROMPT)
     manifest = {
         "name": name,
-        "description": f"Plays the script of {name}.",
-        "engine": {"name": "scripted", "options": {"script": script}},
+        "description": "For tests.",
+        "engine": {"name": engine, "options": options},
         "subscribes": [f"{name.removeprefix('gen-')}.work"],
         "retries": 0,
     }
@@ -70,10 +72,11 @@ async def living(root: Path) -> AsyncIterator[LivingCourt]:
     await found(root, (), force=True)
     home = Home(root)
     for name, script in SCRIPTS.items():
-        _install(home, name, script)
+        _install(home, name, "scripted", script=script)
+    _install(home, SLOW, "command", argv=_SLOW_ARGV)
     stop = asyncio.Event()
     async with open_services(home) as services:
-        roles = [make_role(name, services) for name in ("king", *SCRIPTS)]
+        roles = [make_role(name, services) for name in ("king", *SCRIPTS, SLOW)]
         running = [asyncio.create_task(run_role(role, services, stop)) for role in roles]
         try:
             yield LivingCourt(services)

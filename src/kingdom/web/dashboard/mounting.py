@@ -14,6 +14,7 @@ from starlette.requests import HTTPConnection
 from starlette.routing import Match, Mount
 
 from kingdom.web.dashboard import preferences, scripts, styles
+from kingdom.web.dashboard.nowhere import nowhere
 from kingdom.web.dashboard.sharing import Shared
 from kingdom.web.dashboard.visit import Visit, current, preferred
 
@@ -40,6 +41,7 @@ def mount(app: FastAPI, context: WebContext) -> None:
     pages.middleware_stack = None
     ui.run_with(
         app,
+        root=nowhere,
         title="Kingdom",
         favicon=styles.MARK,
         dark=None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import tzinfo
 from functools import partial
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.web.dashboard import acting
 from kingdom.web.dashboard.answering import ask
-from kingdom.web.dashboard.building import badge, button, card, code, empty, facts, tab, tag, text
+from kingdom.web.dashboard.building import badge, button, card, code, empty, facts, link, tab, tag, text
 from kingdom.web.dashboard.building.formats import clock, day_and_time, money, short
 from kingdom.web.dashboard.refreshing import Pulse
 from kingdom.web.dashboard.registry import page
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _STORY_EVERY: Final = 60.0  # seconds; a story is read from many files, and the journal tells when there is more of it
 _STORY_LINES: Final = 300
+_TASK: Final = re.compile(r"\b(task-\d{8}-\d{3,})\b")
 _TONES: Final[tuple[tuple[str, Tone], ...]] = (
     ("failed", "bad"),
     ("error", "bad"),
@@ -139,8 +141,18 @@ def _draw_story(visit: Visit, zone: tzinfo, lines: Sequence[StoryLine]) -> None:
                 text(clock(line.ts, zone, now=visit.context.clock()), "k-muted k-mono").props["title"] = line.ts
                 text(line.who, "k-strong k-clip")
                 with tag("div", "k-stack k-tight"):
-                    text(line.what, "k-wrap")
+                    _draw_words(line.what)
                     text(line.where, "k-muted k-small k-mono k-wrap")
+
+
+def _draw_words(said: str) -> None:
+    """What happened, with a link for each task it names."""
+    with tag("div", "k-wrap"):
+        for index, part in enumerate(_TASK.split(said)):
+            if index % 2:
+                link(part, f"/tasks/{part}")
+            elif part:
+                text(part)
 
 
 def _draw_facts(visit: Visit, zone: tzinfo, state: TaskState) -> None:

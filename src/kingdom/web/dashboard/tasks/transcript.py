@@ -57,7 +57,7 @@ class TranscriptFollower:
             while True:
                 part = await read_transcript(self._visit.context, self._task_id, self._offset, soldier=self._soldier)
                 if self._reading not in (None, part.soldier_id):
-                    self._begin_with(part.soldier_id)
+                    self._begin_again()
                     continue
                 self._reading = part.soldier_id
                 for item in part.items:
@@ -79,9 +79,9 @@ class TranscriptFollower:
         self._whole.set_visibility(bool(said) and self._is_cut)
         self._list.show(said)
 
-    def _begin_with(self, soldier: str) -> None:
+    def _begin_again(self) -> None:
         """Another one took the task up: what is shown is the transcript of the newest."""
-        self._reading = soldier
+        self._reading = None
         self._offset = -_AT_FIRST
         self._said.clear()
 

@@ -166,4 +166,6 @@ WORDS: Final[dict[str, str]] = {
     "bus.payload": "Payload",
     "bus.mend": "The file could not be understood: mend it and put it into pending/ by hand.",
     "list.more": "Show more",
+    "nowhere.title": "There is no such page",
+    "nowhere.hint": "Nothing is at {path}. The ways above lead to what there is.",
 }

@@ -166,4 +166,6 @@ WORDS: Final[dict[str, str]] = {
     "bus.payload": "페이로드",
     "bus.mend": "읽을 수 없는 파일입니다. 고쳐서 pending/에 직접 넣으세요.",
     "list.more": "더 보기",
+    "nowhere.title": "그런 페이지가 없습니다",
+    "nowhere.hint": "{path}에는 아무것도 없습니다. 위의 메뉴에서 고르세요.",
 }

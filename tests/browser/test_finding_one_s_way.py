@@ -1,0 +1,128 @@
+"""Getting around: by keyboard, on a phone, with filters, in one's own language and theme, and where nothing is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
+
+from tests.support.browser import PHONE, Visitor, shoot, visiting
+from tests.support.seen_court import ASKING, FAILED, RUNNING, WAITING, SeenCourt
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def visitor(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Visitor]:
+    """A court with one task of each kind."""
+    court = SeenCourt(tmp_path_factory.mktemp("ways"))
+    await court.fill()
+    async with visiting(browser, court.home.root, court=False) as visitor:
+        yield visitor
+
+
+async def _focused(page: Page) -> str:
+    words: str = await page.evaluate(
+        "(document.activeElement.getAttribute('aria-label') || document.activeElement.innerText || '').trim()"
+    )
+    return words
+
+
+async def test_all_is_reached_with_the_keyboard_and_the_focus_is_seen(visitor: Visitor) -> None:
+    async with visitor.page("/tasks") as page:
+        await page.keyboard.press("Tab")
+        assert await _focused(page) == "Skip to content"
+        passed = []
+        for _ in range(30):
+            await page.keyboard.press("Tab")
+            passed.append(await _focused(page))
+            outline = await page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+            row = await page.evaluate(
+                "getComputedStyle(document.activeElement.closest('tr') ?? document.body).outlineStyle"
+            )
+            inside = await page.evaluate("document.activeElement.closest('.q-field') !== null")
+            assert inside or "solid" in (outline, row), passed[-1]
+            if passed[-1] == RUNNING:
+                break
+        for wanted in ("Court", "Tasks", "Workflows", "Bus", "Language", "Theme", "failed", "Search tasks", WAITING):
+            assert wanted in passed, (wanted, passed)
+        await page.keyboard.press("Enter")
+        await page.wait_for_url(f"**/tasks/{RUNNING}")
+
+
+async def test_the_skip_link_leads_past_the_navigation(visitor: Visitor) -> None:
+    async with visitor.page("/tasks") as page:
+        await page.keyboard.press("Tab")
+        await page.keyboard.press("Enter")
+        await expect(page.locator("#main")).to_be_focused()
+
+
+async def test_on_a_phone_the_navigation_is_in_a_drawer(visitor: Visitor) -> None:
+    async with visitor.page("/", width=PHONE) as page:
+        await expect(page.locator(".k-nav")).to_be_hidden()
+        await page.get_by_role("button", name="Open the menu").click()
+        drawer = page.locator(".q-drawer")
+        await expect(drawer.get_by_role("link", name="Bus")).to_be_in_viewport()
+        await shoot(page, "drawer")
+        await drawer.get_by_role("link", name="Bus").click()
+        await page.wait_for_url("**/bus")
+
+
+async def test_tasks_are_filtered_and_searched_and_the_address_tells(visitor: Visitor) -> None:
+    async with visitor.page("/tasks") as page:
+        rows = page.locator("tbody tr")
+        await expect(rows).to_have_count(4)
+        await page.get_by_role("button", name="failed").click()
+        await expect(rows).to_have_count(1)
+        await expect(rows).to_contain_text(FAILED)
+        await page.wait_for_url("**/tasks?status=failed")
+        await page.reload()
+        await expect(rows).to_have_count(1)
+        await expect(page.get_by_role("button", name="failed")).to_have_attribute("aria-pressed", "true")
+        await page.get_by_role("button", name="All").click()
+        await expect(rows).to_have_count(4)
+        await page.get_by_placeholder("Search tasks").fill(f"github {ASKING}")
+        await expect(rows).to_have_count(1)
+        await expect(rows).to_contain_text(ASKING)
+        await page.get_by_placeholder("Search tasks").fill("nothing like it")
+        await expect(page.locator("#main")).to_contain_text("No task matches")
+
+
+async def test_theme_and_language_are_chosen_and_kept(visitor: Visitor) -> None:
+    async with visitor.page("/tasks") as page:
+        await page.get_by_role("button", name="Theme").click()
+        await page.get_by_role("link", name="Dark").click()
+        await expect(page.locator("body")).to_have_class("desktop no-touch body--dark")
+        await page.get_by_role("button", name="Language").click()
+        await page.get_by_role("link", name="한국어").click()
+        await expect(page.get_by_role("heading", name="작업", level=1)).to_be_visible()
+        assert page.url.endswith("/tasks")
+        await expect(page.locator("body")).to_have_class("desktop no-touch body--dark")
+
+
+async def test_what_is_not_there_is_told_with_what_to_do(visitor: Visitor) -> None:
+    async with visitor.page("/tasks/task-20260207-999") as page:
+        await expect(page.get_by_role("alert")).to_contain_text("no task task-20260207-999 here")
+        await expect(page.locator(".k-nav").get_by_role("link", name="Tasks")).to_be_visible()
+
+
+async def test_an_empty_court_says_how_to_begin(browser: Browser, tmp_path: Path) -> None:
+    async with visiting(browser, tmp_path) as visitor:
+        async with visitor.page("/") as page:
+            await expect(page.locator("#main")).to_contain_text("Nobody is at work")
+            await expect(page.locator("#main")).to_contain_text("kingdom up --home")
+        async with visitor.page("/tasks") as page:
+            await expect(page.locator("#main")).to_contain_text("No tasks yet")
+            await expect(page.locator("#main")).to_contain_text("kingdom emit")
+
+
+async def test_where_there_is_no_court_it_says_how_to_found_one(browser: Browser, tmp_path: Path) -> None:
+    async with visiting(browser, tmp_path, court=False) as visitor:
+        for path in ("/", "/tasks"):
+            async with visitor.page(path) as page:
+                await expect(page.locator("#main")).to_contain_text(f"kingdom init {tmp_path}")
+        async with visitor.page("/bus") as page:
+            await expect(page.get_by_role("table", name="Streams")).to_contain_text("workflow")
