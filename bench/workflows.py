@@ -39,13 +39,12 @@ class InstantAgents:
     """Agents that answer at once, in a task of their own as real ones do; their news go the way of real ones."""
 
     def __init__(self, store: Store) -> None:
+        self._store = store
         self._recorder = Recorder(store)
         self._answering: set[asyncio.Task[None]] = set()
-        self._begun: dict[str, Work] = {}
         self.sent: list[tuple[float, str]] = []  # when a query came, and of which Work
 
     async def start(self, work: Work) -> None:
-        self._begun[work.id] = work
         await self._recorder.started(work)
 
     async def send_query(self, work: Work, task: Task, text: str) -> None:
@@ -62,7 +61,9 @@ class InstantAgents:
         raise NotImplementedError("no plan of the benchmark has reports")
 
     async def stop(self, work_id: str) -> None:
-        await self._recorder.stopped(self._begun.pop(work_id))
+        async with self._store.transaction() as tx:
+            work = await tx.works.get(work_id)
+        await self._recorder.stopped(work)
 
     async def recover(self, works: Sequence[Work]) -> None:
         """Nobody is left of a former engine."""

@@ -146,6 +146,8 @@ async def test_it_works_in_the_worktree_or_where_all_of_them_are(
 
 async def test_a_work_beside_others_works_in_its_own_worktree(office: Office) -> None:
     work = await office.hire("telling", office.telling(WHERE), task(), after=("first",))
+    work.apart = True
+    await office.save(work)
     async with office.store.transaction() as tx:
         await tx.works.save(Work("work-0", "wf-1", -1, "first", [task(2)]))
         await tx.works.save(Work("work-2", "wf-1", 1, "other", [task(3)], after=("first",)))

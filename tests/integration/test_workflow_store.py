@@ -13,7 +13,7 @@ import pytest
 
 from kingdom.workflow.domain.errors import NotFound
 from kingdom.workflow.domain.events import GitDeleted, WorkflowCreated, WorkflowStarted
-from kingdom.workflow.domain.resources import Checkpoint, WorkTree
+from kingdom.workflow.domain.resources import Checkpoint, Committed, WorkTree
 from kingdom.workflow.domain.sources import Git, GitRef, McpServer, McpServerRef
 from kingdom.workflow.domain.statuses import WorkStatus, WorkTreeStatus
 from kingdom.workflow.domain.task import Task
@@ -23,7 +23,7 @@ from kingdom.workflow.domain.workflow import Workflow
 from kingdom.workflow.ports import Told
 from kingdom.workflow.store import ConcurrentChange, StoreError, open_store
 from kingdom.workflow.store.base import DatabaseStore
-from kingdom.workflow.store.transactions import STREAM
+from kingdom.workflow.store.transactions import STREAM, StoreTransaction
 
 NOW = datetime(2026, 2, 7, 10, 0, 0, 123000, tzinfo=UTC)
 
@@ -67,7 +67,7 @@ async def test_every_aggregate_comes_back_as_it_was(store: DatabaseStore) -> Non
     part.tasks[0].send()
     git = Git("git-1", "backend", {whole.id}, url="https://example.org/backend.git")
     point = Checkpoint("cp-1", whole.id, part.id, 0, 1, NOW)
-    point.finish({"git-1": "a" * 40})
+    point.finish({"git-1": Committed("a" * 40, "b" * 40)})
     async with store.transaction() as tx:
         await tx.gits.save(git)
         await tx.mcp_servers.save(McpServer("mcp-1", "docs", command=("docs", "--stdio"), env={"A": "b"}))
@@ -127,6 +127,52 @@ async def test_whoever_read_before_another_wrote_cannot_write(store: DatabaseSto
             await tx.workflows.save(mine)
     async with store.transaction() as tx:
         assert await tx.workflows.get("wf-001") == theirs
+
+
+async def test_what_is_saved_more_than_once_is_written_once_and_seen_at_once(store: DatabaseStore) -> None:
+    async with store.transaction() as tx:
+        await tx.workflows.save(workflow())
+    async with store.transaction() as tx:
+        mine = await tx.workflows.get("wf-001")
+        mine.prepare()
+        await tx.workflows.save(mine)
+        assert await tx.workflows.with_status("PREPARING") == [mine]
+        mine.ready()
+        await tx.workflows.save(mine)
+        mine.start()
+        await tx.workflows.save(mine)
+        assert mine.version == 3, "what was read in between, and the rest"
+    async with store.transaction() as tx:
+        assert await tx.workflows.get("wf-001") == mine
+        assert await tx.workflows.with_status("PREPARING", "READY") == []
+
+
+@pytest.mark.parametrize("reads", [False, True])
+async def test_a_part_that_raises_is_taken_back_and_nothing_else(store: DatabaseStore, *, reads: bool) -> None:
+    async with store.transaction() as tx:
+        await tx.workflows.save(workflow())
+
+    async def act(tx: StoreTransaction) -> None:
+        found = await tx.workflows.get("wf-001")
+        found.ready()
+        await tx.workflows.save(found)
+        tx.record(started("wf-001"))
+        if reads:
+            assert await tx.workflows.with_status("READY") == [found]
+            await tx.workflows.save(workflow(2))
+        raise ZeroDivisionError
+
+    async with store.transaction() as tx:
+        mine = await tx.workflows.get("wf-001")
+        mine.prepare()
+        await tx.workflows.save(mine)
+        assert isinstance(await tx.undo_unless(lambda: act(tx)), ZeroDivisionError)
+        assert (await tx.workflows.get("wf-001")).status == "PREPARING"
+    async with store.transaction() as tx:
+        assert [(item.id, item.status, item.version) for item in await tx.workflows.list()] == [
+            ("wf-001", "PREPARING", 2)
+        ]
+    assert await store.events(None, 0, 10) == []
 
 
 async def test_pages_go_from_the_newest_to_the_oldest(store: DatabaseStore) -> None:

@@ -56,8 +56,8 @@ class Repository(Protocol[A]):
 class OfWorkflow(Repository[A], Protocol[A]):
     """Aggregates that belong to a workflow."""
 
-    async def of_workflow(self, workflow_id: str) -> list[A]:
-        """All of one workflow, in their order."""
+    async def of_workflow(self, workflow_id: str, rank: int | None = None) -> list[A]:
+        """All of one workflow, in their order; ``rank``: only of this Work's sequence (works and checkpoints)."""
 
 
 @dataclass(frozen=True, slots=True)

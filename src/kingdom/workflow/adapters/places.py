@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from kingdom.workflow.adapters.mcp import Servers, merge_servers
 from kingdom.workflow.adapters.workspaces import RESULTS, make_folder
 from kingdom.workflow.domain.errors import NotFound, WorkflowError
-from kingdom.workflow.domain.plan import Plan
 from kingdom.workflow.domain.statuses import WorkTreeStatus
+from kingdom.workflow.services.resource import space_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -62,21 +62,20 @@ class Places:
             workflow = await tx.workflows.find(work.workflow_id)
             if workflow is None:
                 raise NotFound(f"there is no workflow {work.workflow_id}, which work {work.id} is part of")
-            works = await tx.works.of_workflow(workflow.id)
-            trees = _of_work(work, works, await tx.work_trees.of_workflow(workflow.id))
+            trees = _of_work(work, await tx.work_trees.of_workflow(workflow.id))
             names = {tree.git_id: await _name(tx, tree.git_id) for tree in trees}
             levels = (workflow.mcp_server_refs, work.mcp_server_refs)
             servers = merge_servers(await _registered(tx, *levels), *levels)
-            spaces = [space for space in await tx.work_spaces.of_workflow(workflow.id) if space.work_id == work.id]
-        workspace = Path(spaces[0].path) if spaces else Path(self._workspaces.path(work))
+            space = await tx.work_spaces.find(space_id(work))
+        workspace = Path(space.path if space is not None else self._workspaces.path(work))
         make_folder(workspace / RESULTS)
         folders = {names[tree.git_id]: _folder(tree, names[tree.git_id]) for tree in trees}
         return Place(_cwd(list(folders.values()), workspace), workspace, folders, servers)
 
 
-def _of_work(work: Work, works: Sequence[Work], trees: Sequence[WorkTree]) -> list[WorkTree]:
+def _of_work(work: Work, trees: Sequence[WorkTree]) -> list[WorkTree]:
     """Its own worktrees, when others may run beside it; else those of the workflow."""
-    owner = work.id if Plan(works).apart(work) else None
+    owner = work.id if work.apart else None
     return [tree for tree in trees if tree.work_id == owner and tree.status not in _GIVEN_UP]
 
 

@@ -37,7 +37,7 @@ class CheckpointService:
         return point, await self._parts.git.commit_all(point, trees, f"{work.name} (attempt {work.attempt})")
 
     async def _intent(self, tx: Transaction, work: Work) -> Checkpoint:
-        points = await tx.checkpoints.of_workflow(work.workflow_id)
+        points = await tx.checkpoints.of_workflow(work.workflow_id, work.sequence)
         point = next((item for item in points if (item.work_id, item.work_attempt) == (work.id, work.attempt)), None)
         if point is None:
             new = self._parts.ids.new("cp")

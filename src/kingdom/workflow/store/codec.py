@@ -10,6 +10,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import cache
+from operator import attrgetter
 from typing import Any, Final, TypeVar, cast
 
 A = TypeVar("A")
@@ -35,8 +36,8 @@ def decode(kind: type[A], text: str, version: int) -> A:
 
 def _plain(value: Any) -> Any:
     """What the encoder does not know by itself, as something it knows."""
-    if (names := _names(cast("Hashable", type(value)))) is not None:
-        return {name: getattr(value, name) for name in names}
+    if (take := _taker(cast("Hashable", type(value)))) is not None:
+        return take(value)
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, Mapping):
@@ -47,12 +48,17 @@ def _plain(value: Any) -> Any:
 
 
 # Mostly C: it walks lists, dictionaries and words by itself, and asks for the rest.
-_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain)
+_encoder = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"), default=_plain)
 
 
 @cache
-def _names(kind: Hashable) -> tuple[str, ...] | None:
-    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
+def _taker(kind: Hashable) -> Callable[[Any], dict[str, Any]] | None:
+    """What takes the fields of a dataclass (of two or more); None for another type."""
+    if not is_dataclass(kind):
+        return None
+    names = tuple(field.name for field in fields(kind))
+    values = attrgetter(*names)
+    return lambda item: dict(zip(names, values(item), strict=True))
 
 
 @cache

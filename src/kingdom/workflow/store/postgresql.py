@@ -29,7 +29,9 @@ class PostgresStore(DatabaseStore):
     async def _connect(self) -> None:
         address, settings = self._address()
         try:
-            self._pool: Any = await asyncpg.create_pool(address, min_size=1, max_size=_POOL, server_settings=settings)
+            self._pool: Any = await asyncpg.create_pool(
+                address, min_size=1, max_size=_POOL, server_settings=settings, reset=_nothing
+            )
         except (OSError, asyncpg.PostgresError) as error:
             raise StoreError(f"the store at {self.bus.url} cannot be reached: {error}") from None
 
@@ -65,3 +67,7 @@ class PostgresStore(DatabaseStore):
         await session.fetch("SELECT pg_advisory_xact_lock(?)", _MIGRATING)  # two that set up at once take turns
         ((name,),) = await session.fetch("SELECT to_regclass('wf_counter')::text")
         return name is not None
+
+
+async def _nothing(_: object) -> None:
+    """There is nothing to reset: connections are used for transactions only, and what these set ends with them."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from kingdom.workflow.domain.errors import NotFound
 from kingdom.workflow.store.codec import decode, encode
 from kingdom.workflow.store.errors import ConcurrentChange
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from kingdom.workflow.store.sessions import Row, Session
     from kingdom.workflow.store.tables import Table
@@ -42,17 +42,33 @@ _UPDATE: Final = """
 """
 
 
+class Change(NamedTuple):
+    """An aggregate as it was saved last, and not written yet."""
+
+    before: int  # the version that is replaced
+    columns: tuple[Any, ...]  # workflow_id, rank, status, version, body, id
+
+    @property
+    def usual(self) -> tuple[Any, ...]:
+        """What most changes need to write."""
+        _, rank, status, version, body, item_id = self.columns
+        return version, body, item_id, self.before, rank, status or ""
+
+
 class TableRepository(Generic[A]):
     """The aggregates of one table; see :class:`kingdom.workflow.ports.Repository`.
 
-    Within one transaction an aggregate is one object, however often it is asked for.
+    Within one transaction an aggregate is one object, however often it is asked for, and it is written once, however
+    often it is saved: with :meth:`write_changes`, or before the table is read.
     """
 
-    def __init__(self, session: Session, table: Table[A]) -> None:
+    def __init__(self, session: Session, table: Table[A], writing: Callable[[], Awaitable[None]]) -> None:
         self._session = session
         self._table = table
+        self._writing = writing  # called before anything is written
         self._select = self._sql(_SELECT)
         self._read_already: dict[str, A] = {}
+        self.changes: dict[str, Change] = {}  # by the id of the aggregate
 
     async def get(self, item_id: str) -> A:
         """One of them; raises :class:`NotFound`."""
@@ -71,18 +87,22 @@ class TableRepository(Generic[A]):
     async def find_locked(self, item_id: str) -> A | None:
         """One of them, or None; nobody else changes it before this transaction is over."""
         self._read_already.pop(item_id, None)  # as it is once we have it
-        rows = await self._session.fetch(f"{self._select} WHERE id = ?{self._session.row_lock}", item_id)
+        rows = await self._fetch(f"{self._select} WHERE id = ?{self._session.row_lock}", item_id)
         return self._read(rows[0]) if rows else None
 
-    async def of_workflow(self, workflow_id: str) -> list[A]:
-        """All of one workflow, in their order."""
-        rows = await self._session.fetch(f"{self._select} WHERE workflow_id = ? ORDER BY rank, id", workflow_id)
+    async def of_workflow(self, workflow_id: str, rank: int | None = None) -> list[A]:
+        """All of one workflow (of this rank), in their order."""
+        found = f"{self._select} WHERE workflow_id = ?"
+        if rank is None:
+            rows = await self._fetch(f"{found} ORDER BY rank, id", workflow_id)
+        else:
+            rows = await self._fetch(f"{found} AND rank = ? ORDER BY id", workflow_id, rank)
         return [self._read(row) for row in rows]
 
     async def with_status(self, *statuses: str) -> list[A]:
         """All in one of these states, the oldest first."""
         marks = ", ".join("?" * len(statuses))
-        rows = await self._session.fetch(f"{self._select} WHERE status IN ({marks}) ORDER BY id", *statuses)
+        rows = await self._fetch(f"{self._select} WHERE status IN ({marks}) ORDER BY id", *statuses)
         return [self._read(row) for row in rows]
 
     async def page(
@@ -97,43 +117,74 @@ class TableRepository(Generic[A]):
         if after is not None:
             wanted["id < ?"] = (after,)
         found = self._sql(_FOUND).replace("{wanted}", " AND ".join(wanted) or "true")
-        rows = await self._session.fetch(f"{self._select} {found}", *chain(*wanted.values()), limit)
+        rows = await self._fetch(f"{self._select} {found}", *chain(*wanted.values()), limit)
         return [self._read(row) for row in rows]
 
     async def list(self, *, limit: int = 100, after: str | None = None) -> list[A]:
         """The newest first; ``after`` is the id the last page ended with."""
         if after is None:
-            rows = await self._session.fetch(f"{self._select} ORDER BY id DESC LIMIT ?", limit)
+            rows = await self._fetch(f"{self._select} ORDER BY id DESC LIMIT ?", limit)
         else:
-            rows = await self._session.fetch(f"{self._select} WHERE id < ? ORDER BY id DESC LIMIT ?", after, limit)
+            rows = await self._fetch(f"{self._select} WHERE id < ? ORDER BY id DESC LIMIT ?", after, limit)
         return [self._read(row) for row in rows]
 
     async def save(self, item: A) -> None:
-        """Write a new or changed one; raises :class:`ConcurrentChange` when somebody else changed it meanwhile."""
+        """Have a new or changed one written with this transaction.
+
+        Raises :class:`ConcurrentChange`, here or when it is written, when somebody else changed it meanwhile.
+        """
         table, known = self._table, item
         item_id, version = known.id, known.version  # type: ignore[attr-defined]
-        rank, status, body = table.rank(item), table.status(item), encode(item)
-        columns = (table.workflow(item), rank, status, version + 1, body, item_id)
+        before = self.changes[item_id].before if item_id in self.changes else version
+        columns = (table.workflow(item), table.rank(item), table.status(item), before + 1, encode(item), item_id)
         if version == 0:
-            written = await self._insert(item, columns)
+            await self._insert(item, columns)
         else:
-            usual = (version + 1, body, item_id, version, rank, status or "")
-            written = await self._session.fetch(self._sql(_UPDATE_BODY), *usual)
-            written = written or await self._session.fetch(self._sql(_UPDATE), *columns, version)
-        if not written:
-            raise ConcurrentChange(f"{table.noun} {item_id} was changed by somebody else meanwhile: read it again")
-        known.version = version + 1  # type: ignore[attr-defined]
+            self.changes[item_id] = Change(before, columns)
+        known.version = before + 1  # type: ignore[attr-defined]
         self._read_already[item_id] = item
 
     async def delete(self, item_id: str) -> None:
         """Remove one; nothing happens when it is not there."""
+        await self._writing()
         await self._session.fetch(self._sql(_DELETE), item_id)
         self._read_already.pop(item_id, None)
+        self.changes.pop(item_id, None)
 
-    async def _insert(self, item: A, columns: tuple[object, ...]) -> Sequence[Row]:
+    async def write_changes(self) -> None:
+        """Write what was saved and is not written yet; raises :class:`ConcurrentChange`."""
+        if self.changes:
+            await self._writing()
+        for item_id, change in self.changes.items():
+            written = await self._session.fetch(self._sql(_UPDATE_BODY), *change.usual)
+            written = written or await self._session.fetch(self._sql(_UPDATE), *change.columns, change.before)
+            self._check(written, item_id)
+        self.changes = {}
+
+    def take_over(self, changes: dict[str, Change]) -> None:
+        """Go on with what was saved in a repository of the same table that was given up."""
+        self.changes = changes
+        for item_id, change in changes.items():
+            *_, version, body, _ = change.columns
+            self._read_already[item_id] = decode(self._table.kind, body, version)
+
+    async def _insert(self, item: A, columns: tuple[Any, ...]) -> None:
+        await self._writing()
         if self._table.label is None:
-            return await self._session.fetch(self._sql(_INSERT), *columns)
-        return await self._session.fetch(self._sql(_INSERT_LABELLED), *columns, self._table.label(item))
+            written = await self._session.fetch(self._sql(_INSERT), *columns)
+        else:
+            written = await self._session.fetch(self._sql(_INSERT_LABELLED), *columns, self._table.label(item))
+        self._check(written, columns[-1])
+
+    def _check(self, written: Sequence[Row], item_id: str) -> None:
+        if not written:
+            noun = self._table.noun
+            raise ConcurrentChange(f"{noun} {item_id} was changed by somebody else meanwhile: read it again")
+
+    async def _fetch(self, sql: str, *values: object) -> Sequence[Row]:
+        """What the table has, with our own changes."""
+        await self.write_changes()
+        return await self._session.fetch(sql, *values)
 
     def _sql(self, statement: str) -> str:
         return _sql(statement, self._table.name)

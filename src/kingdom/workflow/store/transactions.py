@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from functools import cache
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from kingdom.bus import Envelope
 from kingdom.workflow.domain.events import UI_ONLY
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kingdom.workflow.ports import Clock, OfWorkflow, Repository, Told
     from kingdom.workflow.store.sessions import Session
 
+A = TypeVar("A")
 STREAM: Final = "workflow"
 _EVERYTHING: Final = ""  # the counter of positions; no aggregate has this id
 _encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -54,19 +55,26 @@ class StoreTransaction:
         self._told: list[Told] = []
         self.published: list[Envelope] = []  # what went to the bus, once flushed
         self.ends: list[Callable[[bool], None]] = []  # called when it is over: True when it committed
+        self._in_part = False  # whether what happens now may have to be taken back,
+        self._marked = False  # and whether there is a mark in the database to go back to
         self._open_repositories()
 
     def _open_repositories(self) -> None:
-        session = self.session
-        self.gits: Repository[Git] = TableRepository(session, tables.GITS)
-        self.mcp_servers: Repository[McpServer] = TableRepository(session, tables.MCP_SERVERS)
-        self.templates: Repository[WorkflowTemplate] = TableRepository(session, tables.TEMPLATES)
-        self.workflows: Repository[Workflow] = TableRepository(session, tables.WORKFLOWS)
-        self.works: OfWorkflow[Work] = TableRepository(session, tables.WORKS)
-        self.reports: OfWorkflow[Report] = TableRepository(session, tables.REPORTS)
-        self.checkpoints: OfWorkflow[Checkpoint] = TableRepository(session, tables.CHECKPOINTS)
-        self.work_trees: OfWorkflow[WorkTree] = TableRepository(session, tables.WORK_TREES)
-        self.work_spaces: OfWorkflow[WorkSpace] = TableRepository(session, tables.WORK_SPACES)
+        self._tables: list[TableRepository[Any]] = []
+        self.gits: Repository[Git] = self._open(tables.GITS)
+        self.mcp_servers: Repository[McpServer] = self._open(tables.MCP_SERVERS)
+        self.templates: Repository[WorkflowTemplate] = self._open(tables.TEMPLATES)
+        self.workflows: Repository[Workflow] = self._open(tables.WORKFLOWS)
+        self.works: OfWorkflow[Work] = self._open(tables.WORKS)
+        self.reports: OfWorkflow[Report] = self._open(tables.REPORTS)
+        self.checkpoints: OfWorkflow[Checkpoint] = self._open(tables.CHECKPOINTS)
+        self.work_trees: OfWorkflow[WorkTree] = self._open(tables.WORK_TREES)
+        self.work_spaces: OfWorkflow[WorkSpace] = self._open(tables.WORK_SPACES)
+
+    def _open(self, table: tables.Table[A]) -> TableRepository[A]:
+        made = TableRepository(self.session, table, self._writing)
+        self._tables.append(made)
+        return made
 
     def record(self, *told: Told) -> None:
         """Have events numbered, kept for the interface, and published, all with the commit."""
@@ -79,6 +87,8 @@ class StoreTransaction:
     async def flush(self) -> None:
         """Handle what can be handled right here, then number, keep and publish. The commit follows."""
         for_bus = await self._handle_inline()
+        for table in self._tables:
+            await table.write_changes()
         if not self._told:
             return
         now = self._clock()
@@ -110,18 +120,30 @@ class StoreTransaction:
 
     async def undo_unless(self, action: Callable[[], Awaitable[None]]) -> Exception | None:
         """Do something; when it raises, take back what it wrote and recorded, and return what it raised."""
-        told = len(self._told)
-        await self.session.fetch("SAVEPOINT part")
+        told, changes = len(self._told), [dict(table.changes) for table in self._tables]
+        self._in_part = True
         try:
             await action()
         except Exception as error:  # noqa: BLE001 - the caller decides what it means
-            await self.session.fetch("ROLLBACK TO SAVEPOINT part")
+            if self._marked:
+                await self.session.fetch("ROLLBACK TO SAVEPOINT part")
             del self._told[told:]
             self._open_repositories()  # what was read may have been changed
+            for table, saved in zip(self._tables, changes, strict=True):
+                table.take_over(saved)
             return error
         finally:
-            await self.session.fetch("RELEASE SAVEPOINT part")
+            self._in_part = False
+            if self._marked:
+                self._marked = False
+                await self.session.fetch("RELEASE SAVEPOINT part")
         return None
+
+    async def _writing(self) -> None:
+        """Before something is written: mark where to go back to. Most parts write nothing before they are over."""
+        if self._in_part and not self._marked:
+            self._marked = True
+            await self.session.fetch("SAVEPOINT part")
 
     async def _keep(self, told: Sequence[Told], now: datetime) -> list[_Number]:
         numbers = await self._number(told)
