@@ -12,6 +12,7 @@ of that form: each transport keeps them where it can use them (columns, a key, a
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from uuid import UUID
 
 from kingdom.bus.errors import InvalidEnvelope, InvalidName
 from kingdom.bus.ids import new_event_id
+from kingdom.bus.jsontext import encode, quoted
 from kingdom.bus.names import MAX_ID_BYTES, check_event_id, is_name
 
 Priority = Literal["high", "normal", "low"]
@@ -27,9 +29,25 @@ PRIORITIES: Final[tuple[Priority, ...]] = ("high", "normal", "low")  # in the or
 RESERVED: Final = frozenset({"schemaVersion", "eventId", "type", "occurredAt", "traceId", "payload"})
 DEFAULT_MAX_BYTES: Final = 1024 * 1024
 _STORED: Final = ("event_id", "type", "trace_id", "payload", "schema_version")
+_formatted: tuple[datetime | None, str] = (None, "")  # the time that was formatted last
 _MAX_LABEL: Final = 200  # characters of type, aggregate_type, aggregate_id and trace_id
 
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+class _Now:
+    """The time in the milliseconds that the JSON form has; the same object, and text, for all of one millisecond."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last = (0, datetime.fromtimestamp(0, UTC))
+
+    def __call__(self) -> datetime:
+        millis = time.time_ns() // 1_000_000
+        last, moment = self._last
+        if millis != last:
+            moment = datetime.fromtimestamp(millis // 1000, UTC).replace(microsecond=millis % 1000 * 1000)
+            self._last = (millis, moment)  # one assignment: threads see both or neither
+        return moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +61,7 @@ class Envelope:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     event_id: str = field(default_factory=new_event_id)
     trace_id: str = ""  # an event that starts a trace gives it its own id
-    occurred_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    occurred_at: datetime = field(default_factory=_Now())
     schema_version: int = 1
     priority: Priority = "normal"
     not_before: datetime | None = None
@@ -78,7 +96,7 @@ class Envelope:
     def to_json(self, max_bytes: int = DEFAULT_MAX_BYTES) -> str:
         """Return the JSON form as text, or raise :class:`InvalidEnvelope` that says what cannot be stored."""
         try:
-            text = _encode(self.to_dict())
+            text = self._text()
             size = len(text) if text.isascii() else len(text.encode())
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidEnvelope(f"event {self.event_id} ({self.type}) is not JSON: {_blame(self, error)}") from None
@@ -93,6 +111,16 @@ class Envelope:
                 "which PostgreSQL cannot store; remove it or encode the bytes"
             )
         return text
+
+    def _text(self) -> str:
+        """What encoding :meth:`to_dict` gives, without making the dictionary."""
+        payload = self.payload if isinstance(self.payload, dict) else dict(self.payload)
+        more = f"{encode(dict(self.attributes))[1:-1]}," if self.attributes else ""
+        return (
+            f'{{"schemaVersion":{self.schema_version:d},"eventId":{quoted(self.event_id)},"type":{quoted(self.type)},'
+            f'"occurredAt":"{format_time(self.occurred_at)}","traceId":{quoted(self.trace_id)},'
+            f'{more}"payload":{encode(payload)}}}'
+        )
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any], **routing: Any) -> Self:
@@ -168,9 +196,16 @@ class Envelope:
 
 def format_time(moment: datetime) -> str:
     """Format a time as the envelope does: UTC, milliseconds, ``Z``."""
+    global _formatted
+    last, text = _formatted
+    if moment is last:  # events made within one millisecond share their time
+        return text
+    given = moment
     if moment.tzinfo is not UTC:
         moment = moment.astimezone(UTC)
-    return moment.isoformat(timespec="milliseconds")[:-6] + "Z"
+    text = moment.isoformat(timespec="milliseconds")[:-6] + "Z"
+    _formatted = (given, text)
+    return text
 
 
 def parse_time(text: object, what: str) -> datetime:
@@ -261,7 +296,7 @@ def _blame(envelope: Envelope, error: Exception) -> str:
     """Say which key cannot be serialised; the encoder's own message names only the type."""
     for where, value in _leaves({"attributes": envelope.attributes, "payload": envelope.payload}, "", 0):
         try:
-            _encode(value).encode()
+            encode(value).encode()
         except (TypeError, ValueError) as reason:
             return f"{where}: {reason}"
     return str(error) or type(error).__name__

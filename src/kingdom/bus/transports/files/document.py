@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kingdom.bus.envelope import Envelope, parse_time
 from kingdom.bus.errors import InvalidEnvelope
+from kingdom.bus.jsontext import encode as _encode
 from kingdom.bus.stream_state import Entry, moment, new_entry
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 KEY: Final = "bus"
 _MICRO: Final = 1_000_000
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _encode_ascii = json.JSONEncoder(allow_nan=False).encode
 
 

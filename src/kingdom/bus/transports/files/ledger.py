@@ -16,6 +16,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any, Final
 
+from kingdom.bus.jsontext import encode
 from kingdom.bus.transports.files.syncing import write_all
 from kingdom.bus.transports.files.temporaries import temporary_prefix
 
@@ -26,7 +27,6 @@ Line = dict[str, Any]
 
 _HEADER_BYTES: Final = 96
 _CHUNK: Final = 1 << 20
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 log = logging.getLogger("kingdom.bus.files")
 
@@ -74,7 +74,7 @@ class Ledger:
         """Write one line; return where it starts. When it cannot be written whole, nothing of it stays."""
         assert self._fd is not None
         start = self.offset
-        data = _encode(line).encode("utf-8", "surrogatepass") + b"\n"
+        data = encode(line).encode("utf-8", "surrogatepass") + b"\n"
         try:
             write_all(self._fd, data)
         except OSError:
@@ -99,12 +99,12 @@ class Ledger:
 
     def replace(self, lines: Iterable[Line]) -> None:
         """Begin a new generation with a snapshot."""
-        body = b"".join(_encode(line).encode("utf-8", "surrogatepass") + b"\n" for line in lines)
+        body = b"".join(encode(line).encode("utf-8", "surrogatepass") + b"\n" for line in lines)
         header = {"ledger": 1, "generation": self._generation + 1, "snapshotEnd": _HEADER_BYTES + len(body)}
         temporary = f"{os.path.dirname(self.path)}/{temporary_prefix()}ledger"
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o666)
         try:
-            write_all(fd, _encode(header).encode().ljust(_HEADER_BYTES - 1) + b"\n" + body)
+            write_all(fd, encode(header).encode().ljust(_HEADER_BYTES - 1) + b"\n" + body)
             os.fsync(fd)
             if self._fd is not None:
                 # Wakes whoever watches the old file and waits: they take the lock next, and find the new one.
