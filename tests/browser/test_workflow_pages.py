@@ -11,11 +11,17 @@ from playwright.async_api import Browser, Locator, Page, expect
 
 from kingdom.web.dashboard.words import TEXTS
 from tests.support.browser import DESKTOP, LOOKS, PATIENCE, Visitor, overflow, shoot, shoot_for_docs, visiting
-from tests.support.workflow_pages import EVIL, WORSE, Place
+from tests.support.workflow_pages import BAD_LINK, EVIL, WORSE, Place
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 expect.set_options(timeout=PATIENCE)
 
+PLAN = {
+    "plan": "Look into {{ issue.key }}: why does it hang?",
+    "build": "Build what the plan says.",
+    "check": "Run the tests.",
+    "docs": "Bring the documentation up to date.",
+}
 LOOK = {"name": "look", "query": f"Look at {{{{ issue.key }}}}. {WORSE}", "report": ["Findings"]}
 
 
@@ -50,18 +56,19 @@ async def test_from_a_template_to_a_finished_workflow_and_back(visitor: Visitor,
         await expect(_work(page, "build")).to_contain_text("completed")
         await expect(_work(page, "check")).to_contain_text("waiting")
         await expect(page.get_by_role("log", name="Agent output")).to_contain_text("The timeout is set.")
-        await expect(page.locator(".k-workflow-head")).to_contain_text("$0.12")
+        await expect(page.locator(".k-workflow-head")).to_contain_text("$0.15")
         await expect(page.get_by_role("log", name="Events")).to_contain_text("WorkflowPaused")
         assert await _still_there(page)
 
         await _look_at_the_changes(page)
         await page.goto(workflow)
+        await expect(page.get_by_role("log", name="Agent output")).to_contain_text("The timeout is set.")
         await shoot_for_docs(page, "dashboard-workflow")
         await _go_back_to_the_plan(page)
         await _add_a_work(page, workflow)
         await page.get_by_role("button", name="Resume", exact=True).click()
         await expect(_state(page)).to_have_text("completed")
-        await expect(page.locator(".k-workflow-head")).to_contain_text("4 of 4 works done")
+        await expect(page.locator(".k-workflow-head")).to_contain_text("5 of 5 works done")
         await _fork(page)
 
 
@@ -69,21 +76,21 @@ async def _fill_in_the_template(page: Page, place: Place) -> None:
     form = page.locator(".k-form").first
     await form.get_by_label("Name", exact=True).fill("repair")
     await _choose(page, form.get_by_label("Repositories"), "web")
-    for number, (name, query) in enumerate(
-        (("plan", f"Look at {{{{ issue.key }}}} {WORSE}"), ("build", "Build it."), ("check", "Check it.")), 1
-    ):
+    for number, (name, query) in enumerate(PLAN.items(), 1):
         if number > 1:
             await page.get_by_role("button", name="Add a work").click()
         work = page.get_by_role("region", name=f"Work {number}")
-        await work.get_by_label("Name", exact=True).fill(name)
         if number == 1:  # the others begin with what plays this one
             await _choose(page, work.get_by_label("Engine"), "scripted")
             await work.get_by_text("Options of the engine").click()
             await work.get_by_label("YAML").fill(f"script: {place.script}")
+        await work.get_by_label("Name", exact=True).fill(name)
         await work.get_by_label("Name of the task").fill("look" if name == "plan" else "do")
         await work.get_by_label("Query", exact=True).fill(query)
     await page.get_by_role("region", name="Work 1").get_by_label(re.compile("^Report")).fill("Findings")
     await page.get_by_role("region", name="Work 2").get_by_text("Pause when it is done").click()
+    for number in (3, 4):
+        await _choose(page, page.get_by_role("region", name=f"Work {number}").get_by_label("Waits for"), "build")
 
 
 async def _look_at_the_changes(page: Page) -> None:
@@ -118,19 +125,20 @@ async def _add_a_work(page: Page, workflow: str) -> None:
     await page.wait_for_url("**/plan")
     await expect(page.get_by_role("region", name="Work 1")).to_contain_text("begun or done: it stays")
     await page.get_by_role("button", name="Add a work").click()
-    work = page.get_by_role("region", name="Work 4")
-    await work.get_by_label("Name", exact=True).fill("docs")
+    work = page.get_by_role("region", name="Work 5")
+    await work.get_by_label("Name", exact=True).fill("news")
     await page.get_by_role("button", name="Change the plan").click()
     await expect(page.get_by_role("alert")).to_contain_text("query")  # what is missing is told, and nothing is changed
-    await work.get_by_label("Query", exact=True).fill("Write the docs.")
+    await work.get_by_label("Query", exact=True).fill("Tell the users.")
     await work.get_by_role("button", name="Move up").first.click()
+    await page.get_by_role("region", name="Work 3").get_by_label("Query", exact=True).fill("Run all tests.")
     await page.get_by_role("button", name="Change the plan").click()
     dialog = page.get_by_role("dialog")
-    await expect(dialog).to_contain_text("work docs is added")
+    await expect(dialog).to_contain_text(re.compile("another query\\s+work news is added"))
     await dialog.get_by_role("button", name="Change the plan").click()
     await page.wait_for_url(workflow)
-    await expect(page.locator(".k-work")).to_contain_text(["plan", "build", "docs", "check"])
-    await expect(page.locator(".k-graph .k-node-name")).to_have_text(["plan", "build", "docs", "check"])
+    await expect(page.locator(".k-work")).to_contain_text(["plan", "build", "check", "news", "docs"])
+    await expect(page.locator(".k-graph .k-node-name")).to_have_text(["plan", "build", "check", "news", "docs"])
 
 
 async def _fork(page: Page) -> None:
@@ -219,7 +227,7 @@ async def pages(visitor: Visitor, place: Place) -> dict[str, str]:
         {"name": "build", "tasks": [{"name": EVIL, "query": WORSE}], "pause_after": True},
         {"name": EVIL, "after": "build", "tasks": ["x"]},
     ]
-    template = await place.template(visitor, EVIL, works)
+    template = await place.template(visitor, EVIL, works, place.evil_script)
     workflow = await place.started(visitor, template, name=EVIL, issueKey="WEB-7", description=WORSE)
     async with visitor.page(f"/workflows/{workflow}") as page:
         await expect(_state(page)).to_have_text("paused")
@@ -265,7 +273,7 @@ async def test_what_agents_and_people_write_is_shown_letter_by_letter(visitor: V
         await page.goto(visitor.web.url + pages["report"])
         report = page.locator(".k-report")
         await expect(report.get_by_role("heading", name="Findings")).to_be_visible()
-        await expect(report).to_contain_text(WORSE)
+        await expect(report).to_contain_text(f"{BAD_LINK} {WORSE}")
         await expect(report.get_by_role("table")).to_contain_text("net.py")
         links = report.get_by_role("link")
         assert await links.all_inner_texts() == ["docs", "a picture"]

@@ -11,10 +11,15 @@ from tests.support.repositories import plain_git
 
 EVIL = "x <img src=x onerror='window.owned=1'> {{7*7}}"
 """As a name: these begin with a letter, and have no slash."""
+BAD_LINK = "[bad](javascript:window.owned=1)"
 WORSE = "<script>window.owned=1</script><img src=x onerror='window.owned=1'>"
-REPORT = f"""## Findings
 
-The **timeout** is `None`: [docs](https://example.org/x), [bad](javascript:window.owned=1) {WORSE}
+
+def script(words: str) -> dict[str, Any]:
+    """What the agents say and do, with these words wherever they can put some."""
+    report = f"""## Findings
+
+The **timeout** is `None`: [docs](https://example.org/x). {words}
 
 ![a picture](https://example.org/picture.png)
 
@@ -22,29 +27,38 @@ The **timeout** is `None`: [docs](https://example.org/x), [bad](javascript:windo
 |---|---|
 | net.py | 1 |
 """
-SCRIPT: dict[str, Any] = {
-    "plan/look/report": [{"say": REPORT}],
-    "plan/*": [{"say": "I look around."}, {"write": {"path": "PLAN.md", "text": "# Plan\n"}}, {"say": WORSE}],
-    "build/*": [
-        {"tool": {"name": "Bash", "detail": "make"}},
+    build = [
+        {"tool": {"name": "Read", "detail": "net.py"}},
+        {"say": "A request without a timeout waits for ever: 30 seconds are plenty."},
         {"wait": 0.3},
-        {"write": {"path": "net.py", "text": f"timeout = 30\nretries = 3\n# {WORSE}\n"}},
+        {"write": {"path": "net.py", "text": f"timeout = 30\nretries = 3\n# {words}\n"}},
         {"usage": {"input": 1000, "output": 200, "cost_usd": 0.12}},
         {"say": "The timeout is set."},
-    ],
-    "long/*": [{"say": "This takes a while."}, {"wait": 600}],
-    "default": [{"say": "All is well."}],
-}
+    ]
+    return {
+        "plan/look/report": [{"say": report}],
+        "plan/*": [
+            {"say": f"I look around. {words}"},
+            {"write": {"path": "PLAN.md", "text": "# Plan\n"}},
+            {"usage": {"input": 800, "output": 90, "cost_usd": 0.03}},
+            {"say": "The plan is written."},
+        ],
+        "build/*": build,
+        "long/*": [{"say": "This takes a while."}, {"wait": 600}],
+        "default": [{"say": "All is well."}],
+    }
 
 
 class Place:
     """Where the workflows are."""
 
     def __init__(self, folder: Path) -> None:
-        self.home = folder / "home"
+        self.home = folder / "acme"
         self.home.mkdir()
         self.script = folder / "script.json"
-        self.script.write_text(json.dumps(SCRIPT))
+        self.script.write_text(json.dumps(script("Nothing else does this.")))
+        self.evil_script = folder / "evil.json"
+        self.evil_script.write_text(json.dumps(script(f"{BAD_LINK} {WORSE}")))
         self.repository = folder / "web"
         self.repository.mkdir()
         plain_git(self.repository, "init", "-q", "-b", "main")
@@ -56,12 +70,14 @@ class Place:
         """Have the repository known as ``web``."""
         await post(visitor, "/api/gits", {"name": "web", "url": str(self.repository)})
 
-    async def template(self, visitor: Visitor, name: str, works: list[dict[str, Any]]) -> str:
+    async def template(
+        self, visitor: Visitor, name: str, works: list[dict[str, Any]], script: Path | None = None
+    ) -> str:
         """A template; its id."""
         plan = {
             "name": name,
             "repositories": ["web"],
-            "engine": {"name": "scripted", "options": {"script": str(self.script)}},
+            "engine": {"name": "scripted", "options": {"script": str(script or self.script)}},
             "works": works,
         }
         made = await post(visitor, "/api/workflow-templates/yaml", {"yaml": json.dumps(plan)})

@@ -48,12 +48,12 @@ async def read_words(
     voices = work_desk(context).voices(workflow_id)
     await voices.read_on(work.id for work in works)
     found = voices.after(counts, "" if work_id is None else f"{work_id}.")
-    found = found[-limit:] if cursor is None else found[:limit]
-    for one in found:
+    shown = found[-limit:] if cursor is None else found[:limit]
+    for one in found if cursor is None else shown:  # what lies before the last words is no news later
         counts[one.said.run_id] = one.number
     items = [
         Word(run_id=one.said.run_id, work=one.said.work, task=one.said.task, number=one.number, text=one.said.text)
-        for one in found
+        for one in shown
     ]
     return Words(items=items, cursor=cursor_of(counts))
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
 
+from kingdom.web.api.work.lifecycle import ForkBody, fork_workflow
+from kingdom.web.api.work.workflows import TemplateOfWorkflowBody, create_template_from_workflow
 from kingdom.web.dashboard.building import button, confirm, labelled, tag, text, told
+from kingdom.web.dashboard.workflows.asked import asked
 from kingdom.web.dashboard.workflows.saying import address
-from kingdom.workflow.usecases.create_template_from_workflow import CreateTemplateFromWorkflow
-from kingdom.workflow.usecases.fork_workflow import ForkWorkflow
 
 if TYPE_CHECKING:
     from kingdom.web.dashboard.visit import Visit
@@ -84,7 +85,8 @@ class Hand:
         made: list[str] = []
 
         async def act() -> None:
-            made.append(await ForkWorkflow(self._visit.context.parts).execute(checkpoint_id, name=name))
+            body = asked(ForkBody, checkpoint_id=checkpoint_id, name=name)
+            made.append((await fork_workflow(self._visit.context, self._workflow, body)).data.id)
 
         if await told(self._visit, act, self._words("workflow.did.fork")):
             ui.navigate.to(address("workflows", made[0]))
@@ -98,7 +100,8 @@ class Hand:
         made: list[str] = []
 
         async def act() -> None:
-            made.append(await CreateTemplateFromWorkflow(self._visit.context.parts).execute(self._workflow, name))
+            body = asked(TemplateOfWorkflowBody, name=name)
+            made.append((await create_template_from_workflow(self._visit.context, self._workflow, body)).data.id)
 
         if await told(self._visit, act, self._words("template.did.save")):
             ui.navigate.to(address("templates", made[0]))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from nicegui import ui
 
 from kingdom.web.dashboard.building import tag, text
+from kingdom.web.envelope import ApiError
 from kingdom.web.views.words import read_words
 
 if TYPE_CHECKING:
@@ -57,5 +58,9 @@ class Voices:
             self._shown.popleft().delete()
 
     async def _look(self) -> None:
-        if self.active:
+        if not self.active:
+            return
+        try:
             await self.read_on()
+        except ApiError:  # the workflow was deleted: the rest of the page says so
+            self.active = False
