@@ -15,10 +15,10 @@ import pytest
 from websockets.asyncio.client import connect
 
 from kingdom.court.errors import InvalidConfig
-from kingdom.web.record import record_path, running_server
+from kingdom.web.record import record_path, running_server, url_of
 from kingdom.web.security import login_link, obtain_token, read_token, renew_token
 from kingdom.web.security.token import token_path
-from kingdom.web.serving import CannotServe, listen, url_of
+from kingdom.web.serving import CannotServe, listen
 from kingdom.web.settings import WebSettings
 from tests.support.web import BEARER, SETTINGS, served
 

@@ -55,3 +55,9 @@ def recorded(root: Path, url: str) -> Iterator[None]:
     finally:
         if running_server(root) == own:  # another server of this root may have put its own in the place of ours
             path.unlink(missing_ok=True)
+
+
+def url_of(host: str, port: int) -> str:
+    """Where a browser of this machine finds a server that listens there."""
+    name = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - not bound to
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"

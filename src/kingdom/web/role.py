@@ -32,7 +32,7 @@ class WebRole:
         self._settings = settings
         self._running: Serving | None = None
         self._held = contextlib.AsyncExitStack()
-        self._reason = ""
+        self._trouble = ""
 
     async def start(self) -> None:
         """Nothing to reconcile: what a former process left is found when the server is opened."""
@@ -47,9 +47,9 @@ class WebRole:
                 await self._open()
             except CourtError as error:
                 await self.stop()
-                if self._reason != str(error):
+                if self._trouble != str(error):
                     log.warning("%s", error)
-                self._reason = str(error)
+                self._trouble = str(error)
                 return _AGAIN
         return None
 
@@ -59,7 +59,7 @@ class WebRole:
 
     def report(self) -> Mapping[str, Any]:
         """Where it is found, or why it is not."""
-        return {"url": None if self._running is None else self._running.url, "reason": self._reason}
+        return {"url": None if self._running is None else self._running.url, "trouble": self._trouble}
 
     async def stop(self) -> None:
         """End the connections, and close everything."""
@@ -83,7 +83,7 @@ class WebRole:
             open_context(root, self._settings, obtain_token(root), services=self._services, clock=self._services.clock)
         )
         self._running = await self._held.enter_async_context(serving(create_app(context), context, listener))
-        self._reason = ""
+        self._trouble = ""
         log.info("the dashboard is at %s (kingdom web --link logs a browser in)", self._running.url)
 
 

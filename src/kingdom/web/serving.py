@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import uvicorn
 
 from kingdom.court.errors import CourtError
-from kingdom.web.record import recorded, running_server
+from kingdom.web.record import recorded, running_server, url_of
 from kingdom.web.security.token import read_token
 
 if TYPE_CHECKING:
@@ -146,12 +146,6 @@ async def _follow_token(context: WebContext, running: Serving) -> None:
             context.token = found
             running.drop_connections()
             log.info("there is a new token: everybody has to log in again")
-
-
-def url_of(host: str, port: int) -> str:
-    """Where a browser of this machine finds a server that listens there."""
-    name = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - not bound to
-    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
 
 def listen(root: Path, settings: WebSettings) -> socket.socket:

@@ -40,7 +40,7 @@ def status(
         return
     overview = _look(home)
     if json:
-        output.emit(overview.document())
+        output.emit({**overview.document(), "dashboard": _dashboard(overview)})
     else:
         output.console().print(_view(overview))
 
@@ -60,6 +60,16 @@ def _look(home: Path | None) -> Overview:
         overview = look_beside_queues(find_home(home), time.time())
         overview.problems.insert(0, ProblemView("queues", str(failure)))
         return overview
+
+
+def _dashboard(overview: Overview) -> str | None:
+    """Where the web server of the home is, if one runs."""
+    from pathlib import Path
+
+    from kingdom.web.record import running_server
+
+    found = running_server(Path(overview.home))
+    return None if found is None else found.url
 
 
 async def _watch(services: Services, every: float) -> None:
@@ -89,6 +99,8 @@ def _view(overview: Overview) -> Group:
         parts.append(_text(f"{overview.home}: up (pid {overview.supervisor_pid}{inline})", "bold green"))
     else:
         parts.append(_text(f"{overview.home}: not up (kingdom up starts it)", "bold"))
+    if (url := _dashboard(overview)) is not None:
+        parts.append(_text(f"dashboard: {url} (kingdom web --link logs a browser in)", "dim"))
     parts.append(_roles(overview))
     columns = ("queue", "waiting", "held", "invalid or failed", "oldest")
     rows = [_queue_row(queue.name, queue.counts, queue.oldest_seconds) for queue in overview.queues]

@@ -65,6 +65,19 @@ def _in_background(court: Home, only: list[str] | None, *, inline: bool) -> None
 
     pid = detach(log, run)
     output.say(f"the court is up (pid {pid}): kingdom status shows it, kingdom down stops it")
+    _tell_of_dashboard(court, only)
+
+
+def _tell_of_dashboard(court: Home, only: list[str] | None) -> None:
+    from kingdom.court.bootstrap import available_roles
+    from kingdom.court.config.system import load_system
+    from kingdom.web.record import url_of
+
+    web = load_system(court).web
+    if web.port and "web" in available_roles(court) and (only is None or "web" in only):
+        output.say(
+            f"the dashboard is at {url_of(web.host, web.port)} in a moment: kingdom web --link logs a browser in"
+        )
 
 
 def _run(
