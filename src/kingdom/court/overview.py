@@ -175,8 +175,8 @@ def _roles(home: Home, now: float) -> list[RoleView]:
         reason = known.reason if known and known.deaths else ""
         if not reason and beat.get("failures"):
             reason = f"the last {beat['failures']} looks failed"
-        if not reason and state == "running" and isinstance(beat.get("reason"), str):
-            reason = beat["reason"]
+        if not reason and state == "running" and isinstance(beat.get("trouble"), str):
+            reason = beat["trouble"]
         found.append(RoleView(name, state, pid, age, known.deaths if known else 0, reason))
     return found
 
