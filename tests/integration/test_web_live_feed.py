@@ -20,7 +20,7 @@ from kingdom.web.live import feeding
 from kingdom.web.live.event import Frame, Happened
 from kingdom.web.live.feed import FeedFile
 from kingdom.web.live.hub import FOLDER, Hub, open_hub
-from kingdom.web.live.sources import last_number
+from kingdom.web.live.sources import WorkflowSource, last_number
 from kingdom.web.live.subscription import Reset, subscribe
 from kingdom.workflow.bootstrap import system_clock
 from kingdom.workflow.ports import Store
@@ -326,3 +326,20 @@ async def test_the_last_number_of_a_workflow_is_found_by_looking(place: Place, c
         await happen(place.store, "wf-a", count)
     assert await last_number(place.store, "wf-a") == count
     assert await last_number(place.store, None) == count + 3
+
+
+@pytest.mark.postgres
+async def test_workflows_on_postgresql_are_told_as_well_whoever_wrote_them(postgres_url: str, tmp_path: Path) -> None:
+    async with open_store(postgres_url, system_clock) as store, open_store(postgres_url, system_clock) as other:
+        await store.setup()
+        async with open_hub(tmp_path, store, None) as hub:
+            ear = Ear(hub)
+            await happen(store, "wf-a", 2)
+            await happen(other, "wf-a", 3)
+            heard = await ear.until(5)
+    assert [(event.sequence, event.workflow_sequence) for event in heard] == [(n, n) for n in range(1, 6)]
+
+
+def test_the_password_of_a_store_is_not_kept(tmp_path: Path) -> None:
+    store: Any = SimpleNamespace(bus=SimpleNamespace(url="postgresql://me:secret@localhost/db"))
+    assert "secret" not in WorkflowSource(store).name

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from kingdom.bus.connecting import shown_url
 from kingdom.journal import Cursor, InvalidCursor, Problem, Reader
 from kingdom.web.live.event import Happened
 
@@ -45,7 +46,8 @@ class WorkflowSource:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.name = f"workflow {store.bus.url}"
+        self._url = shown_url(store.bus.url)  # without its password
+        self.name = f"workflow {self._url}"
         self.place = "0"
 
     async def begin(self, place: str | None) -> None:
@@ -53,7 +55,7 @@ class WorkflowSource:
         last = await last_number(self._store, None)
         self.place = str(last) if place is None else str(min(last, int(place)))
         if place is not None and last < int(place):
-            raise Missed(f"the store at {self._store.bus.url} has {last} events, {place} were read: it is another one")
+            raise Missed(f"the store at {self._url} has {last} events, {place} were read: it is another one")
 
     async def read(self, limit: int) -> list[Happened]:
         """What is new."""
