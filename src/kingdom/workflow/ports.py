@@ -86,6 +86,9 @@ class Transaction(Protocol):
     def record(self, *told: Told) -> None:
         """Have events numbered, kept for the interface, and published, all with the commit."""
 
+    async def find_with_workflow(self, work_id: str) -> Work | None:
+        """A Work, or None; its workflow is read with it, for who will ask for that as well."""
+
     async def consume(self, event_id: str) -> bool:
         """End an event of the bus with this transaction; False when it is not there to be handled (any more)."""
 

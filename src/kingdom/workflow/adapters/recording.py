@@ -105,7 +105,7 @@ async def patiently(call: Callable[[], Awaitable[R]], problem: str) -> R:
 
 
 async def _tell(tx: Transaction, news: News) -> None:
-    work = await tx.works.find(news.work_id)
+    work = await tx.find_with_workflow(news.work_id)
     task = next((task for task in work.tasks if task.id == news.task_id), None) if work else None
     if work is None or task is None or task.attempt != news.attempt:
         log.warning("run %s ended, and nobody waits for it any more: %s", news.run, news.event)

@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from kingdom.workflow.store.tables import Table
 
 A = TypeVar("A")
+B = TypeVar("B")
 _SELECT: Final = "SELECT id, body, version FROM {table}"
+_SELECT_BOTH: Final = """
+    SELECT mine.id, mine.body, mine.version, its.id, its.body, its.version
+    FROM {table} AS mine JOIN {workflows} AS its ON its.id = mine.workflow_id WHERE mine.id = ?
+"""
 _DELETE: Final = "DELETE FROM {table} WHERE id = ?"
 _INSERT: Final = """
     INSERT INTO {table} (workflow_id, rank, status, version, body, id) VALUES (?, ?, ?, ?, ?, ?)
@@ -83,6 +88,17 @@ class TableRepository(Generic[A]):
             return found
         rows = await self._session.fetch(f"{self._select} WHERE id = ?", item_id)
         return self._read(rows[0]) if rows else None
+
+    async def find_beside(self, item_id: str, workflows: TableRepository[B]) -> A | None:
+        """One of them, or None, and its workflow with it."""
+        if (found := self._read_already.get(item_id)) is not None:
+            return found
+        both = self._sql(_SELECT_BOTH).replace("{workflows}", workflows._table.name)
+        rows = await self._session.fetch(both, item_id)
+        if not rows:
+            return await self.find(item_id)
+        workflows._read(rows[0][3:])
+        return self._read(rows[0][:3])
 
     async def find_locked(self, item_id: str) -> A | None:
         """One of them, or None; nobody else changes it before this transaction is over."""

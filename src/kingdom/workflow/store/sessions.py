@@ -19,6 +19,7 @@ class Session(Protocol):
 
     connection: Any  # the driver's: the bus publishes into it
     row_lock: str  # what a SELECT ends with that keeps others from changing the row
+    nests_inserts: bool  # whether an INSERT may stand in a WITH
 
     async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
         """Run a statement and return its rows."""
@@ -28,6 +29,7 @@ class SqliteSession:
     """SQLite. Statements run where they are called: each takes microseconds, a thread in between would cost more."""
 
     row_lock = ""  # whoever writes is alone
+    nests_inserts = False
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
@@ -41,6 +43,7 @@ class PostgresSession:
     """PostgreSQL, by asyncpg."""
 
     row_lock = " FOR UPDATE"
+    nests_inserts = True
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection

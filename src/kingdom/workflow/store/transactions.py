@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from kingdom.bus import Envelope
 from kingdom.workflow.domain.events import UI_ONLY
 from kingdom.workflow.store import tables
+from kingdom.workflow.store.keeping import keep
 from kingdom.workflow.store.repositories import TableRepository
 
 if TYPE_CHECKING:
@@ -28,13 +26,6 @@ if TYPE_CHECKING:
 
 A = TypeVar("A")
 STREAM: Final = "workflow"
-_EVERYTHING: Final = ""  # the counter of positions; no aggregate has this id
-_encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-_COUNT: Final = """
-    INSERT INTO wf_counter (name, last) VALUES {rows}
-    ON CONFLICT (name) DO UPDATE SET last = wf_counter.last + excluded.last RETURNING name, last
-"""
-_KEEP: Final = "INSERT INTO wf_event (position, aggregate_id, sequence, type, payload, occurred_at) VALUES {rows}"
 
 
 class Inline(Protocol):
@@ -64,8 +55,9 @@ class StoreTransaction:
         self.gits: Repository[Git] = self._open(tables.GITS)
         self.mcp_servers: Repository[McpServer] = self._open(tables.MCP_SERVERS)
         self.templates: Repository[WorkflowTemplate] = self._open(tables.TEMPLATES)
-        self.workflows: Repository[Workflow] = self._open(tables.WORKFLOWS)
-        self.works: OfWorkflow[Work] = self._open(tables.WORKS)
+        self.workflows: Repository[Workflow] = (workflows := self._open(tables.WORKFLOWS))
+        self.works: OfWorkflow[Work] = (works := self._open(tables.WORKS))
+        self._workflows, self._works = workflows, works
         self.reports: OfWorkflow[Report] = self._open(tables.REPORTS)
         self.checkpoints: OfWorkflow[Checkpoint] = self._open(tables.CHECKPOINTS)
         self.work_trees: OfWorkflow[WorkTree] = self._open(tables.WORK_TREES)
@@ -80,6 +72,10 @@ class StoreTransaction:
         """Have events numbered, kept for the interface, and published, all with the commit."""
         self._told += told
 
+    async def find_with_workflow(self, work_id: str) -> Work | None:
+        """A Work, or None; its workflow is read with it, for who will ask for that as well."""
+        return await self._works.find_beside(work_id, self._workflows)
+
     async def consume(self, event_id: str) -> bool:
         """End an event of the bus with this transaction; False when it is not there to be handled (any more)."""
         return await self._bus.consume(STREAM, event_id, tx=self.session.connection)
@@ -92,9 +88,9 @@ class StoreTransaction:
         if not self._told:
             return
         now = self._clock()
-        numbers = await self._keep(self._told, now)
+        numbers = await keep(self.session, self._told, now)
         self.published = [
-            _envelope(item, number.sequence, now)
+            _envelope(item, number, now)
             for item, number, wanted in zip(self._told, numbers, for_bus, strict=True)
             if wanted
         ]
@@ -145,39 +141,6 @@ class StoreTransaction:
             self._marked = True
             await self.session.fetch("SAVEPOINT part")
 
-    async def _keep(self, told: Sequence[Told], now: datetime) -> list[_Number]:
-        numbers = await self._number(told)
-        kept = [part for item, number in zip(told, numbers, strict=True) for part in _row(item, number, now)]
-        await self.session.fetch(_rows(_KEEP, len(told), 6), *kept)
-        return numbers
-
-    async def _number(self, told: Sequence[Told]) -> list[_Number]:
-        """Take the next numbers, in one statement for all: positions over all, sequences per aggregate."""
-        counts = Counter(item.aggregate_id for item in told)
-        # The counter of positions comes first: whoever has it commits before the next one counts, so that events are
-        # seen in their order. It is the last lock that is taken: nobody who has it waits for another.
-        wanted = sorted({_EVERYTHING: len(told), **counts}.items())
-        rows = await self.session.fetch(_rows(_COUNT, len(wanted), 2), *(part for row in wanted for part in row))
-        counted = dict(wanted)
-        following = {name: int(last) - counted[name] + 1 for name, last in rows}
-        numbers = []
-        for item in told:
-            numbers.append(_Number(following[_EVERYTHING], following[item.aggregate_id]))
-            following[_EVERYTHING] += 1
-            following[item.aggregate_id] += 1
-        return numbers
-
-
-class _Number(NamedTuple):
-    position: int
-    sequence: int
-
-
-def _row(told: Told, number: _Number, now: datetime) -> tuple[object, ...]:
-    payload = _encode(told.event.payload())
-    kind = type(told.event).__name__
-    return number.position, told.aggregate_id, number.sequence, kind, payload, now.isoformat()
-
 
 def _envelope(told: Told, sequence: int, now: datetime) -> Envelope:
     return Envelope(
@@ -188,9 +151,3 @@ def _envelope(told: Told, sequence: int, now: datetime) -> Envelope:
         attributes={"sequence": sequence} | ({} if told.attempt is None else {"attempt": told.attempt}),
         occurred_at=now,
     )
-
-
-@cache
-def _rows(statement: str, rows: int, columns: int) -> str:
-    row = f"({', '.join('?' * columns)})"
-    return statement.replace("{rows}", ", ".join([row] * rows))
