@@ -78,20 +78,22 @@ class SeenCourt:
             priority="normal",
         )
 
-    def station(self) -> None:
+    def station(
+        self, soldier: str = SOLDIER, task_id: str = RUNNING, general: str = "gen-pr", engine: str = "command"
+    ) -> None:
         """A soldier at work, whose process is this one."""
-        folder = RunFolder(self.home.soldiers, SOLDIER)
+        folder = RunFolder(self.home.soldiers, soldier)
         folder.create()
         folder.write_order(
             Order(
-                SOLDIER,
-                RUNNING,
-                "command",
+                soldier,
+                task_id,
+                engine,
                 "",
                 self.home.root,
                 self.home.root / "result.json",
                 options={"argv": ["true"]},
-                labels={"general": "gen-pr"},
+                labels={"general": general},
             )
         )
         process = look(os.getpid())
@@ -99,7 +101,7 @@ class SeenCourt:
         write_json(
             folder.identity,
             {
-                "run_id": SOLDIER,
+                "run_id": soldier,
                 "boot_id": boot_id(),
                 "pid": process.pid,
                 "start": process.start,
@@ -108,11 +110,12 @@ class SeenCourt:
                 "started_at": time.time() - 90,
             },
         )
-        self.say("reading the change")
+        if soldier == SOLDIER:
+            self.say("reading the change")
 
-    def say(self, words: str) -> None:
+    def say(self, words: str, soldier: str = SOLDIER) -> None:
         """The soldier says something."""
-        with (self.home.sessions / f"{SOLDIER}.json").open("a", encoding="utf-8", errors="replace") as file:
+        with (self.home.sessions / f"{soldier}.json").open("a", encoding="utf-8", errors="replace") as file:
             file.write(words + "\n")
 
     def emit(self, kind: str, actor: str, **data: Any) -> None:

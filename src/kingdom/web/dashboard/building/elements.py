@@ -60,7 +60,7 @@ def stack(classes: str = "") -> Iterator[Element]:
 def card(title: str, classes: str = "", *, flush: bool = False) -> Iterator[tuple[Element, Element]]:
     """A card with a title; gives its body, in which the block builds, and the right side of its head."""
     with tag("section", f"k-card {classes}", aria_label=title):
-        with tag("header", "k-card-head"):
+        with tag("div", "k-card-head"):
             text(title, name="h2")
             side = tag("div", "k-card-side")
         with tag("div", f"k-card-body {'k-flush' if flush else ''}") as body:

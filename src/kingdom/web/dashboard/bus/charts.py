@@ -82,7 +82,7 @@ def _chart(label: str, names: Sequence[str], colours: Sequence[str]) -> ui.echar
             "icon": "roundRect",
             "itemWidth": 12,
             "itemHeight": 4,
-            "textStyle": {"color": muted},
+            "textStyle": {"color": muted, "fontSize": 12},
         },
         # as text: what a stream is called must never become markup
         "tooltip": {
@@ -95,13 +95,13 @@ def _chart(label: str, names: Sequence[str], colours: Sequence[str]) -> ui.echar
         "xAxis": {
             "type": "time",
             "axisLine": {"lineStyle": {"color": line}},
-            "axisLabel": {"color": muted, "hideOverlap": True},
+            "axisLabel": {"color": muted, "hideOverlap": True, "fontSize": 12},
             "splitLine": {"show": False},
         },
         "yAxis": {
             "type": "value",
             "minInterval": 1,
-            "axisLabel": {"color": muted},
+            "axisLabel": {"color": muted, "fontSize": 12},
             "splitLine": {"lineStyle": {"color": line}},
         },
         "series": [

@@ -57,7 +57,7 @@ WORDS: Final[dict[str, str]] = {
     "court.troubles": "Holds and problems",
     "court.troubles.none": "Nothing is held back, nothing is wrong.",
     "court.held": "held",
-    "court.held.count": "{n} events wait",
+    "court.held.count": "waiting for this: {n}",
     "court.cost": "Cost",
     "court.cost.day": "today",
     "court.cost.month": "this month",

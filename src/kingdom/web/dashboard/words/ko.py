@@ -57,7 +57,7 @@ WORDS: Final[dict[str, str]] = {
     "court.troubles": "보류와 문제",
     "court.troubles.none": "보류된 것도, 문제도 없습니다.",
     "court.held": "보류",
-    "court.held.count": "이벤트 {n}개 대기 중",
+    "court.held.count": "{n}개 대기 중",
     "court.cost": "비용",
     "court.cost.day": "오늘",
     "court.cost.month": "이번 달",
