@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.cookies
 import itertools
-import json
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,13 +12,12 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 import pytest_asyncio
-from starlette.types import Message, Scope
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from kingdom.web.security import CSRF_HEADER, cookie_name, cookie_value, csrf_token
 from kingdom.web.settings import WebSettings
-from tests.support.web import BEARER, LOCAL, TOKEN, Served, Web, served, web_app
+from tests.support.web import BEARER, LOCAL, TOKEN, Served, Web, raw_request, served, web_app
 
 ANYTHING = "/api/session"
 COOKIE = f"{cookie_name(TOKEN)}={cookie_value(TOKEN)}"
@@ -185,11 +183,11 @@ async def test_a_name_made_to_point_here_gets_nothing_from_a_browser_that_is_log
 
 async def test_two_hosts_are_one_too_many(web: Web) -> None:
     hosts = [(b"host", b"127.0.0.1"), (b"host", b"evil.example")]
-    assert (await raw(web, [*hosts, *bearer()]))[0] == 403
+    assert await raw(web, [*hosts, *bearer()]) == 403
 
 
 async def test_no_host_at_all_is_refused(web: Web) -> None:
-    assert (await raw(web, bearer()))[0] == 403
+    assert await raw(web, bearer()) == 403
 
 
 async def test_names_can_be_allowed(tmp_path: Path) -> None:
@@ -299,33 +297,10 @@ async def test_a_page_of_another_port_gets_nothing_by_image_or_script(web: Web) 
 
 # ── paths ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-OUTWARDS = ("..", "../../secret.json", "..\\..\\secret.json", "\0", "%2e%2e%2fsecret.json", "\ufffd\ufffd", "-rf", "~")
-
-
-async def test_no_path_parameter_leads_out_of_a_folder(tmp_path: Path) -> None:
-    """Each of the document, with each way to write ``..``, as a server hands it over: refused, or not found."""
-    root = tmp_path / "root"
-    root.mkdir()
-    (tmp_path / "secret.json").write_text('{"secret": "must not be read"}')
-    tried = 0
-    async with web_app(root, court=True) as web:
-        for path, operations in web.app.openapi()["paths"].items():
-            names = [part for part in path.split("/") if part.startswith("{")]
-            for name, outwards, method in itertools.product(names, OUTWARDS, operations):
-                target = path.replace(name, outwards)
-                for other in names:
-                    target = target.replace(other, "x")
-                status, body = await raw(web, [(b"host", b"127.0.0.1"), *bearer()], target, method.upper())
-                assert 400 <= status < 500, (method, target, status, body)
-                assert json.loads(body)["error"]["code"]
-                assert b"must not be read" not in body
-                tried += 1
-    assert tried > 100
-
 
 @pytest.mark.parametrize("path", ["/../etc/passwd", "/a/../b", "/a\\..\\b", "/a\0b", "/.."])
 async def test_a_path_that_leads_upwards_is_refused_wherever_it_is(web: Web, path: str) -> None:
-    assert (await raw(web, [(b"host", b"127.0.0.1"), *bearer()], path))[0] == 400
+    assert await raw(web, [(b"host", b"127.0.0.1"), *bearer()], path) == 400
 
 
 # ── pace ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -423,29 +398,6 @@ def bearer() -> list[tuple[bytes, bytes]]:
     return [(b"authorization", f"Bearer {TOKEN}".encode())]
 
 
-async def raw(
-    web: Web, headers: list[tuple[bytes, bytes]], path: str = ANYTHING, method: str = "GET"
-) -> tuple[int, bytes]:
-    """Status and body for exactly these headers and this path: a client would have put them in order."""
-    sent: list[Message] = []
-    scope: Scope = {
-        "type": "http",
-        "http_version": "1.1",
-        "method": method,
-        "scheme": "http",
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": b"",
-        "headers": [*headers, (b"content-type", b"application/json")],
-        "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 80),
-    }
-
-    async def receive() -> Message:
-        return {"type": "http.request", "body": b"{}"}
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    await web.app(scope, receive, send)
-    return int(sent[0]["status"]), b"".join(message.get("body", b"") for message in sent)
+async def raw(web: Web, headers: list[tuple[bytes, bytes]], path: str = ANYTHING) -> int:
+    status, _, _ = await raw_request(web.app, "GET", path, headers)
+    return status

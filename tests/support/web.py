@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
 from fastapi import FastAPI
+from starlette.types import Message, Scope
 
 from kingdom.court.founding import found
 from kingdom.web.app import create_app
@@ -100,6 +101,34 @@ async def served(root: Path, *, pages: bool = False, **options: Any) -> AsyncIte
             httpx.AsyncClient(base_url=running.url, headers=headers, trust_env=False) as client,
         ):
             yield Served(running.url, context, app, client, running)
+
+
+async def raw_request(
+    app: FastAPI, method: str, path: str, headers: Sequence[tuple[bytes, bytes]], body: bytes = b""
+) -> tuple[int, dict[bytes, bytes], bytes]:
+    """Status, headers and body for exactly this path and these headers: a client would have put them in order."""
+    sent: list[Message] = []
+    scope: Scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": list(headers),
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+    }
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    return int(sent[0]["status"]), dict(sent[0]["headers"]), b"".join(message.get("body", b"") for message in sent)
 
 
 def _transport(app: FastAPI, address: str = "127.0.0.1") -> httpx.ASGITransport:
