@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import sqlite3
@@ -21,11 +22,12 @@ from kingdom.web.live.event import Frame, Happened
 from kingdom.web.live.feed import FeedFile
 from kingdom.web.live.hub import FOLDER, Hub, open_hub
 from kingdom.web.live.sources import WorkflowSource, last_number
+from kingdom.web.live.storing import FeedUnavailable
 from kingdom.web.live.subscription import Reset, subscribe
 from kingdom.workflow.bootstrap import system_clock
 from kingdom.workflow.ports import Store
 from kingdom.workflow.store import open_store
-from tests.support.live import Ear, emit, happen
+from tests.support.live import PATIENCE, Ear, emit, happen
 
 
 class Place:
@@ -326,6 +328,28 @@ async def test_the_last_number_of_a_workflow_is_found_by_looking(place: Place, c
         await happen(place.store, "wf-a", count)
     assert await last_number(place.store, "wf-a") == count
     assert await last_number(place.store, None) == count + 3
+
+
+async def test_a_folder_that_cannot_be_written_is_told_with_its_name(place: Place) -> None:
+    (place.root / "state").write_text("in the way")
+    with pytest.raises(FeedUnavailable, match=r"feed\.db cannot be opened"):
+        async with place.hub():
+            pass
+
+
+async def test_a_journal_that_is_not_there_yet_is_waited_for(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.setattr(feeding, "_AGAIN", 0.01)
+    place.home.journal.parent.rmdir()
+    async with place.hub() as hub:
+        ear = Ear(hub)
+        assert "live events stand still" in caplog.text
+        place.home.journal.parent.mkdir()
+        async with asyncio.timeout(PATIENCE):
+            while not ear.heard:
+                emit(place.journal, 1)
+                await asyncio.sleep(0.05)
 
 
 @pytest.mark.postgres

@@ -66,7 +66,10 @@ class Feeder:
     async def start(self) -> None:
         """Begin. What happens from now on gets into the feed."""
         if self._feed.is_ours:
-            await self._begin()
+            try:
+                await self._begin()
+            except Exception as error:  # noqa: BLE001 - the rest of the server is of use without it
+                self._say(error)
         self._undo.append(self._store.on_publish(lambda _: self._woken.set()))
         self._undo.append(self._store.bus.subscribe(STREAM, self._woken.set))
         watched = [path for path in (self._journal, None if self._feed.is_ours else self._feed.path) if path]

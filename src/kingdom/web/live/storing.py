@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from kingdom.court.errors import CourtError
 from kingdom.web.live.event import Frame, Happened
 from kingdom.web.live.feed import FeedFile, mend
 from kingdom.workflow.store.locks import FileLock
 
 T = TypeVar("T")
+
+
+class FeedUnavailable(CourtError):
+    """The feed cannot be opened."""
+
+    code = "FEED_UNAVAILABLE"
 
 
 class Feed:
@@ -30,12 +38,17 @@ class Feed:
     @classmethod
     @contextlib.asynccontextmanager
     async def open(cls, path: Path) -> AsyncIterator[Feed]:
-        """Open it, and close it in the end."""
+        """Open it, and close it in the end. Raises :class:`FeedUnavailable`."""
         feed = cls(path)
         try:
-            await feed.take()
-            feed._reader = await feed._in(feed._reading, lambda: FeedFile(path))
-            await feed.look()
+            try:
+                await feed.take()
+                feed._reader = await feed._in(feed._reading, lambda: FeedFile(path))
+                await feed.look()
+            except (OSError, sqlite3.Error) as error:
+                raise FeedUnavailable(
+                    f"the feed of live events at {path} cannot be opened: {error}; the web server needs to write there"
+                ) from error
             yield feed
         finally:
             await feed._close()
