@@ -63,6 +63,20 @@ async def test_a_port_that_is_taken_is_told_and_tried_again(home: Home) -> None:
             assert running_server(home.root) is None
 
 
+async def test_a_start_that_breaks_lets_go_of_the_port(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+    configured(home, f"port: {port}")
+    async with open_services(home) as services:
+        role = make_role("web", services)
+        with monkeypatch.context() as patched:
+            patched.setattr("kingdom.web.opening.open_home", lambda *_: pytest.fail("the disk is gone"))
+            with pytest.raises(pytest.fail.Exception, match="the disk is gone"):
+                await role.tick()
+        with socket.create_server(("127.0.0.1", port)):
+            pass
+
+
 async def test_the_status_says_why_there_is_no_dashboard(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KINGDOM_WEB")
     with socket.create_server(("127.0.0.1", 0)) as other:

@@ -51,6 +51,9 @@ class WebRole:
                     log.warning("%s", error)
                 self._trouble = str(error)
                 return _AGAIN
+            except BaseException:
+                await self.stop()  # above all the port: the next try needs it
+                raise
         return None
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
