@@ -26,4 +26,5 @@ CASES: Final = {
     "workflow-many": "workflow_many",
     "workflow-memory": "workflow_memory",
     "web-live": "web_live",
+    "web-api": "web_api",
 }
