@@ -27,4 +27,5 @@ CASES: Final = {
     "workflow-memory": "workflow_memory",
     "web-live": "web_live",
     "web-api": "web_api",
+    "web-court": "web_court",
 }

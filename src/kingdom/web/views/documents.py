@@ -126,15 +126,17 @@ def _before(cursor: str | None) -> tuple[float, str] | None:
 
 def _narrowing(wanted: Filter) -> list[Narrow]:
     """What leaves those that are asked for: what is cheap to find out comes first."""
-    found: list[Narrow] = [valid] if wanted.status is None else []
-    for name, value in (
-        ("status", wanted.status),
-        ("target_general", wanted.general),
-        ("source", wanted.source),
-        ("priority", wanted.priority),
-    ):
-        if value is not None:
-            found.append(_with_field(name, value))
+    found: list[Narrow] = []
+    if wanted.status is None:
+        found.append(valid)
+    else:
+        found.append(lambda entries: [entry for entry in entries if entry.status == wanted.status])
+    if wanted.general is not None:
+        found.append(lambda entries: [entry for entry in entries if entry.general == wanted.general])
+    if wanted.source is not None:
+        found.append(lambda entries: [entry for entry in entries if entry.source == wanted.source])
+    if wanted.priority is not None:
+        found.append(lambda entries: [entry for entry in entries if entry.priority == wanted.priority])
     if wanted.type is not None:
         found.append(_with_type(wanted.type))
     if wanted.since is not None:
@@ -146,15 +148,11 @@ def _narrowing(wanted: Filter) -> list[Narrow]:
     return found + containing(wanted.text or "")
 
 
-def _with_field(name: str, value: str) -> Narrow:
-    return lambda entries: [entry for entry in entries if entry.fields.get(name) == value]
-
-
 def _with_type(pattern: str) -> Narrow:
     if not pattern.endswith("*"):
-        return _with_field("type", pattern)
+        return lambda entries: [entry for entry in entries if entry.type == pattern]
     beginning = pattern.rstrip("*")
-    return lambda entries: [entry for entry in entries if str(entry.fields.get("type")).startswith(beginning)]
+    return lambda entries: [entry for entry in entries if entry.type.startswith(beginning)]
 
 
 def _seconds(moment: datetime) -> float:

@@ -27,10 +27,6 @@ class Fresh(Generic[T]):
         # One who goes away must not take the answer from the others.
         return await asyncio.shield(self._looking)
 
-    def forget(self) -> None:
-        """Something was changed: whoever asks next is to see it."""
-        self._until = 0.0
-
     async def _take(self) -> T:
         began = time.monotonic()
         try:
