@@ -10,7 +10,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Locator, Page, expect
 
 from kingdom.web.dashboard.words import TEXTS
-from tests.support.browser import DESKTOP, LOOKS, PATIENCE, Visitor, overflow, shoot, shoot_for_docs, visiting
+from tests.support.browser import DESKTOP, PATIENCE, PHONE, Visitor, overflow, shoot, shoot_for_docs, visiting
 from tests.support.workflow_pages import BAD_LINK, EVIL, WORSE, Place
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -155,16 +155,26 @@ async def _fork(page: Page) -> None:
     await expect(_work(page, "check")).to_contain_text("waiting")
 
 
-async def test_a_workflow_is_paused_cancelled_and_deleted(visitor: Visitor, place: Place) -> None:
+async def test_a_workflow_is_paused_kept_as_a_template_cancelled_and_deleted(visitor: Visitor, place: Place) -> None:
     template = await place.template(visitor, "endless", [{"name": "long", "tasks": ["Take your time."]}])
     workflow = await place.started(visitor, template, name="endless one")
-    async with visitor.page(f"/workflows/{workflow}") as page:
+    async with visitor.page("/workflows") as listing, visitor.page(f"/workflows/{workflow}") as page:
+        row = listing.locator(".k-workflows tbody tr").filter(has_text="endless one")
+        await expect(row).to_contain_text("running")
         await expect(page.get_by_role("log", name="Agent output")).to_contain_text("This takes a while.")
         await expect(_state(page)).to_have_text("running")
         await expect(page.get_by_role("button", name="Edit plan")).to_be_disabled()
         await page.get_by_role("button", name="Pause").click()
         await expect(_state(page)).to_have_text("paused")
+        await expect(row).to_contain_text("paused")
         await expect(page.get_by_role("button", name="Edit plan")).to_be_enabled()
+        await page.get_by_role("button", name="More").click()
+        await page.get_by_role("menuitem", name="Save as template").click()
+        await page.get_by_role("dialog").get_by_role("textbox").fill("kept")
+        await page.get_by_role("dialog").get_by_role("button", name="Save").click()
+        await expect(page.get_by_role("heading", name="kept")).to_be_visible()
+        await expect(page.get_by_label("Query", exact=True)).to_have_value("Take your time.")
+        await page.goto(f"{visitor.web.url}/workflows/{workflow}")
         await page.get_by_role("button", name="Cancel").click()
         await page.get_by_role("dialog").get_by_role("button", name="Back").click()
         await expect(_state(page)).to_have_text("paused")
@@ -176,6 +186,7 @@ async def test_a_workflow_is_paused_cancelled_and_deleted(visitor: Visitor, plac
         await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
         await page.wait_for_url("**/workflows")
         await expect(page.locator("#main")).not_to_contain_text("endless one")
+        await expect(row).to_have_count(0)
 
 
 async def test_a_template_is_edited_as_yaml_and_its_mistakes_have_lines(visitor: Visitor, place: Place) -> None:
@@ -247,7 +258,7 @@ async def pages(visitor: Visitor, place: Place) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize(("theme", "locale", "width"), LOOKS)
+@pytest.mark.parametrize(("theme", "locale", "width"), [("light", "en", DESKTOP), ("dark", "ko", PHONE)])
 async def test_every_page_is_whole_in_every_look_and_no_script_runs(
     visitor: Visitor, pages: dict[str, str], theme: str, locale: str, width: int
 ) -> None:
@@ -278,6 +289,8 @@ async def test_what_agents_and_people_write_is_shown_letter_by_letter(visitor: V
         links = report.get_by_role("link")
         assert await links.all_inner_texts() == ["docs", "a picture"]
         assert await links.first.get_attribute("rel") == "noopener noreferrer nofollow"
+        await page.goto(f"{visitor.web.url}/workflows/%3Cimg%20src=x%20onerror=window.owned=1%3E")
+        await expect(page.get_by_role("alert")).to_contain_text("there is no workflow '<img src=x onerror=")
         assert await page.evaluate("window.owned ?? null") is None
 
 

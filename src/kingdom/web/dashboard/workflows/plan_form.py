@@ -96,7 +96,9 @@ class PlanForm:
         return [one.name for one in self.draft.works if one is not work and one.name]
 
     def renamed(self, before: str, after: str) -> None:
-        """Have those that wait for a Work wait for it under its new name."""
+        """Have those that wait for a Work wait for it under its new name, and keep what the YAML said of it."""
+        env = self.draft.env
+        self.draft.env = {(after if work == before else work, server): env[work, server] for work, server in env}
         for one in self.draft.works:
             one.after = [after if name == before else name for name in one.after]
         for form in self._forms:
