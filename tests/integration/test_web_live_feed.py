@@ -18,6 +18,7 @@ from kingdom.court.home import Home
 from kingdom.journal import Journal, rotate
 from kingdom.web.live import feed as feeds
 from kingdom.web.live import feeding
+from kingdom.web.live import hub as hubs
 from kingdom.web.live.event import Frame, Happened
 from kingdom.web.live.feed import FeedFile
 from kingdom.web.live.hub import FOLDER, Hub, open_hub
@@ -100,6 +101,21 @@ async def test_numbers_go_on_after_a_restart_with_what_happened_meanwhile(place:
     assert [frame.sequence for frame in kept] == list(range(1, 9))
     assert [frame.workflow_sequence for frame in kept if frame.workflow_id == "wf-a"] == [1, 2, 3, 4, 5]
     assert tasks(kept) == ["task-1", "task-2"]
+
+
+async def test_after_a_restart_the_newest_events_are_in_memory_for_those_who_come_back(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hubs, "_RECENT_EVENTS", 5)
+    async with place.hub() as hub:
+        await happen(place.store, "wf-a", 8)
+        await Ear(hub).until(8)
+    async with place.hub() as hub:
+        recent = hub.recent(3, 100)
+        assert recent is not None
+        assert [frame.sequence for frame in recent] == [4, 5, 6, 7, 8]
+        assert hub.recent(2, 100) is None
+        assert hub.recent(9, 100) is None
 
 
 async def test_the_first_start_does_not_begin_with_the_past(place: Place) -> None:

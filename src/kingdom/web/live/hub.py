@@ -116,6 +116,14 @@ class Hub:
         for client in [*self.clients]:
             client.hang_up()
 
+    async def recall(self) -> None:
+        """Take the newest events into memory: after a restart everybody comes back at once and asks for them."""
+        found = await self.feed.after(max(0, self.head - _RECENT_EVENTS), _RECENT_EVENTS)
+        frames = [frame for frame in found if frame.sequence <= self.head]
+        if frames and frames[-1].sequence - frames[0].sequence == len(frames) - 1:
+            self._recent, self._recent_bytes = frames, sum(len(frame.body) for frame in frames)
+            self._forget()
+
     async def watch(self) -> None:
         """Look after the clients, for ever."""
         clock = asyncio.get_running_loop().time
@@ -154,6 +162,7 @@ async def open_hub(root: Path, store: Store, services: Services | None) -> Async
     journal = None if services is None else services.home.journal
     async with Feed.open(root / FOLDER / "feed.db") as feed:
         hub = Hub(feed, store)
+        await hub.recall()
         feeder = Feeder(feed, store, journal, hub.tell, hub.skip_to)
         hub.trouble = lambda: feeder.trouble
         await feeder.start()

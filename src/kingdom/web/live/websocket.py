@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from kingdom.web.live.hub import Hub
 
+log = logging.getLogger("kingdom.web.live")
 router = APIRouter()
 
 _BATCH_CHARACTERS: Final = 256 * 1024
@@ -87,8 +89,11 @@ class Session(Connection):
                 return
             try:
                 await self._follow(protocol.understand(text))
-            except Exception as error:  # noqa: BLE001 - told to the client, as every route does
-                self._reply(protocol.refusal(as_api_error(error)))
+            except Exception as error:  # told to the client, as every route does
+                told = as_api_error(error)
+                if told.status >= 500:
+                    log.exception("a live connection could not be served")
+                self._reply(protocol.refusal(told))
 
     async def _follow(self, said: protocol.Subscribe | protocol.Unsubscribe | protocol.Ping | protocol.Pong) -> None:
         if isinstance(said, protocol.Subscribe):
