@@ -30,7 +30,7 @@ class Shell:
         self._start = self._folder = folder
         programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         kept = {name: value for name, value in os.environ.items() if not name.startswith("KINGDOM_")}
-        self._environment = {**kept, "PATH": programs, "NO_COLOR": "1", "TZ": "UTC"}
+        self._environment = {**kept, "PATH": programs, "NO_COLOR": "1", "TZ": "UTC", "KINGDOM_WEB": "off"}
 
     def write(self, name: str, text: str) -> None:
         path = self._start / name
