@@ -38,7 +38,7 @@ async def read_usage(context: WebContext, workflow_id: str) -> Usage:
     async with context.parts.store.reading() as tx:
         if await tx.workflows.find(workflow_id) is None:
             raise not_found("WFL", "workflow", workflow_id)
-    spent = (await work_desk(context).spent()).get(workflow_id, Spent())
+    spent = (await work_desk(context).spent(fresh=True)).get(workflow_id, Spent())
     kinds = spent.by_class
     return Usage(
         cost_usd=round(spent.cost_usd, 6),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _KEY: Final = "work"
 _VOICES: Final = 32  # workflows whose words are kept
+_FRESH: Final = 1.0  # seconds for which what was spent counts: lists are asked for often
 
 
 class WorkDesk:
@@ -32,6 +34,7 @@ class WorkDesk:
         self._clock = context.parts.clock
         self._ledgers = Ledgers(context.place.ledger)
         self._reading = asyncio.Lock()
+        self._read_again = 0.0
         self._voices: OrderedDict[str, Voices] = OrderedDict()
         self.naming = asyncio.Lock()
         """Held from the look whether a name is taken until it is: two who ask at once must not both get it."""
@@ -46,10 +49,13 @@ class WorkDesk:
         """The clones and worktrees."""
         return git_service(self._place, self._clock)
 
-    async def spent(self) -> Mapping[str, Spent]:
-        """What each workflow has spent."""
+    async def spent(self, *, fresh: bool = False) -> Mapping[str, Spent]:
+        """What each workflow has spent; a second ago, or (``fresh``) now."""
         async with self._reading:
-            return await asyncio.to_thread(self._ledgers.read_on)  # the first time it reads months
+            if fresh or time.monotonic() >= self._read_again:
+                await asyncio.to_thread(self._ledgers.read_on)  # the first time it reads months
+                self._read_again = time.monotonic() + _FRESH
+        return self._ledgers.by_workflow
 
     def voices(self, workflow_id: str) -> Voices:
         """What the agents of a workflow say."""
