@@ -78,11 +78,15 @@ async def test_a_task_is_cancelled_while_it_runs_and_can_be_done_again(court: We
     async with court.working("gen-slow"):
         task_id = await court.task_of(await court.inject("test.slow"), "in_progress")
         said = await court.until(f"/api/tasks/{task_id}/transcript", lambda part: part["items"] and part)
+        (soldier,) = await court.until("/api/court", lambda seen: seen["soldiers"])
+        assert (said["alive"], soldier["id"], soldier["taskId"]) == (True, said["soldierId"], task_id)
+        await court.until("/api/court", lambda seen: seen["soldiers"][0]["said"][-1:] == ["I take my time."])
         assert await court.refused("POST", f"/api/tasks/{task_id}/retry") == (409, "SYS_NOT_ENDED")
         asked = await court.post(f"/api/tasks/{task_id}/cancel", {"user": "ann"})
         assert asked["eventId"].startswith(f"evt-web-cancel-{task_id}-")
         state = await court.until(f"/api/tasks/{task_id}", lambda state: state["result"] and state)
         assert "ann" in state["result"]["error"]
+        await court.until("/api/court", lambda seen: not seen["soldiers"])
         await court.until("/api/tasks", lambda page: page["total"] == 1, status="failed")
         assert await court.refused("POST", f"/api/tasks/{task_id}/cancel") == (409, "SYS_ALREADY_ENDED")
         await court.post(f"/api/tasks/{task_id}/retry")

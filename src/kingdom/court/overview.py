@@ -150,7 +150,7 @@ def _soldiers(home: Home, now: float) -> list[SoldierView]:
             None if soldier.started_at is None else max(now - soldier.started_at, 0.0),
         )
         for soldier in all_soldiers(home)
-        if soldier.alive
+        if soldier.at_work
     ]
 
 

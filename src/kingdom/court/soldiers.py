@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kingdom.agents.errors import AgentsError
 from kingdom.agents.folder import RunFolder
+from kingdom.court.errors import CourtError
 from kingdom.court.files import read_json
 from kingdom.court.king.times import seconds_of
 from kingdom.court.supervisor.identity import Identity
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     from kingdom.agents.port import Order
     from kingdom.court.home import Home
+
+_PLAYERS: Final = ("scripted", "workflow")  # engines without a process
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,8 @@ class Soldier:
     started_at: float | None
     transcript: Path
     errors: Path
+    played: bool = False
+    """Whether it works without a process of its own, inside its general's."""
 
     @property
     def task_id(self) -> str:
@@ -47,6 +52,11 @@ class Soldier:
     def alive(self) -> bool:
         """Whether its process runs."""
         return self.shim is not None and self.shim.alive
+
+    @property
+    def at_work(self) -> bool:
+        """Whether it works, with a process of its own or without."""
+        return self.alive or self.played
 
     def interrupt(self) -> None:
         """Have it ended, and everything it started."""
@@ -91,6 +101,7 @@ def find_soldier(home: Home, name: str) -> Soldier | None:
         return None
     found = read_json(folder.identity)
     identity = found if isinstance(found, dict) else {}
+    played = not identity and _is_played(home, folder, order)
     pid, shim_pid, shim_start = (identity.get(key) for key in ("pid", "shim_pid", "shim_start"))
     return Soldier(
         id=name,
@@ -98,10 +109,32 @@ def find_soldier(home: Home, name: str) -> Soldier | None:
         order=order,
         pid=pid if isinstance(pid, int) else None,
         shim=Identity.read({"pid": shim_pid, "start_time": shim_start, "boot_id": identity.get("boot_id")}),
-        started_at=seconds_of(identity.get("started_at")),
+        started_at=_modified(folder.order) if played else seconds_of(identity.get("started_at")),
         transcript=home.sessions / f"{name}.json",
         errors=home.sessions / f"{name}.err",
+        played=played,
     )
+
+
+def _is_played(home: Home, folder: RunFolder, order: Order) -> bool:
+    """Whether a run that has no process is under way: its task is, and nothing was written of its end."""
+    try:
+        task = home.soldier_id(order.task_id)
+        return (
+            order.engine in _PLAYERS
+            and not folder.outcome.exists()
+            and task.read_text().strip() == folder.run_id
+            and not home.result(order.task_id).exists()
+        )
+    except (OSError, ValueError, CourtError):
+        return False
+
+
+def _modified(path: Path) -> float | None:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None
 
 
 class Roster:

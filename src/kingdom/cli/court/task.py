@@ -130,7 +130,7 @@ async def _show(services: Services, task_id: str) -> dict[str, Any]:
                 "id": soldier.id,
                 "engine": soldier.order.engine,
                 "pid": soldier.pid,
-                "alive": soldier.alive,
+                "alive": soldier.at_work,
                 "started_at": soldier.started_at,
             }
             for soldier in soldiers

@@ -166,7 +166,7 @@ def _soldier(soldier: Soldier) -> SoldierState:
         engine=soldier.order.engine,
         model=soldier.order.model,
         pid=soldier.pid,
-        alive=soldier.alive,
+        alive=soldier.at_work,
         started_at=None if soldier.started_at is None else timestamp(soldier.started_at),
     )
 
@@ -198,7 +198,7 @@ def _transcript(
     if not soldiers:
         return TranscriptPart(soldier_id=None, engine=None, soldiers=[], items=[], next_offset=0, size=0, alive=False)
     last = next(one for one in reversed(soldiers) if wanted in (None, one.id))
-    alive = last.alive  # before it is read: what is said after the last look is found by the next
+    alive = last.at_work  # before it is read: what is said after the last look is found by the next
     try:
         page = read_page(last, desk.engines, offset, raw=raw, most=most)
     except FileNotFoundError:  # it has said nothing yet, or long ago: transcripts are kept for some days only
