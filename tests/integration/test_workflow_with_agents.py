@@ -258,6 +258,26 @@ async def test_works_beside_each_other_are_merged(tmp_path: Path) -> None:
     assert {point.hashes["git-1"] for point in points} <= set(history)
 
 
+async def test_works_may_run_beside_each_other_from_the_very_start(tmp_path: Path) -> None:
+    async with running(tmp_path, {"scripted": ScriptedEngine()}) as parts:
+        workflow_id = await create(
+            parts,
+            tmp_path,
+            plays("left", writes("left", "1"), after=("start",)),
+            plays("right", writes("right", "1"), after=("start",)),
+            plays("last", writes("last", "1"), after=("left", "right"), merge=True),
+        )
+        await StartWorkflow(parts).execute(workflow_id)
+        workflow = await wait_while_running(parts, workflow_id)
+        assert workflow.status is WorkflowStatus.COMPLETED, workflow.reason
+        async with parts.store.transaction() as tx:
+            trees = await tx.work_trees.of_workflow(workflow_id)
+        told = [event.type for event in await parts.store.events(workflow_id, 0, 1000)]
+    (main,) = [Path(str(tree.path)) for tree in trees if tree.work_id is None]
+    assert sorted(path.name for path in main.iterdir()) == [".git", "README", "last", "left", "right"]
+    assert told.index("TaskStarted") > [place for place, kind in enumerate(told) if kind == "WorkStarted"][1]
+
+
 async def test_works_that_do_not_go_together_stop_the_workflow_with_the_files(tmp_path: Path) -> None:
     async with running(tmp_path, {"scripted": ScriptedEngine()}) as parts:
         workflow_id = await create(

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kingdom.workflow.domain.errors import IllegalTransition, InvalidPlan, NotFound, NotModifiable, StillInUse
+from kingdom.workflow.domain.plan import Plan
 from kingdom.workflow.domain.resources import Checkpoint, Committed, WorkTree
 from kingdom.workflow.domain.sources import Git, GitRef, McpServerRef
 from kingdom.workflow.domain.statuses import (
@@ -274,6 +275,27 @@ def test_a_worktree_that_failed_can_be_tried_again_and_a_released_one_cannot() -
     tree.released()
     with pytest.raises(IllegalTransition, match="RELEASED and cannot become CREATING"):
         tree.take_back()
+
+
+def test_works_after_the_start_wait_for_nobody_and_run_beside_each_other() -> None:
+    works = [
+        Work("a", "wf", 0, "left", [], after=("start",)),
+        Work("b", "wf", 1, "right", [], after=("start",)),
+        Work("c", "wf", 2, "both", []),
+    ]
+    plan = Plan(works)
+    assert [work.id for work in plan.startable([])] == ["a", "b"]
+    assert [plan.apart(work) for work in works] == [True, True, False]
+    assert [work.id for work in plan.waits_for(works[2])] == ["a", "b"]
+    check_plan((work.name, work.after) for work in works)
+
+
+def test_a_work_called_start_is_one_that_can_be_waited_for() -> None:
+    plan = Plan([Work("a", "wf", 0, "start", []), Work("b", "wf", 1, "next", [], after=("start",))])
+    assert [work.id for work in plan.startable([])] == ["a"]
+    check_plan([("start", ()), ("next", ("start",))])
+    with pytest.raises(InvalidPlan, match="wait for each other"):
+        check_plan([("start", ("start",))])
 
 
 def test_a_checkpoint_is_an_intent_until_its_commits_are_there() -> None:

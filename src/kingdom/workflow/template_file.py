@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from kingdom.workflow.domain.errors import InvalidPlan
-from kingdom.workflow.domain.template import OnFailure, check_plan
+from kingdom.workflow.domain.template import START, OnFailure, check_plan
 
 _NAME: Final = re.compile(r"[^\W_][^/\\\x00-\x1f\x7f]*")
 _KNOWN: Final = "known"
@@ -220,14 +220,17 @@ class WorkSection(Section):
     @classmethod
     def _somebody(cls, after: Any) -> Any:
         if after == []:
-            raise ValueError("name the works to wait for, or leave `after` out: then it waits for all before it")
+            raise ValueError(
+                "name the works to wait for, or leave `after` out: then it waits for all before it "
+                f"(after: {START} waits for nobody)"
+            )
         return after
 
     @field_validator("after")
     @classmethod
     def _there(cls, after: list[str], info: ValidationInfo) -> list[str]:
         names = _works(info)
-        if unknown := [name for name in after if name not in names]:
+        if unknown := [name for name in after if name not in names and name != START]:
             raise ValueError(f"there is no work {unknown[0]!r}: {', '.join(names)}")
         return after
 

@@ -9,14 +9,18 @@ from kingdom.workflow.domain.work import Work
 
 
 class Plan:
-    """The works of one workflow. A Work that does not say what it is after waits for all before it."""
+    """The works of one workflow.
+
+    A Work that does not say what it is after waits for all before it; one after the start waits for nobody.
+    """
 
     def __init__(self, works: Sequence[Work]) -> None:
         self.works = sorted(works, key=lambda work: work.sequence)
         names = {work.name: work for work in self.works}
         self._direct: dict[str, list[Work]] = {
-            work.id: [names[name] for name in work.after]
-            or [other for other in self.works if other.sequence < work.sequence]
+            work.id: [names[name] for name in work.after if name in names]  # START is no Work
+            if work.after
+            else [other for other in self.works if other.sequence < work.sequence]
             for work in self.works
         }
         self._plain = not any(work.after for work in self.works)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Final, Literal
 
 from kingdom.workflow.domain.errors import InvalidPlan
 from kingdom.workflow.domain.sources import GitRef, McpServerRef
 
 OnFailure = Literal["pause", "fail"]
+START: Final = "start"  # in ``after``: the start of the workflow, where no Work is called so
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class WorkDefinition:
     model: str | None = None
     engine_options: Mapping[str, object] = field(default_factory=dict)
     mcp_server_refs: tuple[McpServerRef, ...] = ()
-    after: tuple[str, ...] = ()  # names of works it waits for; none: all before it
+    after: tuple[str, ...] = ()  # names of works it waits for, or START: nobody; none: all before it
     merge: bool = False
     pause_after: bool = False
 
@@ -78,7 +79,8 @@ def check_tasks(work: str, tasks: Sequence[object]) -> None:
 def check_plan(works: Iterable[tuple[str, tuple[str, ...]]]) -> None:
     """Raise :class:`InvalidPlan` when names stand twice, ``after`` names no Work, or works wait for each other.
 
-    The works come in their order: one that does not say what it is after waits for all before it.
+    The works come in their order: one that does not say what it is after waits for all before it, and one that is
+    after :data:`START` waits for nobody.
     """
     waits: dict[str, tuple[str, ...]] = {}
     for name, after in works:
@@ -88,8 +90,9 @@ def check_plan(works: Iterable[tuple[str, tuple[str, ...]]]) -> None:
     if not waits:
         raise InvalidPlan("a plan needs at least one work")
     for name, others in waits.items():
-        if unknown := [other for other in others if other not in waits]:
+        if unknown := [other for other in others if other not in waits and other != START]:
             raise InvalidPlan(f"work {name!r} is after {unknown[0]!r}, and there is none: {', '.join(waits)}")
+        waits[name] = tuple(other for other in others if other in waits)
     done: set[str] = set()
     while len(done) < len(waits):
         ready = [name for name, others in waits.items() if name not in done and done.issuperset(others)]

@@ -24,7 +24,7 @@ class Work:
     model: str | None = None
     engine_options: Mapping[str, object] = field(default_factory=dict)
     mcp_server_refs: tuple[McpServerRef, ...] = ()
-    after: tuple[str, ...] = ()  # names of works it waits for; none: all with a lower sequence
+    after: tuple[str, ...] = ()  # names of works it waits for, "start": nobody; none: all with a lower sequence
     merge: bool = False  # it merges what the works it waits for did
     pause_after: bool = False  # a person looks before the next one starts
     apart: bool = False  # others may run beside it: it has worktrees of its own; known once it starts
