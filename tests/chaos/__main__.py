@@ -1,7 +1,8 @@
 """The full crash campaign: ``python -m tests.chaos [--kills 500] [--seed N] [--transport files] [--only campaign]``.
 
 The part ``court`` is a campaign of its own against a whole court, in which everything is killed at once; ``workflow``
-is one against the engine of workflows, killed at every step of some stories and then at random instants.
+is one against the engine of workflows, killed at every step of some stories and then at random instants. In ``day``
+nobody is killed: it replays a busy day of GitHub, Jira and Slack, and says how long that took.
 A seed repeats the plan of a campaign (who is hit, after how long, what is published); the instants themselves also
 depend on the machine. Points, faults and disk follow no chance at all.
 """
@@ -9,6 +10,7 @@ depend on the machine. Points, faults and disk follow no chance at all.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import random
 import shutil
@@ -23,6 +25,7 @@ from pathlib import Path
 
 from tests.chaos import strace
 from tests.chaos.court.campaign import CourtCampaign
+from tests.chaos.day import BusyDay
 from tests.chaos.engine import Campaign
 from tests.chaos.faults import CALLS, walk_faults
 from tests.chaos.fulldisk import NotPermitted, fill_and_free, ground_on_small_disk
@@ -37,6 +40,7 @@ from tests.chaos.zygote import Zygote
 PARTS = ("campaign", "points", "faults", "disk")  # for each transport
 COURT = "court"
 WORKFLOW = "workflow"
+DAY = "day"
 
 
 @dataclass
@@ -97,6 +101,11 @@ class Run:
                     self._note(str(Walker(folder, zygote, story).walk()))
             self._note(f"{WORKFLOW:<11} {WorkflowCampaign(folder, self.seed, self._say).run(kills)}")
 
+    def day(self) -> None:
+        """A busy day of GitHub, Jira and Slack."""
+        with self._part(DAY, f"--only {DAY}") as folder:
+            self._note(f"{DAY:<11} {asyncio.run(BusyDay(folder / 'home', self.seed).run())}")
+
     @contextmanager
     def _part(self, name: str, command: str) -> Iterator[Path]:
         folder = Path(tempfile.mkdtemp(prefix="kingdom-chaos-"))
@@ -133,10 +142,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(os.environ.get("CHAOS_SEED") or random.randrange(1_000_000)))
     parser.add_argument("--transport", choices=TRANSPORTS, action="append", help="may be repeated; default: all")
     parser.add_argument(
-        "--only", choices=(*PARTS, COURT, WORKFLOW), action="append", help="may be repeated; default: all"
+        "--only", choices=(*PARTS, COURT, WORKFLOW, DAY), action="append", help="may be repeated; default: all"
     )
     options = parser.parse_args()
-    transports, parts = options.transport or TRANSPORTS, options.only or (*PARTS, COURT, WORKFLOW)
+    transports, parts = options.transport or TRANSPORTS, options.only or (*PARTS, COURT, WORKFLOW, DAY)
     tool = "strace" if strace.available() else "the stopper (strace is not installed)"
     print(f"seed {options.seed}; crash points are walked with {tool}", flush=True)
     started = time.monotonic()
@@ -148,6 +157,8 @@ def main() -> int:
         run.court(options.kills or 100)
     if WORKFLOW in parts:
         run.workflow(options.kills or 200)
+    if DAY in parts:
+        run.day()
     print(f"\nsummary (seed {options.seed}, {time.monotonic() - started:.0f} s)")
     print("\n".join(run.summary + [f"FAILED {line}" for line in run.failures]))
     return 1 if run.failures else 0

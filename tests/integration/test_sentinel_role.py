@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -217,29 +216,3 @@ async def test_looks_that_find_nothing_write_nothing(post: Post, sentinel: Senti
             await look(post, sentinel)
         assert {path: path.stat().st_mtime_ns for path in post.home.role("sentinel").glob("*.json")} == written
         await sentinel.stop()
-
-
-async def test_one_busy_day_of_a_team_is_told_exactly(post: Post, sentinel: Sentinel) -> None:
-    """A twentieth of it: what would not scale shows in the number of requests."""
-    expected: set[str] = set()
-    async with FakeGitHub(post.clock) as github, FakeJira(post.clock) as jira:
-        post.configure(github={"url": github.url}, jira={"url": jira.url, "email": "b@acme.example"})
-        for number in range(1, 11):
-            github.open(number)
-            jira.create(f"SHOP-{number}")
-            expected |= {f"evt-github-acme.shop-{number}-opened", f"evt-jira-SHOP-{number}-created"}
-        for turn in range(60):
-            number = turn % 10 + 1
-            expected.add(f"evt-github-acme.shop-{number}-comment-{github.comment(number)}")
-            if turn % 2:
-                expected.add(f"evt-jira-SHOP-{number}-change-{jira.change(f'SHOP-{number}')}")
-            post.clock.now += 7
-            if turn % 5 == 0:
-                await look(post, sentinel, 61)
-        await look(post, sentinel)
-        await look(post, sentinel)
-        requests: list[Any] = github.requests
-        await sentinel.stop()
-    assert {event["id"] for event in post.events()} == expected
-    assert len(post.detected()) == len(expected)
-    assert len(requests) < 500

@@ -10,6 +10,7 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from kingdom.court.envoy.slack.errors import Refused, TooFast, Unreachable, Unsure
+from kingdom.court.proxies import proxy_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -43,7 +44,7 @@ class SlackApi:
     def session(self) -> aiohttp.ClientSession:
         """The connections; opened when first needed."""
         if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=self._timeout, trust_env=True)
+            self._session = aiohttp.ClientSession(timeout=self._timeout, proxy=proxy_for(self._url))
         return self._session
 
     async def call(self, method: str, **arguments: Any) -> dict[str, Any]:
@@ -92,7 +93,7 @@ class SlackApi:
         if token not in self._clients:
             # No retry handlers: the client's own would post again after a connection that broke, without looking.
             client = AsyncWebClient(token=token, base_url=self._url, session=self.session, retry_handlers=[])
-            client.proxy = None  # it does not know NO_PROXY; the session, which trusts the environment, does
+            client.proxy = None  # it does not know NO_PROXY; what the session was given does
             self._clients[token] = client
         return self._clients[token]
 

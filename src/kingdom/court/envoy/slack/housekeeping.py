@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _EVERY: Final = 60.0  # seconds
 _IN_VIEW: Final = 1000
+_AT_ONCE: Final = 50  # events that are looked for in one look; each takes two reads of a folder
 
 
 class Housekeeping:
@@ -23,6 +24,7 @@ class Housekeeping:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._looked = desk.clock()
+        self._last = ""  # event that was looked at
 
     async def look(self) -> None:
         """Take out what is over."""
@@ -40,14 +42,16 @@ class Housekeeping:
             if entry.get("event_id") in over or self._answered(task_id):
                 await desk.close_question(task_id, own(desk.locale, "elsewhere"))
         threads.mappings.remove([task for task, entry in mappings.items() if entry.get("event_id") in over])
-        for event_id in received.keys() & over.keys():
-            self._show_end(event_id, received[event_id], over[event_id])
+        if ended := received.keys() & over.keys():
+            discarded = self._discarded()
+            for event_id in ended:
+                self._show_end(received[event_id], over[event_id], discarded.get(event_id))
         threads.received.remove(over)
 
     async def _over(self, event_ids: set[str]) -> dict[str, str | None]:
         """The events that are completed and of which nothing is left to be said, with their outcomes."""
         bus, found = self._desk.services.bus, {}
-        for event_id in event_ids - {"None", ""}:
+        for event_id in self._some(event_ids - {"None", ""}):
             record = await bus.find(event_id)
             if record is None or record.status in ("DONE", "DEAD"):
                 found[event_id] = None if record is None else record.outcome
@@ -57,15 +61,28 @@ class Housekeeping:
                 found.pop(str(context.get("event_id")), None)
         return found
 
+    def _some(self, event_ids: set[str]) -> list[str]:
+        """As many as are looked at now. There is no hurry: what is worth telling is told by messages."""
+        ordered = sorted(event_ids)
+        start = next((place for place, one in enumerate(ordered) if one > self._last), 0)
+        some = (ordered[start:] + ordered[:start])[:_AT_ONCE]
+        self._last = some[-1] if some else ""
+        return some
+
     def _answered(self, task_id: str) -> bool:
         return answered(self._desk.services.home, task_id)
 
-    def _show_end(self, event_id: str, entry: dict[str, Any], outcome: str | None) -> None:
+    def _discarded(self) -> dict[str, str]:
+        """The events that nobody took lately, with their types."""
+        lines = journal_tail(self._desk.services.home.journal)
+        told = [line.fields for line in lines if line.type == "event.discarded"]
+        return {str(fields.get("event_id")): str(fields.get("event_type")) for fields in told}
+
+    def _show_end(self, entry: dict[str, Any], outcome: str | None, discarded: str | None) -> None:
         desk, place = self._desk, (entry["channel"], entry["ts"])
-        for line in journal_tail(desk.services.home.journal):
-            if line.type == "event.discarded" and line.fields.get("event_id") == event_id:
-                desk.courtesies.owe("reactions.remove", channel=place[0], timestamp=place[1], name=SEEN)
-                text = own(desk.locale, "nobody", type=str(line.fields.get("event_type")))
-                desk.courtesies.whisper(place[0], entry["user"], text, entry.get("thread_ts"))
-                return
-        desk.courtesies.mark(*place, FAILED if outcome == "failed" else DONE)
+        if discarded is None:
+            desk.courtesies.mark(*place, FAILED if outcome == "failed" else DONE)
+            return
+        desk.courtesies.owe("reactions.remove", channel=place[0], timestamp=place[1], name=SEEN)
+        text = own(desk.locale, "nobody", type=discarded)
+        desk.courtesies.whisper(place[0], entry["user"], text, entry.get("thread_ts"))

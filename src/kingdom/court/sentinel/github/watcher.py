@@ -80,15 +80,20 @@ class GitHubWatcher:
         listed = await self._lists(memory)
         refs = [*self._hinted(memory), *_tried_before(memory), *listed.refs]
         todo = sorted(_merged(refs), key=lambda group: max(instant(ref.updated_at) for ref in group))
+        batch = Batch([], memory)
         for start in range(0, len(todo), _BATCH):
             batch = Batch([], memory)
             for group in todo[start : start + _BATCH]:
                 memory = await self._look(group, memory, batch)
-            batch.cursor = memory
-            yield batch
-            listed.refs = [ref for group in todo[start + _BATCH :] for ref in group if not ref.hint]
+            if start + _BATCH < len(todo):
+                batch.cursor = memory
+                yield batch
+                listed.refs = [ref for group in todo[start + _BATCH :] for ref in group if not ref.hint]
+        # The lists are done with together with the last subjects of them: most often there are few, and one write.
+        batch.cursor = self._tidied({**memory, **listed.cursor})
+        batch.done += listed.unread
+        yield batch
         self._listed = None
-        yield Batch([], self._tidied({**memory, **listed.cursor}), listed.unread)
 
     def parse(self, batch: Batch) -> list[Event]:
         """The events of what was done."""
