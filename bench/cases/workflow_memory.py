@@ -17,6 +17,7 @@ from bench.bars import Bar
 from bench.context import Context
 from bench.court import peak_mib, pss_mib, rss_mib
 from bench.harness import Contestant, Figures, Table
+from kingdom.workflow.adapters.room import VARIABLE
 from kingdom.workflow.bootstrap import system_clock
 from kingdom.workflow.commands import answer, ask
 from kingdom.workflow.domain.changes import work_from
@@ -77,7 +78,9 @@ async def _measure(folder: Path, finished: int) -> Figures:
 @contextlib.asynccontextmanager
 async def _engine(root: Path) -> AsyncIterator[int]:
     command = (sys.executable, "-m", "kingdom", "workflow", "engine", "--home", str(root))
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(os.environ))
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, VARIABLE: str(_RUNNING)}
+    )
     try:
         yield process.pid
     finally:

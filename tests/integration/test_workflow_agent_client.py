@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from kingdom.agents.port import Text
 from kingdom.workflow.adapters.orders import run_id
+from kingdom.workflow.adapters.room import Room
 from kingdom.workflow.domain.events import (
     AgentStarted,
     AgentStopped,
@@ -276,3 +278,21 @@ async def test_the_same_holds_on_postgresql(tmp_path: Path, postgres_url: str) -
         await office.ask(await office.respond("task-1"), 2)
         assert await office.hear(3) == [*of(AgentStarted("work-1")), *answered(), *answered(number=2)]
         assert (await office.work()).session_id is not None
+
+
+async def test_who_finds_no_room_waits_until_another_has_ended(office: Office) -> None:
+    office.client._means = replace(office.client._means, room=Room(1))
+    gate = office.barracks.fifo()
+    source = f"tell(text='I am here'); wait_at({str(gate)!r}); tell(finished={{'ok': True, 'text': 'It is done.'}})"
+    work = await office.hire("telling", office.telling(source), task(1), task(2), task(3))
+    await office.ask(work)
+    await office.heard_text()
+    await office.ask(work, 2)
+    await asyncio.sleep(0.05)
+    assert office.runs() == ["work-1.task-1.1"]
+    await asyncio.to_thread(let_go, gate)
+    assert await office.hear() == answered()
+    await office.left("identity.json", "work-1.task-2.1")
+    await office.ask(work, 3)
+    await asyncio.wait_for(office.client.stop(work.id), 30)
+    assert office.runs() == ["work-1.task-1.1", "work-1.task-2.1"], "one that waits is stopped as well"

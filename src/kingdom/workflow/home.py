@@ -48,24 +48,27 @@ async def open_home(
 ) -> AsyncIterator[Parts]:
     """The parts of the workflows of a home; its folders and tables are made first.
 
-    At the end agents are let go of: those with a process go on, and the next engine finds them.
+    ``KINGDOM_WORKFLOW_AGENTS`` says how many agents may run at once (8); the others wait their turn. At the end agents
+    are let go of: those with a process go on, and the next engine finds them.
     """
     # Whoever only looks at a home needs none of these, and they take a while to import.
     from kingdom.agents.runner import Runner
     from kingdom.workflow.adapters.agent_client import AgentRuns
     from kingdom.workflow.adapters.mcp import McpFiles
     from kingdom.workflow.adapters.queries import Queries
+    from kingdom.workflow.adapters.room import Room, places_of
     from kingdom.workflow.adapters.workspaces import Workspaces
     from kingdom.workflow.bootstrap import Outside, open_parts
 
     home.root.mkdir(parents=True, exist_ok=True)
     environ = os.environ if environ is None else environ
     runner = Runner(soldiers=home.runs, sessions=home.sessions, ledger=home.ledger, engines=engines, environ=environ)
+    room = Room(places_of(environ))
     made: list[AgentRuns] = []
 
     def outside(store: Store, clock: Clock) -> Outside:
         workspaces = Workspaces(home.workspaces)
-        made.append(AgentRuns(store, runner, workspaces, McpFiles(home.mcp, environ)))
+        made.append(AgentRuns(store, runner, workspaces, McpFiles(home.mcp, environ), room=room))
         return Outside(made[0], git_service(home, clock), workspaces, Queries(store))
 
     async with open_parts(home.store, outside) as parts:

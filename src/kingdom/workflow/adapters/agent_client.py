@@ -15,6 +15,7 @@ from kingdom.workflow.adapters.asking import Asking, Means
 from kingdom.workflow.adapters.orders import Limits
 from kingdom.workflow.adapters.places import Places
 from kingdom.workflow.adapters.recording import Recorder, log, patiently
+from kingdom.workflow.adapters.room import Room
 from kingdom.workflow.domain.errors import WorkflowError
 from kingdom.workflow.domain.statuses import QueryStatus, ReportStatus
 
@@ -46,6 +47,7 @@ class AgentRuns:
         limits: Limits | None = None,
         clock: Callable[[], float] = time.time,
         listener: Callable[[str, AgentEvent], None] | None = None,
+        room: Room | None = None,
     ) -> None:
         self._store = store
         self._agents = agents
@@ -53,7 +55,9 @@ class AgentRuns:
         self._recorder = Recorder(store)
         self._places = Places(store, workspaces)
         self._known_places: dict[str, tuple[int, Place]] = {}  # by work id, with the attempt they were looked up in
-        self._means = Means(agents, self._recorder, mcp, self._place_of, limits or Limits(), clock, listener)
+        self._means = Means(
+            agents, self._recorder, mcp, self._place_of, limits or Limits(), clock, room or Room(), listener
+        )
         self._asked: dict[str, tuple[Asking, asyncio.Task[None]]] = {}  # by the key of each
 
     async def start(self, work: Work) -> None:

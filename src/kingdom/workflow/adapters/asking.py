@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from kingdom.workflow.adapters.mcp import McpFiles
     from kingdom.workflow.adapters.places import Place
     from kingdom.workflow.adapters.recording import Recorder
+    from kingdom.workflow.adapters.room import Room
     from kingdom.workflow.domain.task import Task
     from kingdom.workflow.domain.work import Work
 
@@ -63,6 +64,7 @@ class Means:
     place_of: Callable[[Work], Awaitable[Place]]
     limits: Limits
     clock: Callable[[], float]  # seconds since the epoch
+    room: Room
     listener: Callable[[str, AgentEvent], None] | None = None  # told what each run says, by run id
 
 
@@ -84,7 +86,9 @@ class Asking:
         self._found = False  # whether it was begun by a former engine
         self._running: Running | None = None
         self._stopping: str | None = None
+        self._stopped = asyncio.Event()  # whether somebody wants it ended
         self._woken = asyncio.Event()
+        self._inside = False  # whether it has a place
 
     async def find(self) -> bool:
         """Whether a run of it was begun before, by a former engine; then that one is watched, and no other is begun."""
@@ -104,6 +108,7 @@ class Asking:
     async def stop(self, reason: str) -> None:
         """Have it ended; what comes of it is not told any more."""
         self._stopping = reason
+        self._stopped.set()
         self._woken.set()
         if self._running is not None:
             await self._running.stop(reason)
@@ -115,6 +120,8 @@ class Asking:
         except (AgentsError, WorkflowError, OSError) as error:
             await self._means.recorder.broken(self.work, f"{self._named(self._number)} cannot be run: {error}")
             return
+        finally:
+            self._leave()
         if outcome is not None:
             await self._tell(outcome)
 
@@ -129,10 +136,14 @@ class Asking:
             await self.find()
         while True:
             if self._running is None:
-                if not await self._may_start():
+                if not await self._may_start() or not await self._enter():
                     return None
                 await self._start()
+            elif not self._inside:
+                self._means.room.enter_anyway()
+                self._inside = True
             outcome = await self._end()
+            self._leave()
             if self._stopping:
                 return None
             if outcome.status == "rate_limited":
@@ -159,6 +170,23 @@ class Asking:
             self._woken.clear()
             await self._woken.wait()
         return not self._stopping
+
+    async def _enter(self) -> bool:
+        """Wait for a place; False when it was stopped meanwhile."""
+        entering = asyncio.ensure_future(self._means.room.enter())
+        stopped = asyncio.ensure_future(self._stopped.wait())
+        try:
+            await asyncio.wait((entering, stopped), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
+            self._inside = entering.done()
+            entering.cancel()
+        return self._inside and not self._stopping
+
+    def _leave(self) -> None:
+        if self._inside:
+            self._inside = False
+            self._means.room.leave()
 
     def _named(self, number: int) -> str:
         return run_id(self.work, self.task, self.kind, number)
