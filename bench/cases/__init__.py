@@ -21,6 +21,7 @@ CASES: Final = {
     "court-dispatch": "court_dispatch",
     "court-latency": "court_latency",
     "court-idle": "court_idle",
+    "sentinel-idle": "sentinel_idle",
     "agents": "agents",
     "workflow": "workflow",
     "workflow-many": "workflow_many",
