@@ -101,6 +101,22 @@ def test_a_transcript_that_is_not_there_is_told(tmp_path: Path) -> None:
         page(enlist(Home(tmp_path)))
 
 
+def test_the_roster_tells_who_is_at_work_and_looks_no_more_at_those_who_ended(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.results.mkdir(parents=True)
+    roster = Roster(home)
+    enlist(home, "soldier-1", engine="scripted")
+    enlist(home, "soldier-2", engine="scripted")
+    assert roster.at_work() == []  # no task says that one of them is on it
+    home.soldier_id("task-20260207-001").write_text("soldier-2\n")
+    (working,) = roster.at_work()
+    assert (working.id, working.played, working.alive) == ("soldier-2", True, False)
+    RunFolder(home.soldiers, "soldier-2").outcome.write_text("{}")
+    assert roster.at_work() == []
+    RunFolder(home.soldiers, "soldier-2").outcome.unlink()
+    assert roster.at_work() == []
+
+
 def test_the_roster_knows_who_came_and_who_was_taken_off(tmp_path: Path) -> None:
     home = Home(tmp_path)
     roster = Roster(home)

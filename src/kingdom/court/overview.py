@@ -16,13 +16,16 @@ from kingdom.court.journal_tail import journal_tail
 from kingdom.court.king.times import seconds_of
 from kingdom.court.packages.loading import load_generals
 from kingdom.court.queues import EVENTS, MESSAGES, STATES, TASKS
-from kingdom.court.soldiers import all_soldiers
+from kingdom.court.soldiers import Roster
 from kingdom.court.supervisor.record import running
 from kingdom.court.trust.config import FILE as TRUST
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kingdom.court.home import Home
     from kingdom.court.loop import Services
+    from kingdom.court.soldiers import Soldier
 
 _RECENT: Final = 24 * 3600.0  # seconds for which a failed task is told
 _MOST: Final = 20  # problems of one kind that are told
@@ -103,9 +106,9 @@ class Overview:
         return asdict(self)
 
 
-async def look(services: Services) -> Overview:
-    """Look at a court, running or not."""
-    view = await asyncio.to_thread(look_beside_queues, services.home, services.clock())
+async def look(services: Services, roster: Roster | None = None) -> Overview:
+    """Look at a court, running or not. With a ``roster`` it is cheaper to look again and again."""
+    view = await asyncio.to_thread(look_beside_queues, services.home, services.clock(), roster)
     try:
         view.queues = await _queues(services)
         view.problems += await _in_queues(services)
@@ -114,7 +117,7 @@ async def look(services: Services) -> Overview:
     return view
 
 
-def look_beside_queues(home: Home, now: float) -> Overview:
+def look_beside_queues(home: Home, now: float, roster: Roster | None = None) -> Overview:
     """What can be told of a court without opening its queues."""
     record = running(home)
     view = Overview(
@@ -127,7 +130,7 @@ def look_beside_queues(home: Home, now: float) -> Overview:
     king = read_json(home.heartbeat("king"))
     holds = king.get("holds") if isinstance(king, dict) else None
     view.holds = holds if isinstance(holds, dict) else {}
-    view.soldiers = _soldiers(home, now)
+    view.soldiers = _soldiers((roster or Roster(home)).at_work(), now)
     view.questions = open_questions(home)
     view.problems = _of_home(home) + _failures(home, now)
     return view
@@ -139,7 +142,7 @@ def open_questions(home: Home) -> list[QuestionView]:
     return _questions(home, king.get("asking") if isinstance(king, dict) else None)
 
 
-def _soldiers(home: Home, now: float) -> list[SoldierView]:
+def _soldiers(soldiers: Iterable[Soldier], now: float) -> list[SoldierView]:
     return [
         SoldierView(
             soldier.id,
@@ -149,8 +152,7 @@ def _soldiers(home: Home, now: float) -> list[SoldierView]:
             soldier.pid,
             None if soldier.started_at is None else max(now - soldier.started_at, 0.0),
         )
-        for soldier in all_soldiers(home)
-        if soldier.at_work
+        for soldier in soldiers
     ]
 
 

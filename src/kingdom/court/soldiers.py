@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -138,22 +139,46 @@ def _modified(path: Path) -> float | None:
 
 
 class Roster:
-    """Who is or was on which task, for whoever asks often: the order of a soldier never changes, so it is read once."""
+    """Who is or was on which task, for whoever asks often: what never changes of a soldier is read once.
+
+    Any thread may ask.
+    """
 
     def __init__(self, home: Home) -> None:
         self._home = home
+        self._lock = threading.Lock()
         self._tasks: dict[str, str] = {}  # by soldier
+        self._ended: set[str] = set()
 
     def of_task(self, task_id: str) -> list[Soldier]:
         """As :func:`soldiers_of`."""
+        with self._lock:
+            names = self._names()
+            for name in names - self._tasks.keys():
+                soldier = find_soldier(self._home, name)
+                if soldier is not None:  # else it may be on its way
+                    self._tasks[name] = soldier.task_id
+            own = [name for name, task in self._tasks.items() if task == task_id]
+        found = (find_soldier(self._home, name) for name in own)
+        return sorted((one for one in found if one is not None), key=_by_start)
+
+    def at_work(self) -> list[Soldier]:
+        """Those that work now, by id."""
+        found = []
+        with self._lock:
+            for name in sorted(self._names() - self._ended):
+                soldier = find_soldier(self._home, name)
+                if soldier is not None and soldier.at_work:
+                    found.append(soldier)
+                elif soldier is not None and RunFolder(self._home.soldiers, name).outcome.exists():
+                    self._ended.add(name)
+        return found
+
+    def _names(self) -> set[str]:
         try:
             names = {path.name for path in self._home.soldiers.iterdir()}
         except (FileNotFoundError, NotADirectoryError):
-            return []
+            names = set()
         self._tasks = {name: task for name, task in self._tasks.items() if name in names}
-        for name in names - self._tasks.keys():
-            soldier = find_soldier(self._home, name)
-            if soldier is not None:  # else it may be on its way
-                self._tasks[name] = soldier.task_id
-        own = [find_soldier(self._home, name) for name, task in self._tasks.items() if task == task_id]
-        return sorted((one for one in own if one is not None), key=_by_start)
+        self._ended &= names
+        return names

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _FRESH: Final = 0.5  # seconds for which a look at the whole court counts
 _RECENT: Final = 50  # lines of the journal
+_LINE: Final = 1024  # bytes of the journal that are read for each line: most are much shorter
 _SAID: Final = 20  # last lines of each soldier
 
 
@@ -148,7 +149,7 @@ async def list_questions(context: WebContext) -> list[OpenQuestion]:
 
 async def recent_journal(context: WebContext, limit: int = _RECENT) -> list[JournalLine]:
     """The last lines of the journal, the newest first."""
-    entries = await asyncio.to_thread(journal_tail, context.court.home.journal)
+    entries = await asyncio.to_thread(journal_tail, context.court.home.journal, limit * _LINE)
     return [_line(entry) for entry in reversed(entries[-limit:])]
 
 
@@ -159,7 +160,7 @@ async def court_cost(context: WebContext) -> CostState:
 
 async def _overview(context: WebContext) -> CourtState:
     desk = desk_of(context)
-    seen = await look(desk.services)
+    seen = await look(desk.services, desk.roster)
     said = await asyncio.to_thread(desk.last_words.hear, [one.id for one in seen.soldiers])
     now = context.clock()
     level, reason = await asyncio.to_thread(desk.health.level, now)
@@ -186,7 +187,9 @@ def _question(question: QuestionView) -> OpenQuestion:
 
 def _cost(context: WebContext) -> CostState:
     desk = desk_of(context)
-    cost = cost_at(context.clock(), desk.ledger, load_system(desk.services.home))
+    system = load_system(desk.services.home)
+    with desk.ledger() as ledger:
+        cost = cost_at(context.clock(), ledger, system)
     limits = [LimitState(name=name, shown=shown, part=part) for name, (shown, part) in cost.limits.items()]
     return CostState(day_usd=cost.day_usd, day_tokens=cost.day_tokens, month_usd=cost.month_usd, limits=limits)
 

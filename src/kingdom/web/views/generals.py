@@ -137,8 +137,8 @@ def _budget(context: WebContext) -> BudgetState:
     desk = desk_of(context)
     home = desk.services.home
     system = load_system(home)
-    zone = ZoneInfo(system.timezone)
-    spending = spending_at(desk.ledger, context.clock(), zone)
+    with desk.ledger() as ledger:
+        spending = spending_at(ledger, context.clock(), ZoneInfo(system.timezone))
     limits = limits_of(system.budget)
     for name, general in load_generals(home).by_name.items():
         limits += limits_of(general.manifest.budget, name)

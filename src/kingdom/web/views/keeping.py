@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -34,9 +35,16 @@ class CourtDesk:
         self.services = services
         self.indexes = {stream: DocumentIndex(services, stream) for stream in STREAMS}
         self.roster = Roster(services.home)
-        self.ledger = Ledger(services.home.ledger)
+        self._ledger = Ledger(services.home.ledger)
+        self._reading = threading.Lock()
         self.health = HealthGate(services.home)
         self.last_words = LastWords(services.home, self.engines)
+
+    @contextlib.contextmanager
+    def ledger(self) -> Iterator[Ledger]:
+        """The ledger, for one thread at a time: it remembers how far it has read."""
+        with self._reading:
+            yield self._ledger
 
     @cached_property
     def engines(self) -> Mapping[str, Engine | Player]:
