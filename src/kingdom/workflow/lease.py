@@ -6,6 +6,7 @@ import os
 import socket
 import time
 
+from kingdom.bus.connecting import shown_url
 from kingdom.workflow.domain.errors import WorkflowError
 from kingdom.workflow.ports import EngineLock, Store
 
@@ -32,8 +33,8 @@ class Lease:
             owner, since = await self._store.engine_owner()
             seconds = max(0, int(time.time() - since))
             raise StoreTaken(
-                f"an engine runs on {self._store.bus.url} already: {owner}, for {seconds} s. There is one for each "
-                "store; stop that one first, or give this one another store"
+                f"an engine runs on {shown_url(self._store.bus.url)} already: {owner}, for {seconds} s. "
+                "There is one for each store; stop that one first, or give this one another store"
             )
         self.epoch = await self._store.record_engine(self.owner, time.time())
 

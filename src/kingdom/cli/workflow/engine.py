@@ -32,6 +32,7 @@ def engine(home: HomeOption = None, store: StoreOption = None) -> None:
 
 
 async def _serve(place: WorkflowHome) -> None:
+    from kingdom.bus.connecting import shown_url
     from kingdom.cli.workflow.running import stop_signals
     from kingdom.workflow.serving import serving
 
@@ -39,7 +40,8 @@ async def _serve(place: WorkflowHome) -> None:
         with stop_signals() as stop:
             async with serving(parts) as running:
                 output.say(
-                    f"the engine runs on {parts.store.bus.url}: kingdom workflow start ID --detach, Ctrl-C stops it"
+                    f"the engine runs on {shown_url(parts.store.bus.url)}: "
+                    "kingdom workflow start ID --detach, Ctrl-C stops it"
                 )
                 await _tell(parts.store, running, stop)
     output.say("the engine has stopped")

@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from kingdom.bus import connect
+from kingdom.bus.connecting import shown_url
 from kingdom.workflow.ports import SeenEvent
 from kingdom.workflow.store.errors import StoreError
 from kingdom.workflow.store.tables import TABLES
@@ -40,6 +41,7 @@ class DatabaseStore(ABC):
         self.url = url
         self.clock = clock
         self.bus = connect(url)
+        self.shown_url = shown_url(url)  # without its password: errors are shown to whoever asks
         self._listeners: list[Listener] = []
         self.inline: Inline | None = None  # set by the engine of this process
 
@@ -133,7 +135,7 @@ class DatabaseStore(ABC):
         scripts = _migrations()
         if have > len(scripts):
             raise StoreError(
-                f"the store at {self.bus.url} has version {have} of its tables, this version of kingdom knows "
+                f"the store at {self.shown_url} has version {have} of its tables, this version of kingdom knows "
                 f"{len(scripts)}: update kingdom; nothing was touched"
             )
         for name, statements in scripts[have:]:

@@ -33,7 +33,7 @@ class PostgresStore(DatabaseStore):
                 address, min_size=1, max_size=_POOL, server_settings=settings, reset=_nothing
             )
         except (OSError, asyncpg.PostgresError) as error:
-            raise StoreError(f"the store at {self.bus.url} cannot be reached: {error}") from None
+            raise StoreError(f"the store at {self.shown_url} cannot be reached: {error}") from None
 
     def _address(self) -> tuple[str, dict[str, str]]:
         parts = urlsplit(self.url)
@@ -48,7 +48,7 @@ class PostgresStore(DatabaseStore):
         try:
             connection = await asyncpg.connect(address, server_settings=settings)
         except (OSError, asyncpg.PostgresError) as error:
-            raise StoreError(f"the store at {self.bus.url} cannot be reached: {error}") from None
+            raise StoreError(f"the store at {self.shown_url} cannot be reached: {error}") from None
         return await AdvisoryLock.take(connection)
 
     async def _disconnect(self) -> None:
@@ -61,7 +61,7 @@ class PostgresStore(DatabaseStore):
             async with self._pool.acquire() as connection, connection.transaction(readonly=readonly):
                 yield PostgresSession(connection)
         except (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError) as error:
-            raise StoreError(f"the store at {self.bus.url} cannot be used: {error}") from error
+            raise StoreError(f"the store at {self.shown_url} cannot be used: {error}") from error
 
     async def _has_tables(self, session: Session) -> bool:
         await session.fetch("SELECT pg_advisory_xact_lock(?)", _MIGRATING)  # two that set up at once take turns

@@ -41,21 +41,21 @@ class SqliteStore(DatabaseStore):
             try:
                 await self._begin("BEGIN" if readonly else "BEGIN IMMEDIATE")
             except sqlite3.Error as error:
-                raise StoreError(f"the store at {self.bus.url} cannot be used: {error}") from error
+                raise StoreError(f"the store at {self.shown_url} cannot be used: {error}") from error
             try:
                 yield SqliteSession(self._connection)
             except BaseException as error:
                 if self._connection.in_transaction:  # a full disk ends it by itself
                     self._connection.execute("ROLLBACK")
                 if isinstance(error, sqlite3.Error):
-                    raise StoreError(f"the store at {self.bus.url} cannot be used: {error}") from error
+                    raise StoreError(f"the store at {self.shown_url} cannot be used: {error}") from error
                 raise
             try:
                 self._connection.execute("COMMIT")
             except sqlite3.Error as error:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
-                raise StoreError(f"the store at {self.bus.url} could not commit: {error}") from error
+                raise StoreError(f"the store at {self.shown_url} could not commit: {error}") from error
 
     async def _begin(self, statement: str) -> None:
         """Take the lock. SQLite's own way of waiting would sleep for 1 to 100 ms, with the whole event loop."""
