@@ -68,6 +68,9 @@ class InstantAgents:
     async def recover(self, works: Sequence[Work]) -> None:
         """Nobody is left of a former engine."""
 
+    async def forget(self, work_id: str) -> None:
+        """They leave nothing."""
+
 
 class _NoRepositories:
     """Git for workflows without repositories."""

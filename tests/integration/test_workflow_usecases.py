@@ -20,7 +20,7 @@ from kingdom.workflow.domain.changes import (
     UpdateTask,
     UpdateWork,
 )
-from kingdom.workflow.domain.errors import InvalidPlan, NotFound, NotModifiable, StillInUse
+from kingdom.workflow.domain.errors import InvalidPlan, NameTaken, NotFound, NotModifiable, StillInUse
 from kingdom.workflow.domain.sources import GitRef, McpServerRef
 from kingdom.workflow.domain.statuses import WorkflowStatus, WorkStatus, WorkTreeStatus
 from kingdom.workflow.domain.template import TaskDefinition, WorkflowTemplate
@@ -72,6 +72,16 @@ async def test_what_is_deleted_disappears_from_every_template(tmp_path: Path) ->
         assert [event.type for event in await here.parts.store.events(None, 0, 10)] == [
             "GitCreated", "McpServerRegistered", "WorkflowTemplateCreated", "GitDeleted", "McpServerUnregistered",
         ]  # fmt: skip
+
+
+async def test_a_name_stands_for_one_repository_and_for_one_mcp_server(tmp_path: Path) -> None:
+    async with house(tmp_path / "w.db") as here:
+        await CreateGit(here.parts).execute("app", "https://example.org/a.git")
+        await RegisterMcpServer(here.parts).execute("app", command=["app"])  # another kind of thing
+        with pytest.raises(NameTaken, match="a repository called app already"):
+            await CreateGit(here.parts).execute("app", "https://example.org/b.git")
+        with pytest.raises(NameTaken, match="an MCP server called app already"):
+            await RegisterMcpServer(here.parts).execute("app", url="https://example.org/mcp")
 
 
 async def test_a_template_is_kept_changed_and_forgotten(tmp_path: Path) -> None:

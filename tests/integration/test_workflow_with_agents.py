@@ -28,6 +28,7 @@ from kingdom.workflow.engine import Engine
 from kingdom.workflow.home import WorkflowHome, open_home
 from kingdom.workflow.parts import Parts
 from kingdom.workflow.usecases.create_workflow import CreateWorkflow
+from kingdom.workflow.usecases.delete_workflow import DeleteWorkflow
 from kingdom.workflow.usecases.start_workflow import StartWorkflow
 from tests.support.agent_clis import installed
 from tests.support.agents import let_go
@@ -303,6 +304,24 @@ async def test_a_question_pauses_the_workflow_at_once(tmp_path: Path) -> None:
     assert workflow.status is WorkflowStatus.PAUSED
     assert "the agent asks: Red or blue?" in str(workflow.reason)
     assert seen.count("QuerySent") == 1
+
+
+async def test_a_deleted_workflow_leaves_nothing_of_its_runs_but_their_cost(tmp_path: Path) -> None:
+    async with running(tmp_path, {"scripted": ScriptedEngine()}) as parts:
+        first = await create(parts, tmp_path, plays("first", {"usage": {"input": 5, "output": 1}}, {"say": "Done."}))
+        second = await CreateWorkflow(parts).execute("tpl-1")
+        for workflow_id in (first, second):
+            await StartWorkflow(parts).execute(workflow_id)
+            await wait_while_running(parts, workflow_id)
+        agents = tmp_path / "home" / "agents"
+        before = {path for name in ("runs", "sessions") for path in (agents / name).iterdir()}
+        async with parts.store.transaction() as tx:
+            (gone,) = await tx.works.of_workflow(first)
+        await DeleteWorkflow(parts).execute(first)
+        left = {path for name in ("runs", "sessions") for path in (agents / name).iterdir()}
+    assert left == {path for path in before if not path.name.startswith(gone.id)}
+    assert len(left) < len(before)
+    assert any(gone.id in path.read_text() for path in (agents / "ledger").iterdir())
 
 
 async def test_an_engine_goes_on_where_the_former_one_stopped_watching(tmp_path: Path) -> None:

@@ -195,6 +195,9 @@ class FakeAgents:
     async def recover(self, works: Sequence[Work]) -> None:
         self._stopper.point("recover")
 
+    async def forget(self, work_id: str) -> None:
+        self._stopper.point("forget")
+
     async def _tell(self, work: Work, event: DomainEvent, attempt: int) -> None:
         async with self._store.transaction() as tx:
             tx.record(Told(event, "Workflow", work.workflow_id, attempt))

@@ -57,18 +57,19 @@ async def open_home(
     from kingdom.workflow.adapters.mcp import McpFiles
     from kingdom.workflow.adapters.queries import Queries
     from kingdom.workflow.adapters.room import Room, places_of
+    from kingdom.workflow.adapters.run_files import RunFiles
     from kingdom.workflow.adapters.workspaces import Workspaces
     from kingdom.workflow.bootstrap import Outside, open_parts
 
     home.root.mkdir(parents=True, exist_ok=True)
     environ = os.environ if environ is None else environ
     runner = Runner(soldiers=home.runs, sessions=home.sessions, ledger=home.ledger, engines=engines, environ=environ)
-    room = Room(places_of(environ))
+    room, files = Room(places_of(environ)), RunFiles(home.runs, home.sessions)
     made: list[AgentRuns] = []
 
     def outside(store: Store, clock: Clock) -> Outside:
         workspaces = Workspaces(home.workspaces)
-        made.append(AgentRuns(store, runner, workspaces, McpFiles(home.mcp, environ), room=room))
+        made.append(AgentRuns(store, runner, workspaces, McpFiles(home.mcp, environ), room=room, files=files))
         return Outside(made[0], git_service(home, clock), workspaces, Queries(store))
 
     async with open_parts(home.store, outside) as parts:

@@ -169,6 +169,9 @@ class AgentClient(Protocol):
         Queries whose answer is still missing are sent again after that; what was found must not be begun twice.
         """
 
+    async def forget(self, work_id: str) -> None:
+        """Remove what the runs of a Work left, for a workflow that is deleted. The cost stays in the books."""
+
 
 @dataclass(frozen=True, slots=True)
 class PreparedTree:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kingdom.workflow.adapters.mcp import McpFiles
     from kingdom.workflow.adapters.orders import Kind
     from kingdom.workflow.adapters.places import Place
+    from kingdom.workflow.adapters.run_files import RunFiles
     from kingdom.workflow.adapters.workspaces import Workspaces
     from kingdom.workflow.domain.task import Report, Task
     from kingdom.workflow.domain.work import Work
@@ -48,8 +49,10 @@ class AgentRuns:
         clock: Callable[[], float] = time.time,
         listener: Callable[[str, AgentEvent], None] | None = None,
         room: Room | None = None,
+        files: RunFiles | None = None,
     ) -> None:
         self._store = store
+        self._files = files
         self._agents = agents
         self._mcp = mcp
         self._recorder = Recorder(store)
@@ -98,6 +101,11 @@ class AgentRuns:
             for asking in found:
                 self._ask(asking)
         self._mcp.sweep({asking.run for asking, _ in self._asked.values()})
+
+    async def forget(self, work_id: str) -> None:
+        """Remove what the runs of a Work left; nothing of it may run any more."""
+        if self._files is not None:
+            await self._files.remove(work_id)
 
     async def close(self) -> None:
         """Let go of all runs: those with a process go on, and are found again by the next engine."""

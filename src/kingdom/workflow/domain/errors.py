@@ -37,6 +37,12 @@ class StillInUse(WorkflowError):
     code = "SYS_IN_USE"
 
 
+class NameTaken(WorkflowError):
+    """A name that another one has: people and templates know repositories and MCP servers by their names."""
+
+    code = "SYS_NAME_TAKEN"
+
+
 class NotFound(WorkflowError):
     """There is no such thing."""
 

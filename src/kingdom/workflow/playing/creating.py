@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Final
 
 from kingdom.workflow.domain.errors import NotFound
@@ -82,6 +83,14 @@ async def _git_refs(parts: Parts, commission: Commission, template: WorkflowTemp
     name, url = commission.repository
     async with parts.store.reading() as tx:
         gits = await tx.gits.list(limit=_MOST)
-    git_id = next((git.id for git in gits if git.url == url), None) or await CreateGit(parts).execute(name, url)
+    git_id = next((git.id for git in gits if git.url == url), None)
+    if git_id is None:
+        git_id = await CreateGit(parts).execute(_free(name, {git.name for git in gits}), url)
     own = next((ref for ref in template.git_refs if ref.git_id == git_id), GitRef(git_id))
     return [own, *(ref for ref in template.git_refs if ref.git_id != git_id)]
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """The name, or one like it when another repository has it."""
+    candidates = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    return next(candidate for candidate in candidates if candidate not in taken)

@@ -25,7 +25,7 @@ class DeleteWorkflow:
         self._resources = WorkflowResourceService(parts)
 
     async def execute(self, workflow_id: str) -> None:
-        """Remove its worktrees and workspaces, then everything that is recorded of it but its events.
+        """Remove its worktrees, workspaces and runs, then everything that is recorded of it but its events and cost.
 
         Uncommitted work is kept under a rescue ref first. Raises :class:`NotModifiable` while it is busy.
         """
@@ -43,7 +43,10 @@ class DeleteWorkflow:
                         tree.release_later()  # should we be cut off, nobody takes it for whole
                         await tx.work_trees.save(tree)
                 spaces = await tx.work_spaces.of_workflow(workflow_id)
+                works = await tx.works.of_workflow(workflow_id)
             await self._remove(trees, spaces)
+            for work in works:
+                await self._parts.agents.forget(work.id)
             async with self._parts.step() as step:
                 workflow = await step.tx.workflows.get(workflow_id)
                 _check(workflow)

@@ -8,6 +8,7 @@ from kingdom.workflow.domain.events import McpServerRegistered
 from kingdom.workflow.domain.sources import McpServer
 from kingdom.workflow.parts import Parts
 from kingdom.workflow.ports import Told
+from kingdom.workflow.usecases._names import check_free
 
 
 class RegisterMcpServer:
@@ -19,11 +20,12 @@ class RegisterMcpServer:
     async def execute(
         self, name: str, *, command: Sequence[str] = (), url: str | None = None, env: Mapping[str, str] | None = None
     ) -> str:
-        """Register an MCP server; returns its id."""
+        """Register an MCP server; returns its id. Raises :class:`kingdom.workflow.domain.errors.NameTaken`."""
         server = McpServer(
             self._parts.ids.new("mcp"), name, command=tuple(command), url=url, env=dict(env or {})
         )  # fmt: skip
         async with self._parts.store.transaction() as tx:
+            await check_free(tx.mcp_servers, name, "an MCP server")
             await tx.mcp_servers.save(server)
             tx.record(Told(McpServerRegistered(server.id), "McpServer", server.id))
         return server.id
