@@ -20,16 +20,20 @@ from kingdom.web.dashboard.building.elements import (
     text,
 )
 from kingdom.web.dashboard.building.keyed import Keyed
+from kingdom.web.dashboard.building.lines import Lines, cell, part
+from kingdom.web.dashboard.building.lines import row as line
 from kingdom.web.dashboard.building.states import empty, failed, loading
 from kingdom.web.dashboard.building.tables import Column, Table
 
 __all__ = [
     "Column",
     "Keyed",
+    "Lines",
     "Table",
     "badge",
     "button",
     "card",
+    "cell",
     "code",
     "confirm",
     "empty",
@@ -37,9 +41,11 @@ __all__ = [
     "failed",
     "figure",
     "labelled",
+    "line",
     "link",
     "loading",
     "meter",
+    "part",
     "row",
     "stack",
     "tab",

@@ -7,13 +7,16 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
-from kingdom.web.dashboard.building import Keyed, empty, link, tag, text
+from kingdom.web.dashboard.building import Lines, cell, empty, part, tag
+from kingdom.web.dashboard.building import line as row
 from kingdom.web.dashboard.building.formats import clock
 
 if TYPE_CHECKING:
     from nicegui.element import Element
 
+    from kingdom.web.dashboard.building.lines import Row
     from kingdom.web.dashboard.theme import Tone
     from kingdom.web.dashboard.visit import Visit
     from kingdom.web.views.court import JournalLine
@@ -30,31 +33,33 @@ class JournalList:
         self._visit = visit
         self._zone = zone
         with inside:
-            self._list: Keyed[tuple[str, JournalLine]] = Keyed(
-                tag("ol", "k-lines k-journal", aria_live="off"), lambda one: one[0], self._draw, self._nothing
-            )
+            self._lines = Lines("list", visit.words("court.recent"), "k-lines k-journal")
+            self._below = tag("div")
 
     def show(self, lines: Sequence[JournalLine]) -> None:
         """Have these."""
-        self._list.show(_numbered(lines[:_SHOWN]))
-
-    def _nothing(self) -> None:
         words = self._visit.words
-        with tag("li"):
-            empty(words("court.recent.none"), words("court.recent.hint"), "kingdom up")
+        self._lines.show([self._row(key, line) for key, line in _numbered(lines[:_SHOWN])])
+        self._below.clear()
+        if not lines:
+            with self._below:
+                empty(words("court.recent.none"), words("court.recent.hint"), "kingdom up")
 
-    def _draw(self, item: tuple[str, JournalLine]) -> None:
-        line = item[1]
+    def _row(self, key: str, line: JournalLine) -> Row:
         tone = _TONES.get(line.type.rpartition(".")[2])
-        with tag("li"):
-            text(clock(line.ts, self._zone, now=self._visit.context.clock()), "k-muted k-mono")
-            text(line.type, f"k-strong {f'k-text-{tone}' if tone else ''}")
-            text(line.actor, "k-muted k-clip k-hide-narrow")
-            with tag("span", "k-clip k-journal-data"):
-                task = line.data.get("task_id")
-                if isinstance(task, str) and task.startswith("task-"):
-                    link(task, f"/tasks/{task}", "k-mono")
-                text(_rest(line.data), "k-muted")
+        task = line.data.get("task_id")
+        told = [part(_rest(line.data), "k-muted")]
+        if isinstance(task, str) and task.startswith("task-"):
+            told.insert(0, part(task, "nicegui-link k-mono", href=f"/tasks/{quote(task)}"))
+        return row(
+            key,
+            [
+                cell(clock(line.ts, self._zone, now=self._visit.context.clock()), "k-muted k-mono"),
+                cell(line.type, f"k-strong {f'k-text-{tone}' if tone else ''}"),
+                cell(line.actor, "k-muted k-clip k-hide-narrow"),
+                cell(told, "k-clip k-journal-data"),
+            ],
+        )
 
 
 def _rest(data: dict[str, Any]) -> str:
@@ -69,10 +74,10 @@ def _rest(data: dict[str, Any]) -> str:
 
 def _numbered(lines: Sequence[JournalLine]) -> list[tuple[str, JournalLine]]:
     """Each line with a key that stays its own when newer ones come: equal lines are counted from the oldest."""
-    seen: Counter[str] = Counter()
+    seen: Counter[int] = Counter()
     keyed = []
     for line in reversed(lines):
-        base = line.model_dump_json()
+        base = hash(line.model_dump_json())
         seen[base] += 1
-        keyed.append((f"{base}#{seen[base]}", line))
+        keyed.append((f"{base:x}.{seen[base]}", line))
     return keyed[::-1]

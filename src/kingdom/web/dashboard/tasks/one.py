@@ -11,7 +11,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.web.dashboard import acting
 from kingdom.web.dashboard.answering import ask
-from kingdom.web.dashboard.building import badge, button, card, code, empty, facts, link, tab, tag, text
+from kingdom.web.dashboard.building import (
+    Lines,
+    badge,
+    button,
+    card,
+    cell,
+    code,
+    empty,
+    facts,
+    line,
+    part,
+    tab,
+    tag,
+    text,
+)
 from kingdom.web.dashboard.building.formats import clock, day_and_time, money, short
 from kingdom.web.dashboard.refreshing import Pulse
 from kingdom.web.dashboard.registry import page
@@ -22,6 +36,7 @@ from kingdom.web.dashboard.zone import zone_of
 from kingdom.web.views.tasks import read_task, trace
 
 if TYPE_CHECKING:
+    from kingdom.web.dashboard.building.lines import Row
     from kingdom.web.dashboard.theme import Tone
     from kingdom.web.views.tasks import StoryLine, TaskState
 
@@ -134,25 +149,20 @@ def _draw_soldiers(task_id: str, state: TaskState, chosen: str | None) -> None:
 def _draw_story(visit: Visit, zone: tzinfo, lines: Sequence[StoryLine]) -> None:
     if len(lines) > _STORY_LINES:
         text(visit.words("task.story.cut", n=len(lines) - _STORY_LINES), "k-muted k-small", name="p")
-    with tag("ol", "k-timeline"):
-        for line in lines[-_STORY_LINES:]:
-            tone = next((tone for word, tone in _TONES if word in line.what), None)
-            with tag("li", f"k-at-{tone}" if tone else ""):
-                text(clock(line.ts, zone, now=visit.context.clock()), "k-muted k-mono").props["title"] = line.ts
-                text(line.who, "k-strong k-clip")
-                with tag("div", "k-stack k-tight"):
-                    _draw_words(line.what)
-                    text(line.where, "k-muted k-small k-mono k-wrap")
+    told = [_story_row(visit, zone, number, one) for number, one in enumerate(lines)]
+    Lines("list", visit.words("task.story"), "k-timeline").show(told[-_STORY_LINES:])
 
 
-def _draw_words(said: str) -> None:
-    """What happened, with a link for each task it names."""
-    with tag("div", "k-wrap"):
-        for index, part in enumerate(_TASK.split(said)):
-            if index % 2:
-                link(part, f"/tasks/{part}")
-            elif part:
-                text(part)
+def _story_row(visit: Visit, zone: tzinfo, number: int, told: StoryLine) -> Row:
+    tone = next((tone for word, tone in _TONES if word in told.what), None)
+    at = part(clock(told.ts, zone, now=visit.context.clock()), "k-muted k-mono", title=told.ts)
+    words = [
+        part(one, "nicegui-link", href=f"/tasks/{one}") if index % 2 else part(one)
+        for index, one in enumerate(_TASK.split(told.what))
+    ]
+    where = part(told.where, "k-muted k-small k-mono k-wrap k-block")
+    cells = [cell([at]), cell(told.who, "k-strong k-clip"), cell([*words, where], "k-wrap")]
+    return line(str(number), cells, f"k-at-{tone}" if tone else "")
 
 
 def _draw_facts(visit: Visit, zone: tzinfo, state: TaskState) -> None:

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kingdom.web.dashboard.building import Keyed, empty, tag, text
+from kingdom.web.dashboard.building import Lines, cell, empty, line, tag, text
 from kingdom.web.dashboard.refreshing import FOLLOWING, SLOW
 from kingdom.web.envelope import ApiError
 from kingdom.web.views.tasks import read_transcript
@@ -48,7 +48,8 @@ class TranscriptFollower:
             box = tag("div", "k-output k-transcript", tabindex="0", role="log")
             box.props["aria-label"] = visit.words("task.transcript")
             with box:
-                self._list: Keyed[Said] = Keyed(tag("div"), lambda one: one.number, self._draw, self._nothing)
+                self._below = tag("div")
+                self._lines = Lines("log", visit.words("task.transcript"), "k-block")
         self._whole.set_visibility(False)
 
     async def load(self) -> list[Said]:
@@ -77,7 +78,11 @@ class TranscriptFollower:
     def show(self, said: list[Said]) -> None:
         """Show it."""
         self._whole.set_visibility(bool(said) and self._is_cut)
-        self._list.show(said)
+        self._lines.show([line(str(one.number), [cell(one.text, "k-wrap")], _classes(one)) for one in said])
+        self._below.clear()
+        if not said:
+            with self._below:
+                empty(self._visit.words("task.transcript.none"), self._visit.words("task.transcript.hint"))
 
     def _begin_again(self) -> None:
         """Another one took the task up: what is shown is the transcript of the newest."""
@@ -85,13 +90,9 @@ class TranscriptFollower:
         self._offset = -_AT_FIRST
         self._said.clear()
 
-    def _nothing(self) -> None:
-        words = self._visit.words
-        empty(words("task.transcript.none"), words("task.transcript.hint"))
 
-    def _draw(self, said: Said) -> None:
-        with tag("div", f"k-said k-said-{said.kind}"):
-            text(said.text, "k-wrap")
+def _classes(said: Said) -> str:
+    return f"k-said k-said-{said.kind}"
 
 
 def _cut(said: str) -> str:

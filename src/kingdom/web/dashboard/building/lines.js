@@ -1,0 +1,28 @@
+// Many lines in one element. Every word is put into the page as a text node: nothing of it is read as HTML.
+import { h } from "vue";
+
+const TAGS = { table: ["tbody", "tr", "td"], list: ["ol", "li", "div"], log: ["div", "div", "div"] };
+
+function part([text, classes, href, title]) {
+  const shared = { class: classes || undefined, title: title || undefined };
+  return href ? h("a", { ...shared, href }, text) : h("span", shared, text);
+}
+
+export default {
+  props: { kind: String, label: String, columns: Array, rows: Array },
+  render() {
+    const [outer, inner, cell] = TAGS[this.kind];
+    const rows = (this.rows ?? []).map(([key, classes, cells]) =>
+      h(
+        inner,
+        { key, class: classes || undefined },
+        cells.map(([classes, parts]) => h(cell, { class: classes || undefined }, parts.map(part))),
+      ),
+    );
+    if (this.kind !== "table") return h(outer, { "aria-label": this.label }, rows);
+    const head = (this.columns ?? []).map(([title, classes, width]) =>
+      h("th", { scope: "col", class: classes || undefined, style: width ? { width } : undefined }, title),
+    );
+    return h("table", { "aria-label": this.label }, [h("thead", h("tr", head)), h(outer, rows)]);
+  },
+};
