@@ -62,6 +62,8 @@ async def test_a_workflow_is_made_run_looked_at_gone_back_in_and_forked(tmp_path
         said = await desk.get(f"{path}/output")
         assert "I look around." in [word["text"] for word in said["items"]]
         assert (await desk.get(f"{path}/output", cursor=said["cursor"]))["items"] == []
+        last = await desk.get(f"{path}/output", limit=1)  # what was said before the last words is no news later
+        assert (len(last["items"]), (await desk.get(f"{path}/output", cursor=last["cursor"]))["items"]) == (1, [])
         usage = await desk.get(f"{path}/usage")
         assert (usage["costUsd"], usage["tokens"]["total"], usage["byWork"]["fix"]) == (0.25, 15, 0.25)
         (listed,) = (await desk.get("workflows", search="web-42", status="COMPLETED"))["items"]

@@ -6,11 +6,11 @@ import contextlib
 import os
 import shutil
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import pytest
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from tests.support.web import TOKEN, Served, served
 
@@ -21,7 +21,13 @@ FLAGS = ["--no-sandbox", "--disable-background-networking", "--disable-dev-shm-u
 PHONE = 390
 DESKTOP = 1280
 PATIENCE = 30_000  # milliseconds; what is waited for comes far sooner, unless the machine is busy
-LOOKS = [("light", "en", DESKTOP), ("dark", "ko", DESKTOP), ("dark", "en", PHONE), ("light", "ko", PHONE)]
+Theme: TypeAlias = Literal["light", "dark"]
+LOOKS: list[tuple[Theme, str, int]] = [
+    ("light", "en", DESKTOP),
+    ("dark", "ko", DESKTOP),
+    ("dark", "en", PHONE),
+    ("light", "ko", PHONE),
+]
 """Theme, language and width: each of both themes and languages on a desk and on a phone."""
 
 
@@ -45,41 +51,34 @@ async def launched() -> AsyncIterator[Browser]:
             await browser.close()
 
 
-@dataclass
 class Visitor:
-    """Opens pages of one served dashboard, logged in."""
+    """Opens pages of one served dashboard, logged in. What a browser keeps of the first it has for the next."""
 
-    browser: Browser
-    web: Served
-    errors: list[str] = field(default_factory=list)
+    def __init__(self, context: BrowserContext, web: Served) -> None:
+        self._context = context
+        self.web = web
+        self.errors: list[str] = []
 
     @contextlib.asynccontextmanager
     async def page(
         self,
         path: str = "/",
         *,
-        theme: str = "light",
+        theme: Theme = "light",
         locale: str = "en",
         width: int = DESKTOP,
         height: int = 800,
         status: int = 200,
     ) -> AsyncIterator[Page]:
         """A page, opened and answered with this status; at the end the console must have been silent."""
-        browser = await self.browser.new_context(
-            viewport={"width": width, "height": height},
-            locale={"en": "en-US", "ko": "ko-KR"}[locale],
-            color_scheme="dark" if theme == "dark" else "light",
-            reduced_motion="reduce",
+        cookies = {"kingdom_theme": theme, "kingdom_locale": locale}
+        await self._context.add_cookies(
+            [{"name": key, "value": one, "url": self.web.url} for key, one in cookies.items()]
         )
-        browser.set_default_timeout(PATIENCE)
+        page = await self._context.new_page()
         try:
-            entered = await browser.request.get(f"{self.web.url}/login?token={TOKEN}", max_redirects=0)
-            assert entered.status == 303, await entered.text()
-            cookies = {"kingdom_theme": theme, "kingdom_locale": locale}
-            await browser.add_cookies(
-                [{"name": key, "value": one, "url": self.web.url} for key, one in cookies.items()]
-            )
-            page = await browser.new_page()
+            await page.set_viewport_size({"width": width, "height": height})
+            await page.emulate_media(color_scheme=theme, reduced_motion="reduce")
             self._listen(page)
             answered = await page.goto(self.web.url + path)
             assert answered is not None
@@ -90,8 +89,8 @@ class Visitor:
             yield page
             assert not self.errors, self.errors
         finally:
-            self.errors.clear()
-            await browser.close()
+            self.errors = []
+            await page.close()
 
     def _listen(self, page: Page) -> None:
         page.on("pageerror", lambda error: self.errors.append(f"{page.url}: {error}"))
@@ -107,7 +106,14 @@ class Visitor:
 async def visiting(browser: Browser, root: Path, *, court: bool = True, engine: bool = False) -> AsyncIterator[Visitor]:
     """Serve a folder, and go there."""
     async with served(root, pages=True, court=court, engine=engine) as web:
-        yield Visitor(browser, web)
+        context = await browser.new_context()
+        context.set_default_timeout(PATIENCE)
+        try:
+            entered = await context.request.get(f"{web.url}/login?token={TOKEN}", max_redirects=0)
+            assert entered.status == 303, await entered.text()
+            yield Visitor(context, web)
+        finally:
+            await context.close()
 
 
 async def shoot(page: Page, name: str) -> None:

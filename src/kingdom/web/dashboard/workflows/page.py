@@ -80,6 +80,8 @@ class _Parts:
                     self._graph = WorkGraph(words)
                 with card(words("workflow.works"), flush=True):
                     self._timeline = Timeline(visit, full.id)
+                with card(words("workflow.events"), flush=True):
+                    self._log = EventLog(visit)
             with tag("div", "k-column k-col-5"):
                 with card(words("workflow.output"), flush=True):
                     self._voices = Voices(visit, full.id)
@@ -89,8 +91,6 @@ class _Parts:
                     self._reports = Reports(visit, full.id, _card_of(body))
                 with card(words("sources.repositories"), flush=True):
                     self._trees = Trees(visit)
-                with card(words("workflow.events"), flush=True):
-                    self._log = EventLog(visit)
 
     @property
     def gone(self) -> bool:
