@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
 import stat
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from websockets.asyncio.client import connect
 
 from kingdom.court.errors import InvalidConfig
+from kingdom.web.app import create_app
 from kingdom.web.record import record_path, running_server, url_of
 from kingdom.web.security import login_link, obtain_token, read_token, renew_token
 from kingdom.web.security.token import token_path
-from kingdom.web.serving import CannotServe, listen
+from kingdom.web.serving import CannotServe, listen, serving
 from kingdom.web.settings import WebSettings
-from tests.support.web import BEARER, SETTINGS, served
+from tests.support.web import BEARER, SETTINGS, opened, served
 
 
 async def test_others_find_a_server_while_it_runs(tmp_path: Path) -> None:
@@ -94,6 +98,26 @@ async def test_a_stop_ends_live_connections_and_nothing_hangs(tmp_path: Path) ->
         assert running.broken is not None
         with pytest.raises(httpx.ConnectError):
             await httpx.AsyncClient(trust_env=False).get(f"{running.url}/healthz")
+
+
+async def test_an_application_that_does_not_start_says_why_and_lets_go_of_the_port(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    @contextlib.asynccontextmanager
+    async def failing(_: FastAPI) -> AsyncIterator[None]:
+        raise RuntimeError("the assets are gone")
+        yield
+
+    async with opened(tmp_path, court=False) as context:
+        app = create_app(context, pages=False)
+        app.router.lifespan_context = failing
+        listener = listen(tmp_path, SETTINGS)
+        port = listener.getsockname()[1]
+        with pytest.raises(CannotServe, match="did not start"):
+            async with serving(app, context, listener):
+                pytest.fail("it started")
+        assert "the assets are gone" in caplog.text
+        listen(tmp_path, replace(SETTINGS, port=port)).close()
 
 
 async def test_a_new_token_counts_at_once_and_throws_out_whoever_had_the_old_one(tmp_path: Path) -> None:

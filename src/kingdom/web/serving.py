@@ -84,6 +84,7 @@ async def serving(app: FastAPI, context: WebContext, listener: socket.socket | N
     """Serve an application for the length of the block. Raises :class:`CannotServe`.
 
     ``listener`` is what :func:`listen` gave; without it that is done here.
+
     At the end no new connection is taken, WebSockets are closed, requests get a moment to be answered. A token that is
     renewed meanwhile counts from then on, and whoever came with the old one is thrown out.
     """
@@ -105,7 +106,7 @@ async def serving(app: FastAPI, context: WebContext, listener: socket.socket | N
     server = _Server(config)
     task = asyncio.create_task(_run(server, listener), name="web-server")
     ready = asyncio.create_task(server.ready.wait())
-    following = asyncio.create_task(asyncio.sleep(0))
+    following: asyncio.Task[None] | None = None
     try:
         await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
@@ -116,7 +117,8 @@ async def serving(app: FastAPI, context: WebContext, listener: socket.socket | N
         with recorded(context.root, url):
             yield running
     finally:
-        following.cancel()
+        if following is not None:
+            following.cancel()
         ready.cancel()
         context.live.hang_up()
         server.should_exit = True
@@ -128,7 +130,7 @@ async def serving(app: FastAPI, context: WebContext, listener: socket.socket | N
 async def _run(server: _Server, listener: socket.socket) -> None:
     try:
         await server.serve([listener])
-    except SystemExit:  # uvicorn's way to say that the application did not start; its own log has the reason
+    except SystemExit:  # uvicorn's way to say that the application did not start; the guard has told why
         raise CannotServe("the web application did not start: the log has the reason") from None
 
 

@@ -56,7 +56,7 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a connection through, or answer it."""
         if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, _telling(send))
             return
         path, nonce = scope["path"], new_nonce()
 
@@ -201,6 +201,17 @@ class Guard:
         if error.status == 401:
             answer.headers["WWW-Authenticate"] = 'Bearer realm="kingdom"'
         return answer
+
+
+def _telling(send: Send) -> Send:
+    """Tell why an application does not start or stop: the server that is told is silent."""
+
+    async def telling(message: Message) -> None:
+        if message["type"].endswith(".failed"):
+            log.error("%s: %s", message["type"], message.get("message", ""))
+        await send(message)
+
+    return telling
 
 
 def _check_path(path: str) -> None:
