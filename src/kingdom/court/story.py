@@ -16,7 +16,7 @@ from kingdom.court.king.times import seconds_of
 from kingdom.court.models import timestamp
 from kingdom.court.queues import EVENTS, MESSAGES, TASKS
 from kingdom.court.relatives import find_family, links_of
-from kingdom.court.soldiers import all_soldiers
+from kingdom.court.soldiers import Roster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,10 +58,12 @@ class Line:
         return {"ts": timestamp(self.at), "who": self.who, "what": self.what, "where": self.where}
 
 
-async def tell(services: Services, start: str, indexes: Sequence[DocumentIndex] = ()) -> list[Line]:
+async def tell(
+    services: Services, start: str, indexes: Sequence[DocumentIndex] = (), roster: Roster | None = None
+) -> list[Line]:
     """The story around an id; empty when no file knows it.
 
-    ``indexes`` of all queues, where somebody keeps them, spare reading every document there is.
+    ``indexes`` of all queues and a ``roster``, where somebody keeps them, spare reading every file there is.
     """
     known: list[tuple[Stored, AbstractSet[str]]]
     if indexes:
@@ -73,7 +75,7 @@ async def tell(services: Services, start: str, indexes: Sequence[DocumentIndex] 
         family.documents = [whole for one in family.documents if (whole := await _whole(services, one)) is not None]
     if not family.documents and not family.journal:
         return []
-    return await asyncio.to_thread(Story(services.home, family).lines)
+    return await asyncio.to_thread(Story(services.home, family, roster or Roster(services.home)).lines)
 
 
 async def _whole(services: Services, known: Stored) -> Stored | None:
@@ -86,9 +88,10 @@ async def _whole(services: Services, known: Stored) -> Stored | None:
 class Story:
     """Gathers the lines of one family."""
 
-    def __init__(self, home: Home, family: Family) -> None:
+    def __init__(self, home: Home, family: Family, roster: Roster) -> None:
         self._home = home
         self._family = family
+        self._roster = roster
         self._moments: dict[str, float] = {}  # when a document was made, or a result written
 
     def lines(self) -> list[Line]:
@@ -97,9 +100,8 @@ class Story:
         for one in sorted(self._family.ids):
             if _TASK_ID.fullmatch(one):
                 found += self._of_task(one)
-        for soldier in all_soldiers(self._home):
-            if soldier.id in self._family.ids or soldier.task_id in self._family.ids:
-                found += self._of_soldier(soldier)
+                for soldier in self._roster.of_task(one):
+                    found += self._of_soldier(soldier)
         found += self._of_ledger()
         found += self._of_journal()
         return sorted(found, key=lambda line: line.at)

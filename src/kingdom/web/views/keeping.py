@@ -60,6 +60,8 @@ class CourtDesk:
         """Read what lies there, before anybody asks."""
         for index in self.indexes.values():
             await index.newest()
+        await asyncio.to_thread(self.roster.at_work)
+        await asyncio.to_thread(self.roster.of_task, "")
 
 
 def desk_of(context: WebContext) -> CourtDesk:

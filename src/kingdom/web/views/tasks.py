@@ -108,7 +108,7 @@ async def read_message(context: WebContext, message_id: str) -> dict[str, Any]:
 async def trace(context: WebContext, traced: str) -> list[StoryLine]:
     """The whole story of an event, a task or a message, in time order."""
     desk = desk_of(context)
-    lines = await tell(desk.services, checked("id", traced), list(desk.indexes.values()))
+    lines = await tell(desk.services, checked("id", traced), list(desk.indexes.values()), desk.roster)
     if not lines:
         raise ApiError(404, "SYS_NOT_FOUND", f"nothing here knows {traced!r:.120}")
     return [StoryLine(**plain(line.document())) for line in lines]

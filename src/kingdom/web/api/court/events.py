@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 from kingdom.bus.ids import new_event_id
 from kingdom.court.commands import inject
 from kingdom.court.models import EventId, EventType, Priority
+from kingdom.web.api.court.documents import EventDocument
 from kingdom.web.api.court.parameters import (
     SOURCE,
     Counted,
@@ -93,9 +94,9 @@ async def post(context: Context, event: NewEvent, response: Response) -> Ok[Inje
 
 
 @router.get("/{eventId}", operation_id="getEvent", summary="One event as it lies in its file")
-async def get(context: Context, event_id: EventIdPath) -> Ok[dict[str, Any]]:
+async def get(context: Context, event_id: EventIdPath) -> Ok[EventDocument]:
     """The document, whatever state it is in."""
-    return ok(await read_event(context, event_id))
+    return ok(EventDocument(await read_event(context, event_id)))
 
 
 @router.get("/{eventId}/trace", operation_id="traceEvent", summary="The whole story of an event")

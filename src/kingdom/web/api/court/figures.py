@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from kingdom.web.api.court.documents import ReportDocument, StatsDocument
 from kingdom.web.context import Context
 from kingdom.web.envelope import Ok, ok
 from kingdom.web.views.generals import BudgetState, budget, daily_report, stats
@@ -22,15 +23,15 @@ Day = Annotated[
 
 
 @router.get("/stats", operation_id="getStats", summary="How much was done, by hour, by day and by general")
-async def get_stats(context: Context) -> Ok[dict[str, Any]]:
+async def get_stats(context: Context) -> Ok[StatsDocument]:
     """The chamberlain's own document, or the same counted from the journal where none runs."""
-    return ok(await stats(context))
+    return ok(StatsDocument(await stats(context)))
 
 
 @router.get("/report", operation_id="getReport", summary="The report of a day")
-async def get_report(context: Context, date: Day = "yesterday") -> Ok[dict[str, Any]]:
+async def get_report(context: Context, date: Day = "yesterday") -> Ok[ReportDocument]:
     """The one that was sent, or one made from the journal as far as it is still there."""
-    return ok(await daily_report(context, date))
+    return ok(ReportDocument(await daily_report(context, date)))
 
 
 @router.get("/budget", operation_id="getBudget", summary="What was spent, and what may be")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter
 from pydantic import Field
 
 from kingdom.court.queues import MESSAGES
+from kingdom.web.api.court.documents import MessageDocument
 from kingdom.web.api.court.parameters import Counted, MessageIdPath, Search, Since, Type, Until, Word, counted
 from kingdom.web.context import Context
 from kingdom.web.envelope import ApiError, ApiModel, Ok, ok
@@ -42,9 +41,9 @@ async def list_all(
 
 
 @router.get("/{messageId}", operation_id="getMessage", summary="One message as it lies in its file")
-async def get(context: Context, message_id: MessageIdPath) -> Ok[dict[str, Any]]:
+async def get(context: Context, message_id: MessageIdPath) -> Ok[MessageDocument]:
     """The document, whatever state it is in."""
-    return ok(await read_message(context, message_id))
+    return ok(MessageDocument(await read_message(context, message_id)))
 
 
 @router.post(
