@@ -80,7 +80,7 @@ def operations() -> list[Any]:
     return [
         pytest.param(operation["operationId"], mode, id=f"{operation['operationId']} {mode.value}")
         for _, operation in sorted(found, key=lambda one: one[0] == "delete")
-        for mode in GenerationMode.all()
+        for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
         if operation["operationId"] not in ENDLESS and (mode is GenerationMode.POSITIVE or _can_be_wrong(operation))
     ]
 
