@@ -10,7 +10,7 @@ from playwright.async_api import Browser, expect
 
 from kingdom.court.queues import EVENTS, open_queues
 from kingdom.web.dashboard.words import TEXTS
-from tests.support.browser import LOOKS, Visitor, overflow, shoot, visiting
+from tests.support.browser import LOOKS, Theme, Visitor, overflow, shoot, visiting
 from tests.support.seen_court import ASKING, FAILED, RUNNING, SeenCourt
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -40,7 +40,7 @@ async def visitor(browser: Browser, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.mark.parametrize(("theme", "locale", "width"), LOOKS)
 @pytest.mark.parametrize(("name", "path"), PAGES)
 async def test_a_page_shows_what_there_is(
-    visitor: Visitor, name: str, path: str, theme: str, locale: str, width: int
+    visitor: Visitor, name: str, path: str, theme: Theme, locale: str, width: int
 ) -> None:
     async with visitor.page(path, theme=theme, locale=locale, width=width) as page:
         main = page.locator("#main")

@@ -83,7 +83,7 @@ class Visitor:
             answered = await page.goto(self.web.url + path)
             assert answered is not None
             assert answered.status == status
-            await page.wait_for_selector("#main")
+            await connected(page)
             if status != 200:  # the console says so too
                 self.errors = [error for error in self.errors if f"with a status of {status}" not in error]
             yield page
@@ -114,6 +114,12 @@ async def visiting(browser: Browser, root: Path, *, court: bool = True, engine: 
             yield Visitor(context, web)
         finally:
             await context.close()
+
+
+async def connected(page: Page) -> None:
+    """Wait until a page is whole and speaks with the server: to leave it before that is an error in the console."""
+    await page.wait_for_selector("#main")
+    await page.wait_for_function("window.did_handshake === true")
 
 
 async def shoot(page: Page, name: str) -> None:

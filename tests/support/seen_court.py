@@ -122,10 +122,11 @@ class SeenCourt:
         """Something is written into the journal."""
         self.journal.emit(kind, actor, data)
 
-    def spend(self, cost: float) -> None:
+    def spend(self, cost: float, tokens: int = 7) -> None:
         """A run ends and is written into the ledger."""
         ts = timestamp(time.time())
-        line = {"ts": ts, "run_id": os.urandom(6).hex(), "general": "gen-pr", "cost_usd": cost, "tokens": {"total": 7}}
+        used = {"cost_usd": cost, "tokens": {"total": tokens}}
+        line = {"ts": ts, "run_id": os.urandom(6).hex(), "general": "gen-pr", **used}
         with (self.home.ledger / f"{ts[:7]}.jsonl").open("a") as file:
             file.write(json.dumps(line) + "\n")
 

@@ -86,8 +86,8 @@ class ShownCourt(SeenCourt):
                         await bus.settle(done=[held if status == "completed" else (held, status)])
                 self._tell(at, general, task_id, kind, status, title)
         self._run(now)
-        for cost in (1.84, 3.1, 0.92, 2.4):
-            self.spend(cost)
+        for cost, tokens in ((1.84, 412_000), (3.1, 655_000), (0.92, 190_000), (2.4, 508_000)):
+            self.spend(cost, tokens)
 
     def _tell(self, at: float, general: str, task_id: str, kind: str, status: str, title: str) -> None:
         told: list[tuple[float, str, str, dict[str, Any]]] = [
@@ -113,8 +113,8 @@ class ShownCourt(SeenCourt):
                 self.say(_as_claude(line), soldier)
         with self.home.journal.open("a", encoding="utf-8") as journal:
             for after, name, actor, data in told:
-                line = {"ts": timestamp(at + after)[:19] + "Z", "type": name, "actor": actor, "data": data}
-                journal.write(json.dumps(line, ensure_ascii=False) + "\n")
+                entry = {"ts": timestamp(at + after)[:19] + "Z", "type": name, "actor": actor, "data": data}
+                journal.write(json.dumps(entry, ensure_ascii=False) + "\n")
 
     def _run(self, now: float) -> None:
         """All roles run, as far as anybody can see."""
