@@ -74,6 +74,19 @@ async def test_the_first_answer_to_a_question_counts_and_the_work_goes_on_with_i
     assert (await court.get(f"/api/tasks/{task_id}"))["question"] is None
 
 
+async def test_a_question_whose_task_is_cancelled_can_not_be_answered_any_more(court: WebCourt) -> None:
+    async with court.working("gen-ask"):
+        event_id = await court.inject("test.ask")
+        (question,) = await court.until("/api/questions", lambda page: page["items"])
+        task_id = question["taskId"]
+        await court.post(f"/api/tasks/{task_id}/cancel")
+        refused = await court.refused("POST", f"/api/questions/{task_id}/answer", {"text": "blue"})
+        assert refused == (409, "SYS_CANCELLED")
+        await court.until(f"/api/events/{event_id}", lambda event: event["status"] == "failed")
+        assert (await court.get(f"/api/tasks/{task_id}"))["actions"] == ["retry"]
+        await court.until("/api/questions", lambda page: not page["items"])
+
+
 async def test_a_task_is_cancelled_while_it_runs_and_can_be_done_again(court: WebCourt) -> None:
     async with court.working("gen-slow"):
         task_id = await court.task_of(await court.inject("test.slow"), "in_progress")

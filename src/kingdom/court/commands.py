@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from kingdom.court.documents import answered, find_document
+from kingdom.court.documents import answered, cancelled, find_document
 from kingdom.court.errors import CourtError
 from kingdom.court.home import checked
 from kingdom.court.models import Event, timestamp
@@ -13,6 +13,7 @@ from kingdom.journal.catalog import EventDetected, MessageHumanResponse
 
 if TYPE_CHECKING:
     from kingdom.court.documents import Stored
+    from kingdom.court.home import Home
     from kingdom.court.loop import Services
 
 CONSOLE: Final = "console"
@@ -54,13 +55,13 @@ async def find_task(services: Services, task_id: str) -> Stored:
     return found
 
 
-def allowed_now(task: Stored, *, is_answered: bool) -> list[str]:
+def allowed_now(home: Home, task: Stored) -> list[str]:
     """What can be asked of a task as it is: ``cancel``, ``retry``, ``answer``."""
     state = task.document.get("status")
     if state in OPEN:
         return ["cancel"]
-    if state == ASKING:
-        return ["retry"] if is_answered else ["answer", "cancel"]
+    if state == ASKING and not answered(home, task.id) and not cancelled(home, task.id):
+        return ["answer", "cancel"]
     return ["retry"]
 
 
@@ -75,6 +76,8 @@ async def answer_question(services: Services, task_id: str, text: str, user: str
         raise NotNow("NO_QUESTION", f"{task_id} is {state} and asks nothing: kingdom status lists questions")
     if answered(services.home, task_id):
         raise NotNow("ANSWERED", f"{task_id} is answered already: kingdom trace {task_id} tells by whom")
+    if cancelled(services.home, task_id):
+        raise NotNow("CANCELLED", f"{task_id} is cancelled, and asks nothing any more")
     return await answer(services, task_id, text, user, source)
 
 

@@ -83,7 +83,16 @@ def invalid_files(home: Home) -> Iterator[tuple[str, str]]:
 
 def answered(home: Home, task_id: str) -> bool:
     """Whether an answer to the question of a task is on its way; where queues are not files, nobody can say."""
-    return any((home.queue / EVENTS).glob(f"*/evt-*-response-{checked('task', task_id)}-*.json"))
+    return _was_asked(home, task_id, "response")
+
+
+def cancelled(home: Home, task_id: str) -> bool:
+    """Whether somebody wants a task to be cancelled; where queues are not files, nobody can say."""
+    return _was_asked(home, task_id, "cancel")
+
+
+def _was_asked(home: Home, task_id: str, word: str) -> bool:
+    return any((home.queue / EVENTS).glob(f"*/evt-*-{word}-{checked('task', task_id)}-*.json"))
 
 
 def of_record(record: Record) -> Stored:

@@ -30,6 +30,7 @@ _STATUS: Final = {
     "NOT_ENDED": 409,
     "NO_QUESTION": 409,
     "ANSWERED": 409,
+    "CANCELLED": 409,
     "WFL_NO_ANSWER": 504,
     "TPL_INVALID": _BAD,
     "INVALID_ID": _BAD,

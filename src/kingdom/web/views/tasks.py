@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kingdom.court.commands import allowed_now, find_task
 from kingdom.court.costs import ledger_lines
-from kingdom.court.documents import answered, find_document
+from kingdom.court.documents import find_document
 from kingdom.court.files import read_json
 from kingdom.court.home import checked
 from kingdom.court.models import timestamp
@@ -138,8 +138,7 @@ async def _find(context: WebContext, stream: str, what: str, document_id: str) -
 def _state(context: WebContext, task: Stored) -> TaskState:
     desk, home = desk_of(context), context.court.home
     result = read_json(home.result(task.id))
-    is_answered = answered(home, task.id)
-    actions = allowed_now(task, is_answered=is_answered)
+    actions = allowed_now(home, task)
     return TaskState(
         task=plain(task.document),
         problem=None if task.problem is None else plain_text(task.problem),
