@@ -86,16 +86,25 @@ async def _measure(folder: Path, many: int, requests: int) -> Figures:
 
 
 def _questions(client: Any, many: int, template: str) -> dict[str, Callable[[int], Awaitable[Any]]]:
-    asked: dict[str, Callable[[int], Awaitable[Any]]] = {
+    made: list[str] = []
+
+    async def create(number: int) -> Any:
+        answer = await client.post("/api/workflows", json={"templateId": template, "name": f"new {number}"})
+        made.append(answer.json()["data"]["id"])
+        return answer
+
+    async def get(number: int) -> Any:
+        known = f"wf-{number * 17 % many:06}" if many else made[number % len(made)]
+        return await client.get(f"/api/workflows/{known}")
+
+    return {
         "list": lambda _: client.get("/api/workflows"),
         "status": lambda _: client.get("/api/workflows", params={"status": "PAUSED"}),
         "search": lambda number: client.get("/api/workflows", params={"search": f"web-{number % 100}"}),
         "miss": lambda _: client.get("/api/workflows", params={"search": "nowhere"}),
-        "create": lambda number: client.post("/api/workflows", json={"templateId": template, "name": f"new {number}"}),
+        "create": create,
+        "get": get,
     }
-    if many:
-        asked["get"] = lambda number: client.get(f"/api/workflows/wf-{number * 17 % many:06}")
-    return asked
 
 
 async def _times(ask: Callable[[int], Awaitable[Any]], requests: int) -> list[float]:
