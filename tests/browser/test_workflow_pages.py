@@ -10,7 +10,17 @@ import pytest_asyncio
 from playwright.async_api import Browser, Locator, Page, expect
 
 from kingdom.web.dashboard.words import TEXTS
-from tests.support.browser import DESKTOP, PATIENCE, PHONE, Visitor, overflow, shoot, shoot_for_docs, visiting
+from tests.support.browser import (
+    DESKTOP,
+    PATIENCE,
+    PHONE,
+    Visitor,
+    connected,
+    overflow,
+    shoot,
+    shoot_for_docs,
+    visiting,
+)
 from tests.support.workflow_pages import BAD_LINK, EVIL, WORSE, Place
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -44,12 +54,12 @@ async def test_from_a_template_to_a_finished_workflow_and_back(visitor: Visitor,
     async with visitor.page("/templates/new") as page:
         await _fill_in_the_template(page, place)
         await page.get_by_role("button", name="Save").click()
-        await page.wait_for_url("**/templates/tpl-*")
+        await _arrive(page, "**/templates/tpl-*")
         await page.get_by_role("button", name="New workflow").click()
-        await page.wait_for_url("**/workflows/new?*")
+        await _arrive(page, "**/workflows/new?*")
         await page.get_by_label("Issue key").fill("WEB-42")
         await page.get_by_role("button", name="Create and start").click()
-        await page.wait_for_url("**/workflows/wf-*")
+        await _arrive(page, "**/workflows/wf-*")
         workflow = page.url
         await _never_reloaded(page)
         await expect(_state(page)).to_have_text("paused")
@@ -61,7 +71,7 @@ async def test_from_a_template_to_a_finished_workflow_and_back(visitor: Visitor,
         assert await _still_there(page)
 
         await _look_at_the_changes(page)
-        await page.goto(workflow)
+        await _go(page, workflow)
         await expect(page.get_by_role("log", name="Agent output")).to_contain_text("The timeout is set.")
         await shoot_for_docs(page, "dashboard-workflow")
         await _go_back_to_the_plan(page)
@@ -97,7 +107,7 @@ async def _look_at_the_changes(page: Page) -> None:
     points = page.locator(".k-point")
     await expect(points).to_have_count(2)
     await points.first.get_by_role("link", name="build").click()
-    await page.wait_for_url("**/checkpoints/cp-*")
+    await _arrive(page, "**/checkpoints/cp-*")
     changed = page.get_by_role("table", name="net.py").locator("tr.k-diff-changed").first
     await expect(changed.locator(".k-diff-old")).to_have_text("timeout = None")
     await expect(changed.locator(".k-diff-new")).to_have_text("timeout = 30")
@@ -122,7 +132,7 @@ async def _go_back_to_the_plan(page: Page) -> None:
 
 async def _add_a_work(page: Page, workflow: str) -> None:
     await page.get_by_role("button", name="Edit plan").click()
-    await page.wait_for_url("**/plan")
+    await _arrive(page, "**/plan")
     await expect(page.get_by_role("region", name="Work 1")).to_contain_text("begun or done: it stays")
     await page.get_by_role("button", name="Add a work").click()
     work = page.get_by_role("region", name="Work 5")
@@ -136,7 +146,7 @@ async def _add_a_work(page: Page, workflow: str) -> None:
     dialog = page.get_by_role("dialog")
     await expect(dialog).to_contain_text(re.compile("another query\\s+work news is added"))
     await dialog.get_by_role("button", name="Change the plan").click()
-    await page.wait_for_url(workflow)
+    await _arrive(page, workflow)
     await expect(page.locator(".k-work")).to_contain_text(["plan", "build", "check", "news", "docs"])
     await expect(page.locator(".k-graph .k-node-name")).to_have_text(["plan", "build", "check", "news", "docs"])
 
@@ -174,7 +184,7 @@ async def test_a_workflow_is_paused_kept_as_a_template_cancelled_and_deleted(vis
         await page.get_by_role("dialog").get_by_role("button", name="Save").click()
         await expect(page.get_by_role("heading", name="kept")).to_be_visible()
         await expect(page.get_by_label("Query", exact=True)).to_have_value("Take your time.")
-        await page.goto(f"{visitor.web.url}/workflows/{workflow}")
+        await _go(page, f"{visitor.web.url}/workflows/{workflow}")
         await page.get_by_role("button", name="Cancel").click()
         await page.get_by_role("dialog").get_by_role("button", name="Back").click()
         await expect(_state(page)).to_have_text("paused")
@@ -184,7 +194,7 @@ async def test_a_workflow_is_paused_kept_as_a_template_cancelled_and_deleted(vis
         await page.get_by_role("button", name="More").click()
         await page.get_by_role("menuitem", name="Delete").click()
         await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
-        await page.wait_for_url("**/workflows")
+        await _arrive(page, "**/workflows")
         await expect(page.locator("#main")).not_to_contain_text("endless one")
         await expect(row).to_have_count(0)
 
@@ -204,7 +214,7 @@ async def test_a_template_is_edited_as_yaml_and_its_mistakes_have_lines(visitor:
         await page.get_by_label("Description").fill("Known from both sides.")
         await page.get_by_role("button", name="Save").click()
         await expect(page.get_by_role("alert").filter(has_text="Saved")).to_be_visible()
-        await page.goto(f"{visitor.web.url}/templates?search=both+sides")
+        await _go(page, f"{visitor.web.url}/templates?search=both+sides")
         await expect(page.locator("#main")).to_contain_text("in two forms")
 
 
@@ -265,7 +275,7 @@ async def test_every_page_is_whole_in_every_look_and_no_script_runs(
     async with visitor.page(pages["list"], theme=theme, locale=locale, width=width) as page:
         await expect(page.locator("#main")).to_contain_text(TEXTS[locale]["workflow.status.PAUSED"])
         for name, path in pages.items():
-            await page.goto(visitor.web.url + path)
+            await _go(page, visitor.web.url + path)
             await expect(page.locator("h1")).to_be_visible()
             await shoot(page, f"workflows-{name}-{theme}-{locale}-{width}")
             assert await overflow(page) == 0, name
@@ -279,9 +289,9 @@ async def test_what_agents_and_people_write_is_shown_letter_by_letter(visitor: V
         await expect(page.get_by_role("log", name="Agent output")).to_contain_text(WORSE)
         await page.locator(".k-task summary").first.click()
         await expect(page.locator(".k-words").first).to_contain_text(WORSE)
-        await page.goto(visitor.web.url + pages["checkpoint"])
+        await _go(page, visitor.web.url + pages["checkpoint"])
         await expect(page.get_by_role("table", name="net.py")).to_contain_text(WORSE)
-        await page.goto(visitor.web.url + pages["report"])
+        await _go(page, visitor.web.url + pages["report"])
         report = page.locator(".k-report")
         await expect(report.get_by_role("heading", name="Findings")).to_be_visible()
         await expect(report).to_contain_text(f"{BAD_LINK} {WORSE}")
@@ -289,7 +299,7 @@ async def test_what_agents_and_people_write_is_shown_letter_by_letter(visitor: V
         links = report.get_by_role("link")
         assert await links.all_inner_texts() == ["docs", "a picture"]
         assert await links.first.get_attribute("rel") == "noopener noreferrer nofollow"
-        await page.goto(f"{visitor.web.url}/workflows/%3Cimg%20src=x%20onerror=window.owned=1%3E")
+        await _go(page, f"{visitor.web.url}/workflows/%3Cimg%20src=x%20onerror=window.owned=1%3E")
         await expect(page.get_by_role("alert")).to_contain_text("there is no workflow '<img src=x onerror=")
         assert await page.evaluate("window.owned ?? null") is None
 
@@ -301,15 +311,17 @@ async def test_the_list_is_searched_filtered_and_says_when_there_is_none(
         field = page.get_by_label("Search in names")
         await field.fill("WEB-7")
         await field.press("Enter")
-        await page.wait_for_url("**/workflows?*search=WEB-7*")
+        await _arrive(page, "**/workflows?*search=WEB-7*")
         await expect(page.locator(".k-workflows tbody tr")).to_have_count(1)
         await page.get_by_role("link", name="Failed").click()
+        await _arrive(page, "**/workflows?show=failed*")
         await expect(page.locator("#main")).to_contain_text("None like that")
         await page.get_by_role("link", name="All").first.click()
+        await _arrive(page, re.compile("search=WEB-7$"))
         row = page.locator(".k-workflows tbody tr").first
         await row.get_by_role("link").focus()
         await page.keyboard.press("Enter")
-        await page.wait_for_url("**/workflows/wf-*")
+        await _arrive(page, "**/workflows/wf-*")
 
 
 def _state(page: Page) -> Locator:
@@ -324,6 +336,16 @@ async def _choose(page: Page, field: Locator, option: str) -> None:
     await field.click()
     await page.get_by_role("option", name=option).click()
     await page.keyboard.press("Escape")
+
+
+async def _go(page: Page, url: str) -> None:
+    await page.goto(url)
+    await connected(page)
+
+
+async def _arrive(page: Page, url: str | re.Pattern[str]) -> None:
+    await page.wait_for_url(url)
+    await connected(page)
 
 
 async def _never_reloaded(page: Page) -> None:
