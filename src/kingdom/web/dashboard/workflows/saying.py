@@ -1,12 +1,9 @@
-"""Times, sums and names for people."""
+"""Times and sums for people, and addresses of pages."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final
 from urllib.parse import quote, urlencode
-
-_SHORT: Final = 8
 
 
 def moment(at: datetime) -> str:
@@ -22,11 +19,6 @@ def clock(at: datetime) -> str:
 def dollars(amount: float) -> str:
     """A sum of money; small ones are told apart from none."""
     return f"${amount:,.2f}" if amount >= 0.01 or amount == 0 else f"${amount:.4f}"
-
-
-def short_id(item_id: str) -> str:
-    """The end of an id, which differs where beginnings do not."""
-    return item_id[-_SHORT:]
 
 
 def address(*parts: str, **query: str | None) -> str:
