@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kingdom.workflow.domain.statuses import WorkStatus
+
 if TYPE_CHECKING:
     from kingdom.workflow.domain.resources import Checkpoint, WorkTree
     from kingdom.workflow.domain.task import Report, Task
@@ -135,7 +137,7 @@ class Overview:
 
 def summary(workflow: Workflow) -> dict[str, Any]:
     """The few facts that a list has of a workflow."""
-    done = sum(status == "COMPLETED" for status in workflow.work_statuses.values())
+    done = list(workflow.work_statuses.values()).count(WorkStatus.COMPLETED)
     return {
         "id": workflow.id,
         "name": workflow.name,

@@ -35,21 +35,24 @@ class WorkCompletedHandler(Handler):
         self._start_next_work = StartNextWork(parts)
 
     async def before(self, news: News) -> object:
-        """Make sure that nobody writes any more, then commit."""
+        """Note what is about to be made, make sure that nobody writes any more, then commit."""
         event = news.event
         assert isinstance(event, WorkCompleted)
         async with self.parts.store.transaction() as tx:
             workflow = await tx.workflows.find(event.workflow_id)
             work = await tx.works.find(event.work_id)
-        if workflow is None or work is None or workflow.is_over:
-            return None
+            if workflow is None or work is None or workflow.is_over:
+                return None
+            attempt = work.attempt if news.attempt is None else news.attempt
+            intent = await self._checkpoints.intend(tx, work, attempt)
         if may_be_alive(work):
             await self.parts.agents.stop(work.id)
+        if intent is None:
+            return None
         try:
-            made = await self._checkpoints.commit(work.id, work.attempt if news.attempt is None else news.attempt)
+            return _Made(intent.point.id, await self._checkpoints.commit(intent))
         except GitError as error:
             return _Made(None, error=str(error))
-        return None if made is None else _Made(made[0].id, made[1])
 
     async def handle(self, step: Step, news: News, made: object = None) -> None:
         """Record the checkpoint and go on, or pause where the plan says so."""

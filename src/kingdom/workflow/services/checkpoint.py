@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from kingdom.workflow.domain.errors import NotFound
 from kingdom.workflow.domain.events import CheckpointCreated
@@ -13,6 +14,14 @@ from kingdom.workflow.parts import Parts, Step
 from kingdom.workflow.ports import Transaction
 
 
+class Intent(NamedTuple):
+    """A checkpoint that is about to be made."""
+
+    point: Checkpoint
+    trees: list[WorkTree]
+    message: str
+
+
 class CheckpointService:
     """Checkpoints are made in three strokes: the intent, the commits, and the hashes with the end of it."""
 
@@ -21,20 +30,22 @@ class CheckpointService:
 
     # ── making ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def commit(self, work_id: str, attempt: int) -> tuple[Checkpoint, dict[str, Committed]] | None:
-        """Record the intent and make the commits; may be repeated. None when the attempt is over.
+    async def intend(self, tx: Transaction, work: Work, attempt: int) -> Intent | None:
+        """Record what is about to be committed; may be repeated. None when the attempt is over."""
+        if work.attempt != attempt or work.status is not WorkStatus.COMPLETED:
+            return None
+        point = await self._intent(tx, work)
+        trees = trees_of(work, await tx.work_trees.of_workflow(work.workflow_id))
+        return Intent(point, trees, f"{work.name} (attempt {work.attempt})")
 
-        Outside of any transaction. Raises :class:`kingdom.gitops.GitError`; the intent then stays.
+    async def commit(self, intent: Intent) -> dict[str, Committed]:
+        """Make the commits; may be repeated. When nobody writes any more, outside of any transaction.
+
+        Raises :class:`kingdom.gitops.GitError`; the intent then stays.
         """
-        async with self._parts.store.transaction() as tx:
-            work = await tx.works.find(work_id)
-            if work is None or work.attempt != attempt or work.status is not WorkStatus.COMPLETED:
-                return None
-            point = await self._intent(tx, work)
-            trees = trees_of(work, await tx.work_trees.of_workflow(work.workflow_id))
-        if point.complete or not trees:
-            return point, {}
-        return point, await self._parts.git.commit_all(point, trees, f"{work.name} (attempt {work.attempt})")
+        if intent.point.complete or not intent.trees:
+            return {}
+        return await self._parts.git.commit_all(intent.point, intent.trees, intent.message)
 
     async def _intent(self, tx: Transaction, work: Work) -> Checkpoint:
         points = await tx.checkpoints.of_workflow(work.workflow_id, work.sequence)

@@ -23,6 +23,7 @@ _SELECT_BOTH: Final = """
     SELECT mine.id, mine.body, mine.version, its.id, its.body, its.version
     FROM {table} AS mine JOIN {workflows} AS its ON its.id = mine.workflow_id WHERE mine.id = ?
 """
+_AFTER: Final = "id < ?"
 _DELETE: Final = "DELETE FROM {table} WHERE id = ?"
 _INSERT: Final = """
     INSERT INTO {table} (workflow_id, rank, status, version, body, id) VALUES (?, ?, ?, ?, ?, ?)
@@ -131,8 +132,10 @@ class TableRepository(Generic[A]):
         if search is not None and self._table.label is not None:
             wanted["label LIKE ? ESCAPE '!'"] = (f"%{_literal(search.lower())}%",)
         if after is not None:
-            wanted["id < ?"] = (after,)
-        found = self._sql(_FOUND).replace("{wanted}", " AND ".join(wanted) or "true")
+            wanted[_AFTER] = (after,)
+        if not wanted.keys() - {_AFTER}:
+            return await self.list(limit=limit, after=after)
+        found = self._sql(_FOUND).replace("{wanted}", " AND ".join(wanted))
         rows = await self._fetch(f"{self._select} {found}", *chain(*wanted.values()), limit)
         return [self._read(row) for row in rows]
 

@@ -51,9 +51,9 @@ class StartNextWork:
         await step.tx.works.save(work)
         if work.apart:
             await self._plan_own_trees(step, workflow, work, plan, points)
-        await self._resources.plan_space(step, work)
+        space = await self._resources.plan_space(step, work)
         step.tell(workflow.id, WorkStarted(work.id, workflow.id), work.attempt)
-        step.then(lambda: self.begin(work))
+        step.then(lambda: self.begin(work, space))
 
     async def _plan_own_trees(
         self, step: Step, workflow: Workflow, work: Work, plan: Plan, points: dict[str, Checkpoint]
@@ -70,14 +70,15 @@ class StartNextWork:
 
     # ── after the commit ──────────────────────────────────────────────────────────────────────────────────────
 
-    async def begin(self, work: Work) -> None:
-        """Make what a started Work needs, and start its agent; may be repeated.
+    async def begin(self, work: Work, space: WorkSpace | None = None) -> None:
+        """Make what a started Work needs, and start its agent; may be repeated. A workspace not given is looked up.
 
         What goes wrong is told as ``AgentError``: the Work fails with it.
         """
 
         async def start() -> None:
-            await self._parts.files.make(await self._make_places(work))
+            await self._make_places(work)
+            await self._parts.files.make(space or await self._space_of(work))
             await self._parts.agents.start(work)
 
         await self._parts.outside(
@@ -86,21 +87,24 @@ class StartNextWork:
             lambda why: told(work.workflow_id, AgentError(work.id, why), work.attempt),
         )
 
-    async def _make_places(self, work: Work) -> WorkSpace:
+    async def _space_of(self, work: Work) -> WorkSpace:
+        async with self._parts.store.transaction() as tx:
+            space = await self._resources.space_of(tx, work)
+        if space is None:
+            raise _NoPlace(f"work {work.id} has no workspace any more")
+        return space
+
+    async def _make_places(self, work: Work) -> None:
         if work.apart and (outcomes := await self._resources.make_trees(work.workflow_id, work.id)):
             async with self._parts.step() as step:
                 problems = await self._resources.record_trees(step, outcomes)
             if problems:
                 raise _NoPlace("; ".join(problems))
-        async with self._parts.store.transaction() as tx:
-            works = await tx.works.of_workflow(work.workflow_id) if work.merge else []
-            trees = await tx.work_trees.of_workflow(work.workflow_id) if work.merge else []
-            space = await self._resources.space_of(tx, work)
-        if space is None:
-            raise _NoPlace(f"work {work.id} has no workspace any more")
         if work.merge:
+            async with self._parts.store.transaction() as tx:
+                works = await tx.works.of_workflow(work.workflow_id)
+                trees = await tx.work_trees.of_workflow(work.workflow_id)
             await self._merge(work, works, trees)
-        return space
 
     async def _merge(self, work: Work, works: Sequence[Work], trees: Sequence[WorkTree]) -> None:
         sources = {other.id: other.name for other in Plan(works).merged_into(work)}
