@@ -66,7 +66,9 @@ def ask(root: Path, path: str) -> httpx.Response:
 def test_any_folder_is_served_and_the_token_is_shown_only_when_asked_for(tmp_path: Path) -> None:
     with web(tmp_path) as (process, url):
         assert ask(tmp_path, "/api/session").json()["data"]["court"] is False
-        page = httpx.get(f"{url}/login", params={"token": token_of(tmp_path)}, follow_redirects=True, trust_env=False)
+        page = httpx.get(
+            f"{url}/login", params={"token": token_of(tmp_path)}, follow_redirects=True, trust_env=False, timeout=30
+        )
         assert page.status_code == 200
         assert page.headers["Content-Type"].startswith("text/html")
         assert "token" not in str(page.url)
@@ -113,7 +115,7 @@ def test_on_a_terminal_the_link_is_shown_and_the_network_warned_of(tmp_path: Pat
     with web(tmp_path, *options, stdout=terminal, stderr=terminal) as (process, url):
         os.close(terminal)
         called = {"Host": "kingdom.example.com", "Authorization": f"Bearer {token_of(tmp_path)}"}
-        assert httpx.get(f"{url}/api/session", headers=called, trust_env=False).status_code == 200
+        assert httpx.get(f"{url}/api/session", headers=called, trust_env=False, timeout=30).status_code == 200
         process.send_signal(signal.SIGTERM)
         screen = bytearray()
         with contextlib.suppress(OSError):  # how Linux says that the other end of a terminal is gone
