@@ -44,6 +44,7 @@ _LEADS_TO: Final = {
     "resume": WorkflowStatus.RESUMING,
     "cancel": WorkflowStatus.CANCELLED,
 }
+_NOTHING: Final = Spent()
 
 
 class WorkflowSummary(ApiModel):
@@ -154,11 +155,14 @@ async def list_workflows(
             statuses=statuses, search=search or None, after=id_position(cursor), limit=limit + 1
         )
         shown = found[:limit]
-        running = [await _running(tx, workflow) for workflow in shown]
+        under_way = [one for one in shown if WorkStatus.RUNNING in one.work_statuses.values()]
+        running = {workflow.id: await _running(tx, workflow) for workflow in under_way}
     spent = await work_desk(context).spent()
     items = [
-        WorkflowSummary.model_validate(_summary(workflow, names, spent.get(workflow.id, Spent())))
-        for workflow, names in zip(shown, running, strict=True)
+        WorkflowSummary.model_validate(
+            _summary(workflow, running.get(workflow.id, []), spent.get(workflow.id, _NOTHING))
+        )
+        for workflow in shown
     ]
     return Page(items=items, next_cursor=cursor_of(shown[-1].id) if len(found) > limit else None)
 
@@ -170,7 +174,7 @@ async def read_workflow(context: WebContext, workflow_id: str) -> WorkflowFull:
         if workflow is None:
             raise not_found("WFL", "workflow", workflow_id)
         overview = await Overview.read(tx, workflow)
-    spent = (await work_desk(context).spent()).get(workflow_id, Spent())
+    spent = (await work_desk(context).spent()).get(workflow_id, _NOTHING)
     running = [work.name for work in overview.works if work.status is WorkStatus.RUNNING]
     return WorkflowFull.model_validate(
         {**_summary(workflow, running, spent), **overview.document(), "allowed": allowed(workflow)}
@@ -184,7 +188,7 @@ async def read_summary(context: WebContext, workflow_id: str) -> WorkflowSummary
         if workflow is None:
             raise not_found("WFL", "workflow", workflow_id)
         running = await _running(tx, workflow)
-    spent = (await work_desk(context).spent()).get(workflow_id, Spent())
+    spent = (await work_desk(context).spent()).get(workflow_id, _NOTHING)
     return WorkflowSummary.model_validate(_summary(workflow, running, spent))
 
 
