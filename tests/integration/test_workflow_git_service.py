@@ -353,6 +353,22 @@ async def test_a_deleted_workflow_leaves_no_branch_and_no_folder(ground: Ground)
     assert not (ground.folder / "home" / "worktrees" / "wf-1").exists()
 
 
+async def test_the_clone_of_a_deleted_repository_stays_while_it_holds_work(ground: Ground) -> None:
+    clones = ground.folder / "home" / "clones"
+    await ground.service.discard(ground.gits["app"])  # there is none yet
+    tree = await ground.tree("app")
+    write(tree, "new", "x")
+    point = await ground.checkpoint(tree)
+    await ground.service.release(tree)
+    await ground.service.discard(ground.gits["app"])
+    (clone,) = clones.glob("*/repo/.git")
+    assert plain_git(clone, "show", f"{point.hashes['git-app']}:new") == "x"
+    for ref in plain_git(clone, "for-each-ref", "--format=%(refname)", "refs/heads", "refs/kingdom").split():
+        plain_git(clone, "update-ref", "-d", ref)
+    await ground.service.discard(ground.gits["app"])
+    assert list(clones.glob("*/repo")) == []
+
+
 async def test_at_start_what_nobody_knows_of_is_released(ground: Ground, caplog: pytest.LogCaptureFixture) -> None:
     app, lib = await ground.tree("app"), await ground.tree("lib")
     side = await ground.tree("lib", "work-1")

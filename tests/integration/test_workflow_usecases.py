@@ -84,6 +84,16 @@ async def test_a_name_stands_for_one_repository_and_for_one_mcp_server(tmp_path:
             await RegisterMcpServer(here.parts).execute("app", url="https://example.org/mcp")
 
 
+async def test_the_clone_of_a_deleted_repository_goes_with_the_last_one_of_its_url(tmp_path: Path) -> None:
+    async with house(tmp_path / "w.db") as here:
+        first = await CreateGit(here.parts).execute("app", "https://example.org/a.git")
+        second = await CreateGit(here.parts).execute("same", "https://example.org/a.git")
+        await DeleteGit(here.parts).execute(first)
+        assert here.world.discarded == []
+        await DeleteGit(here.parts).execute(second)
+        assert here.world.discarded == ["same"]
+
+
 async def test_a_template_is_kept_changed_and_forgotten(tmp_path: Path) -> None:
     async with house(tmp_path / "w.db") as here:
         template = WorkflowTemplate("tpl-1", "fix", (work("one", "a"),))

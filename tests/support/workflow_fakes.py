@@ -72,6 +72,7 @@ class World:
     commits: dict[str, dict[str, str]] = field(default_factory=dict)  # checkpoint id: hash per git id
     resets: list[dict[str, str]] = field(default_factory=list)
     merges: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    discarded: list[str] = field(default_factory=list)  # names of repositories whose clone was to go
     folders: set[str] = field(default_factory=set)
     reports: set[str] = field(default_factory=set)  # files
     # what goes wrong, by the name of the Work or Task; each is used up once
@@ -255,6 +256,10 @@ class FakeGit:
 
     async def keep(self, git: Git, checkpoint: Checkpoint) -> None:
         assert git.id in checkpoint.hashes
+
+    async def discard(self, git: Git) -> None:
+        self._stopper.point("discard")
+        self._world.discarded.append(git.name)
 
     async def prune(self, trees: Sequence[WorkTree]) -> None:
         self._stopper.point("prune")

@@ -211,6 +211,9 @@ class GitService(Protocol):
     async def keep(self, git: Git, checkpoint: Checkpoint) -> None:
         """Hold the commit of a repository for a checkpoint that was copied from another one. May be repeated."""
 
+    async def discard(self, git: Git) -> None:
+        """Remove the clone of a repository that was deleted, unless work of workflows is in it. May be repeated."""
+
     async def prune(self, trees: Sequence[WorkTree]) -> None:
         """At the start of an engine: remove what a crash left half made. These are the trees that are known."""
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 _log = logging.getLogger("kingdom.workflow.git")
 _SHOWN: Final = 10  # files named in a message
+_OF_WORKFLOWS: Final = ("refs/heads/kingdom/", "refs/kingdom/")
 
 
 class MergeConflict(GitError):
@@ -110,6 +111,16 @@ class GitopsService:
     def base(self, tree: WorkTree) -> str:
         """The commit a worktree's branch began at. Raises :class:`WorktreeBroken` when there is no worktree."""
         return self._find(tree).base
+
+    async def discard(self, git: Git) -> None:
+        """Remove the clone of a repository that was deleted. One with branches, checkpoints or rescues stays."""
+        clone = self._clones.find(git.url)
+        if not clone.repo.exists():
+            return
+        if held := [name for prefix in _OF_WORKFLOWS for name in await clone.refs(prefix)]:
+            _log.info("the clone %s stays: it holds what workflows did (%s, …)", clone.folder, held[0])
+        else:
+            await self._clones.remove(git.url)
 
     # ── checkpoints ───────────────────────────────────────────────────────────────────────────────────────────
 
