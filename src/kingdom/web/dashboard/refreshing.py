@@ -129,7 +129,9 @@ class Pulse:
         while True:
             pause = _AGAIN if woken else self.every
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), pause)
+                # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with what it waits for.
+                async with asyncio.timeout(pause):
+                    await self._woken.wait()
             woken = self._woken.is_set()
             self._woken.clear()
             if self._client.has_socket_connection:  # a page that nobody sees may be old
