@@ -33,6 +33,7 @@ from tests.support.court_processes import wait_for
 _AT_ONCE: Final = 6  # workflows under way
 _DRAIN: Final = 120.0  # seconds without any progress
 _LOOK: Final = 0.1
+_RUNS: Final = b"the engine runs on"
 _SAME: Final = ("workflow", "known", "tasks", "reports", "branches", "commits", "dirty")
 
 
@@ -42,6 +43,7 @@ class Tally:
 
     kills: int = 0  # of the engine,
     with_agents: int = 0  # and of those, with all agents
+    while_starting: int = 0  # and before it was at work, perhaps
     agents: int = 0  # killed alone
     workflows: int = 0
     asked: int = 0  # queries and reports
@@ -49,7 +51,8 @@ class Tally:
 
     def __str__(self) -> str:
         return (
-            f"{self.kills} kills of the engine ({self.with_agents} with its agents), {self.agents} of an agent; "
+            f"{self.kills} kills of the engine ({self.with_agents} with its agents, {self.while_starting} at its "
+            f"start), {self.agents} of an agent; "
             f"{self.workflows} workflows, {self.asked} queries asked, {self.again} of them again"
         )
 
@@ -68,6 +71,8 @@ class WorkflowCampaign:
         self._site = Site(self.folder / "site")
         self._home = WorkflowHome(self._site.home)
         self._engine: subprocess.Popen[bytes] | None = None
+        self._log = self.folder / "engine.log"
+        self._before = 0  # how long the log was when the present engine was started
         self._stories: dict[str, str] = {}  # by workflow id
         self._pushed: dict[str, float] = {}  # when something was last asked for
         self._hit: set[str] = set()  # runs whose processes were killed
@@ -109,13 +114,18 @@ class WorkflowCampaign:
     async def _round(self, parts: Parts) -> None:
         chance = self._chance
         self._start()
-        end = time.monotonic() + (chance.uniform(0.1, 0.8) if chance.random() < 0.2 else chance.uniform(0.8, 2.2))
+        if chance.random() < 0.2:
+            end = time.monotonic() + chance.uniform(0.2, 1.0)
+            self.tally.while_starting += 1
+        else:
+            await self._at_work()
+            end = time.monotonic() + chance.uniform(0.0, 1.5)
         while time.monotonic() < end:
             under_way = await self._push(parts)
             if under_way < _AT_ONCE and chance.random() < 0.5:
                 await self._create(parts, chance.choice(STORIES))
             await asyncio.sleep(chance.uniform(0.01, _LOOK))
-            if chance.random() < 0.02 and (found := agents_of(self._home)):
+            if chance.random() < 0.1 and (found := agents_of(self._home)):
                 self._hit |= kill_runs([chance.choice(found)])
                 self.tally.agents += 1
         async with parts.store.reading() as tx:
@@ -159,7 +169,8 @@ class WorkflowCampaign:
     def _start(self) -> None:
         if self._engine is not None:
             return
-        with (self.folder / "engine.log").open("ab") as output:
+        self._before = self._log.stat().st_size if self._log.exists() else 0
+        with self._log.open("ab") as output:
             self._engine = subprocess.Popen(
                 [*COMMAND, "workflow", "engine", "--home", str(self._home.root.parent)],
                 stdin=subprocess.DEVNULL,
@@ -170,6 +181,14 @@ class WorkflowCampaign:
                 cwd=ROOT,
                 preexec_fn=die_with_parent,
             )
+
+    async def _at_work(self) -> None:
+        """Wait until the engine says that it runs."""
+        end = time.monotonic() + _DRAIN
+        while _RUNS not in self._log.read_bytes()[self._before :]:
+            if self._engine is None or self._engine.poll() is not None or time.monotonic() > end:
+                raise Violation(f"the engine does not begin to work:\n{self._said()}")
+            await asyncio.sleep(0.02)
 
     def _kill(self) -> None:
         engine, self._engine = self._engine, None
@@ -276,4 +295,4 @@ class WorkflowCampaign:
 
     def _said(self) -> str:
         """The end of what the engine printed."""
-        return "\n".join((self.folder / "engine.log").read_text(errors="replace").splitlines()[-25:])
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-25:])
