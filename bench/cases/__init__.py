@@ -29,4 +29,5 @@ CASES: Final = {
     "web-live": "web_live",
     "web-api": "web_api",
     "web-court": "web_court",
+    "web-dashboard": "web_dashboard",
 }

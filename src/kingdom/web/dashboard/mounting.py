@@ -55,7 +55,7 @@ def mount(app: FastAPI, context: WebContext) -> None:
     # NiceGUI's own middlewares log a traceback whenever a browser goes away in the middle of an answer; what they do
     # (prefixes of a proxy, how long files may be kept) we do not need or do below
     pages.user_middleware.clear()
-    pages.add_middleware(GZipMiddleware)
+    pages.add_middleware(GZipMiddleware, compresslevel=1)  # the most part of our visitors is on this machine
     scripts.carry_nonce()
     mounted = app.router.routes.pop()
     if not isinstance(mounted, Mount):
