@@ -57,7 +57,7 @@ COMMANDS: Final = (
         "top:top",
         "Watch a court on a full screen: roles, queues, soldiers and what they say, questions, cost and the journal.",
     ),
-    Place("web", "web:web", "Serve the dashboard, the API and live events on this machine."),
+    Place("web", "web:web", "Serve the dashboard, the API and live events, until interrupted."),
     Place("logs", "logs:logs", "Show the journal: what the roles of a court did."),
     Place("stats", "stats:stats", "Show how many tasks there were, how they ended and how long they took."),
     Place(

@@ -100,7 +100,7 @@ def _serve(
     from kingdom.place import FOLDER
     from kingdom.web.app import create_app
     from kingdom.web.opening import open_context
-    from kingdom.web.serving import listen, serving
+    from kingdom.web.serving import listen, serving, settle_memory
     from kingdom.workflow.home import WorkflowHome
 
     async def run() -> None:
@@ -111,6 +111,7 @@ def _serve(
                 open_context(root, settings, token, store=store, engine=engine) as context,
                 serving(create_app(context), context, listener) as running,
             ):
+                settle_memory()
                 output.say(f"the dashboard is at {running.url} (Ctrl-C ends it)")
                 _show(running.url, token, link=link or sys.stdout.isatty(), in_browser=in_browser)
                 stopping, broken = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(running.wait())

@@ -80,13 +80,14 @@ class WebRole:
         from kingdom.web.app import create_app
         from kingdom.web.opening import open_context
         from kingdom.web.security import obtain_token
-        from kingdom.web.serving import serving
+        from kingdom.web.serving import serving, settle_memory
 
         context = await self._held.enter_async_context(
             open_context(root, self._settings, obtain_token(root), services=self._services, clock=self._services.clock)
         )
         self._running = await self._held.enter_async_context(serving(create_app(context), context, listener))
         self._trouble = ""
+        settle_memory()
         log.info("the dashboard is at %s (kingdom web --link logs a browser in)", self._running.url)
 
 

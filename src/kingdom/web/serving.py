@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import logging
 import socket
 from typing import TYPE_CHECKING, Any, Final
@@ -125,6 +126,16 @@ async def serving(app: FastAPI, context: WebContext, listener: socket.socket | N
         await asyncio.wait({task})
         await _ended(server)
         listener.close()
+
+
+def settle_memory() -> None:
+    """Take what a server was made of out of the garbage collector's sight: it stays for as long as the process does.
+
+    For a process that is nothing but a server. A full collection looked at 100,000 objects of the web toolkit alone, for
+    a third of a second in which nobody was answered.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 async def _run(server: _Server, listener: socket.socket) -> None:
