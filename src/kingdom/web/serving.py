@@ -131,8 +131,8 @@ async def serving(app: FastAPI, context: WebContext, listener: socket.socket | N
 def settle_memory() -> None:
     """Take what a server was made of out of the garbage collector's sight: it stays for as long as the process does.
 
-    For a process that is nothing but a server. A full collection looked at 100,000 objects of the web toolkit alone, for
-    a third of a second in which nobody was answered.
+    For a process that is nothing but a server. A full collection looked at 100,000 objects of the web toolkit alone,
+    for a third of a second in which nobody was answered.
     """
     gc.collect()
     gc.freeze()
