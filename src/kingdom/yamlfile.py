@@ -87,6 +87,21 @@ class _Loader(yaml.SafeLoader):
 
     yaml_implicit_resolvers: Final = {}  # type: ignore[misc]  # those of YAML 1.1 are not wanted
 
+    def scan_plain(self) -> Any:
+        """A text without quotes. By YAML 1.2 a ``?`` in it is nothing special, also inside of [] and {}."""
+        if "?" not in self.buffer:
+            return super().scan_plain()
+        self.peek = self._peek_in_text  # type: ignore[method-assign]  # it is asked for each character
+        try:
+            return super().scan_plain()
+        finally:
+            del self.peek
+
+    def _peek_in_text(self, index: int = 0) -> str:
+        """The character to come, where a question mark is like any letter."""
+        found: str = super().peek(index)
+        return "x" if found == "?" else found
+
 
 _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z"), "tTfF")
 _Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"(?:~|null|Null|NULL|)\Z"), ["~", "n", "N", ""])

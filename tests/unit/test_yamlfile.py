@@ -248,3 +248,10 @@ def test_a_file_that_cannot_be_read_is_a_problem_not_a_traceback(tmp_path: Path)
         with pytest.raises(YamlProblem) as caught:
             load_yaml(path, Bicycle)
         assert caught.value.problems == [f"{path}{what}"]
+
+
+def test_a_question_mark_ends_no_text_inside_of_brackets() -> None:
+    text = "extra: {ask: [is it ok?, why? not, b], really?: 1}"
+    assert parse_yaml(text, Bicycle, "b.yaml").extra == {"ask": ["is it ok?", "why? not", "b"], "really?": 1}
+    assert parse_yaml("extra: {? key : value}", Bicycle, "b.yaml").extra == {"key": "value"}
+    assert problems_of("extra: [what?")
