@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any, Final, NamedTuple
 
 from kingdom.court.models import Event, timestamp
@@ -41,14 +41,24 @@ def events_of(
     url: str,
     repos: dict[str, str],
     ignored_fields: frozenset[str] = frozenset(),
+    told: Container[str] = (),
 ) -> list[Event]:
-    """What was done to a ticket since then by others than ourselves, in order."""
+    """What was done to a ticket since then by others than ourselves, in order; without events that were ``told``."""
     key = issue.get("key")
     if not isinstance(key, str) or not _KEY.match(key):
         return []
     found = [*_made(issue, account), *_changed(issue, account, ignored_fields), *_commented(issue, account)]
-    wanted = [change for change in found if change.at >= since and change.author.get("accountId") not in account.own]
-    return [_event(issue, key, change, url, repos) for change in sorted(wanted, key=lambda change: change.at)]
+    wanted = [
+        change
+        for change in found
+        if change.at >= since
+        and change.author.get("accountId") not in account.own
+        and event_id(SOURCE, key, change.name) not in told
+    ]
+    if not wanted:
+        return []
+    described, repo = _described(issue, key, url), repos.get(key.rpartition("-")[0].upper())
+    return [_event(key, described, repo, change) for change in sorted(wanted, key=lambda change: change.at)]
 
 
 def _made(issue: dict[str, Any], account: Account) -> Iterator[Change]:
@@ -89,15 +99,15 @@ def _commented(issue: dict[str, Any], account: Account) -> Iterator[Change]:
         )
 
 
-def _event(issue: dict[str, Any], key: str, change: Change, url: str, repos: dict[str, str]) -> Event:
+def _event(key: str, described: dict[str, Any], repo: str | None, change: Change) -> Event:
     kind = f"jira.ticket.{change.what}"
-    payload = {**_described(issue, key, url), "action": change.what, "author": _name(change.author), **change.details}
+    payload = {**described, "action": change.what, "author": _name(change.author), **change.details}
     payload["author_id"] = change.author.get("accountId")
     return Event(
         id=event_id(SOURCE, key, change.name),
         type=kind,
         source=SOURCE,
-        repo=repos.get(key.rpartition("-")[0].upper()),
+        repo=repo,
         payload=payload,
         priority=priority_of(kind),
         created_at=timestamp(change.at),  # type: ignore[arg-type]  # read from its text

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _OLDER: Final = 3600.0  # seconds before the cursor in which a change may lie that is told only now
 _TRIES: Final = 5  # looks that fail because of one ticket
+_DAY: Final = 86400.0
 log = logging.getLogger("kingdom.court.sentinel")
 
 
@@ -44,6 +45,11 @@ class JiraWatcher:
         self._account: Account | None = None
         self._since = 0.0
         self._failed: dict[str, int] = {}
+        # What is in the queue already. Every change is read at many looks, and making an event of it is most of the
+        # work. Forgotten once a day: what is still to be seen then is renewed in the index of what was seen.
+        self._told: set[str] = set()
+        self._parsed: list[str] = []
+        self._day = 0.0
 
     @property
     def interval(self) -> float:
@@ -95,6 +101,9 @@ class JiraWatcher:
     def parse(self, batch: Batch) -> list[Event]:
         """What was done to the tickets."""
         assert self._account is not None
+        if abs(self._clock() - self._day) > _DAY:
+            self._told.clear()
+            self._day = self._clock()
         found: list[Event] = []
         for issue in batch.items:
             try:
@@ -105,13 +114,17 @@ class JiraWatcher:
                     url=self._section.url,
                     repos=self._section.repos,
                     ignored_fields=frozenset(self._section.ignore_fields),
+                    told=self._told,
                 )
             except (ValidationError, AttributeError, TypeError, ValueError) as error:
                 log.warning("jira: %s makes no sense and is left out: %s", issue.get("key"), error)
+        self._parsed = [event.id for event in found]
         ignored = self._section.ignore
         return [event for event in found if not any(type_matches(pattern, event.type) for pattern in ignored)]
 
     async def post_emit(self, batch: Batch) -> None:
         """Take away the hints; Jira is told nothing."""
+        self._told.update(self._parsed)
+        self._parsed = []
         for name in batch.done:
             self._hints.remove(name)
