@@ -75,12 +75,13 @@ def lists(context: Context) -> list[Table]:
 
 def _measure(folder: Path, tasks: int, requests: int) -> Figures:
     with server(folder / uuid4().hex) as served:
-        _fill(Home(served.root), tasks)
+        fill(Home(served.root), tasks)
         figures = asyncio.run(_ask(served.url, tasks, requests))
         return {**figures, "memory": peak_mib(served.pid)}
 
 
-def _fill(home: Home, tasks: int) -> None:
+def fill(home: Home, tasks: int) -> None:
+    """Have so many tasks lie there, completed or failed."""
     completed = home.queue / "tasks" / "completed"
     completed.mkdir(parents=True, exist_ok=True)
     began = datetime(2026, 2, 7, tzinfo=UTC)

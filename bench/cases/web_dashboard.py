@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import json
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -20,6 +18,7 @@ from uuid import uuid4
 from playwright.sync_api import Browser, BrowserContext, sync_playwright
 
 from bench.bars import Bar
+from bench.cases.web_court import fill
 from bench.context import Context
 from bench.court import cpu_seconds, rss_mib, wait_until
 from bench.harness import Contestant, Figures, Outcome, Table
@@ -172,7 +171,7 @@ def _browser() -> Iterator[Browser]:
 def _served(root: Path) -> Iterator[_Server]:
     """``kingdom web`` on a court with many tasks."""
     home = asyncio.run(found(root, generals=())).home
-    _fill(home)
+    fill(home, _TASKS)
     token = obtain_token(root)
     command = (sys.executable, "-m", "kingdom", "web", "--home", str(root), "--port", "0")
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
@@ -184,24 +183,6 @@ def _served(root: Path) -> Iterator[_Server]:
         finally:
             process.terminate()
             process.wait(30)
-
-
-def _fill(home: Home) -> None:
-    completed = home.queue / "tasks" / "completed"
-    completed.mkdir(parents=True, exist_ok=True)
-    began = datetime(2026, 2, 7, tzinfo=UTC)
-    for number in range(_TASKS):
-        task = {
-            "id": f"task-20260207-{number:05}",
-            "event_id": f"evt-github-{number}",
-            "target_general": ("gen-bench", "gen-other")[number % 2],
-            "type": "github.pr.opened",
-            "payload": {"title": f"Change {number}", "pr_number": number + 1, "body": "What it is about. " * 30},
-            "priority": "normal",
-            "created_at": (began + timedelta(seconds=number)).isoformat(),
-            "status": ("completed", "failed")[number % 3 == 0],
-        }
-        (completed / f"{task['id']}.json").write_text(json.dumps(task))
 
 
 PARTS = (first_paint, many_open)
