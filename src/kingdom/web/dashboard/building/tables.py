@@ -37,12 +37,15 @@ class Table(Generic[T]):
         key: Callable[[T], Hashable],
         columns: Sequence[Column[T]],
         none: Callable[[], None] | None = None,
+        *,
+        classes: str = "",
     ) -> None:
+        """``classes`` may be ``k-stacked``: on a phone each row becomes two lines of two cells."""
         self._key = key
         self._columns = columns
         self._none = none
         heads = [(one.title, _head_classes(one), one.width) for one in columns]
-        self._lines = Lines("table", label, "k-table", heads)
+        self._lines = Lines("table", label, f"k-table {classes}", heads)
         self._below = tag("div")
 
     def show(self, items: Iterable[T]) -> None:

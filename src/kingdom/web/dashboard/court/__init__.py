@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from kingdom.web.dashboard.building import card, figure, tag
+from kingdom.web.dashboard.building import card, figure, tag, text
 from kingdom.web.dashboard.building.formats import money
 from kingdom.web.dashboard.court.affairs import draw_cost, draw_queues, draw_roles, draw_troubles
 from kingdom.web.dashboard.court.journal import JournalList
@@ -40,6 +40,7 @@ async def show(visit: Visit) -> None:
 
         return load
 
+    text(words("nav.court"), "k-hidden-text", name="h1")
     await pulse.panel(tag("div"), seen(lambda state: state.running), lambda up: draw_notice(visit, up))
     with tag("div", "k-card k-card-body"):
         figures = tag("div", "k-figures")

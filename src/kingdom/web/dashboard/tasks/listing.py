@@ -66,6 +66,7 @@ class TaskList:
         self._zone = zone
         self._pulse = Pulse(visit)
         self._chosen: dict[str | None, ui.button] = {}
+        self._next: str | None = None  # the cursor of the page behind the one that is shown
 
     async def begin(self) -> None:
         """Draw it, and keep it up to date."""
@@ -79,7 +80,7 @@ class TaskList:
                 self._total = text("")
             with tag("div", "k-scroll"):
                 self._table: Table[TaskSummary] = Table(
-                    words("nav.tasks"), lambda one: one.id, self._columns(), self._nothing
+                    words("nav.tasks"), lambda one: one.id, self._columns(), self._nothing, classes="k-stacked"
                 )
             with row("k-pager"):
                 self._newer = button(words("list.newer"), lambda: self._go(back=True))

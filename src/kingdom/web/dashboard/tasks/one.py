@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _STORY_EVERY: Final = 60.0  # seconds; a story is read from many files, and the journal tells when there is more of it
 _STORY_LINES: Final = 300
-_TASK: Final = re.compile(r"\b(task-\d{8}-\d{3,})\b")
+_TASK: Final = re.compile(r"(?<![\w-])(task-\d{8}-\d{3,})\b")
 _TONES: Final[tuple[tuple[str, Tone], ...]] = (
     ("failed", "bad"),
     ("error", "bad"),

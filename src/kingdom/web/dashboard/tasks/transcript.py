@@ -43,6 +43,7 @@ class TranscriptFollower:
         self._offset = -_AT_FIRST
         self._said: deque[Said] = deque(maxlen=_SHOWN)
         self._count = 0
+        self._is_cut = False
         with inside:
             self._whole = text(visit.words("task.transcript.cut"), "k-muted k-small k-cut", name="p")
             box = tag("div", "k-output k-transcript", tabindex="0", role="log")
