@@ -145,9 +145,10 @@ class BusyDay:
             await self._embassy.slack.delivered(envelope)
 
     async def _reign(self) -> None:
-        """Be the king, for whom everything is done at once."""
+        """Be the king, for whom everything is done at once that was asked for in Slack, where its end is shown."""
         bus = self._embassy.services.bus
-        await bus.settle(done=await bus.claim(EVENTS, worker="king", limit=1000))
+        asked = ["slack.dm.received", "slack.mention.received"]
+        await bus.settle(done=await bus.claim(EVENTS, worker="king", types=asked, limit=1000))
 
     def _in_github(self, minute: int) -> None:
         github, luck = self.github, self._random.random()
