@@ -352,3 +352,32 @@ async def test_the_envoy_speaks_korean_where_the_court_does(tmp_path: Path) -> N
         assert "답글" in question["blocks"][-1]["elements"][0]["text"]
         await hears(embassy, role, embassy.slack.press(question, 0))
     assert question["text"].endswith(f"<@{ANN}> 님의 답: 빨강")
+
+
+async def test_a_rule_of_trust_lets_somebody_in_whom_the_list_does_not_name(embassy: Embassy) -> None:
+    embassy.home.config.mkdir(exist_ok=True)
+    file = embassy.home.config / "trust.yaml"
+    file.write_text(f"rules: [{{source: slack, users: [{EVE}], channels: [{DIRECT}], tier: trusted}}]\n")
+    async with embassy.sent() as role:
+        let_in = embassy.slack.posted("please", user=EVE, channel=DIRECT)
+        elsewhere = embassy.slack.posted(f"<@{BOT}> please", user=EVE, channel=CHANNEL)
+        still = embassy.slack.posted("please", user=ANN, channel=DIRECT)  # by the list
+        for event in (let_in, elsewhere, still):
+            await hears(embassy, role, embassy.slack.envelope(event))
+    assert {event["payload"]["ts"] for event in embassy.events()} == {let_in["ts"], still["ts"]}
+
+
+async def test_while_nobody_can_say_who_may_be_heard_what_was_said_waits(embassy: Embassy) -> None:
+    embassy.home.config.mkdir(exist_ok=True)
+    file = embassy.home.config / "trust.yaml"
+    file.write_text("rules: [\n")
+    async with embassy.sent() as role:
+        event = embassy.slack.posted("please", channel=DIRECT)
+        await hears(embassy, role, embassy.slack.envelope(event))
+        assert embassy.events() == []
+        assert len(embassy.inbox()) == 1
+        assert "trust.yaml:" in role.report()["slack"]["problem"]
+        file.write_text("rules: []\n")
+        await role.tick()
+    assert [one["payload"]["ts"] for one in embassy.events()] == [event["ts"]]
+    assert embassy.inbox() == []
