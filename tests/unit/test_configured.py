@@ -71,6 +71,14 @@ def test_slack_without_anybody_who_is_heard(home: Home) -> None:
     assert [check.level for check in found(home, **tokens)["envoy.yaml"]] == ["ok"]
 
 
+def test_one_mistake_is_told_once(home: Home) -> None:
+    write(home, "trust.yaml", "tiers:\n  visitor: {profile: raed}\nrules:\n  - {source: github, tier: visitor}\n")
+    tokens = {"SLACK_BOT_TOKEN": "xoxb-1", "SLACK_APP_TOKEN": "xapp-1"}
+    errors = [check for checks in found(home, **tokens).values() for check in checks if check.level == "error"]
+    assert [error.name for error in errors] == ["trust.yaml"]
+    assert "trust.yaml:2: tiers.visitor.profile: must be 'read', 'edit' or 'full'" in errors[0].message
+
+
 def test_tiers_that_lead_nowhere(home: Home) -> None:
     tiers = "tiers:\n  a: {generals: [gen-gone]}\n  b: {sandbox: true}\n  c: {profile: read}\n"
     write(home, "trust.yaml", tiers + "rules:\n  - {source: jira, tier: a}\n  - {source: github, tier: b}\n")

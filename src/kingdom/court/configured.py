@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, Final
 
@@ -74,9 +75,14 @@ def _envoy(home: Home, env: Mapping[str, str]) -> Iterator[Check]:
         yield Check(ENVOY, "warning", str(error), "the court needs them when it is started: kingdom connect slack")
         return
     yield Check(ENVOY, "ok", "people are told things on the console" if tokens is None else "people are in Slack")
-    named = slack.users or any(rule.source == "slack" for rule in load_trust(home).rules)
-    if tokens is not None and not named:
+    if tokens is not None and not slack.users and not _rules_for_slack(home):
         yield Check(ENVOY, "warning", "nobody in Slack is heard", f"name them in slack.users, or in config/{TRUST}")
+
+
+def _rules_for_slack(home: Home) -> bool:
+    with contextlib.suppress(InvalidConfig):  # told of the file itself
+        return any(rule.source == "slack" for rule in load_trust(home).rules)
+    return True
 
 
 def _chamberlain(home: Home) -> Iterator[Check]:

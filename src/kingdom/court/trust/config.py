@@ -6,7 +6,7 @@ manifest allows is the only limit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
@@ -97,11 +97,12 @@ class TrustConfig(Section):
     sandboxed: list[Name] = Field(default_factory=list)
     """Engines that you run in a sandbox of your own, by a wrapper in system.yaml or in a container."""
 
-    @field_validator("tiers")
+    @field_validator("tiers", mode="before")
     @classmethod
-    def _note_names(cls, tiers: dict[str, Tier], info: ValidationInfo) -> dict[str, Tier]:
-        if info.context is not None:
-            info.context["tiers"] = [name for name in tiers if name != TRUSTED]
+    def _note_names(cls, tiers: Any, info: ValidationInfo) -> Any:
+        """Before they are checked: a mistake in a tier is no mistake of the rules that name it."""
+        if info.context is not None and isinstance(tiers, dict):
+            info.context["tiers"] = [str(name) for name in tiers if name != TRUSTED]
         return tiers
 
     @property
