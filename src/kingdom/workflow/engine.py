@@ -64,7 +64,7 @@ class Engine:
         """Wait until there is nothing left to handle; raises what broke the engine. Agents may still be at work."""
         while True:
             await self._lanes.idle()
-            if not await self._look():
+            if not await self._look() and not self._lanes.busy:  # an answer may have come while we looked
                 return
 
     async def wait(self) -> None:

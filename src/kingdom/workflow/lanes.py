@@ -118,6 +118,11 @@ class Lanes:
         lane.give_back = give_back
         self._open(lane)
 
+    @property
+    def busy(self) -> bool:
+        """Whether something is being handled."""
+        return bool(self._lanes)
+
     async def idle(self) -> None:
         """Wait until nothing waits here; raises what broke a lane."""
         await self._idle.wait()
