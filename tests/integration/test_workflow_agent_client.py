@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kingdom.agents.errors import StartFailed
 from kingdom.agents.port import Text
 from kingdom.workflow.adapters.orders import run_id
 from kingdom.workflow.adapters.room import Room
@@ -296,3 +297,15 @@ async def test_who_finds_no_room_waits_until_another_has_ended(office: Office) -
     await office.ask(work, 3)
     await asyncio.wait_for(office.client.stop(work.id), 30)
     assert office.runs() == ["work-1.task-1.1", "work-1.task-2.1"], "one that waits is stopped as well"
+
+
+async def test_a_run_that_cannot_be_started_now_is_a_query_that_failed(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise StartFailed("the shim said nothing")
+
+    work = await office.hire("scripted", {"script": DONE}, task())
+    monkeypatch.setattr(office.runner, "start", fail)
+    await office.ask(work)
+    assert await office.hear() == of(QueryFailed("work-1", "task-1", "the shim said nothing"))

@@ -34,6 +34,7 @@ _AT_ONCE: Final = 6  # workflows under way
 _DRAIN: Final = 120.0  # seconds without any progress
 _LOOK: Final = 0.1
 _RUNS: Final = b"the engine runs on"
+_AGAIN: Final = ("TaskStarted", "QuerySent")
 _SAME: Final = ("workflow", "known", "tasks", "reports", "branches", "commits", "dirty")
 
 
@@ -242,6 +243,8 @@ class WorkflowCampaign:
             tasks |= {task: f"{workflow_id} {name}" for task, name in found["runs"].items()}
             wrong += [f"{workflow_id}: {one}" for one in found["wrong"]]
             wanted = expected[story]["state"]
+            told = found["state"]["told"]  # what an agent that was killed alone did not do is asked for again
+            told |= {kind: wanted["told"][kind] for kind in _AGAIN if told[kind] > wanted["told"][kind]}
             parts_of = _SAME if found["state"]["works"] != wanted["works"] else tuple(wanted)
             wrong += [
                 f"{workflow_id} ({story}): {part}: {found['state'][part]}\n  instead of {wanted[part]}"

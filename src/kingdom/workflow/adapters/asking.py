@@ -9,7 +9,8 @@ failed         ``QueryFailed``, ``ReportFailed``; so does timeout, and killed by
 needs_human    ``QueryFailed`` with the question, and no try is left: the workflow pauses until a person has changed the
                query or said to go on; the conversation stays
 rate_limited   nothing: it is sent again when the limit resets, in this attempt
-not started    ``AgentError``: the engine is not there, or the order makes no sense
+not started    ``QueryFailed``, ``ReportFailed``: its process died as it began, or there was no room for it; but
+               ``AgentError`` when the engine is not there, or the order makes no sense
 =============  =======================================================================================================
 
 A run that was found again after a restart and turns out to have died with the machine or the former engine is sent
@@ -24,7 +25,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kingdom.agents.errors import AgentsError, AlreadyStarted
+from kingdom.agents.errors import AgentsError, AlreadyStarted, StartFailed
 from kingdom.workflow.adapters.hearing import Said, answer_text, reason, report_text
 from kingdom.workflow.adapters.orders import Kind, Limits, make_order, query_prompt, run_id
 from kingdom.workflow.adapters.recording import News, log
@@ -117,6 +118,9 @@ class Asking:
         """From wherever it is to its end."""
         try:
             outcome = await self._last_outcome()
+        except StartFailed as error:  # the next one may start
+            await self._record(self._failure(str(error)), self._session)
+            return
         except (AgentsError, WorkflowError, OSError) as error:
             await self._means.recorder.broken(self.work, f"{self._named(self._number)} cannot be run: {error}")
             return
@@ -264,8 +268,11 @@ class Asking:
         session = _conversation(self._session, outcome)
         if outcome.status == "failed" and session == self.work.session_id and not outcome.turns and self.task.tries:
             session = None  # it failed twice before it began: the conversation may be lost
-        key, task = self.key, self.task
-        await self._means.recorder.tell(News(self.work.id, task.id, task.attempt, key, event, session, final))
+        await self._record(event, session, final=final)
+
+    async def _record(self, event: DomainEvent, session: str | None, *, final: bool = False) -> None:
+        task = self.task
+        await self._means.recorder.tell(News(self.work.id, task.id, task.attempt, self.key, event, session, final))
 
     async def _answer(self, outcome: Outcome) -> DomainEvent:
         if self.kind == "query":
