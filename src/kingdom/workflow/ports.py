@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -85,6 +85,12 @@ class Transaction(Protocol):
 
     def record(self, *told: Told) -> None:
         """Have events numbered, kept for the interface, and published, all with the commit."""
+
+    def afterwards(self, action: Callable[[], Awaitable[None]]) -> None:
+        """Have something done in this transaction, after the events it records were handled, where that is possible.
+
+        What both change is written once then.
+        """
 
     async def find_with_workflow(self, work_id: str) -> Work | None:
         """A Work, or None; its workflow is read with it, for who will ask for that as well."""

@@ -113,8 +113,17 @@ async def _tell(tx: Transaction, news: News) -> None:
     if task.heard == news.run:
         log.info("the end of run %s was told before", news.run)
         return
-    task.heard, work.session_id = news.run, news.session
     if news.final:
         task.give_up()
-    await tx.works.save(work)
+        await tx.works.save(work)
     tx.record(Told(news.event, "Workflow", work.workflow_id, news.attempt))
+    tx.afterwards(lambda: _remember(tx, news))
+
+
+async def _remember(tx: Transaction, news: News) -> None:
+    work = await tx.works.get(news.work_id)
+    work.session_id = news.session
+    for task in work.tasks:
+        if task.id == news.task_id:
+            task.heard = news.run
+    await tx.works.save(work)

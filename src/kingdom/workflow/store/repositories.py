@@ -48,17 +48,12 @@ _UPDATE: Final = """
 """
 
 
-class Change(NamedTuple):
-    """An aggregate as it was saved last, and not written yet."""
+class Kept(NamedTuple):
+    """An aggregate that was saved and not written yet, put aside as it was then."""
 
     before: int  # the version that is replaced
-    columns: tuple[Any, ...]  # workflow_id, rank, status, version, body, id
-
-    @property
-    def usual(self) -> tuple[Any, ...]:
-        """What most changes need to write."""
-        _, rank, status, version, body, item_id = self.columns
-        return version, body, item_id, self.before, rank, status or ""
+    version: int
+    body: str
 
 
 class TableRepository(Generic[A]):
@@ -74,7 +69,7 @@ class TableRepository(Generic[A]):
         self._writing = writing  # called before anything is written
         self._select = self._sql(_SELECT)
         self._read_already: dict[str, A] = {}
-        self.changes: dict[str, Change] = {}  # by the id of the aggregate
+        self._changes: dict[str, tuple[int, A]] = {}  # what was saved, with the version it replaces, by id
 
     async def get(self, item_id: str) -> A:
         """One of them; raises :class:`NotFound`."""
@@ -148,47 +143,56 @@ class TableRepository(Generic[A]):
         return [self._read(row) for row in rows]
 
     async def save(self, item: A) -> None:
-        """Have a new or changed one written with this transaction.
+        """Have a new or changed one written with this transaction, as it is then.
 
         Raises :class:`ConcurrentChange`, here or when it is written, when somebody else changed it meanwhile.
         """
-        table, known = self._table, item
-        item_id, version = known.id, known.version  # type: ignore[attr-defined]
-        before = self.changes[item_id].before if item_id in self.changes else version
-        columns = (table.workflow(item), table.rank(item), table.status(item), before + 1, encode(item), item_id)
-        if version == 0:
-            await self._insert(item, columns)
+        known: Any = item
+        before, _ = self._changes.get(known.id, (known.version, item))
+        if before == 0:
+            await self._insert(item)
         else:
-            self.changes[item_id] = Change(before, columns)
-        known.version = before + 1  # type: ignore[attr-defined]
-        self._read_already[item_id] = item
+            self._changes[known.id] = before, item
+        known.version = before + 1
+        self._read_already[known.id] = item
 
     async def delete(self, item_id: str) -> None:
         """Remove one; nothing happens when it is not there."""
         await self._writing()
         await self._session.fetch(self._sql(_DELETE), item_id)
         self._read_already.pop(item_id, None)
-        self.changes.pop(item_id, None)
+        self._changes.pop(item_id, None)
 
     async def write_changes(self) -> None:
         """Write what was saved and is not written yet; raises :class:`ConcurrentChange`."""
-        if self.changes:
+        if self._changes:
             await self._writing()
-        for item_id, change in self.changes.items():
-            written = await self._session.fetch(self._sql(_UPDATE_BODY), *change.usual)
-            written = written or await self._session.fetch(self._sql(_UPDATE), *change.columns, change.before)
+        for before, item in self._changes.values():
+            columns = self._columns(item, before + 1)
+            _, rank, status, version, body, item_id = columns
+            usual = (version, body, item_id, before, rank, status or "")
+            written = await self._session.fetch(self._sql(_UPDATE_BODY), *usual)
+            written = written or await self._session.fetch(self._sql(_UPDATE), *columns, before)
             self._check(written, item_id)
-        self.changes = {}
+        self._changes = {}
 
-    def take_over(self, changes: dict[str, Change]) -> None:
-        """Go on with what was saved in a repository of the same table that was given up."""
-        self.changes = changes
-        for item_id, change in changes.items():
-            *_, version, body, _ = change.columns
-            self._read_already[item_id] = decode(self._table.kind, body, version)
+    def put_aside(self) -> dict[str, Kept]:
+        """What was saved and is not written yet, as it is now, whatever becomes of it."""
+        return {item_id: Kept(before, before + 1, encode(item)) for item_id, (before, item) in self._changes.items()}
 
-    async def _insert(self, item: A, columns: tuple[Any, ...]) -> None:
+    def take_over(self, kept: dict[str, Kept]) -> None:
+        """Go on with what a repository of the same table, that was given up, had put aside."""
+        for item_id, (before, version, body) in kept.items():
+            item = self._read_already[item_id] = decode(self._table.kind, body, version)
+            self._changes[item_id] = before, item
+
+    def _columns(self, item: A, version: int) -> tuple[Any, ...]:
+        table, item_id = self._table, item.id  # type: ignore[attr-defined]
+        return table.workflow(item), table.rank(item), table.status(item), version, encode(item), item_id
+
+    async def _insert(self, item: A) -> None:
         await self._writing()
+        columns = self._columns(item, 1)
         if self._table.label is None:
             written = await self._session.fetch(self._sql(_INSERT), *columns)
         else:

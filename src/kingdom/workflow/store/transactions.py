@@ -46,6 +46,7 @@ class StoreTransaction:
         self._told: list[Told] = []
         self.published: list[Envelope] = []  # what went to the bus, once flushed
         self.ends: list[Callable[[bool], None]] = []  # called when it is over: True when it committed
+        self._afterwards: list[Callable[[], Awaitable[None]]] = []
         self._in_part = False  # whether what happens now may have to be taken back,
         self._marked = False  # and whether there is a mark in the database to go back to
         self._open_repositories()
@@ -72,6 +73,10 @@ class StoreTransaction:
         """Have events numbered, kept for the interface, and published, all with the commit."""
         self._told += told
 
+    def afterwards(self, action: Callable[[], Awaitable[None]]) -> None:
+        """Have something done in this transaction, after the events it records were handled, where that is possible."""
+        self._afterwards.append(action)
+
     async def find_with_workflow(self, work_id: str) -> Work | None:
         """A Work, or None; its workflow is read with it, for who will ask for that as well."""
         return await self._works.find_beside(work_id, self._workflows)
@@ -83,6 +88,8 @@ class StoreTransaction:
     async def flush(self) -> None:
         """Handle what can be handled right here, then number, keep and publish. The commit follows."""
         for_bus = await self._handle_inline()
+        for action in self._afterwards:
+            await action()
         for table in self._tables:
             await table.write_changes()
         if not self._told:
@@ -116,7 +123,7 @@ class StoreTransaction:
 
     async def undo_unless(self, action: Callable[[], Awaitable[None]]) -> Exception | None:
         """Do something; when it raises, take back what it wrote and recorded, and return what it raised."""
-        told, changes = len(self._told), [dict(table.changes) for table in self._tables]
+        told, saved = len(self._told), [table.put_aside() for table in self._tables]
         self._in_part = True
         try:
             await action()
@@ -125,8 +132,8 @@ class StoreTransaction:
                 await self.session.fetch("ROLLBACK TO SAVEPOINT part")
             del self._told[told:]
             self._open_repositories()  # what was read may have been changed
-            for table, saved in zip(self._tables, changes, strict=True):
-                table.take_over(saved)
+            for table, kept in zip(self._tables, saved, strict=True):
+                table.take_over(kept)
             return error
         finally:
             self._in_part = False
