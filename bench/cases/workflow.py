@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,15 @@ from bench import workflows
 from bench.bare import steps as bare
 from bench.bars import Bar
 from bench.context import Context
-from bench.harness import Contestant, Table
+from bench.harness import Contestant, Figures, Outcome, Table
 from bench.peers import Peer
 
 TITLE = "workflows, from one query to the next"
 _OURS = "kingdom"
-_WORKS = "kingdom, Works of 5 tasks"
+_LONG = "kingdom, Works of 20 tasks"
+_WORKS = "kingdom, from Work to Work as well"
 _DBOS = "DBOS"
-_TASKS = 20
+_FEW_TASKS, _MANY_TASKS = 5, 20
 _FEW, _MANY = "3 Works", "60 Works"
 
 
@@ -52,19 +54,19 @@ def _steps(
     outcomes = context.race(
         Contestant("bare transaction", partial(least, place, count), notes[0]),
         Contestant(
-            _OURS, partial(workflows.steps, place, count // _TASKS, _TASKS), f"Works of {_TASKS} tasks, within a Work"
+            _WORKS,
+            partial(workflows.steps, place, count // _FEW_TASKS, _FEW_TASKS),
+            "every fifth step with a checkpoint and a new agent",
         ),
         Contestant(
-            _WORKS, partial(workflows.steps, place, count // 5, 5), "every fifth with a checkpoint and a new agent"
+            _LONG, partial(workflows.steps, place, count // _MANY_TASKS, _MANY_TASKS), "query to query within a Work"
         ),
         Contestant(_DBOS, partial(Peer("dbos", peer), place, count), notes[1]),
         Contestant("LangGraph", partial(Peer("langgraph", peer), place, count), notes[2]),
     )
-    for outcome in outcomes:
-        if outcome.name == _OURS:
-            for figures in outcome.reps:
-                if figures is not None:
-                    figures["step"] = figures["within"]
+    bare_one, works, long, *peers = outcomes
+    within = Outcome(_OURS, f"query to query within a Work of {_FEW_TASKS} tasks", _within(works), works.failure)
+    outcomes = [bare_one, within, replace(long, reps=_within(long)), works, *peers]
     return [
         Table(
             f"One step of a workflow on {name}, agents and steps that answer at once",
@@ -79,6 +81,11 @@ def _steps(
             ),
         )
     ]
+
+
+def _within(outcome: Outcome) -> list[Figures | None]:
+    """The figures of an outcome, without the steps from Work to Work."""
+    return [None if figures is None else {"step": figures["within"]} for figures in outcome.reps]
 
 
 def works(context: Context) -> list[Table]:
