@@ -177,6 +177,9 @@ class ErrorBody(TypedDict):
     details: NotRequired[list[Any]]
 
 
+EventDocument = dict[str, Any]
+
+
 class EventState(TypedDict):
     """Everything a bus knows of one event."""
 
@@ -371,6 +374,9 @@ class McpServerRefFields(TypedDict):
     env: NotRequired[dict[str, str]]
 
 
+MessageDocument = dict[str, Any]
+
+
 class MessageSummary(TypedDict):
     """One message in a list."""
 
@@ -516,6 +522,9 @@ class Report(TypedDict):
     status: ReportStatus
     error: NotRequired[str | None]
     text: str
+
+
+ReportDocument = dict[str, Any]
 
 
 ReportStatus = Literal["NOT_REQUIRED", "PENDING", "GENERATING", "COMPLETED", "FAILED", "CANCELLED"]
@@ -670,6 +679,9 @@ class StartBody(TypedDict):
     """How to start."""
 
     prepareOnly: NotRequired[bool]
+
+
+StatsDocument = dict[str, Any]
 
 
 class StoryLine(TypedDict):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kingdom.client.connection import Connection
 from kingdom.client.connection import part as _part
 from kingdom.client.models import (
@@ -11,16 +9,20 @@ from kingdom.client.models import (
     Asked,
     BudgetState,
     CourtState,
+    EventDocument,
     EventSummary,
     GeneralState,
     Injected,
     JournalLine,
+    MessageDocument,
     MessageSummary,
     NewEvent,
     OpenQuestion,
     Page,
     Passed,
+    ReportDocument,
     Resent,
+    StatsDocument,
     StoryLine,
     TaskState,
     TaskSummary,
@@ -75,9 +77,9 @@ class CourtOperations(Connection):
         answer: Injected = self.request("POST", "/api/events", body=body)
         return answer
 
-    def get_event(self, event_id: str) -> dict[str, Any]:
+    def get_event(self, event_id: str) -> EventDocument:
         """One event as it lies in its file."""
-        answer: dict[str, Any] = self.request("GET", f"/api/events/{_part(event_id)}")
+        answer: EventDocument = self.request("GET", f"/api/events/{_part(event_id)}")
         return answer
 
     def trace_event(self, event_id: str) -> Page[StoryLine]:
@@ -172,9 +174,9 @@ class CourtOperations(Connection):
         )
         return answer
 
-    def get_message(self, message_id: str) -> dict[str, Any]:
+    def get_message(self, message_id: str) -> MessageDocument:
         """One message as it lies in its file."""
-        answer: dict[str, Any] = self.request("GET", f"/api/messages/{_part(message_id)}")
+        answer: MessageDocument = self.request("GET", f"/api/messages/{_part(message_id)}")
         return answer
 
     def resend_message(self, message_id: str) -> Resent:
@@ -202,14 +204,14 @@ class CourtOperations(Connection):
         answer: GeneralState = self.request("GET", f"/api/generals/{_part(name)}")
         return answer
 
-    def get_stats(self) -> dict[str, Any]:
+    def get_stats(self) -> StatsDocument:
         """How much was done, by hour, by day and by general."""
-        answer: dict[str, Any] = self.request("GET", "/api/stats")
+        answer: StatsDocument = self.request("GET", "/api/stats")
         return answer
 
-    def get_report(self, *, date: str | None = None) -> dict[str, Any]:
+    def get_report(self, *, date: str | None = None) -> ReportDocument:
         """The report of a day."""
-        answer: dict[str, Any] = self.request("GET", "/api/report", query={"date": date})
+        answer: ReportDocument = self.request("GET", "/api/report", query={"date": date})
         return answer
 
     def get_budget(self) -> BudgetState:
