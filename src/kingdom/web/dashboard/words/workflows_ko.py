@@ -131,8 +131,7 @@ WORDS: Final[dict[str, str]] = {
     "workflow.after": "{names} 이후",
     "workflow.answer": "답변",
     "workflow.ask.back": (
-        "저장소가 그 시점으로 돌아가고 이후 단계는 처음부터 다시 시작합니다. 버려지는 내용은 rescue ref에 "
-        "보관됩니다."
+        "저장소가 그 시점으로 돌아가고 이후 단계는 처음부터 다시 시작합니다. 버려지는 내용은 rescue ref에 보관됩니다."
     ),
     "workflow.ask.cancel": "{name}을(를) 취소할까요?",
     "workflow.ask.cancel.detail": "에이전트가 멈추고 다시 재개할 수 없습니다. 브랜치와 체크포인트는 남습니다.",
