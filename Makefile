@@ -6,8 +6,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Most tests wait for a disk, a process or a server: one more at once than two cores.
-TEST_WORKERS ?= 3
+# Most tests wait for a disk, a process or a server: with two cores, four at once keep them busy.
+TEST_WORKERS ?= 4
 BENCH_READY := $(VENV)/.bench-ready
 
 .DEFAULT_GOAL := help

@@ -29,7 +29,7 @@ from tests.support.fake_jira import FakeJira
 from tests.support.fake_slack import ANN, APP_TOKEN, BOT_TOKEN, CHANNEL, DIRECT, FakeSlack
 from tests.support.listener_process import live
 
-KILLS = 16
+KILLS = 8
 ENVIRONMENT = {**TOKENS, "SLACK_BOT_TOKEN": BOT_TOKEN, "SLACK_APP_TOKEN": APP_TOKEN, "NO_PROXY": "127.0.0.1"}
 _SOONEST, _LATEST = 0.0, 0.6  # seconds from the first sign of a process to its death
 
@@ -133,6 +133,7 @@ async def siege(tmp_path: Path) -> AsyncIterator[Siege]:
     (home.root / MARKER).write_text("name: test\n")
     github, jira = FakeGitHub(time.time), FakeJira(time.time)
     github.poll_interval = 1
+    github.tells_time = True
     seed = int(os.environ.get("CHAOS_SEED") or random.randrange(1_000_000))
     print(f"seed {seed}")
     async with FakeSlack(time.time).serve() as slack, github, jira, open_services(home) as services:

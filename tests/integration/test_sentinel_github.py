@@ -463,3 +463,23 @@ async def test_text_that_no_document_can_hold_is_made_fit(post: Post, github: Fa
     body = post.events()[0]["payload"]["body"]
     assert body.startswith("half ? a character, a  and xxx")
     assert "characters left out" in body
+
+
+async def test_a_second_comment_in_the_second_in_which_the_first_was_read_is_heard_at_the_next_look(
+    post: Post, github: FakeGitHub
+) -> None:
+    github.tells_time = True
+    async with post.watch("github", section(github)) as watch:
+        await look(post, watch)
+        github.open(1)
+        act(post, 100)
+        first = github.comment(1)
+        await look(post, watch, 0.4)
+        second = github.comment(1)  # the thread's time stays the same, and it has been marked as read
+        post.clock.now += 61
+        await look(post, watch)
+        heard = {event["id"] for event in post.events()}
+        asked = len(github.requests)
+        await look(post, watch)
+        assert len(github.requests) <= asked + 1, "once the second is over, nothing is read again"
+    assert {f"evt-github-acme.shop-1-comment-{comment}" for comment in (first, second)} <= heard

@@ -72,9 +72,8 @@ async def test_rows_of_a_version_that_had_no_labels_are_found_too(store: Databas
         assert [one.id for one in await tx.workflows.page(search="web-4")] == ["wf-4"]
 
 
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 async def test_a_search_looks_through_an_index_only(store: DatabaseStore) -> None:
-    if not store.url.startswith("sqlite"):
-        pytest.skip("the plan is SQLite's")
     statement = "SELECT id FROM wf_workflow WHERE label LIKE ? ESCAPE '!' AND id < ? ORDER BY id DESC LIMIT 5"
     async with store.session(readonly=True) as session:
         plan = json.dumps([list(row) for row in await session.fetch(f"EXPLAIN QUERY PLAN {statement}", "%x%", "wf")])

@@ -33,6 +33,8 @@ class FakeGitHub(FakeServer):
         self.notifications_per_page: int | None = None
         self.commits: dict[str, tuple[str, str]] = {}
         self.scopes: str | None = "notifications, repo"
+        self.tells_time = False
+        """Answers have a Date, as those of the real one do."""
         self.marked: list[str] = []
 
     # ── what people do ────────────────────────────────────────────────────────────────────────────────────────
@@ -175,6 +177,8 @@ class FakeGitHub(FakeServer):
         newest = everything[0]["updated_at"] if everything else "2026-01-01T00:00:00Z"
         modified = self.last_modified or format_datetime(datetime.fromisoformat(newest), usegmt=True)
         headers = {"Last-Modified": modified, "X-Poll-Interval": str(self.poll_interval)}
+        if self.tells_time:
+            headers["Date"] = format_datetime(datetime.fromtimestamp(int(self._clock()), UTC), usegmt=True)
         before = request.headers.get("if-modified-since")
         if before is not None and (self.always_unchanged or before == modified):
             return Response(status=304, headers=headers)

@@ -3,6 +3,9 @@
 Both lists are asked for with ``since`` and the validators of the last answer, and every few looks without those: an
 answer "unchanged" is not always true. What was looked at is known by its time of update, never by being absent or
 read, since other programs and people read the same notifications.
+
+Times are in whole seconds. What is listed within the second of its update may be updated once more in that second, and
+then looks as before: it counts as handled only when it is listed later than that.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
 _OVERLAP: Final = 600.0  # seconds that each look goes back before the newest thing known
 _FULL_OVERLAP: Final = 86400.0  # the same when everything is read
 _KEPT: Final = 2 * _FULL_OVERLAP
+_SETTLED: Final = 2.0  # seconds after which an update's own second is over, by the server's clock
+_OPEN: Final = "?"  # behind the time of an update whose second was not over when it was listed
 _NOTIFICATIONS_PAGE: Final = 50  # the most there is
 _ISSUES_PAGE: Final = 100
 _MAY_NOT: Final = (
@@ -57,6 +63,7 @@ class _List:
         self._handled: dict[str, str] = dict(cursor.get("handled") or {})
         self._validators: dict[str, dict[str, str]] = dict(cursor.get("validators") or {})
         self._full = full
+        self._asked_at: float | None = None  # by the server's clock, if it says
 
     @property
     def _since(self) -> float:
@@ -74,19 +81,29 @@ class _List:
         found, first = await all_items(self._client, path, params, validators)
         if not first.unchanged:
             self._validators = {question: first.validators} if first.validators else {}
+            self._asked_at = _server_time(first)
         return found, first
 
     def _cursor(self, refs: list[Ref], names: list[str], listed: set[str]) -> dict[str, Any]:
         """Where to go on, with everything in ``names`` handled."""
         newest = max([self._newest, *(instant(ref.updated_at) for ref in refs)])
-        handled = {**self._handled, **{name: ref.updated_at for name, ref in zip(names, refs, strict=True)}}
+        marks = {name: self._mark(ref) for name, ref in zip(names, refs, strict=True)}
+        is_open = any(mark.endswith(_OPEN) for mark in marks.values())
+        handled = {**self._handled, **marks}
         if self._full:
-            handled = {name: at for name, at in handled.items() if name in listed or instant(at) > newest - _KEPT}
+            kept = newest - _KEPT
+            handled = {n: at for n, at in handled.items() if n in listed or instant(at.removesuffix(_OPEN)) > kept}
         return {
             "newest": newest,
             "handled": handled,
-            "validators": self._validators if newest == self._newest else {},  # the next question is another one
+            # The next question is another one when something is newer, and must be answered when something is open.
+            "validators": self._validators if newest == self._newest and not is_open else {},
         }
+
+    def _mark(self, ref: Ref) -> str:
+        """What is remembered of an update that was looked at."""
+        settled = self._asked_at is None or self._asked_at - instant(ref.updated_at) >= _SETTLED
+        return ref.updated_at if settled else f"{ref.updated_at}{_OPEN}"
 
     def _new(self, name: str, ref: Ref) -> bool:
         return self._handled.get(name) != ref.updated_at and instant(ref.updated_at) >= self._baseline
@@ -165,6 +182,13 @@ class RepoList(_List):
 
 def _among(repo: str, patterns: list[str]) -> bool:
     return any(fnmatchcase(repo.lower(), pattern.lower()) for pattern in patterns)
+
+
+def _server_time(answer: Answer) -> float | None:
+    try:
+        return parsedate_to_datetime(answer.headers["date"]).timestamp()
+    except (KeyError, ValueError):
+        return None
 
 
 def _iso(seconds: float) -> str:
