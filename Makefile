@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Most tests wait for a disk, a process or a server: with two cores, four at once keep them busy.
 TEST_WORKERS ?= 4
+# Coverage is of these: the others do most of their work in processes of their own, which it does not see.
+IN_PROCESS := tests/unit tests/conformance
 BENCH_READY := $(VENV)/.bench-ready
 
 .DEFAULT_GOAL := help
@@ -36,7 +38,8 @@ test: $(READY)  ## Lint, types, layers and every test but the long campaigns
 	@scripts/agent-clis || test $$? = 3  # 3: they cannot be had here; their tests are skipped and say so
 	@scripts/api-examples || test $$? = 3  # the same
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal --cov --cov-report term:skip-covered
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal $(IN_PROCESS) --cov --cov-report term:skip-covered
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal $(addprefix --ignore=,$(IN_PROCESS))
 
 chaos: $(READY)  ## The full crash campaign (500 kills); CHAOS_SEED=N repeats a run
 	@scripts/system-packages

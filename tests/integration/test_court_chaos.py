@@ -16,7 +16,7 @@ from tests.support.generals import posted
 from tests.support.kings import Realm, looks
 from tests.support.stopping import StoppableBus, Stopped, Stopper, stoppable_files
 
-KILLS = 8
+KILLS = 5
 
 
 @pytest.mark.chaos
