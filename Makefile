@@ -10,6 +10,8 @@ READY := $(VENV)/.ready
 TEST_WORKERS ?= 4
 # Coverage is of these: the others do most of their work in processes of their own, which it does not see.
 IN_PROCESS := tests/unit tests/conformance
+# Walks through every crash point and every failing write, some minutes long: `make chaos` takes them.
+WALKS := tests/integration/test_gitops_crash.py tests/integration/test_crash_points_faulty.py
 BENCH_READY := $(VENV)/.bench-ready
 
 .DEFAULT_GOAL := help
@@ -39,10 +41,11 @@ test: $(READY)  ## Lint, types, layers and every test but the long campaigns
 	@scripts/api-examples || test $$? = 3  # the same
 	@$(MAKE) --no-print-directory lint
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal $(IN_PROCESS) --cov --cov-report term:skip-covered
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal $(addprefix --ignore=,$(IN_PROCESS))
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal $(addprefix --ignore=,$(IN_PROCESS) $(WALKS))
 
 chaos: $(READY)  ## The full crash campaign (500 kills); CHAOS_SEED=N repeats a run
 	@scripts/system-packages
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal $(WALKS)
 	$(BIN)/python -m tests.chaos $(ARGS)
 
 bench: $(BENCH_READY)  ## Measure beside the peers; results as a table and in artifacts/bench.json
