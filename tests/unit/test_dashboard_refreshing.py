@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, cast
 
+import pytest
 from nicegui import Client, background_tasks, ui
 
 from kingdom.web.dashboard.building import Keyed, tag, text
@@ -44,6 +45,27 @@ async def test_a_panel_is_drawn_anew_only_when_what_it_shows_changed() -> None:
         await panel.refresh()
         assert drawn == ["a", "b"]
         assert _texts(inside) == ["b"]
+
+
+async def test_what_could_not_be_drawn_is_drawn_the_next_time() -> None:
+    async with a_page():
+        broken = [True]
+
+        async def load() -> str:
+            return "a"
+
+        def draw(found: str) -> None:
+            if broken:
+                raise ValueError(found)
+            text(found)
+
+        inside = tag("div")
+        panel = Panel(inside, load, draw, keep=True)
+        with pytest.raises(ValueError, match="a"):
+            await panel.refresh()
+        broken.clear()
+        await panel.refresh()
+        assert _texts(inside) == ["a"]
 
 
 async def test_a_note_stands_below_until_a_refresh_succeeds() -> None:

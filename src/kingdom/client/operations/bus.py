@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from kingdom.client.connection import Connection
 from kingdom.client.connection import part as _part
-from kingdom.client.models import DeadLetterState, EventState, Page, Requeue, Requeued, Sample, StreamState
+from kingdom.client.models.bus import DeadLetterState, EventState, Requeue, Requeued, Sample, StreamState
+from kingdom.client.models.shared import Page
 
 
 class BusOperations(Connection):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kingdom.client.connection import Connection
 from kingdom.client.connection import part as _part
-from kingdom.client.models import (
+from kingdom.client.models.court import (
     Answer,
     Asked,
     BudgetState,
@@ -18,7 +18,6 @@ from kingdom.client.models import (
     MessageSummary,
     NewEvent,
     OpenQuestion,
-    Page,
     Passed,
     ReportDocument,
     Resent,
@@ -28,6 +27,7 @@ from kingdom.client.models import (
     TaskSummary,
     TranscriptPart,
 )
+from kingdom.client.models.shared import Page
 
 
 class CourtOperations(Connection):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kingdom.client.connection import Connection
-from kingdom.client.models import Alive, Health, Ready, Session
+from kingdom.client.models.health import Alive, Health, Ready, Session
 
 
 class HealthOperations(Connection):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from kingdom.client.connection import Connection
 from kingdom.client.connection import part as _part
-from kingdom.client.models import Deleted, McpServer, McpServerBody, Page
+from kingdom.client.models.mcp_servers import McpServer, McpServerBody
+from kingdom.client.models.shared import Deleted, Page
 
 
 class McpServersOperations(Connection):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from kingdom.client.connection import Connection
 from kingdom.client.connection import part as _part
-from kingdom.client.models import Deleted, Git, GitBody, Page
+from kingdom.client.models.repositories import Git, GitBody
+from kingdom.client.models.shared import Deleted, Page
 
 
 class RepositoriesOperations(Connection):

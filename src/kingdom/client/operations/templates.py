@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from kingdom.client.connection import Connection
 from kingdom.client.connection import part as _part
-from kingdom.client.models import (
-    ConvertBody,
-    Converted,
-    Deleted,
-    Page,
-    Template,
-    TemplateBody,
-    TemplateSummary,
-    YamlBody,
-    YamlText,
-)
+from kingdom.client.models.shared import Deleted, Page, Template, YamlText
+from kingdom.client.models.templates import ConvertBody, Converted, TemplateBody, TemplateSummary, YamlBody
 
 
 class TemplatesOperations(Connection):

@@ -6,13 +6,12 @@ from typing import Literal
 
 from kingdom.client.connection import Connection
 from kingdom.client.connection import part as _part
-from kingdom.client.models import (
+from kingdom.client.models.shared import Deleted, Page, Template, YamlText
+from kingdom.client.models.workflows import (
     Checkpoint,
-    Deleted,
     Diff,
     ForkBody,
     ModifyBody,
-    Page,
     PauseBody,
     PlanBody,
     PlanChanged,
@@ -20,7 +19,6 @@ from kingdom.client.models import (
     ReportSummary,
     ResumeBody,
     StartBody,
-    Template,
     TemplateOfWorkflowBody,
     Usage,
     Verified,
@@ -30,7 +28,6 @@ from kingdom.client.models import (
     WorkflowFull,
     WorkflowStatus,
     WorkflowSummary,
-    YamlText,
 )
 
 

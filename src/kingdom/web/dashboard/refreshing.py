@@ -54,9 +54,10 @@ class Panel(Generic[T]):
             return
         if not self._keep:
             self._inside.clear()
-        self._shown = [data]
+        self._shown.clear()  # what cannot be drawn whole is drawn anew the next time
         with self._inside:
             self._draw(data)
+        self._shown.append(data)
 
     def note(self, draw: Callable[[], None] | None) -> None:
         """Say something below what is shown, until a refresh succeeds."""
