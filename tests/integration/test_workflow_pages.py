@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kingdom.web.views.summaries import Summaries
 from kingdom.workflow.domain.statuses import WorkflowStatus
 from kingdom.workflow.domain.workflow import Workflow
 from kingdom.workflow.store import open_store
@@ -58,8 +59,8 @@ async def test_a_page_has_what_was_asked_for_the_newest_first(
     store: DatabaseStore, asked: dict[str, object], found: str
 ) -> None:
     async with store.reading() as tx:
-        page = await tx.workflows.page(**asked)  # type: ignore[arg-type]
-    assert "".join(one.id[-1] for one in page) == found
+        page = await tx.workflows.versions(**asked)  # type: ignore[arg-type]
+    assert "".join(item_id[-1] for item_id, _ in page) == found
 
 
 async def test_rows_of_a_version_that_had_no_labels_are_found_too(store: DatabaseStore) -> None:
@@ -69,7 +70,28 @@ async def test_rows_of_a_version_that_had_no_labels_are_found_too(store: Databas
         await session.fetch("UPDATE wf_counter SET last = 2 WHERE name = 'schema'")
     assert await store.setup() == ["003_labels"]
     async with store.reading() as tx:
-        assert [one.id for one in await tx.workflows.page(search="web-4")] == ["wf-4"]
+        assert [item_id for item_id, _ in await tx.workflows.versions(search="web-4")] == ["wf-4"]
+
+
+async def test_what_a_list_tells_follows_every_change_and_reads_only_what_changed(store: DatabaseStore) -> None:
+    summaries, read = Summaries(), []
+
+    async def listed() -> list[tuple[str, str]]:
+        async with store.reading() as tx:
+            versions = await tx.workflows.versions(limit=3)
+            before = await summaries.of(tx, versions)
+            read.append(len(tx.workflows._read_already))  # type: ignore[attr-defined]
+            return [(told.facts["id"], told.facts["status"]) for told in before]
+
+    assert await listed() == [("wf-7", "CREATED"), ("wf-6", "CREATED"), ("wf-5", "PAUSED")]
+    async with store.transaction() as tx:
+        changed = await tx.workflows.get("wf-6")
+        changed.status = WorkflowStatus.FAILED
+        await tx.workflows.save(changed)
+        await tx.workflows.delete("wf-7")
+    assert await listed() == [("wf-6", "FAILED"), ("wf-5", "PAUSED"), ("wf-4", "CREATED")]
+    assert await listed() == [("wf-6", "FAILED"), ("wf-5", "PAUSED"), ("wf-4", "CREATED")]
+    assert read == [3, 2, 0]
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)

@@ -44,10 +44,16 @@ class Repository(Protocol[A]):
     async def with_status(self, *statuses: str) -> list[A]:
         """All in one of these states, the oldest first."""
 
-    async def page(
+    async def find_all(self, item_ids: Sequence[str]) -> list[A]:
+        """Those of them that are there."""
+
+    async def versions(
         self, *, statuses: Sequence[str] = (), search: str | None = None, after: str | None = None, limit: int = 100
-    ) -> list[A]:
-        """The newest first, of those in these states; of workflows, those whose name or issue key has these words."""
+    ) -> list[tuple[str, int]]:
+        """Ids with their versions, the newest first; of those in these states, of workflows also by words.
+
+        The words are looked for in name and issue key.
+        """
 
     async def list(self, *, limit: int = 100, after: str | None = None) -> list[A]:
         """The newest first; ``after`` is the id the last page ended with."""

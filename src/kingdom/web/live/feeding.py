@@ -27,11 +27,10 @@ log = logging.getLogger("kingdom.web.live")
 
 _LIMIT: Final = 500  # events of one source in a batch
 _BEAT: Final = 0.02  # seconds between two batches: what happens meanwhile shares one commit and one message
-_SOON, _LATER = (
-    0.25,
-    1.0,
-)  # seconds between two looks where nothing wakes us: shortly after something happened, and else
-_BUSY: Final = 10.0  # how long "shortly after" is
+_SOON: Final = 0.25  # seconds until the next look shortly after we were woken: that may be before there is all to see
+_BUSY: Final = 1.0  # how long "shortly after" is
+_LATER: Final = 5.0  # seconds between two looks in any case
+_BESIDE: Final = 1.0  # the same for a process that waits to take over
 _AGAIN: Final = 1.0  # seconds before another try when something is wrong
 
 
@@ -90,6 +89,8 @@ class Feeder:
         clock = asyncio.get_running_loop().time
         last_busy = clock()
         while True:
+            if self._woken.is_set():
+                last_busy = clock()
             self._woken.clear()
             try:
                 count = await self._round()
@@ -105,8 +106,14 @@ class Feeder:
             if count < _LIMIT:
                 # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with what it waits for.
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_SOON if clock() - last_busy < _BUSY else _LATER):
+                    async with asyncio.timeout(self._pause(clock() - last_busy)):
                         await self._woken.wait()
+
+    def _pause(self, idle: float) -> float:
+        """How long to wait for a wake-up, so many seconds after the last one."""
+        if idle < _BUSY:
+            return _SOON
+        return _LATER if self._ready else _BESIDE
 
     async def _round(self) -> int:
         """Get what is new into the feed (or out of it), and tell. Returns how much it was."""

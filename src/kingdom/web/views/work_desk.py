@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from kingdom.place import engines_of
+from kingdom.web.views.summaries import Summaries
 from kingdom.web.views.voices import Voices
 from kingdom.workflow.home import git_service
 from kingdom.workflow.spending import Ledgers
@@ -36,6 +37,7 @@ class WorkDesk:
         self._reading = asyncio.Lock()
         self._read_again = 0.0
         self._voices: OrderedDict[str, Voices] = OrderedDict()
+        self.summaries = Summaries()
         self.naming = asyncio.Lock()
         """Held from the look whether a name is taken until it is: two who ask at once must not both get it."""
 

@@ -11,6 +11,7 @@ from kingdom.web.envelope import ApiModel, Page, not_found
 from kingdom.web.paging import cursor_of, id_position
 from kingdom.web.views.checkpoints import Checkpoint
 from kingdom.web.views.redaction import shown_template
+from kingdom.web.views.summaries import Told, told_of
 from kingdom.web.views.work_desk import work_desk
 from kingdom.workflow.domain.statuses import (
     WORKFLOW,
@@ -23,7 +24,7 @@ from kingdom.workflow.domain.statuses import (
     WorkTreeStatus,
 )
 from kingdom.workflow.domain.workflow import MODIFIABLE
-from kingdom.workflow.overview import Overview, summary
+from kingdom.workflow.overview import Overview
 from kingdom.workflow.plan_changes import plan_of
 from kingdom.workflow.sources import read_sources
 from kingdom.workflow.spending import Spent
@@ -32,7 +33,7 @@ from kingdom.workflow.usecases.delete_workflow import BUSY
 from kingdom.workflow.usecases.start_workflow import STARTABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kingdom.web.context import WebContext
     from kingdom.workflow.domain.workflow import Workflow
@@ -150,21 +151,16 @@ async def list_workflows(
     cursor: str | None = None,
 ) -> Page[WorkflowSummary]:
     """The workflows, the newest first: those in one of these states whose name or issue key has these words."""
+    desk = work_desk(context)
     async with context.parts.store.reading() as tx:
-        found = await tx.workflows.page(
+        found = await tx.workflows.versions(
             statuses=statuses, search=search or None, after=id_position(cursor), limit=limit + 1
         )
-        shown = found[:limit]
-        under_way = [one for one in shown if WorkStatus.RUNNING in one.work_statuses.values()]
-        running = {workflow.id: await _running(tx, workflow) for workflow in under_way}
-    spent = await work_desk(context).spent()
-    items = [
-        WorkflowSummary.model_validate(
-            _summary(workflow, running.get(workflow.id, []), spent.get(workflow.id, _NOTHING))
-        )
-        for workflow in shown
-    ]
-    return Page(items=items, next_cursor=cursor_of(shown[-1].id) if len(found) > limit else None)
+        told = await desk.summaries.of(tx, found[:limit])
+        names = await _names(tx, [work_id for one in told for work_id in one.running])
+    spent = await desk.spent()
+    items = [WorkflowSummary.model_validate(_summary(one, names, spent)) for one in told]
+    return Page(items=items, next_cursor=cursor_of(found[limit - 1][0]) if len(found) > limit else None)
 
 
 async def read_workflow(context: WebContext, workflow_id: str) -> WorkflowFull:
@@ -174,10 +170,10 @@ async def read_workflow(context: WebContext, workflow_id: str) -> WorkflowFull:
         if workflow is None:
             raise not_found("WFL", "workflow", workflow_id)
         overview = await Overview.read(tx, workflow)
-    spent = (await work_desk(context).spent()).get(workflow_id, _NOTHING)
-    running = [work.name for work in overview.works if work.status is WorkStatus.RUNNING]
+    spent = await work_desk(context).spent()
+    names = {work.id: work.name for work in overview.works}
     return WorkflowFull.model_validate(
-        {**_summary(workflow, running, spent), **overview.document(), "allowed": allowed(workflow)}
+        {**_summary(told_of(workflow), names, spent), **overview.document(), "allowed": allowed(workflow)}
     )
 
 
@@ -187,9 +183,9 @@ async def read_summary(context: WebContext, workflow_id: str) -> WorkflowSummary
         workflow = await tx.workflows.find(workflow_id)
         if workflow is None:
             raise not_found("WFL", "workflow", workflow_id)
-        running = await _running(tx, workflow)
-    spent = (await work_desk(context).spent()).get(workflow_id, _NOTHING)
-    return WorkflowSummary.model_validate(_summary(workflow, running, spent))
+        told = told_of(workflow)
+        names = await _names(tx, told.running)
+    return WorkflowSummary.model_validate(_summary(told, names, await work_desk(context).spent()))
 
 
 async def read_events(
@@ -239,19 +235,15 @@ def _may(workflow: Workflow, act: str) -> bool:
     return _LEADS_TO[act] in WORKFLOW[workflow.status]
 
 
-async def _running(tx: Transaction, workflow: Workflow) -> list[str]:
-    ids = [work_id for work_id, status in workflow.work_statuses.items() if status is WorkStatus.RUNNING]
-    works = [await tx.works.find(work_id) for work_id in ids]
-    return [work.name for work in works if work is not None]
+async def _names(tx: Transaction, work_ids: Sequence[str]) -> dict[str, str]:
+    return {work.id: work.name for work in await tx.works.find_all(work_ids)}
 
 
-def _summary(workflow: Workflow, running: list[str], spent: Spent) -> dict[str, Any]:
-    statuses = list(workflow.work_statuses.values())
+def _summary(told: Told, names: Mapping[str, str], spent: Mapping[str, Spent]) -> dict[str, Any]:
+    cost = spent.get(told.facts["id"], _NOTHING)
     return {
-        **summary(workflow),
-        "reason": workflow.reason,
-        "worksFailed": statuses.count(WorkStatus.FAILED),
-        "running": running,
-        "costUsd": round(spent.cost_usd, 6),
-        "tokens": spent.tokens,
+        **told.facts,
+        "running": [names[work_id] for work_id in told.running if work_id in names],
+        "costUsd": round(cost.cost_usd, 6),
+        "tokens": cost.tokens,
     }

@@ -23,7 +23,6 @@ _SELECT_BOTH: Final = """
     SELECT mine.id, mine.body, mine.version, its.id, its.body, its.version
     FROM {table} AS mine JOIN {workflows} AS its ON its.id = mine.workflow_id WHERE mine.id = ?
 """
-_AFTER: Final = "id < ?"
 _DELETE: Final = "DELETE FROM {table} WHERE id = ?"
 _INSERT: Final = """
     INSERT INTO {table} (workflow_id, rank, status, version, body, id) VALUES (?, ?, ?, ?, ?, ?)
@@ -35,6 +34,7 @@ _INSERT_LABELLED: Final = """
 """
 # What is looked through is an index, as far as there is one; only rows of the page are read.
 _FOUND: Final = """
+    SELECT id, version FROM {table}
     WHERE id IN (SELECT id FROM {table} WHERE {wanted} ORDER BY id DESC LIMIT ?) ORDER BY id DESC
 """
 # The usual change leaves the indexed columns alone; naming them would have their index entries written anew.
@@ -117,22 +117,27 @@ class TableRepository(Generic[A]):
         rows = await self._fetch(f"{self._select} WHERE status IN ({marks}) ORDER BY id", *statuses)
         return [self._read(row) for row in rows]
 
-    async def page(
+    async def find_all(self, item_ids: Sequence[str]) -> list[A]:
+        """Those of them that are there."""
+        if not item_ids:
+            return []
+        marks = ", ".join("?" * len(item_ids))
+        return [self._read(row) for row in await self._fetch(f"{self._select} WHERE id IN ({marks})", *item_ids)]
+
+    async def versions(
         self, *, statuses: Sequence[str] = (), search: str | None = None, after: str | None = None, limit: int = 100
-    ) -> list[A]:
-        """The newest first, of those in one of these states whose label has these words."""
+    ) -> list[tuple[str, int]]:
+        """Ids with their versions, the newest first, of those in one of these states whose label has these words."""
         wanted: dict[str, Sequence[object]] = {}
         if statuses:
             wanted[f"status IN ({', '.join('?' * len(statuses))})"] = statuses
         if search is not None and self._table.label is not None:
             wanted["label LIKE ? ESCAPE '!'"] = (f"%{_literal(search.lower())}%",)
         if after is not None:
-            wanted[_AFTER] = (after,)
-        if not wanted.keys() - {_AFTER}:
-            return await self.list(limit=limit, after=after)
-        found = self._sql(_FOUND).replace("{wanted}", " AND ".join(wanted))
-        rows = await self._fetch(f"{self._select} {found}", *chain(*wanted.values()), limit)
-        return [self._read(row) for row in rows]
+            wanted["id < ?"] = (after,)
+        found = self._sql(_FOUND).replace("{wanted}", " AND ".join(wanted) or "1 = 1")
+        rows = await self._fetch(found, *chain(*wanted.values()), limit)
+        return [(item_id, version) for item_id, version in rows]
 
     async def list(self, *, limit: int = 100, after: str | None = None) -> list[A]:
         """The newest first; ``after`` is the id the last page ended with."""
