@@ -62,6 +62,7 @@ async def test_from_a_template_to_a_finished_workflow_and_back(visitor: Visitor,
         await _arrive(page, "**/workflows/wf-*")
         workflow = page.url
         await _never_reloaded(page)
+        await expect(page.locator(".k-reason")).to_have_text("review after build")
         await expect(_state(page)).to_have_text("paused")
         await expect(_work(page, "build")).to_contain_text("completed")
         await expect(_work(page, "check")).to_contain_text("waiting")
