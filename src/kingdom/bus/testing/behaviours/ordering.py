@@ -61,6 +61,14 @@ class Ordering(Behaviours):
         await bus.publish(ordered, [item for turn in zip(*aggregates, strict=True) for item in turn])
         assert ids(await take(bus, ordered)) == ids(first for first, _, _ in aggregates)
 
+    async def test_many_published_at_once_keep_the_order_of_their_aggregates(self, bus: EventBus, ordered: str) -> None:
+        aggregates = [of(f"order-{number}", 3) for number in range(50)]
+        await bus.publish(ordered, [item for turn in zip(*aggregates, strict=True) for item in turn])
+        for turn in zip(*aggregates, strict=True):
+            held = await take(bus, ordered)
+            assert ids(held) == ids(turn)
+            await bus.settle(done=held)
+
     async def test_a_claim_takes_no_more_heads_than_its_limit(self, bus: EventBus, ordered: str) -> None:
         aggregates = [of(str(number), 2) for number in range(5)]
         await bus.publish(ordered, [item for aggregate in aggregates for item in aggregate])

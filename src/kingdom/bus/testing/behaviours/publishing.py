@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -39,6 +40,36 @@ class Publishing(Behaviours):
         many = events(1000)
         assert await bus.publish(stream, many) == ids(many)
         assert await counts(bus, stream) == (1000, 0, 0)
+
+    async def test_of_many_published_at_once_those_that_are_there_are_left_out(
+        self, bus: EventBus, stream: str
+    ) -> None:
+        many = events(500)
+        await bus.publish(stream, many[100:110])
+        twice = event(event_id=many[300].event_id, payload={"number": "another"})
+        new = many[:100] + many[110:]
+        assert await bus.publish(stream, [*many, twice]) == ids(new)
+        assert await counts(bus, stream) == (500, 0, 0)
+        assert (await known(bus, many[300].event_id)).envelope.payload == {"number": 300}
+
+    async def test_many_published_at_once_have_what_was_said_of_each(self, bus: EventBus, stream: str) -> None:
+        many = events(150)
+        first = event(priority="high", aggregate_type="Order", aggregate_id="7", attributes={"source": "shop"})
+        await bus.publish(stream, [*many, first])
+        [taken] = await take(bus, stream, limit=1)
+        assert taken.envelope == first
+
+    async def test_of_many_published_at_once_some_may_have_to_wait(self, bus: EventBus, stream: str) -> None:
+        many, later = events(150), event(not_before=datetime.now(UTC) + timedelta(days=1))
+        assert await bus.publish(stream, [later, *many]) == ids([later, *many])
+        assert ids(await take(bus, stream, limit=200)) == ids(many)
+
+    async def test_of_many_published_at_once_none_is_stored_when_one_is_refused(
+        self, bus: EventBus, stream: str
+    ) -> None:
+        with pytest.raises(InvalidEnvelope, match=r"payload\.when"):
+            await bus.publish(stream, [*events(450), event(payload={"when": object()}), *events(50)])
+        assert await counts(bus, stream) == (0, 0, 0)
 
     async def test_concurrent_publishers_lose_nothing(self, bus: EventBus, stream: str) -> None:
         batches = [events(3) for _ in range(40)]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
-from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,17 +21,17 @@ from kingdom.bus.delivery import (
 )
 from kingdom.bus.envelope import Envelope
 from kingdom.bus.errors import InvalidEnvelope
-from kingdom.bus.outbox import RANK, form_from_json, form_to_json, insert_statement, qualified, statement
+from kingdom.bus.outbox import form_from_json, form_to_json, insert_statement, qualified, statement
 from kingdom.bus.transport import TransportOptions
 from kingdom.bus.transports.postgresql import _rows
 from kingdom.bus.transports.postgresql._claims import Watermark
 from kingdom.bus.transports.postgresql._connections import Connection, Connections
 from kingdom.bus.transports.postgresql._migrate import check_version, migrate
 from kingdom.bus.transports.postgresql._notify import CHANNEL, Listener, Notifier
+from kingdom.bus.transports.postgresql._publishing import Publisher
 from kingdom.bus.tx import Transaction, adopt, require
 
 _OPTIONS_FRESH = 5.0  # seconds a stream's options are believed before they are read again
-_CHUNK = 100  # events per statement of a large publish: what a socket takes at once, so that none waits half-sent
 _PAGE = 1000  # places looked at at once when peeking
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _AGGREGATES = 1000  # looked at per claim of an ordered stream
@@ -51,6 +50,7 @@ class PostgresTransport:
         self._streams_until = 0.0
         self._cursors: dict[str, str] = {}
         self._sql: dict[str, str] = {}
+        self._publisher = Publisher(self._connections, self._text, options.max_bytes)
 
     # ── life ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -90,44 +90,10 @@ class PostgresTransport:
             transaction = self._adopt(tx)
             sql, params = insert_statement("postgresql", stream, envelopes, self._max_bytes, self._connections.schema)
             return [row[0] for row in await transaction.run(sql, params)]
-        notify = "+notify" if self._notifier.due(stream) else ""
-        if len(envelopes) == 1:
-            accepted = await self._fetch(f"publish_one{notify}", stream, *self._row(envelopes[0]))
-        elif len(envelopes) <= _CHUNK:
-            accepted = await self._fetch(f"publish{notify}", stream, *self._columns(envelopes))
-        else:
-            accepted = await self._connections.run(lambda c: self._publish_many(c, stream, envelopes, notify))
+        accepted = await self._publisher.publish(stream, envelopes, notify=self._notifier.due(stream))
         if accepted:
             self._listener.wake(stream)
-        return [row[0] for row in accepted]
-
-    async def _publish_many(
-        self, connection: Connection, stream: str, envelopes: Sequence[Envelope], notify: str
-    ) -> list[Any]:
-        """Insert in chunks within one transaction: the server stores one while the next is being serialised."""
-        accepted: list[Any] = []
-        sending: asyncio.Task[list[Any]] | None = None
-        async with connection.transaction():
-            try:
-                for start in range(0, len(envelopes), _CHUNK):
-                    columns = self._columns(envelopes[start : start + _CHUNK])
-                    last = start + _CHUNK >= len(envelopes)
-                    if sending is not None:
-                        accepted += await sending
-                    sql = self._text(f"publish{notify}" if last else "publish")
-                    sending = asyncio.ensure_future(connection.fetch(sql, stream, *columns))
-                    await asyncio.sleep(0)  # lets it go out
-            finally:
-                if sending is not None:
-                    accepted += await sending
         return accepted
-
-    def _row(self, e: Envelope) -> tuple[Any, ...]:
-        text = e.to_json(self._max_bytes)
-        return e.event_id, e.type, e.aggregate_type, e.aggregate_id, text, RANK[e.priority], e.not_before
-
-    def _columns(self, envelopes: Sequence[Envelope]) -> Iterable[tuple[Any, ...]]:
-        return zip(*map(self._row, envelopes), strict=True)
 
     # ── consuming ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,0 +1,105 @@
+"""Storing events in a transaction of our own: one, some, or many."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+from asyncpg import UniqueViolationError
+
+from kingdom.bus.envelope import Envelope
+from kingdom.bus.outbox import RANK
+from kingdom.bus.transports.postgresql._connections import Connection, Connections
+from kingdom.bus.transports.postgresql._notify import CHANNEL
+
+T = TypeVar("T")
+_SOME: Final = 100  # events that one INSERT takes; more go in chunks
+_CHUNK: Final = 200  # events at once of many: what a socket takes, so that none waits half-sent
+_COPIED: Final = (
+    "stream", "event_id", "event_type", "aggregate_type", "aggregate_id", "payload_json", "priority", "ordering_key",
+)  # fmt: skip
+
+
+class Publisher:
+    """Writes rows of ``outbox_event``. ``text`` gives a statement by its name, with ``+notify`` one that notifies."""
+
+    def __init__(self, connections: Connections, text: Callable[[str], str], max_bytes: int) -> None:
+        self._connections = connections
+        self._text = text
+        self._max_bytes = max_bytes
+
+    async def publish(self, stream: str, envelopes: Sequence[Envelope], *, notify: bool) -> list[str]:
+        """Store events, all or none, and say which were new."""
+        told = "+notify" if notify else ""
+        if len(envelopes) > _SOME:
+            return await self._connections.run(lambda c: self._many(c, stream, envelopes, told))
+        if len(envelopes) == 1:
+            sql, values = self._text(f"publish_one{told}"), self._row(envelopes[0])
+        else:
+            sql, values = self._text(f"publish{told}"), tuple(self._columns(envelopes))
+        rows = await self._connections.run(lambda c: c.fetch(sql, stream, *values))
+        return [row[0] for row in rows]
+
+    async def _many(self, connection: Connection, stream: str, envelopes: Sequence[Envelope], told: str) -> list[str]:
+        if not any(envelope.not_before for envelope in envelopes):  # that is compared with the server's clock
+            try:
+                return await self._copy(connection, stream, envelopes, told)
+            except UniqueViolationError:  # some are there already, or twice among these: an INSERT says which
+                pass
+        accepted: list[str] = []
+
+        async def insert(columns: Iterable[tuple[Any, ...]], last: bool) -> None:
+            sql = self._text(f"publish{told}" if last else "publish")
+            accepted.extend([row[0] for row in await connection.fetch(sql, stream, *columns)])
+
+        async with connection.transaction():
+            await _overlapping(envelopes, self._columns, insert)
+        return accepted
+
+    async def _copy(self, connection: Connection, stream: str, envelopes: Sequence[Envelope], told: str) -> list[str]:
+        """Store events as the server does fastest. Raises ``UniqueViolationError`` when not all of them are new."""
+
+        def rows(chunk: Sequence[Envelope]) -> list[tuple[Any, ...]]:
+            return [(stream, *self._row(envelope)[:-1], _ordering_key(envelope, ordered)) for envelope in chunk]
+
+        async def copy(chunk: list[tuple[Any, ...]], last: bool) -> None:
+            await connection.copy_records_to_table(
+                "outbox_event", schema_name=self._connections.schema, columns=_COPIED, records=chunk
+            )
+            if last and told:
+                await connection.fetchval("SELECT pg_notify($1, $2)", CHANNEL, stream)
+
+        async with connection.transaction():
+            ordered = await connection.fetchval(self._text("is_ordered"), stream)
+            await _overlapping(envelopes, rows, copy)
+        return [envelope.event_id for envelope in envelopes]
+
+    def _row(self, e: Envelope) -> tuple[Any, ...]:
+        text = e.to_json(self._max_bytes)
+        return e.event_id, e.type, e.aggregate_type, e.aggregate_id, text, RANK[e.priority], e.not_before
+
+    def _columns(self, envelopes: Sequence[Envelope]) -> Iterable[tuple[Any, ...]]:
+        return zip(*map(self._row, envelopes), strict=True)
+
+
+def _ordering_key(envelope: Envelope, ordered: bool | None) -> str | None:
+    """As the statements have it that publish fewer."""
+    return f"{envelope.aggregate_type or ''}\x1f{envelope.aggregate_id or ''}" if ordered else None
+
+
+async def _overlapping(
+    envelopes: Sequence[Envelope], made: Callable[[Sequence[Envelope]], T], store: Callable[[T, bool], Awaitable[None]]
+) -> None:
+    """Store chunk after chunk, each made while the one before it is being stored; the last is told that it is."""
+    storing: asyncio.Future[None] | None = None
+    try:
+        for start in range(0, len(envelopes), _CHUNK):
+            chunk = made(envelopes[start : start + _CHUNK])
+            if storing is not None:
+                await storing
+            storing = asyncio.ensure_future(store(chunk, start + _CHUNK >= len(envelopes)))
+            await asyncio.sleep(0)  # lets it go out
+    finally:
+        if storing is not None:
+            await storing

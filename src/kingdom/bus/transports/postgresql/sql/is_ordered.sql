@@ -1,0 +1,1 @@
+SELECT s.ordered FROM outbox_stream s WHERE s.stream = $1
