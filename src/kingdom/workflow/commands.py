@@ -85,7 +85,7 @@ async def answer(bus: EventBus, asked: Asked, seconds: float) -> None:
 
 def command_worker(bus: EventBus, carriers: Mapping[str, Carry], *, name: str = "engine") -> Worker:
     """A worker that carries commands out; ``carriers`` by the command's type. Call :func:`prepare` before it runs."""
-    worker = Worker(bus, COMMANDS, name=name, poll=0.5, signals=False)
+    worker = Worker(bus, COMMANDS, name=name, signals=False)
     for kind, carry in carriers.items():
         worker.on(kind)(_handler(carry))
     return worker
