@@ -6,14 +6,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Most tests wait for a disk, a process or a server: one more at once than two cores.
-TEST_WORKERS ?= 3
-# Coverage is of these: the others do most of their work in processes of their own, which it does not see.
-IN_PROCESS := tests/unit tests/conformance
-# Walks through every crash point and every failing write, some minutes long: `make chaos` takes them.
-WALKS := tests/integration/test_gitops_crash.py tests/integration/test_crash_points_faulty.py
-# It waits for a workflow longer than a busy machine lets it: `make chaos` takes it, alone.
-ALONE := tests/browser/test_workflow_pages.py::test_from_a_template_to_a_finished_workflow_and_back
+# Most tests wait for a disk, a process or a server: two more at once than two cores.
+TEST_WORKERS ?= 4
 BENCH_READY := $(VENV)/.bench-ready
 
 .DEFAULT_GOAL := help
@@ -42,13 +36,10 @@ test: $(READY)  ## Lint, types, layers and every test but the long campaigns
 	@scripts/agent-clis || test $$? = 3  # 3: they cannot be had here; their tests are skipped and say so
 	@scripts/api-examples || test $$? = 3  # the same
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal $(IN_PROCESS) --cov --cov-report term:skip-covered
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal $(addprefix --ignore=,$(IN_PROCESS) $(WALKS)) --deselect $(ALONE)
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal --cov --cov-report term:skip-covered
 
 chaos: $(READY)  ## The full crash campaign (500 kills); CHAOS_SEED=N repeats a run
 	@scripts/system-packages
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal $(WALKS)
-	$(BIN)/python -m pytest $(ALONE)
 	$(BIN)/python -m tests.chaos $(ARGS)
 
 bench: $(BENCH_READY)  ## Measure beside the peers; results as a table and in artifacts/bench.json

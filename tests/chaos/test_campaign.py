@@ -13,7 +13,7 @@ from tests.chaos.grounds import TRANSPORTS, grounds
 from tests.chaos.processes import Violation
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
-KILLS = 5
+KILLS = 8
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

@@ -16,7 +16,7 @@ from tests.support.generals import posted
 from tests.support.kings import Realm, looks
 from tests.support.stopping import StoppableBus, Stopped, Stopper, stoppable_files
 
-KILLS = 5
+KILLS = 8
 
 
 @pytest.mark.chaos

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 import signal
 from collections.abc import AsyncIterator
@@ -12,23 +11,18 @@ from typing import Any
 import pytest
 
 from tests.support.fake_agents import FakeAgents
+from tests.support.forking import fate
 from tests.support.general_victim import MANIFEST, SCRIPTS, main, told_off
 from tests.support.generals import Post, posted
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
-_processes = multiprocessing.get_context("forkserver")  # imports once, forks for every point
-_processes.set_forkserver_preload(["tests.support.general_victim"])
 
 
 def killed(root: Path, story: str, when: int) -> bool:
     """Play a story in a process that is killed at one point; False when it ended before it came to that."""
-    process = _processes.Process(target=main, args=(str(root), story, when))
-    process.start()
-    process.join(60)
-    assert process.exitcode in (0, -signal.SIGKILL)
-    was_killed = process.exitcode != 0
-    process.close()
-    return was_killed
+    ended = fate(main, str(root), story, when)
+    assert ended in (0, -signal.SIGKILL)
+    return ended != 0
 
 
 async def walk(tmp_path: Path, story: str, tasks: list[dict[str, Any]], fewest: int) -> AsyncIterator[Post]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import multiprocessing
 import os
 import signal
 import sys
@@ -21,9 +20,9 @@ from kingdom.workflow.home import WorkflowHome, open_home
 from kingdom.workflow.player import WorkflowPlayer
 from kingdom.workflow.serving import serving
 from tests.support.court_processes import wait_for
+from tests.support.forking import processes
 from tests.support.workflow_courts import GENERAL, WorkflowCourt, reign_for_ever
 
-_processes = multiprocessing.get_context("forkserver")
 REPORT = "## Findings\n\nThe last line is lost.\n"
 
 
@@ -123,7 +122,7 @@ async def test_a_work_that_is_to_be_reviewed_waits_for_a_person(court: WorkflowC
 
 async def test_a_general_that_is_killed_goes_on_with_the_same_workflow(court: WorkflowCourt) -> None:
     court.found([{"name": "fix", "engine": court.worker, "tasks": [{"name": "write", "query": "Fix it."}]}])
-    process = _processes.Process(target=reign_for_ever, args=(str(court.root),))
+    process = processes.Process(target=reign_for_ever, args=(str(court.root),))
     process.start()
     assert wait_for((court.home.queue / "tasks" / "pending").is_dir, 60)
     court.report()

@@ -5,23 +5,19 @@ Where git itself was running when its caller died, it goes on alone; what follow
 
 from __future__ import annotations
 
-import json
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kingdom.gitops import Mark, Recorded, Worktree, list_rescues, reset, verify
-from tests.support.command import environment
-from tests.support.gitops_victim import recover
+from tests.support.forking import fate
+from tests.support.gitops_victim import act, recover
 from tests.support.repositories import Ground, Remote, on_disk, plain_git
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
-ROOT = Path(__file__).resolve().parents[2]
 BASE = {"a.txt": "- one\n", "dir/b.txt": "- two\n"}
 
 
@@ -39,13 +35,9 @@ def ground(tmp_path: Path) -> Ground:
 
 def killed(ground: Ground, remote: Remote, operation: str, name: str, kind: str, when: int) -> bool:
     """Run an operation in a process that is killed at one point; False when it ended before it came to that."""
-    words = [sys.executable, "-m", "tests.support.gitops_victim", str(ground.folder), json.dumps([remote.url])]
-    done = subprocess.run(
-        [*words, operation, name, kind, str(when)],
-        cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    return done.returncode != 0
+    ended = fate(act, ground.folder, remote.url, operation, name, kind, when)
+    assert ended in (0, -signal.SIGKILL)
+    return ended != 0
 
 
 def points() -> Iterator[int]:

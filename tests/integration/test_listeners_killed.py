@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import multiprocessing
 import os
 import random
 import time
@@ -27,6 +26,7 @@ from tests.chaos.day import TOKENS
 from tests.support.fake_github import FakeGitHub
 from tests.support.fake_jira import FakeJira
 from tests.support.fake_slack import ANN, APP_TOKEN, BOT_TOKEN, CHANNEL, DIRECT, FakeSlack
+from tests.support.forking import processes
 from tests.support.listener_process import live
 
 KILLS = 8
@@ -45,8 +45,6 @@ class Siege:
         self.messages: list[str] = []
         self._undelivered: list[dict[str, Any]] = []
         self._numbers = itertools.count(1)
-        self._forks = multiprocessing.get_context("forkserver")
-        self._forks.set_forkserver_preload(["tests.support.listener_process", "kingdom.court.envoy.slack.office"])
 
     @contextlib.asynccontextmanager
     async def process(self, name: str) -> AsyncIterator[None]:
@@ -54,7 +52,7 @@ class Siege:
         beat = self.home.heartbeat(name)
         beat.unlink(missing_ok=True)
         asked = self.asked(name)
-        process = self._forks.Process(target=live, args=(name, str(self.home.root), ENVIRONMENT), daemon=True)
+        process = processes.Process(target=live, args=(name, str(self.home.root), ENVIRONMENT), daemon=True)
         process.start()
         try:
             await until(lambda: self.asked(name) > asked or beat.exists())

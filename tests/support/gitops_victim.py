@@ -1,7 +1,7 @@
-"""A process that does one operation of ``kingdom.gitops`` and is killed at a chosen point of it.
+"""For a process that does one operation of ``kingdom.gitops`` and is killed at a chosen point of it.
 
-``python -m tests.support.gitops_victim FOLDER REMOTES OPERATION NAME KIND WHEN``. KIND is ``before`` (before a git is
-started), ``during`` (just after: git goes on alone) or ``files`` (before a file or folder is made, moved or removed).
+A kind of point is ``before`` (before a git is started), ``during`` (just after: git goes on alone) or ``files`` (before
+a file or folder is made, moved or removed).
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -86,21 +85,21 @@ def _write(store: Path, note: dict[str, Any]) -> None:
     os.replace(fresh, store)
 
 
-async def main(folder: Path, urls: list[str], operation: str, name: str) -> None:
+def act(folder: Path, url: str, operation: str, name: str, kind: str, when: int) -> None:
+    """Do an operation, and die at the point number ``when``, if it comes to that."""
+    install(kind, when)
+    asyncio.run(_act(folder, url, operation, name))
+
+
+async def _act(folder: Path, url: str, operation: str, name: str) -> None:
     ground = Ground(folder)
     if operation == "clone":
-        await ground.clones.ensure(urls[0])
+        await ground.clones.ensure(url)
     elif operation == "create":
-        await ground.worktrees.create(ground.clones.find(urls[0]), name, "app")
+        await ground.worktrees.create(ground.clones.find(url), name, "app")
     elif operation == "checkpoint":
         await checkpoint(ground, ground.worktrees.list("wf"), Mark("wf", name, "work"), folder / "store.json")
     elif operation == "reset":
         await reset(ground.worktrees.find("wf", "app"), name, clock=ground.clock)
     elif operation == "release":
         await ground.worktrees.release(name, "app")
-
-
-if __name__ == "__main__":
-    _folder, _urls, _operation, _name, _kind, _when = sys.argv[1:]
-    install(_kind, int(_when))
-    asyncio.run(main(Path(_folder), json.loads(_urls), _operation, _name))
