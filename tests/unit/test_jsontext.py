@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kingdom.bus import Envelope
 from kingdom.bus.envelope import RESERVED
 from kingdom.bus.errors import InvalidEnvelope
-from kingdom.bus.jsontext import encode
+from kingdom.bus.jsontext import decode, encode
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 VALUES = st.recursive(
@@ -30,6 +30,21 @@ def slowly(value: Any) -> str:
 @given(VALUES)
 def test_every_value_is_written_as_the_library_writes_it(value: Any) -> None:
     assert encode(value) == slowly(value)
+
+
+@given(VALUES, st.booleans(), st.sampled_from(["", " ", "\n\t "]), st.sampled_from(["", " ", "\n"]))
+def test_every_text_is_read_as_the_library_reads_it(value: Any, spread: bool, before: str, after: str) -> None:
+    text = before + (json.dumps(value, indent=1) if spread else slowly(value)) + after
+    assert decode(text) == json.loads(text)
+
+
+@pytest.mark.parametrize("text", ["", " ", "{", "nul", "1 2", "{} x", '{"a":1}]', "'a'", "[1,]", '{"a"}', "\ufeff{}"])
+def test_what_is_no_json_is_refused_with_the_words_of_the_library(text: str) -> None:
+    with pytest.raises(ValueError) as slow:
+        json.loads(text)
+    with pytest.raises(ValueError) as fast:
+        decode(text)
+    assert str(fast.value) == str(slow.value)
 
 
 @given(
