@@ -1,6 +1,6 @@
 # Two commands matter: `make demo` shows the system at work, `make test` passes the tests.
-# Each target makes .venv when it is missing; nothing is installed outside this folder
-# (but for system packages a test needs, where the machine is Debian and we are root).
+# Each target makes .venv when it is missing. Outside this folder lie only the agents' command lines and the
+# published examples that tests use (in the user's cache) and, on Debian as root, system packages that tests need.
 
 PYTHON ?= python3
 VENV := .venv
@@ -28,7 +28,7 @@ $(BENCH_READY): $(READY) requirements/bench.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/bench.txt
 	@touch $@
 
-demo: $(READY)  ## See the system at work: a worker is killed half way, nothing is lost
+demo: $(READY)  ## See the system at work: the king is killed half way, nothing is lost
 	@$(BIN)/python -m kingdom demo
 
 test: $(READY)  ## Lint, types, layers and every test but the long campaigns

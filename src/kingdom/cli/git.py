@@ -70,7 +70,7 @@ def rm(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    """Delete a repository that no workflow uses. Templates forget it; its clone stays on disk."""
+    """Delete a repository that no workflow uses. Templates forget it; its clone goes, unless it holds their work."""
     output.confirm(f"Delete {repository}? Templates that name it will forget it.", yes=yes)
     removed = in_parts(home, store, lambda parts: _remove(parts, repository))
     if json:

@@ -162,7 +162,7 @@ class GenericWebhook(Section):
 
 
 class WebhooksSection(Section):
-    """What is told over HTTP, at ``/webhooks/NAME`` of the web server. What has no section is refused."""
+    """What is told over HTTP, at ``/hooks/…`` of the web server. What has no section is refused."""
 
     github: GitHubWebhook | None = None
     jira: JiraWebhook | None = None

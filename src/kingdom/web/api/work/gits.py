@@ -65,7 +65,10 @@ async def get_git(context: Context, git_id: GitId) -> Ok[Git]:
 
 @router.delete("/{gitId}", summary="Delete a repository")
 async def delete_git(context: Context, git_id: GitId) -> Ok[Deleted]:
-    """Templates that name it forget it; its clone stays on disk. Refused while a workflow uses it (409 GIT_IN_USE)."""
+    """Templates that name it forget it; its clone goes, unless it holds work of workflows.
+
+    Refused while a workflow uses it (409 GIT_IN_USE).
+    """
     with told_as("GIT"):
         await DeleteGit(context.parts).execute(git_id)
     return ok(Deleted(id=git_id))
