@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kingdom.court import commands
+from kingdom.web.api.court.parameters import SOURCE
 from kingdom.web.dashboard.building import confirm, told
 
 if TYPE_CHECKING:
     from kingdom.web.dashboard.visit import Visit
 
 USER: Final = "dashboard"
-_SOURCE: Final = "web"
 
 
 async def answer(visit: Visit, task_id: str, text: str) -> bool:
     """Answer the question of a task; True when that is done."""
 
     async def act() -> None:
-        await commands.answer_question(visit.court, task_id, text, USER, _SOURCE)
+        await commands.answer_question(visit.court, task_id, text, USER, SOURCE)
 
     return await told(visit, act, visit.words("task.answered", task=task_id))
 
@@ -35,7 +35,7 @@ async def cancel(visit: Visit, task_id: str) -> bool:
     )
 
     async def act() -> None:
-        await commands.cancel_task(visit.court, task_id, USER, _SOURCE)
+        await commands.cancel_task(visit.court, task_id, USER, SOURCE)
 
     return sure and await told(visit, act, words("task.cancelled", task=task_id))
 
@@ -48,6 +48,6 @@ async def retry(visit: Visit, task_id: str) -> bool:
     )
 
     async def act() -> None:
-        await commands.retry_task(visit.court, task_id, USER, _SOURCE)
+        await commands.retry_task(visit.court, task_id, USER, SOURCE)
 
     return sure and await told(visit, act, words("task.retried", task=task_id))

@@ -100,13 +100,11 @@ async def _header(visit: Visit, nav: str, drawer: ui.left_drawer) -> None:
                 text(words("connection.live"), "k-online")
                 text(words("connection.lost"), "k-offline")
             _choice(
-                visit,
                 "translate",
                 words("choose.locale"),
                 [(NAMES[one], preferences.link(visit.path, locale=one), one == visit.locale) for one in LOCALES],
             )
             _choice(
-                visit,
                 _THEME_ICONS[visit.theme],
                 words("choose.theme"),
                 [
@@ -129,7 +127,7 @@ async def _health(visit: Visit) -> None:
     await Pulse(visit).panel(tag("span"), lambda: health_of(visit), draw)
 
 
-def _choice(visit: Visit, icon: str, label: str, choices: list[tuple[str, str, bool]]) -> None:
+def _choice(icon: str, label: str, choices: list[tuple[str, str, bool]]) -> None:
     opener = labelled(ui.button(icon=icon, color=None).props("flat round dense aria-haspopup=true"), label)
     with opener, ui.menu().classes("k-menu"):
         for content, target, chosen in choices:

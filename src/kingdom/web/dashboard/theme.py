@@ -59,8 +59,7 @@ CHART: Final[dict[str, tuple[str, str]]] = {
     # the second is for dark; lines need a contrast of 3 only
     "first": ("#4a3fb5", "#b3b0ff"),
     "second": ("#0f7b7b", "#5cc8c8"),
-    "third": ("#b3541e", "#f0a46f"),
-    "fourth": ("#ab2119", "#ff948a"),
+    "third": ("#ab2119", "#ff948a"),
 }
 
 _TONES: Final[dict[str, Tone]] = {
@@ -106,7 +105,7 @@ def tone_of(status: str) -> Tone:
 def variables() -> str:
     """The colours as CSS custom properties: ``var(--k-text)``."""
     light, dark = _declared(LIGHT, 0), _declared(DARK, 1)
-    return f"body.body--light, .k-light {{ {light} }}\nbody.body--dark, .k-dark {{ {dark} }}\n"
+    return f"body.body--light {{ {light} }}\nbody.body--dark {{ {dark} }}\n"
 
 
 def background(dark: bool | None) -> str:

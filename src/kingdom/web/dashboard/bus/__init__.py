@@ -57,12 +57,12 @@ async def _closer(visit: Visit, bus: str, stream: str, pulse: Pulse) -> None:
                 text(words("bus.span"))
             depth = depth_chart(visit, stream)
         load = partial(_samples, visit, bus, stream)
-        await pulse.panel(body, load, lambda samples: show_depth(visit, depth, samples), keep=True)
+        await pulse.panel(body, load, partial(show_depth, depth), keep=True)
         with card(words("bus.rates", stream=stream), "k-col-6") as (body, side):
             with side:
                 text(words("bus.per.minute"))
             rates = rate_chart(visit, stream)
-        await pulse.panel(body, load, lambda samples: show_rates(visit, rates, samples), keep=True)
+        await pulse.panel(body, load, partial(show_rates, rates), keep=True)
         with card(words("bus.dead", stream=stream), "k-col-12", flush=True) as (body, side):
             letters = LetterList(visit, bus, stream, pulse, body, side, await zone_of(visit))
         await pulse.panel(body, letters.load, letters.show, keep=True)

@@ -21,7 +21,7 @@ def depth_chart(visit: Visit, stream: str) -> ui.echart:
     """How much waited, was held and was dead."""
     words = visit.words
     names = [words("bus.pending"), words("bus.processing"), words("bus.dead.short")]
-    return _chart(words("bus.depth", stream=stream), names, ["first", "second", "fourth"])
+    return _chart(words("bus.depth", stream=stream), names, ["first", "second", "third"])
 
 
 def rate_chart(visit: Visit, stream: str) -> ui.echart:
@@ -30,12 +30,12 @@ def rate_chart(visit: Visit, stream: str) -> ui.echart:
     return _chart(words("bus.rates", stream=stream), [words("bus.arrived"), words("bus.finished")], ["first", "second"])
 
 
-def show_depth(visit: Visit, chart: ui.echart, samples: Sequence[Sample]) -> None:
+def show_depth(chart: ui.echart, samples: Sequence[Sample]) -> None:
     """Show these."""
     _fill(chart, samples, [lambda one: one.pending, lambda one: one.processing, lambda one: one.dead])
 
 
-def show_rates(visit: Visit, chart: ui.echart, samples: Sequence[Sample]) -> None:
+def show_rates(chart: ui.echart, samples: Sequence[Sample]) -> None:
     """Show these."""
     _fill(chart, samples, [lambda one: _per_minute(one.arrived, one), lambda one: _per_minute(one.finished, one)])
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 from nicegui import ui
 
 from kingdom.web.dashboard.building import badge, button, link, tag, text
+from kingdom.web.dashboard.building.formats import money
 from kingdom.web.dashboard.workflows.marks import filled, recoloured, told_in
-from kingdom.web.dashboard.workflows.saying import address, dollars, moment
+from kingdom.web.dashboard.workflows.saying import address, moment
 
 if TYPE_CHECKING:
     from nicegui.element import Element
@@ -98,6 +99,6 @@ class Facts:
         recoloured(self._status, words.of("workflow.status", full.status), full.status)
         filled(self._bar, self._fill, full.works_completed, full.works_total, bad=bool(full.works_failed))
         self._count.set_text(words("workflow.progress", done=full.works_completed, total=full.works_total))
-        self._cost.set_text(dollars(usage.cost_usd))
+        self._cost.set_text(money(usage.cost_usd))
         self._tokens.set_text(words("workflow.tokens", count=f"{usage.tokens.total:,}", runs=usage.runs))
         told_in(self._reason, full.reason)

@@ -8,12 +8,13 @@ from typing import Final
 from nicegui import ui
 
 from kingdom.web.dashboard.building import Keyed, badge, button, card, empty, labelled, link, tab, tag, text
+from kingdom.web.dashboard.building.formats import money
 from kingdom.web.dashboard.refreshing import Pulse
 from kingdom.web.dashboard.registry import page
 from kingdom.web.dashboard.shell import head
 from kingdom.web.dashboard.visit import Visit
 from kingdom.web.dashboard.workflows.marks import filled, recoloured
-from kingdom.web.dashboard.workflows.saying import address, dollars, moment
+from kingdom.web.dashboard.workflows.saying import address, moment
 from kingdom.web.envelope import Page
 from kingdom.web.views.workflows import WorkflowSummary, list_workflows
 
@@ -137,7 +138,7 @@ class _Rows:
             about.set_text(new.reason or ", ".join(new.running))
             count.set_text(f"{new.works_completed}/{new.works_total}")
             filled(bar, fill, new.works_completed, new.works_total, bad=bool(new.works_failed))
-            cost.set_text(dollars(new.cost_usd))
+            cost.set_text(money(new.cost_usd))
 
         update(item)
         return update

@@ -1,4 +1,4 @@
-"""Times and sums for people, and addresses of pages."""
+"""Times for people, and addresses of pages."""
 
 from __future__ import annotations
 
@@ -14,11 +14,6 @@ def moment(at: datetime) -> str:
 def clock(at: datetime) -> str:
     """A time of day."""
     return f"{at.astimezone():%H:%M:%S}"
-
-
-def dollars(amount: float) -> str:
-    """A sum of money; small ones are told apart from none."""
-    return f"${amount:,.2f}" if amount >= 0.01 or amount == 0 else f"${amount:.4f}"
 
 
 def address(*parts: str, **query: str | None) -> str:

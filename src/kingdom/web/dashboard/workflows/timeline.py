@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from nicegui import ui
 
 from kingdom.web.dashboard.building import Keyed, badge, link, tag, text
+from kingdom.web.dashboard.building.formats import money
 from kingdom.web.dashboard.workflows.durations import Durations, Span, spoken
 from kingdom.web.dashboard.workflows.marks import recoloured, told_in
-from kingdom.web.dashboard.workflows.saying import address, dollars
+from kingdom.web.dashboard.workflows.saying import address
 
 if TYPE_CHECKING:
     from kingdom.web.dashboard.visit import Visit
@@ -88,7 +89,7 @@ class Timeline:
             told_in(attempt, words("workflow.attempt", number=work.attempt) if work.attempt > 1 else "")
             told_in(waits, words("workflow.after", names=", ".join(work.after)) if work.after else "")
             told_in(error, work.error)
-            told_in(cost, dollars(new.cost_usd) if new.cost_usd else "")
+            told_in(cost, money(new.cost_usd) if new.cost_usd else "")
             self._timed(work.id, took, new.span, running=work.status == "RUNNING")
             mark.set_visibility(work.checkpoint_id is not None)
             if work.checkpoint_id is not None:
