@@ -33,7 +33,6 @@ REPLAYED: Final = "Idempotency-Replayed"
 KEY_PATTERN: Final = r"^[\x21-\x7e]{1,200}$"
 _SECONDS: Final = 24 * 3600.0
 _MOST: Final = 10_000  # answers that are kept
-_ANSWERED: Final = (500, 429)  # from 500 on, and 429: nothing was done, it may be tried again
 _TABLE: Final = """
 CREATE TABLE IF NOT EXISTS answer (
     key TEXT PRIMARY KEY, asked TEXT NOT NULL, owner TEXT NOT NULL, at REAL NOT NULL,
@@ -148,6 +147,8 @@ class Idempotency:
         if not re.match(KEY_PATTERN, key):
             raise ApiError(422, "SYS_IDEMPOTENCY", f"{HEADER} has 1 to 200 visible ASCII characters")
         body = await _read(receive)
+        if body is None:  # cut off before it was whole: nothing is done, and nobody is there to be told
+            return
         known = await self._answers.begin(key, _fingerprint(scope, body))
         if known is not None:
             headers = {**dict(known.headers), REPLAYED: "true"}
@@ -163,7 +164,7 @@ class Idempotency:
             await self._answers.forget(key)
             raise
         answer = heard.answer()
-        if answer.status >= _ANSWERED[0] or answer.status == _ANSWERED[1]:
+        if answer.status >= 500 or answer.status == 429:  # nothing was done: it may be tried again
             await self._answers.forget(key)
         else:
             await self._answers.finish(key, answer)
@@ -188,12 +189,15 @@ class _Heard:
         return Answer(start["status"], headers, b"".join(message.get("body", b"") for message in self.messages[1:]))
 
 
-async def _read(receive: Receive) -> bytes:
+async def _read(receive: Receive) -> bytes | None:
+    """The body of a request; None when the client went away in the middle of it."""
     parts = []
     while True:
         message = await receive()
+        if message["type"] != "http.request":
+            return None
         parts.append(message.get("body", b""))
-        if message["type"] != "http.request" or not message.get("more_body"):
+        if not message.get("more_body"):
             return b"".join(parts)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.web.example import Examples
 from kingdom.web.idempotency import HEADER, KEY_PATTERN
+from kingdom.web.security.guard import OPEN, OPEN_BELOW
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 _JSON: Final = "application/json"
 _METHODS: Final = ("get", "post", "put", "patch", "delete")
 _SCHEME: Final = "token"
-_OPEN: Final = ("/healthz", "/readyz", "/hooks/")  # without a token
+_OPEN: Final = (*OPEN, OPEN_BELOW)  # without a token
 _FAILED: Final = "#/components/schemas/Failed"
 _ERRORS: Final = {
     "401": ("There is no token, or a wrong one.", "SYS_UNAUTHORIZED"),

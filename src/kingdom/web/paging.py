@@ -31,13 +31,18 @@ def position_of(cursor: str | None) -> Any:
         return None
     try:
         return json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-    except (binascii.Error, ValueError) as error:
-        raise ApiError(422, "SYS_CURSOR", "this cursor is not one of ours: begin again without it") from error
+    except (binascii.Error, ValueError, RecursionError) as error:
+        raise wrong_cursor() from error
 
 
 def id_position(cursor: str | None) -> str | None:
     """The id behind which a list goes on whose cursors are ids."""
     position = position_of(cursor)
     if position is not None and not (isinstance(position, str) and _ID.fullmatch(position)):
-        raise ApiError(422, "SYS_CURSOR", "this cursor is not one of this list: begin again without it")
+        raise wrong_cursor()
     return position
+
+
+def wrong_cursor() -> ApiError:
+    """What to say of a cursor that we did not make, or not for this list."""
+    return ApiError(422, "SYS_CURSOR", "this cursor is not one of ours: begin again without it")

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LARGEST: Final = 4 * 1024 * 1024
-_TOO_LARGE: Final = f"a request may have {LARGEST:,} bytes"
 
 
 class Sizes:
@@ -23,6 +22,7 @@ class Sizes:
     def __init__(self, app: ASGIApp, largest: int = LARGEST) -> None:
         self._app = app
         self._largest = largest
+        self._refusal = f"a request may have at most {largest:,} bytes: send less at once"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, as far as it is not too large."""
@@ -31,7 +31,7 @@ class Sizes:
             return
         said = Headers(scope=scope).get("content-length", "0")
         if said.isdecimal() and int(said) > self._largest:
-            await JSONResponse(ApiError(413, "SYS_TOO_LARGE", _TOO_LARGE).body(), 413)(scope, receive, send)
+            await JSONResponse(ApiError(413, "SYS_TOO_LARGE", self._refusal).body(), 413)(scope, receive, send)
             return
         heard = 0
 
@@ -40,7 +40,7 @@ class Sizes:
             message = await receive()
             heard += len(message.get("body", b""))
             if heard > self._largest:
-                raise HTTPException(413, _TOO_LARGE)
+                raise HTTPException(413, self._refusal)
             return message
 
         await self._app(scope, counted, send)

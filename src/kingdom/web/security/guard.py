@@ -81,9 +81,8 @@ class Guard:
         try:
             await self._app(scope, receive, send)
         except Exception:
-            if (
-                scope["type"] == "websocket"
-            ):  # nobody else tells of it; errors of requests are told where they are answered
+            # Nobody else tells of it; errors of requests are told where they are answered.
+            if scope["type"] == "websocket":
                 log.exception("WebSocket %s", scope["path"])
             raise
 

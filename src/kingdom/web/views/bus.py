@@ -13,7 +13,7 @@ from kingdom.bus.looking import dead_document, depth_document, record_document
 from kingdom.bus.names import check_event_id, check_stream
 from kingdom.court.documents import invalid_files
 from kingdom.web.envelope import ApiError, ApiModel, not_found
-from kingdom.web.paging import cursor_of, position_of
+from kingdom.web.paging import cursor_of, position_of, wrong_cursor
 from kingdom.web.views.keeping import sampler_of
 from kingdom.web.views.plain import plain
 from kingdom.web.views.sampling import Sample
@@ -138,7 +138,7 @@ async def list_dead(
     found = bus_of(context, bus)
     position = position_of(cursor)
     if position is not None and not (isinstance(position, str) and position):
-        raise ApiError(422, "SYS_CURSOR", "this cursor is not one of ours: begin again without it")
+        raise wrong_cursor()
     letters, more = await _letters(found, _stream(stream), limit, position, event_type, code)
     states = [_dead(letter) for letter in letters]
     if bus == COURT and cursor is None and not (event_type or code):

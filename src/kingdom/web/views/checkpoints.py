@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from pydantic import Field
 
-from kingdom.web.envelope import ApiModel, not_found
+from kingdom.web.envelope import ApiModel
+from kingdom.web.views.finding import find_checkpoint, find_workflow
 from kingdom.web.views.patches import Hunk, hunks_of
 from kingdom.web.views.work_desk import work_desk
 from kingdom.workflow.comparing import Change, compare
@@ -15,10 +17,10 @@ from kingdom.workflow.overview import Overview
 from kingdom.workflow.proving import prove
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kingdom.gitops import FileDiff
     from kingdom.web.context import WebContext
-    from kingdom.workflow.domain import resources as domain
-    from kingdom.workflow.ports import Transaction
 
 Form: TypeAlias = Literal["hunks", "patch", "stat"]
 BASE: Final = "base"
@@ -92,10 +94,7 @@ class Verified(ApiModel):
 async def list_checkpoints(context: WebContext, workflow_id: str) -> list[Checkpoint]:
     """The finished checkpoints of a workflow, the oldest first."""
     async with context.parts.store.reading() as tx:
-        workflow = await tx.workflows.find(workflow_id)
-        if workflow is None:
-            raise not_found("WFL", "workflow", workflow_id)
-        overview = await Overview.read(tx, workflow)
+        overview = await Overview.read(tx, await find_workflow(tx, workflow_id))
     return [Checkpoint.model_validate(point) for point in overview.document()["checkpoints"]]
 
 
@@ -105,35 +104,21 @@ async def read_diff(
     """What changed up to a checkpoint: since its work began, since the branch began, or since another checkpoint."""
     store = context.parts.store
     async with store.reading() as tx:
-        if await tx.workflows.find(workflow_id) is None:
-            raise not_found("WFL", "workflow", workflow_id)
+        await find_workflow(tx, workflow_id)
         newer = await find_checkpoint(tx, workflow_id, checkpoint_id)
         older = None if against in (None, BASE) else await find_checkpoint(tx, workflow_id, str(against))
     changes = await compare(
         store, work_desk(context).git, newer, older,
         base=against == BASE, patches=form != "stat", max_patches=_MOST_PATCHES,
     )  # fmt: skip
-    room = _Room(_MOST_CHARACTERS)
-    return Diff(
-        checkpoint_id=checkpoint_id,
-        against=against,
-        repositories=[_repository(change, form, room) for change in changes],
-    )
-
-
-async def find_checkpoint(tx: Transaction, workflow_id: str, checkpoint_id: str) -> domain.Checkpoint:
-    """A finished checkpoint of a workflow; raises :class:`kingdom.web.envelope.ApiError` when there is none."""
-    found = await tx.checkpoints.find(checkpoint_id)
-    if found is None or not found.complete or found.workflow_id != workflow_id:
-        raise not_found("WFL", "checkpoint", checkpoint_id)
-    return found
+    repositories = await asyncio.to_thread(_repositories, changes, form)  # patches may have megabytes
+    return Diff(checkpoint_id=checkpoint_id, against=against, repositories=repositories)
 
 
 async def verify(context: WebContext, workflow_id: str, *, deep: bool = False) -> Verified:
     """Look whether every commit of every checkpoint of a workflow is there and held."""
     async with context.parts.store.reading() as tx:
-        if await tx.workflows.find(workflow_id) is None:
-            raise not_found("WFL", "workflow", workflow_id)
+        await find_workflow(tx, workflow_id)
     proof = await prove(context.parts.store, work_desk(context).git, workflow_id, deep=deep)
     problems = [Damage(checkpoint_id=one.recorded.checkpoint, what=one.what) for one in proof.problems]
     return Verified(checked=proof.checked, problems=problems)
@@ -152,6 +137,11 @@ class _Room:
             return False
         self._left -= size
         return True
+
+
+def _repositories(changes: Sequence[Change], form: Form) -> list[RepositoryDiff]:
+    room = _Room(_MOST_CHARACTERS)
+    return [_repository(change, form, room) for change in changes]
 
 
 def _repository(change: Change, form: Form, room: _Room) -> RepositoryDiff:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from pydantic import BaseModel, Field
 
 from kingdom.court.document_index import containing, valid
 from kingdom.court.queues import EVENTS, MESSAGES, TASKS
-from kingdom.web.envelope import ApiError
-from kingdom.web.paging import cursor_of, position_of
+from kingdom.web.paging import cursor_of, position_of, wrong_cursor
 from kingdom.web.views.keeping import desk_of
 from kingdom.web.views.plain import plain
 
 if TYPE_CHECKING:
     from kingdom.court.document_index import Indexed, Narrow
     from kingdom.web.context import WebContext
+
+_NEVER: Final = 1e15  # seconds, which no document is from: whoever comes with more made the cursor up
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +120,9 @@ def _before(cursor: str | None) -> tuple[float, str] | None:
     if position is None:
         return None
     match position:
-        case [int() | float() as at, str() as document_id]:
+        case [int() | float() as at, str() as document_id] if abs(at) < _NEVER:
             return float(at), document_id
-    raise ApiError(422, "SYS_CURSOR", "this cursor is not one of ours: begin again without it")
+    raise wrong_cursor()
 
 
 def _narrowing(wanted: Filter) -> list[Narrow]:

@@ -27,8 +27,11 @@ def shown_env(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def shown_url(url: str) -> str:
-    """An address without password, and without the values of its query."""
-    parts = urlsplit(hide_password(url))
+    """An address without password, and without the values of its query; nothing of one that makes no sense."""
+    try:
+        parts = urlsplit(hide_password(url))
+    except ValueError:
+        return HIDDEN
     query = "&".join(f"{name}={HIDDEN}" for name, _ in parse_qsl(parts.query, keep_blank_values=True))
     return urlunsplit(parts._replace(query=query, fragment=""))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from kingdom.web.envelope import ApiError, ApiModel, not_found
+from kingdom.web.views.finding import find_workflow
 from kingdom.workflow.adapters.reports import read_report as read_file
 from kingdom.workflow.domain.statuses import ReportStatus
 
@@ -65,8 +66,7 @@ async def read_report(context: WebContext, workflow_id: str, report_id: str) -> 
 async def _read(context: WebContext, workflow_id: str) -> tuple[list[domain.Report], Mapping[str, str]]:
     """The reports, and the names of works and tasks by id."""
     async with context.parts.store.reading() as tx:
-        if await tx.workflows.find(workflow_id) is None:
-            raise not_found("WFL", "workflow", workflow_id)
+        await find_workflow(tx, workflow_id)
         reports = await tx.reports.of_workflow(workflow_id)
         works = await tx.works.of_workflow(workflow_id)
     names = {work.id: work.name for work in works} | {task.id: task.name for work in works for task in work.tasks}

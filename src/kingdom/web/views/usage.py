@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from kingdom.web.envelope import ApiModel, not_found
+from kingdom.web.envelope import ApiModel
+from kingdom.web.views.finding import find_workflow
 from kingdom.web.views.work_desk import work_desk
 from kingdom.workflow.spending import Spent
 
@@ -36,8 +37,7 @@ class Usage(ApiModel):
 async def read_usage(context: WebContext, workflow_id: str) -> Usage:
     """What a workflow has used so far."""
     async with context.parts.store.reading() as tx:
-        if await tx.workflows.find(workflow_id) is None:
-            raise not_found("WFL", "workflow", workflow_id)
+        await find_workflow(tx, workflow_id)
     spent = (await work_desk(context).spent(fresh=True)).get(workflow_id, Spent())
     kinds = spent.by_class
     return Usage(

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, Field
 
-from kingdom.web.envelope import ApiError, ApiModel, not_found
-from kingdom.web.paging import cursor_of, position_of
+from kingdom.web.envelope import ApiModel, not_found
+from kingdom.web.paging import cursor_of, position_of, wrong_cursor
+from kingdom.web.views.finding import find_workflow
 from kingdom.web.views.work_desk import work_desk
 
 if TYPE_CHECKING:
@@ -38,10 +39,8 @@ async def read_words(
 ) -> Words:
     """The last words, or with a cursor what was said since, the oldest first. Always with a cursor to go on from."""
     async with context.parts.store.reading() as tx:
-        workflow = await tx.workflows.find(workflow_id)
+        await find_workflow(tx, workflow_id)
         works = await tx.works.of_workflow(workflow_id)
-    if workflow is None:
-        raise not_found("WFL", "workflow", workflow_id)
     if work_id is not None and all(work.id != work_id for work in works):
         raise not_found("WFL", "work", work_id)
     counts = _counts(position_of(cursor))
@@ -62,5 +61,5 @@ def _counts(position: Any) -> dict[str, int]:
     if position is None:
         return {}
     if not isinstance(position, dict) or not all(isinstance(count, int) for count in position.values()):
-        raise ApiError(422, "SYS_CURSOR", "this cursor is not one of this list: begin again without it")
+        raise wrong_cursor()
     return dict(position)

@@ -14,9 +14,9 @@ from pydantic import Field, model_validator
 from kingdom.web.api.work.routing import Deleted, WorkflowId, told_as, work_router
 from kingdom.web.api.work.values import IdText, Name
 from kingdom.web.context import Context, WebContext
-from kingdom.web.envelope import ApiModel, Ok, not_found, ok
+from kingdom.web.envelope import ApiModel, Ok, ok
 from kingdom.web.views import workflows
-from kingdom.web.views.checkpoints import find_checkpoint
+from kingdom.web.views.finding import find_checkpoint, find_workflow
 from kingdom.web.views.workflows import Act, WorkflowFull, WorkflowSummary, allowed
 from kingdom.workflow.domain.errors import IllegalTransition
 from kingdom.workflow.usecases.fork_workflow import ForkWorkflow
@@ -114,8 +114,7 @@ async def delete_workflow(context: Context, workflow_id: WorkflowId) -> Ok[Delet
 async def fork_workflow(context: Context, workflow_id: WorkflowId, body: ForkBody) -> Ok[WorkflowFull]:
     """A second workflow that goes on from a checkpoint, on branches of its own. The first one stays as it is."""
     async with context.parts.store.reading() as tx:
-        if await tx.workflows.find(workflow_id) is None:
-            raise not_found("WFL", "workflow", workflow_id)
+        await find_workflow(tx, workflow_id)
         point = await find_checkpoint(tx, workflow_id, body.checkpoint_id)
     with told_as("WFL"):
         fork_id = await ForkWorkflow(context.parts).execute(point.id, name=body.name)
@@ -125,9 +124,7 @@ async def fork_workflow(context: Context, workflow_id: WorkflowId, body: ForkBod
 async def _check(context: WebContext, workflow_id: str, act: Act, wanted: str) -> None:
     """Raise when this cannot be asked of a workflow as it stands."""
     async with context.parts.store.reading() as tx:
-        workflow = await tx.workflows.find(workflow_id)
-    if workflow is None:
-        raise not_found("WFL", "workflow", workflow_id)
+        workflow = await find_workflow(tx, workflow_id)
     if act not in allowed(workflow):
         raise IllegalTransition("workflow", workflow_id, workflow.status, wanted)
 

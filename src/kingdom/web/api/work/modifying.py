@@ -23,8 +23,9 @@ from kingdom.web.api.work.values import (
 )
 from kingdom.web.api.work.workflows import check_refs
 from kingdom.web.context import Context, WebContext
-from kingdom.web.envelope import ApiError, ApiModel, Ok, not_found, ok
+from kingdom.web.envelope import ApiError, ApiModel, Ok, ok
 from kingdom.web.views import templates, workflows
+from kingdom.web.views.finding import find_workflow
 from kingdom.web.views.redaction import restored, restored_refs
 from kingdom.web.views.templates import EXAMPLE_YAML, git_refs, mcp_refs, task_definition, work_definition
 from kingdom.web.views.work_desk import work_desk
@@ -207,11 +208,7 @@ async def change_plan(context: Context, workflow_id: WorkflowId, body: PlanBody)
 
 async def _read(context: WebContext, workflow_id: str) -> tuple[Workflow, list[Work]]:
     async with context.parts.store.reading() as tx:
-        workflow = await tx.workflows.find(workflow_id)
-        works = await tx.works.of_workflow(workflow_id)
-    if workflow is None:
-        raise not_found("WFL", "workflow", workflow_id)
-    return workflow, works
+        return await find_workflow(tx, workflow_id), await tx.works.of_workflow(workflow_id)
 
 
 async def _change(context: WebContext, change: Any, workflow: Workflow, works: list[Work]) -> domain.Change:

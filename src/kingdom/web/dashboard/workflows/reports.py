@@ -69,6 +69,10 @@ def _show_all(nodes: list[SyntaxTreeNode]) -> None:
 
 def _link(url: str) -> Element:
     """A link to the web; anything else is only words."""
-    if urlsplit(url).scheme.lower() not in _SCHEMES:
+    try:
+        leads_to_web = urlsplit(url).scheme.lower() in _SCHEMES
+    except ValueError:  # http://[nothing]/
+        leads_to_web = False
+    if not leads_to_web:
         return tag("span")
     return tag("a", href=url, target="_blank", rel="noopener noreferrer nofollow")
