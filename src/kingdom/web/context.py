@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 from fastapi import Depends
 from starlette.requests import HTTPConnection
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from kingdom.web.settings import WebSettings
     from kingdom.workflow.home import WorkflowHome
     from kingdom.workflow.parts import Parts
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -37,8 +39,7 @@ class WebContext:
     services: Services | None
     """The court; None where there are workflows only."""
     clock: Callable[[], float]
-    kept: dict[str, Any] = field(default_factory=dict)
-    """What views keep between two looks (:mod:`kingdom.web.views.keeping`)."""
+    _kept: dict[type[Any], Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def court(self) -> Services:
@@ -46,6 +47,13 @@ class WebContext:
         if self.services is None:
             raise ApiError(404, "SYS_NO_COURT", f"{self.root} is not the home of a court: kingdom init {self.root}")
         return self.services
+
+    def keep(self, kind: type[T], make: Callable[[], T]) -> T:
+        """What is kept between two looks: the one thing of its kind, made when it is first asked for."""
+        if kind not in self._kept:
+            self._kept[kind] = make()
+        found: T = self._kept[kind]
+        return found
 
     def buses(self) -> dict[str, EventBus]:
         """The buses people look into, by name."""

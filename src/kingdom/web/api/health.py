@@ -23,7 +23,6 @@ from kingdom.web.security import SCOPE_KEY, csrf_token
 from kingdom.web.views.court import HealthState, RoleState, court_overview
 
 _PATIENCE: Final = 5.0  # seconds for a store to answer
-_METRICS: Final = "metrics"
 log = logging.getLogger("kingdom.web")
 router = APIRouter(tags=["health"])
 
@@ -101,7 +100,7 @@ async def check_ready(context: Context) -> Ok[Ready]:
 @router.get("/metrics", operation_id="readMetrics", summary="Metrics for Prometheus", response_class=PlainTextResponse)
 async def read_metrics(context: Context) -> PlainTextResponse:
     """The court (roles, queues, soldiers, health, cost) and the depth of the buses, in Prometheus' text form."""
-    watching = _metrics_of(context)
+    watching = context.keep(_Watching, lambda: _Watching(context))
     await watching.sample()
     return PlainTextResponse(generate_latest(watching.registry), media_type=CONTENT_TYPE_LATEST)
 
@@ -162,11 +161,3 @@ class _Watching:
             log.warning("the depth of a bus cannot be read: %s", error)
         if self._court is not None:
             await self._court.sample()
-
-
-def _metrics_of(context: WebContext) -> _Watching:
-    found = context.kept.get(_METRICS)
-    if found is None:
-        found = context.kept[_METRICS] = _Watching(context)
-    assert isinstance(found, _Watching)
-    return found

@@ -132,14 +132,13 @@ class CourtState(ApiModel):
     recent: list[JournalLine] = Field(description="The last lines of the journal, the newest first.")
 
 
+class _Overview(Fresh[CourtState]):
+    """The last look at the whole court."""
+
+
 async def court_overview(context: WebContext) -> CourtState:
     """Everything about the court at a glance. However many ask, the court is looked at a few times a second at most."""
-    fresh = context.kept.get("overview")
-    if fresh is None:
-        fresh = context.kept["overview"] = Fresh(lambda: _overview(context), _FRESH)
-    assert isinstance(fresh, Fresh)
-    state: CourtState = await fresh.get()
-    return state
+    return await context.keep(_Overview, lambda: _Overview(lambda: _overview(context), _FRESH)).get()
 
 
 async def list_questions(context: WebContext) -> list[OpenQuestion]:

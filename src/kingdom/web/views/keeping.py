@@ -67,20 +67,12 @@ class CourtDesk:
 def desk_of(context: WebContext) -> CourtDesk:
     """The desk of the court; raises :class:`kingdom.web.envelope.ApiError` where there is none."""
     services = context.court
-    desk = context.kept.get("court")
-    if desk is None:
-        desk = context.kept["court"] = CourtDesk(services)
-    assert isinstance(desk, CourtDesk)
-    return desk
+    return context.keep(CourtDesk, lambda: CourtDesk(services))
 
 
 def sampler_of(context: WebContext) -> Sampler:
     """Who samples the buses."""
-    sampler = context.kept.get("sampler")
-    if sampler is None:
-        sampler = context.kept["sampler"] = Sampler(context.buses(), context.clock)
-    assert isinstance(sampler, Sampler)
-    return sampler
+    return context.keep(Sampler, lambda: Sampler(context.buses(), context.clock))
 
 
 @contextlib.asynccontextmanager

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from kingdom.workflow.adapters.git_service import GitopsService
     from kingdom.workflow.spending import Spent
 
-_KEY: Final = "work"
 _VOICES: Final = 32  # workflows whose words are kept
 _FRESH: Final = 1.0  # seconds for which what was spent counts: lists are asked for often
 
@@ -72,8 +71,4 @@ class WorkDesk:
 
 def work_desk(context: WebContext) -> WorkDesk:
     """The desk of the workflows of a context."""
-    desk = context.kept.get(_KEY)
-    if desk is None:
-        desk = context.kept[_KEY] = WorkDesk(context)
-    assert isinstance(desk, WorkDesk)
-    return desk
+    return context.keep(WorkDesk, lambda: WorkDesk(context))
