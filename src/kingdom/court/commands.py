@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.court.documents import answered, cancelled, find_document
@@ -74,9 +75,9 @@ async def answer_question(services: Services, task_id: str, text: str, user: str
     state = task.document.get("status")
     if state != ASKING:
         raise NotNow("NO_QUESTION", f"{task_id} is {state} and asks nothing: kingdom status lists questions")
-    if answered(services.home, task_id):
+    if await asyncio.to_thread(answered, services.home, task_id):
         raise NotNow("ANSWERED", f"{task_id} is answered already: kingdom trace {task_id} tells by whom")
-    if cancelled(services.home, task_id):
+    if await asyncio.to_thread(cancelled, services.home, task_id):
         raise NotNow("CANCELLED", f"{task_id} is cancelled, and asks nothing any more")
     return await answer(services, task_id, text, user, source)
 

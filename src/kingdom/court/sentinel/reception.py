@@ -5,6 +5,7 @@ A source that is watched gets a hint to look at once; where it is not, what the 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -62,7 +63,7 @@ class Reception:
             raise WebhookRefused(f"the body is larger than {MAX_BODY_BYTES:,} bytes", 413)
         config = self._config.load().config
         try:
-            heard = self._listen(source, config)(headers, body)
+            heard = await asyncio.to_thread(self._listen(source, config), headers, body)  # it may have megabytes
         except InvalidConfig as error:
             log.warning("the webhook %s cannot be taken: %s", source, error)
             raise WebhookRefused("this webhook is not set up completely: the log of the court says why", 503) from None
@@ -70,7 +71,7 @@ class Reception:
         if watched is not None and watched.enabled:
             if heard.hint is None:
                 return Received(heard.delivery, "ignored")
-            leave_hint(self._services.home, source, heard.delivery, heard.hint)
+            await asyncio.to_thread(leave_hint, self._services.home, source, heard.delivery, heard.hint)
             return Received(heard.delivery, "hint")
         events = [event for event in heard.events if not _is_ignored(event, watched)]
         if not events:

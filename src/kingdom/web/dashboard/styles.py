@@ -12,6 +12,7 @@ from kingdom.web.dashboard import theme
 
 _FOLDER: Final = Path(__file__).parent / "assets"
 MARK: Final = _FOLDER / "mark.svg"
+_CROWN: Final = MARK.read_bytes()
 _SHEET: Final = theme.variables() + "".join(path.read_text(encoding="utf-8") for path in sorted(_FOLDER.glob("*.css")))
 PATH: Final = f"/assets/kingdom-{hashlib.sha256(_SHEET.encode()).hexdigest()[:12]}.css"
 """Names what is in it: a new version is a new address."""
@@ -30,4 +31,4 @@ async def sheet() -> Response:
 @router.get("/favicon.ico")
 async def mark() -> Response:
     """The crown."""
-    return Response(MARK.read_bytes(), media_type="image/svg+xml", headers={"Cache-Control": "public, max-age=86400"})
+    return Response(_CROWN, media_type="image/svg+xml", headers={"Cache-Control": "public, max-age=86400"})

@@ -145,7 +145,7 @@ async def read_template(context: WebContext, template_id: str) -> Template:
 async def read_yaml(context: WebContext, template_id: str) -> str:
     """The YAML file of a template."""
     found = await find_template(context, template_id)
-    return write_template(shown_template(found), await read_sources(context.parts.store))
+    return await _written(context, shown_template(found))
 
 
 async def find_template(context: WebContext, template_id: str) -> WorkflowTemplate:
@@ -160,8 +160,7 @@ async def find_template(context: WebContext, template_id: str) -> WorkflowTempla
 async def convert(context: WebContext, *, yaml: str | None = None, fields: TemplateFields | None = None) -> Converted:
     """A template in both forms, from one of them. Raises :class:`ApiError` 422 TPL_INVALID with every problem."""
     template = await (from_yaml(context, yaml) if fields is None else from_fields(context, fields))
-    shown = shown_template(template)
-    return Converted(fields=fields_of(template), yaml=write_template(shown, await read_sources(context.parts.store)))
+    return Converted(fields=fields_of(template), yaml=await _written(context, shown_template(template)))
 
 
 async def from_yaml(context: WebContext, yaml: str | None, template_id: str = _UNTITLED) -> WorkflowTemplate:
@@ -188,7 +187,12 @@ async def from_fields(context: WebContext, fields: TemplateFields, template_id: 
         )
     except InvalidPlan as error:
         raise invalid([str(error)]) from error
-    return await from_yaml(context, write_template(template, await read_sources(context.parts.store)), template_id)
+    return await from_yaml(context, await _written(context, template), template_id)
+
+
+async def _written(context: WebContext, template: WorkflowTemplate) -> str:
+    """The YAML of a template. A large one takes seconds to be written, or read."""
+    return await asyncio.to_thread(write_template, template, await read_sources(context.parts.store))
 
 
 def invalid(problems: Sequence[str]) -> ApiError:
