@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from kingdom.court.home import Home
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from kingdom.agents.engine import Engine, Player
     from kingdom.workflow.home import WorkflowHome
 
 FOLDER: Final = "workflows"
 """The folder of workflows, below the home of a court or any other folder."""
-COURT: Final = Path("config/system.yaml")
-"""What makes a folder the home of a court."""
 
 
 def is_court(folder: Path) -> bool:
     """Whether a folder is the home of a court."""
-    return (folder / COURT).is_file()
+    return Home(folder).exists
 
 
 def engines_of(place: WorkflowHome) -> Mapping[str, Engine | Player]:
@@ -34,6 +34,5 @@ def engines_of(place: WorkflowHome) -> Mapping[str, Engine | Player]:
         return default_engines()
     from kingdom.court import bootstrap
     from kingdom.court.config.system import load_system
-    from kingdom.court.home import Home
 
     return bootstrap.engines_of(load_system(Home(root)))

@@ -16,8 +16,8 @@ from kingdom.web.live import client as clients
 from kingdom.web.live import feed as feeds
 from kingdom.web.live import hub as hubs
 from kingdom.web.live import subscription as subscriptions
-from kingdom.web.live.sources import last_number
 from kingdom.workflow.domain.events import TaskStarted
+from kingdom.workflow.last_number import last_number
 from kingdom.workflow.ports import Told
 from tests.support.live import PATIENCE, Ear, Wanderer, finish, happen, numbers, socket, stream, write
 from tests.support.web import SETTINGS, TOKEN, Served, served

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kingdom.web import openapi
 from kingdom.web.etag import ETags
 from kingdom.web.idempotency import Answers, Idempotency
+from kingdom.web.record import FOLDER
 from kingdom.web.sizes import Sizes
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def install(app: FastAPI, context: WebContext) -> None:
     """Have an application keep these rules, and its OpenAPI document tell of them."""
-    answers = Answers(context.root / "state" / "web" / "idempotency.db", context.clock)
+    answers = Answers(context.root / FOLDER / "idempotency.db", context.clock)
     app.add_middleware(ETags)
     app.add_middleware(Idempotency, answers=answers)
     app.add_middleware(Sizes)  # the last one added is the first one met

@@ -51,8 +51,10 @@ async def _tell(store: Store, running: Engine, stop: asyncio.Event) -> None:
     """Say what happens to workflows, until it is time to stop or the engine breaks."""
     import asyncio
 
+    from kingdom.workflow.last_number import last_number
+
     broken = asyncio.ensure_future(running.wait())
-    position = await _last_position(store)
+    position = await last_number(store, None)
     try:
         while not stop.is_set() and not broken.done():
             for event in await store.events(None, position, _PAGE):
@@ -66,13 +68,6 @@ async def _tell(store: Store, running: Engine, stop: asyncio.Event) -> None:
             broken.result()
     finally:
         broken.cancel()
-
-
-async def _last_position(store: Store) -> int:
-    position = 0
-    while page := await store.events(None, position, 10 * _PAGE):
-        position = page[-1].position
-    return position
 
 
 def _line(event: SeenEvent) -> str:

@@ -31,7 +31,8 @@ def choose(items: Sequence[T], word: str, what: str, listing: str, name: Callabl
             return found[0]
         if found:
             some = ", ".join(_id(item) for item in found[:3])
-            raise Failure("AMBIGUOUS", f"{len(found)} {what}s are called {word}: give an id ({some}, …)")
+            kind = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
+            raise Failure("AMBIGUOUS", f"{len(found)} {kind} are called {word}: give an id ({some}, …)")
     raise Failure("NOT_FOUND", f"there is no {what} {word} here: {listing} lists those there are")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kingdom.cli.output import Failure
+from kingdom.court.home import ENVIRONMENT
 from kingdom.place import FOLDER, is_court
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from kingdom.agents.engine import Engine, Player
     from kingdom.workflow.home import WorkflowHome
 
-ENVIRONMENT: Final = "KINGDOM_HOME"
 _DATABASE: Final = Path(FOLDER, "workflows.db")
 
 

@@ -70,8 +70,9 @@ async def engine_runs(store: Store) -> bool:
 async def _hand_over(place: WorkflowHome, store: Store, wish: Wish, view: View, *, detach: bool) -> int:
     """Ask the engine that runs, and look on. Ctrl-C only stops looking."""
     from kingdom.workflow.commands import answer, ask
+    from kingdom.workflow.last_number import last_number
 
-    after = await last_event(store, wish.workflow_id)
+    after = await last_number(store, wish.workflow_id)
 
     async def begin() -> None:
         if not await _is_active(store, wish):
@@ -93,6 +94,7 @@ async def _hand_over(place: WorkflowHome, store: Store, wish: Wish, view: View, 
 async def _run_here(place: WorkflowHome, parts: Parts, wish: Wish, view: View) -> int:
     """Be the engine until the workflow rests. Ctrl-C pauses it."""
     from kingdom.workflow.domain.errors import WorkflowError
+    from kingdom.workflow.last_number import last_number
     from kingdom.workflow.serving import carriers, serving
 
     store = parts.store
@@ -103,7 +105,7 @@ async def _run_here(place: WorkflowHome, parts: Parts, wish: Wish, view: View) -
             await carry[wish.kind](wish.workflow_id, **wish.arguments)
 
     active = await _is_active(store, wish)
-    after = await last_event(store, wish.workflow_id)
+    after = await last_number(store, wish.workflow_id)
     with stop_signals() as stop:
         async with serving(parts) as engine:
             begun = asyncio.create_task(begin())
@@ -181,14 +183,6 @@ async def _is_active(store: Store, wish: Wish) -> bool:
         return False
     async with store.reading() as tx:
         return (await tx.workflows.get(wish.workflow_id)).status in _ACTIVE
-
-
-async def last_event(store: Store, workflow_id: str) -> int:
-    """The number of the last event of a workflow."""
-    after = 0
-    while page := await store.events(workflow_id, after, 1000):
-        after = page[-1].sequence
-    return after
 
 
 @contextlib.contextmanager

@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from kingdom.web.live.event import Frame, LiveEvent
 from kingdom.web.live.feeding import Feeder
 from kingdom.web.live.storing import Feed
+from kingdom.web.record import FOLDER
 
 if TYPE_CHECKING:
     from kingdom.court.loop import Services
     from kingdom.workflow.ports import Store
 
-__all__ = ["Hub", "Listener", "LiveEvent", "open_hub"]
+__all__ = ["FOLDER", "Hub", "Listener", "LiveEvent", "open_hub"]
 
 log = logging.getLogger("kingdom.web.live")
-FOLDER: Final = Path("state/web")
-"""Where the server keeps what is its own, below the root."""
 MAX_CLIENTS: Final = 1_000
 _RECENT_EVENTS: Final = 4_096
 _RECENT_BYTES: Final = 16 * 1024 * 1024

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from kingdom.bus.connecting import shown_url
 from kingdom.journal import Cursor, InvalidCursor, Problem, Reader
 from kingdom.web.live.event import Happened
+from kingdom.workflow.last_number import last_number
 
 if TYPE_CHECKING:
     from kingdom.workflow.ports import SeenEvent, Store
@@ -137,25 +138,6 @@ def happened(event: SeenEvent) -> Happened:
         owner,
         None if owner is None else event.sequence,
     )
-
-
-async def last_number(store: Store, workflow_id: str | None) -> int:
-    """The number of the last event of a workflow (or of all); 0 when there is none. Some dozen short looks."""
-
-    async def is_beyond(number: int) -> bool:
-        return bool(await store.events(workflow_id, number, 1))
-
-    low, step = -1, 1  # the last number is above `low`
-    while await is_beyond(low + step):
-        low, step = low + step, step * 2
-    high = low + step  # nothing is above it
-    while high - low > 1:
-        middle = (low + high) // 2
-        if await is_beyond(middle):
-            low = middle
-        else:
-            high = middle
-    return high
 
 
 def _cursor(place: str | None) -> Cursor | None:

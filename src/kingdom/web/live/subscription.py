@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from kingdom.web.envelope import not_found
 from kingdom.web.live.event import Frame, message
 from kingdom.web.live.feed import contiguous
-from kingdom.web.live.sources import happened, last_number
+from kingdom.web.live.sources import happened
+from kingdom.workflow.last_number import last_number
 
 if TYPE_CHECKING:
     from kingdom.web.live.hub import Hub
