@@ -79,6 +79,33 @@ def test_a_post_is_sent_again_with_the_same_key_and_a_busy_server_is_given_time(
     assert len(set(keys)) == 1
 
 
+async def test_what_was_deleted_is_not_missed_when_its_answer_is_lost(tmp_path: Path) -> None:
+    async with served(tmp_path) as web:
+        lost = _LosingAnswers("DELETE")
+        with Client(web.url, TOKEN, transport=lost) as kingdom:
+            made = await asyncio.to_thread(kingdom.create_git, {"name": "a", "url": "https://example.org/a"})
+            assert await asyncio.to_thread(kingdom.delete_git, made["id"]) == {"id": made["id"]}
+            assert (await asyncio.to_thread(kingdom.list_gits))["items"] == []
+        assert lost.lost == 1
+
+
+class _LosingAnswers(httpx.HTTPTransport):
+    """Sends what it is given, and loses the first answer to a method."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__()
+        self.lost = 0
+        self._method = method
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        answer = super().handle_request(request)
+        if request.method == self._method and not self.lost:
+            answer.close()
+            self.lost += 1
+            raise httpx.ReadError("broken", request=request)
+        return answer
+
+
 async def test_the_server_of_a_folder_is_found_while_it_runs(tmp_path: Path) -> None:
     with pytest.raises(NoServer, match="kingdom up"):
         find_server(tmp_path)

@@ -19,7 +19,7 @@ _LONGEST_PAUSE: Final = 10.0  # seconds that we wait because the server said so
 
 
 class Connection:
-    """One server. Every request may be sent again after a broken connection: a POST carries a key that makes it one."""
+    """One server. A request may be sent again after a broken connection: a change carries a key that makes it one."""
 
     def __init__(
         self, url: str, token: str, *, timeout: float = 60.0, transport: httpx.BaseTransport | None = None
@@ -48,7 +48,7 @@ class Connection:
 
         Raises :class:`Refused` for an error of the server and :class:`ServerAway` when there is none.
         """
-        headers = {"Idempotency-Key": str(uuid.uuid4())} if method == "POST" else {}
+        headers = {"Idempotency-Key": str(uuid.uuid4())} if method != "GET" else {}
         params = {name: value for name, value in (query or {}).items() if value is not None}
         for attempt in range(_TRIES):
             last = attempt == _TRIES - 1

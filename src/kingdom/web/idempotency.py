@@ -1,4 +1,4 @@
-"""``Idempotency-Key``: a POST that is sent again, because its answer was lost, is not carried out again.
+"""``Idempotency-Key``: a request that is sent again, because its answer was lost, is not carried out again.
 
 For a day the answer is kept beside the key; the same request with the same key gets it once more.
 """
@@ -31,6 +31,8 @@ T = TypeVar("T")
 HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotency-Replayed"
 KEY_PATTERN: Final = r"^[\x21-\x7e]{1,200}$"
+METHODS: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+"""Of requests that change something, and so may carry a key."""
 _SECONDS: Final = 24 * 3600.0
 _MOST: Final = 10_000  # answers that are kept
 _TABLE: Final = """
@@ -125,7 +127,7 @@ class Answers:
 
 
 class Idempotency:
-    """ASGI middleware: looks at POST under ``/api`` with a key, and passes everything else on."""
+    """ASGI middleware: looks at changes under ``/api`` with a key, and passes everything else on."""
 
     def __init__(self, app: ASGIApp, answers: Answers) -> None:
         self._app = app
@@ -134,7 +136,7 @@ class Idempotency:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Carry a request out, or give the answer it had before."""
         key = Headers(scope=scope).get(HEADER) if scope["type"] == "http" else None
-        if key is None or scope["method"] != "POST" or not scope["path"].startswith("/api/"):
+        if key is None or scope["method"] not in METHODS or not scope["path"].startswith("/api/"):
             await self._app(scope, receive, send)
             return
         try:

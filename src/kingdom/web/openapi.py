@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.web.example import Examples
-from kingdom.web.idempotency import HEADER, KEY_PATTERN
+from kingdom.web.idempotency import HEADER, KEY_PATTERN, METHODS
 from kingdom.web.security.guard import OPEN, OPEN_BELOW
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ are of: `GIT_`, `MCP_`, `TPL_`, `WFL_`, `MOD_` (changes of a plan), `SYS_`.
 Lists come in pages: `limit` (1 to 100), and as `cursor` the `nextCursor` of the page before; null: that was the last.
 
 Requests carry `Authorization: Bearer TOKEN`; the token is in `state/web/token` of the home. GET answers have an `ETag`:
-with `If-None-Match` an answer you have already is 304. A POST with an `Idempotency-Key` is carried out once, however
-often it is sent within a day.
+with `If-None-Match` an answer you have already is 304. A request that changes something and has an `Idempotency-Key` is
+carried out once, however often it is sent within a day.
 """
 _TAGS: Final = {
     "repositories": "Repositories that workflows work on.",
@@ -81,7 +81,7 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
     for path, method, operation in _operations(document):
         used.update(operation.get("tags", ()))
         _add_errors(path, method, operation)
-        if method == "post" and path.startswith("/api/"):
+        if method.upper() in METHODS and path.startswith("/api/"):
             _add_parameter(operation, HEADER, {"type": "string", "pattern": KEY_PATTERN}, "Carried out once per key.")
         if method == "get" and path.startswith("/api/") and _JSON in _content(operation, "200"):
             _add_etag(operation)
