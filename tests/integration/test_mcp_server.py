@@ -88,6 +88,14 @@ async def test_what_is_not_there_is_told_with_its_code(tmp_path: Path) -> None:
         assert "limit" in await it.refused("list_tasks", limit=0)
 
 
+async def test_a_mistake_in_what_an_agent_asks_for_is_told_to_it(tmp_path: Path) -> None:
+    async with opened(tmp_path) as context, agent(context) as it:
+        both = await it.refused("resume_workflow", workflow_id="wf-1", checkpoint_id="cp-1", retry=True)
+        assert "SYS_INVALID" in both
+        assert both.count("give checkpointId or retry, not both") == 1
+        assert "name: " in await it.refused("start_workflow", template_id="tpl-1", name="x" * 200)
+
+
 async def test_who_may_only_look_is_offered_nothing_else(tmp_path: Path) -> None:
     async with opened(tmp_path) as context:
         async with agent(context) as it:

@@ -51,7 +51,7 @@ def _add(server: FastMCP, tool: Tool, annotations: ToolAnnotations) -> None:
             told = as_api_error(error)
             if told.status >= 500:
                 raise
-            more = "".join(f"\n{line}" for line in told.details)
+            more = "".join(f"\n{line}" for line in told.details if str(line) not in str(told))
             raise ToolError(f"{told.code}: {told}{more}") from error
 
     server.add_tool(call, annotations=annotations, structured_output=False)

@@ -9,6 +9,7 @@ from pydantic import Field
 from kingdom.web.api.work import lifecycle, workflows
 from kingdom.web.api.work.lifecycle import ResumeBody
 from kingdom.web.api.work.workflows import WorkflowBody
+from kingdom.web.asked import asked
 from kingdom.web.mcpserver.plain import Limit, plain
 from kingdom.web.views import reports as report_views
 from kingdom.web.views import templates as template_views
@@ -67,7 +68,7 @@ class WorkflowTools:
         ] = None,
     ) -> dict[str, Any]:
         """Make a workflow from a template and start it. It goes on by itself: show_workflow tells how far it is."""
-        body = WorkflowBody(template_id=template_id, name=name, issue_key=issue_key, variables=variables or {})
+        body = asked(WorkflowBody, template_id=template_id, name=name, issue_key=issue_key, variables=variables or {})
         made = (await workflows.create_workflow(self._context, body)).data
         await lifecycle.start_workflow(self._context, made.id)
         return {"workflowId": made.id, "name": made.name}
@@ -86,7 +87,7 @@ class WorkflowTools:
         retry: Annotated[bool, Field(description="Go on with the task it stopped at, without going back.")] = False,
     ) -> str:
         """Have a paused or failed workflow go on."""
-        body = ResumeBody(checkpoint_id=checkpoint_id, retry=retry)
+        body = asked(ResumeBody, checkpoint_id=checkpoint_id, retry=retry)
         await lifecycle.resume_workflow(self._context, workflow_id, body)
         return f"{workflow_id} goes on"
 

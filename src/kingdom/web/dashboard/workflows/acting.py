@@ -9,8 +9,8 @@ from nicegui import ui
 
 from kingdom.web.api.work.lifecycle import ForkBody, fork_workflow
 from kingdom.web.api.work.workflows import TemplateOfWorkflowBody, create_template_from_workflow
+from kingdom.web.asked import asked
 from kingdom.web.dashboard.building import button, confirm, labelled, tag, text, told
-from kingdom.web.dashboard.workflows.asked import asked
 from kingdom.web.dashboard.workflows.saying import address
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 from nicegui import background_tasks, ui
 
 from kingdom.web.api.work.workflows import WorkflowBody, create_workflow
+from kingdom.web.asked import asked
 from kingdom.web.dashboard.building import button, empty, labelled, link, tag, text, told
 from kingdom.web.dashboard.registry import page
 from kingdom.web.dashboard.shell import head
 from kingdom.web.dashboard.visit import Visit
-from kingdom.web.dashboard.workflows.asked import asked
 from kingdom.web.dashboard.workflows.fields import area, field, line
 from kingdom.web.dashboard.workflows.saying import address
 from kingdom.web.dashboard.workflows.variables import ISSUE_KEY, nested, variables_of

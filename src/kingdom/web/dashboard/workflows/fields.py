@@ -1,8 +1,8 @@
-"""Fields with their label above them, which write what is typed into an object."""
+"""Fields with their label above them, which write what is typed into an object; and one to search with."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
@@ -72,6 +72,18 @@ def count(label: str, target: Any, name: str, *, most: int, locked: bool = False
         made = ui.number(value=getattr(target, name), min=0, max=most, precision=0)
         made.bind_value_to(target, name, forward=lambda given: int(given or 0))
     return _dressed(made, label, locked=locked)
+
+
+def search_box(label: str, value: str, found_at: Callable[[str | None], str], classes: str = "") -> None:
+    """A box to search with: the visitor is taken to where what is typed (None: nothing) is found."""
+
+    def go() -> None:
+        ui.navigate.to(found_at(made.value or None))
+
+    made = ui.input(value=value, placeholder=label).props(f"{_LOOK} clearable")
+    labelled(made.classes(f"k-field k-search {classes}"), label)
+    made.on("keydown.enter", go)
+    made.on("clear", go)
 
 
 def _dressed(made: E, label: str, props: str = "", *, locked: bool) -> E:

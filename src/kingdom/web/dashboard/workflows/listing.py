@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from nicegui import ui
 
-from kingdom.web.dashboard.building import Keyed, badge, button, card, empty, labelled, link, tab, tag, text
+from kingdom.web.dashboard.building import Keyed, badge, button, card, empty, link, tab, tag, text
 from kingdom.web.dashboard.building.formats import money
 from kingdom.web.dashboard.refreshing import Pulse
 from kingdom.web.dashboard.registry import page
 from kingdom.web.dashboard.shell import head
 from kingdom.web.dashboard.visit import Visit
+from kingdom.web.dashboard.workflows.fields import search_box
 from kingdom.web.dashboard.workflows.marks import filled, recoloured
 from kingdom.web.dashboard.workflows.saying import address, moment
 from kingdom.web.envelope import Page
@@ -36,12 +38,7 @@ async def workflows(visit: Visit, show: str = "all", search: str = "", cursor: s
     with head(words("nav.workflows")):
         link(words("sources.title"), "/repositories", "k-quiet-link")
         button(words("workflow.new"), lambda: ui.navigate.to("/workflows/new"), kind="primary", icon="add")
-    with tag("div", "k-row k-wrapping k-filters"):
-        with tag("nav", "k-tabs", aria_label=words("workflow.filter")):
-            for name in _FILTERS:
-                target = address("workflows", show=name if name != "all" else None, search=search)
-                tab(words(f"workflow.show.{name}"), target, chosen=name == chosen)
-        _search_field(visit, chosen, search)
+    _narrowing(visit, chosen, search)
     with card(words("nav.workflows"), flush=True) as (body, _):
         pass
     pages = tag("nav", "k-row k-pages", aria_label=words("pages.label"))
@@ -76,14 +73,18 @@ async def workflows(visit: Visit, show: str = "all", search: str = "", cursor: s
     await Pulse(visit, lambda event: event.source == "workflow").panel(body, load, draw, keep=True)
 
 
-def _search_field(visit: Visit, show: str, search: str) -> None:
-    def go() -> None:
-        ui.navigate.to(address("workflows", show=show if show != "all" else None, search=field.value or None))
+def _narrowing(visit: Visit, chosen: str, search: str) -> None:
+    """What the list can be narrowed by: states, and words."""
+    words = visit.words
 
-    field = ui.input(value=search, placeholder=visit.words("workflow.search")).props("outlined dense clearable")
-    labelled(field.classes("k-field k-search"), visit.words("workflow.search"))
-    field.on("keydown.enter", go)
-    field.on("clear", go)
+    def shown_at(name: str, text: str | None) -> str:
+        return address("workflows", show=name if name != "all" else None, search=text)
+
+    with tag("div", "k-row k-wrapping k-filters"):
+        with tag("nav", "k-tabs", aria_label=words("workflow.filter")):
+            for name in _FILTERS:
+                tab(words(f"workflow.show.{name}"), shown_at(name, search), chosen=name == chosen)
+        search_box(words("workflow.search"), search, partial(shown_at, chosen))
 
 
 def _nothing(visit: Visit, *, filtered: bool) -> None:

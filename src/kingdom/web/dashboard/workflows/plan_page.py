@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from nicegui import ui
 
 from kingdom.web.api.work.modifying import PlanBody, PlanChanged, change_plan
+from kingdom.web.asked import asked
 from kingdom.web.dashboard.building import button, confirm, empty, text
 from kingdom.web.dashboard.registry import page
 from kingdom.web.dashboard.shell import head
 from kingdom.web.dashboard.visit import Visit
 from kingdom.web.dashboard.workflows.acting import Hand
-from kingdom.web.dashboard.workflows.asked import asked
 from kingdom.web.dashboard.workflows.editing import make_editor
 from kingdom.web.dashboard.workflows.saying import address
 from kingdom.web.views.workflows import read_plan, read_workflow

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from nicegui import ui
 
 from kingdom.web.api.work.gits import GitBody, create_git, delete_git
 from kingdom.web.api.work.mcp_servers import McpServerBody, register_mcp_server, unregister_mcp_server
+from kingdom.web.asked import asked
 from kingdom.web.dashboard.building import button, card, confirm, empty, tag, text, told
 from kingdom.web.dashboard.refreshing import Pulse
 from kingdom.web.dashboard.registry import page
 from kingdom.web.dashboard.shell import head
 from kingdom.web.dashboard.visit import Visit
-from kingdom.web.dashboard.workflows.asked import asked
 from kingdom.web.dashboard.workflows.fields import area, line
 from kingdom.web.dashboard.workflows.work_form import small
 from kingdom.web.envelope import ApiError
@@ -62,31 +63,15 @@ async def sources(visit: Visit) -> None:
 
 
 def _git(visit: Visit, pulse: Pulse, git: Git) -> None:
-    async def remove() -> None:
-        question = visit.words("sources.ask.git", name=git.name)
-        detail = visit.words("sources.ask.detail")
-        if await confirm(visit, question, detail=detail, yes=visit.words("act.remove"), danger=True):
-            await told(visit, lambda: delete_git(visit.context, git.id), visit.words("sources.did.remove"))
-            pulse.wake()
-
     with tag("li", "k-row"):
         with tag("div", "k-grow"):
             text(git.name, "k-strong", name="div")
             text(git.url, "k-mono k-muted k-wrap", name="div")
             text(visit.words("sources.used", count=len(git.used_by)), "k-muted k-small", name="div")
-        small("delete", visit.words("sources.remove", name=git.name), remove).set_enabled(not git.used_by)
+        _removing(visit, pulse, git, "sources.ask.git", lambda: delete_git(visit.context, git.id))
 
 
 def _server(visit: Visit, pulse: Pulse, server: McpServer) -> None:
-    async def remove() -> None:
-        question = visit.words("sources.ask.mcp", name=server.name)
-        detail = visit.words("sources.ask.detail")
-        if await confirm(visit, question, detail=detail, yes=visit.words("act.remove"), danger=True):
-            await told(
-                visit, lambda: unregister_mcp_server(visit.context, server.id), visit.words("sources.did.remove")
-            )
-            pulse.wake()
-
     with tag("li", "k-row"):
         with tag("div", "k-grow"):
             text(server.name, "k-strong", name="div")
@@ -95,7 +80,22 @@ def _server(visit: Visit, pulse: Pulse, server: McpServer) -> None:
                 pairs = " ".join(f"{name}={value}" for name, value in server.env.items())
                 text(pairs, "k-mono k-muted k-wrap", name="div")
             text(visit.words("sources.used", count=len(server.used_by)), "k-muted k-small", name="div")
-        small("delete", visit.words("sources.remove", name=server.name), remove).set_enabled(not server.used_by)
+        _removing(visit, pulse, server, "sources.ask.mcp", lambda: unregister_mcp_server(visit.context, server.id))
+
+
+def _removing(
+    visit: Visit, pulse: Pulse, source: Git | McpServer, question: str, act: Callable[[], Awaitable[object]]
+) -> None:
+    """The button that removes a repository or an MCP server; ``question`` is the key of what is asked before."""
+    words = visit.words
+
+    async def remove() -> None:
+        asked_first, detail = words(question, name=source.name), words("sources.ask.detail")
+        if await confirm(visit, asked_first, detail=detail, yes=words("act.remove"), danger=True):
+            await told(visit, act, words("sources.did.remove"))
+            pulse.wake()
+
+    small("delete", words("sources.remove", name=source.name), remove).set_enabled(not source.used_by)
 
 
 class _NewGit:

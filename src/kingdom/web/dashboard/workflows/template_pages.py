@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Final
 from nicegui import ui
 
 from kingdom.web.api.work.templates import YamlBody, create_from_yaml, delete_template, update_from_yaml
-from kingdom.web.dashboard.building import Column, Table, button, card, confirm, empty, labelled, link, tag, told
+from kingdom.web.asked import asked
+from kingdom.web.dashboard.building import Column, Table, button, card, confirm, empty, link, tag, told
 from kingdom.web.dashboard.refreshing import Pulse
 from kingdom.web.dashboard.registry import page
 from kingdom.web.dashboard.shell import head
 from kingdom.web.dashboard.visit import Visit
-from kingdom.web.dashboard.workflows.asked import asked
 from kingdom.web.dashboard.workflows.editing import make_editor
+from kingdom.web.dashboard.workflows.fields import search_box
 from kingdom.web.dashboard.workflows.saying import address
 from kingdom.web.envelope import Ok, Page
 from kingdom.web.views.templates import Template, TemplateSummary, list_templates, read_template, read_yaml
@@ -31,7 +32,7 @@ async def templates(visit: Visit, search: str = "", cursor: str = "") -> None:
     with head(words("nav.templates")):
         link(words("sources.title"), "/repositories", "k-quiet-link")
         button(words("template.new"), lambda: ui.navigate.to("/templates/new"), kind="primary", icon="add")
-    _search_field(visit, search)
+    search_box(words("template.search"), search, lambda text: address("templates", search=text), "k-filters")
     with card(words("nav.templates"), flush=True) as (body, _):
         pass
     pages = tag("nav", "k-row k-pages", aria_label=words("pages.label"))
@@ -105,13 +106,3 @@ async def _save(visit: Visit, template_id: str, editor: PlanEditor) -> None:
 
     if await editor.tried(act) is not None:
         ui.notify(visit.words("template.did.save"), type="positive")
-
-
-def _search_field(visit: Visit, search: str) -> None:
-    def go() -> None:
-        ui.navigate.to(address("templates", search=field.value or None))
-
-    field = ui.input(value=search, placeholder=visit.words("template.search")).props("outlined dense clearable")
-    labelled(field.classes("k-field k-search k-filters"), visit.words("template.search"))
-    field.on("keydown.enter", go)
-    field.on("clear", go)

@@ -1,4 +1,4 @@
-"""What a visitor filled in, as the body of a request: what is wrong with it is told like any refusal."""
+"""What a visitor filled in, or an agent gave, as the body of a request: mistakes in it are told like any refusal."""
 
 from __future__ import annotations
 
