@@ -38,6 +38,7 @@ from kingdom.web.views.tasks import read_task, trace
 if TYPE_CHECKING:
     from kingdom.web.dashboard.building.lines import Row
     from kingdom.web.dashboard.theme import Tone
+    from kingdom.web.live.hub import LiveEvent
     from kingdom.web.views.tasks import StoryLine, TaskState
 
 _STORY_EVERY: Final = 60.0  # seconds; a story is read from many files, and the journal tells when there is more of it
@@ -57,10 +58,14 @@ _TONES: Final[tuple[tuple[str, Tone], ...]] = (
 async def show(visit: Visit, task_id: str, soldier: str | None = None) -> None:
     """Everything about a task."""
     words, zone = visit.words, await zone_of(visit)
-    await read_task(visit.context, task_id)  # one that is not there is told of in place of the page
-    pulse = Pulse(visit, lambda event: task_id in str(event.data))
-    story = Pulse(visit, lambda event: task_id in str(event.data), every=_STORY_EVERY)
-    load = partial(read_task, visit.context, task_id)
+    load = partial(_read, visit, task_id)
+    await load()  # one that is not there is told of in place of the page
+
+    def concerns(event: LiveEvent) -> bool:
+        return task_id in str(event.data)
+
+    pulse = Pulse(visit, concerns)
+    story = Pulse(visit, concerns, every=_STORY_EVERY)
     actions = head(task_id, above=(words("nav.tasks"), "/tasks"))
     await pulse.panel(actions, load, lambda state: _draw_actions(visit, task_id, state, pulse))
     asked = tag("div", "k-asked")
@@ -75,7 +80,7 @@ async def show(visit: Visit, task_id: str, soldier: str | None = None) -> None:
             with card(words("task.transcript"), flush=True) as (body, side):
                 pass
             await pulse.panel(side, load, lambda state: _draw_soldiers(task_id, state, soldier))
-            follower_pulse = Pulse(visit, lambda event: task_id in str(event.data))
+            follower_pulse = Pulse(visit, concerns)
             follower = TranscriptFollower(visit, task_id, soldier, follower_pulse, body)
             await follower_pulse.panel(body, follower.load, follower.show, keep=True)
             with card(words("task.story")) as (body, _):
@@ -87,11 +92,16 @@ async def show(visit: Visit, task_id: str, soldier: str | None = None) -> None:
             await pulse.panel(body, load, lambda state: _draw_facts(visit, zone, state))
             with card(words("task.payload")) as (body, _):
                 pass
-            await pulse.panel(body, load, lambda state: _draw_payload(visit, state))
+            await pulse.panel(body, load, _draw_payload)
+
+
+async def _read(visit: Visit, task_id: str) -> TaskState:
+    """Once for all parts of the page, which look one after the other."""
+    return await visit.shared.read(("task", task_id), partial(read_task, visit.context, task_id))
 
 
 async def _asked(visit: Visit, task_id: str) -> dict[str, Any] | None:
-    return (await read_task(visit.context, task_id)).question
+    return (await _read(visit, task_id)).question
 
 
 def _draw_actions(visit: Visit, task_id: str, state: TaskState, pulse: Pulse) -> None:
@@ -185,7 +195,7 @@ def _draw_facts(visit: Visit, zone: tzinfo, state: TaskState) -> None:
     facts(found)
 
 
-def _draw_payload(visit: Visit, state: TaskState) -> None:
+def _draw_payload(state: TaskState) -> None:
     code(_json(state.task.get("payload") or {}))
 
 

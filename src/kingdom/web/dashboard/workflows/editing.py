@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,6 +23,7 @@ from kingdom.yamlfile import YamlProblem
 if TYPE_CHECKING:
     from kingdom.web.dashboard.visit import Visit
     from kingdom.web.views.workflows import Work
+    from kingdom.workflow.domain.template import WorkflowTemplate
 
 T = TypeVar("T")
 log = logging.getLogger("kingdom.web")
@@ -33,7 +35,9 @@ async def make_editor(visit: Visit, yaml: str | None, works: Sequence[Work] = ()
     """An editor for a plan, or for a new one; ``works`` are those of the workflow whose plan it is."""
     sources = await read_sources(visit.context.parts.store)
     known = Known(engines=frozenset(names_of_engines(visit.context)))
-    return PlanEditor(visit, yaml, sources, known, works)
+    editor = PlanEditor(visit, yaml, sources, known, works)
+    await editor.begin()
+    return editor
 
 
 class PlanEditor:
@@ -54,14 +58,16 @@ class PlanEditor:
         self._form_place = tag("div")
         self._text = ui.textarea(value=yaml or "").props("outlined autogrow spellcheck=false").classes("k-field k-yaml")
         labelled(self._text, words("plan.yaml"))
-        self._as_yaml = False
-        if yaml is None:
+        self._as_yaml = yaml is not None
+
+    async def begin(self) -> None:
+        """Show the plan: in the form, if it can be read."""
+        if not self._as_yaml:
             self._draw(Draft())
-        else:
-            self._as_yaml = True
-            self._to_form()
-            if self._as_yaml:  # it cannot be read, as when an engine it names is gone
-                self._choose(as_yaml=True)
+            return
+        await self._to_form()
+        if self._as_yaml:  # it cannot be read, as when an engine it names is gone
+            self._choose(as_yaml=True)
 
     def yaml(self) -> str | None:
         """The plan as YAML, as the visitor left it; None when it has mistakes, which are shown."""
@@ -112,27 +118,32 @@ class PlanEditor:
             self._form = PlanForm(self._visit, draft, choices, of_workflow=bool(self._works))
         self._choose(as_yaml=False)
 
-    def _to_form(self) -> None:
+    async def _to_form(self) -> None:
         if not self._as_yaml:
             return
         try:
-            plan = parse_template(str(self._text.value or ""), _NAME, _NAME, self._sources, self._known)
+            plan = await self._parsed(str(self._text.value or ""))
         except YamlProblem as problem:
             self.tell(problem.problems)
             return
         self.tell([])
         self._draw(draft_of(plan, self._sources, self._works))
 
-    def _to_yaml(self) -> None:
+    async def _to_yaml(self) -> None:
         if self._as_yaml or (found := self.yaml()) is None:
             return
-        self._choose(as_yaml=True)
+        problems: Sequence[str] = ()
         try:
-            found = write_template(parse_template(found, _NAME, _NAME, self._sources, self._known), self._sources)
-            self.tell([])
+            found = await asyncio.to_thread(write_template, await self._parsed(found), self._sources)
         except YamlProblem as problem:  # it is shown as it is: there it can be mended as well
-            self.tell(problem.problems)
+            problems = problem.problems
+        self._choose(as_yaml=True)
+        self.tell(problems)
         self._text.set_value(found)
+
+    async def _parsed(self, yaml: str) -> WorkflowTemplate:
+        """The plan that is written there; a long one takes seconds to be read. Raises :class:`YamlProblem`."""
+        return await asyncio.to_thread(parse_template, yaml, _NAME, _NAME, self._sources, self._known)
 
     def _choose(self, *, as_yaml: bool) -> None:
         self._as_yaml = as_yaml
