@@ -29,11 +29,12 @@ def log(
 
 async def _print(store: Store, word: str, after: int, *, json: bool) -> None:
     from kingdom.cli.workflow.finding import find_workflow
-    from kingdom.cli.workflow.telling import Names, event_line
+    from kingdom.cli.workflow.telling import event_line
+    from kingdom.workflow.telling import names_of
 
     async with store.reading() as tx:
         workflow = await find_workflow(tx, word)
-        names = Names(await tx.works.of_workflow(workflow.id))
+        names = names_of(await tx.works.of_workflow(workflow.id))
     console = output.console()
     while page := await store.events(workflow.id, after, _PAGE):
         for event in page:

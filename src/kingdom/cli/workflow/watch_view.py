@@ -10,7 +10,7 @@ from kingdom.cli import output
 from kingdom.cli.picture import Picture, Shown
 from kingdom.cli.workflow.log import event_document, print_json_line
 from kingdom.cli.workflow.overview import COLUMNS, coloured, rows
-from kingdom.cli.workflow.telling import Names, event_line, said_line
+from kingdom.cli.workflow.telling import event_line, said_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -154,7 +154,9 @@ def headline(frame: Frame) -> Text:
 
 def lines(frame: Frame) -> list[Text]:
     """What happened and was said since the last frame, a line each."""
-    names = Names(frame.overview.works)
+    from kingdom.workflow.telling import names_of
+
+    names = names_of(frame.overview.works)
     told = [event_line(event, names) for event in frame.events if not _is_detail(event)]
     return told + [line for said in frame.said for line in said_line(said)]
 

@@ -12,6 +12,7 @@ from kingdom.web.envelope import ApiError, ApiModel, not_found
 from kingdom.web.views.finding import find_workflow
 from kingdom.workflow.adapters.reports import read_report as read_file
 from kingdom.workflow.domain.statuses import ReportStatus
+from kingdom.workflow.telling import names_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,8 +70,7 @@ async def _read(context: WebContext, workflow_id: str) -> tuple[list[domain.Repo
         await find_workflow(tx, workflow_id)
         reports = await tx.reports.of_workflow(workflow_id)
         works = await tx.works.of_workflow(workflow_id)
-    names = {work.id: work.name for work in works} | {task.id: task.name for work in works for task in work.tasks}
-    return reports, names
+    return reports, names_of(works)
 
 
 def _fields(report: domain.Report, names: Mapping[str, str]) -> dict[str, Any]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kingdom.web.dashboard.building import tag, text
 from kingdom.web.dashboard.workflows.saying import clock
 from kingdom.web.views.workflows import WorkflowEvent, read_events
+from kingdom.workflow.telling import about, names_of, news
 
 if TYPE_CHECKING:
     from nicegui import ui
@@ -17,10 +18,8 @@ if TYPE_CHECKING:
 
 _PAGE: Final = 500
 _MOST: Final = 100  # events that stay on the page
-_LONGEST: Final = 200
 _WIDEST: Final = 22  # characters of most types
-_BAD: Final = ("Failed", "Error", "Cancelled")
-_GOOD: Final = ("Completed", "CheckpointCreated", "ReportGenerated")
+_CLASSES: Final = {"bad": "k-text-bad", "good": "k-text-ok", "plain": ""}
 
 
 class Feed:
@@ -52,8 +51,7 @@ class EventLog:
 
     def add(self, events: list[WorkflowEvent], works: list[Work]) -> None:
         """Show further events."""
-        names = {work.id: work.name for work in works}
-        names |= {task.id: task.name for work in works for task in work.tasks}
+        names = names_of(works)
         with self._place:
             for event in events[-_MOST:]:
                 line = _line(event, names)
@@ -65,18 +63,5 @@ class EventLog:
 
 def _line(event: WorkflowEvent, names: dict[str, str]) -> ui.label:
     """One element for each: there are many, and each costs the server as much as a whole card."""
-    bad = any(word in event.type for word in _BAD) or event.payload.get("status") == "FAILED"
-    good = any(word in event.type for word in _GOOD)
-    words = f"{event.sequence:>4}  {clock(event.occurred_at)}  {event.type:<{_WIDEST}}  {_about(event, names)}"
-    return text(words, "k-text-bad" if bad else "k-text-ok" if good else "", name="li")
-
-
-def _about(event: WorkflowEvent, names: dict[str, str]) -> str:
-    told = [names.get(str(value), _shown(value)) for key, value in event.payload.items() if key != "workflowId"]
-    return " · ".join(word for word in told if word)
-
-
-def _shown(value: Any) -> str:
-    words = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-    line = " ".join(words.split())
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+    words = f"{event.sequence:>4}  {clock(event.occurred_at)}  {event.type:<{_WIDEST}}  {about(event, names)}"
+    return text(words, _CLASSES[news(event)], name="li")
