@@ -94,6 +94,11 @@ async def test_a_mistake_in_what_an_agent_asks_for_is_told_to_it(tmp_path: Path)
         assert "SYS_INVALID" in both
         assert both.count("give checkpointId or retry, not both") == 1
         assert "name: " in await it.refused("start_workflow", template_id="tpl-1", name="x" * 200)
+    async with web_court(tmp_path / "court") as court, agent(court.context) as it:
+        deep: dict[str, Any] = {}
+        for _ in range(70):
+            deep = {"in": deep}
+        assert "cannot be kept as JSON" in await it.refused("emit_event", type="test.good", payload=deep)
 
 
 async def test_who_may_only_look_is_offered_nothing_else(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from kingdom.court.commands import answer_question, cancel_task, inject, retry_t
 from kingdom.web.mcpserver.plain import Limit, plain
 from kingdom.web.views import court as court_views
 from kingdom.web.views import documents, generals, tasks
+from kingdom.web.views.plain import check_payload
 
 if TYPE_CHECKING:
     from kingdom.web.context import WebContext
@@ -84,6 +85,7 @@ class CourtTools:
         priority: Annotated[Literal["high", "normal", "low"], Field()] = "normal",
     ) -> dict[str, Any]:
         """Emit an event, so that a general has the work done. list_tasks and trace tell what becomes of it."""
+        check_payload(payload)
         event_id = f"evt-{SOURCE}-{uuid4().hex}"
         document: dict[str, Any] = {
             "id": event_id, "type": type, "source": SOURCE, "payload": payload, "priority": priority,

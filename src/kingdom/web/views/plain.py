@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+from kingdom.web.envelope import ApiError
+
 DEEPEST: Final = 60
 """Levels of nesting. What lies below is cut off, so that whoever serialises it does not run out of stack."""
 
@@ -27,3 +29,10 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, list | tuple):
         return [plain(item, depth + 1) for item in value]
     return value
+
+
+def check_payload(payload: dict[str, Any]) -> None:
+    """Raise :class:`ApiError` for the payload of an event that could not be given back as it came."""
+    if plain(payload) != payload:
+        wrong = f"NaN, half a character, or more than {DEEPEST} levels of nesting"
+        raise ApiError(422, "SYS_INVALID", f"the payload holds what cannot be kept as JSON: {wrong}")

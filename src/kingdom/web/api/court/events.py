@@ -23,10 +23,10 @@ from kingdom.web.api.court.parameters import (
     counted,
 )
 from kingdom.web.context import Context
-from kingdom.web.envelope import ApiError, ApiModel, Ok, Page, ok, page
+from kingdom.web.envelope import ApiModel, Ok, Page, ok, page
 from kingdom.web.paging import Cursor, Limit
 from kingdom.web.views.documents import EventSummary, Filter, list_events
-from kingdom.web.views.plain import DEEPEST, plain
+from kingdom.web.views.plain import check_payload
 from kingdom.web.views.tasks import StoryLine, read_event, trace
 
 router = APIRouter(prefix="/api/events", tags=["court"])
@@ -83,9 +83,7 @@ async def list_all(
 @router.post("", operation_id="injectEvent", summary="Put an event into the court", status_code=201)
 async def post(context: Context, event: NewEvent, response: Response) -> Ok[Injected]:
     """It is durable when this answers, and taken up at once when the court is up. 200: its id was known before."""
-    if plain(event.payload) != event.payload:
-        wrong = f"NaN, half a character, or more than {DEEPEST} levels of nesting"
-        raise ApiError(422, "SYS_INVALID", f"the payload holds what cannot be kept as JSON: {wrong}")
+    check_payload(event.payload)
     event_id = event.id or f"evt-{SOURCE}-{new_event_id()}"
     accepted = await inject(context.court, {**event.model_dump(exclude={"id"}), "id": event_id})
     if not accepted:
