@@ -185,6 +185,8 @@ async def test_a_number_that_is_too_old_is_answered_with_a_reset_never_with_a_ga
 async def test_a_number_that_was_never_given_is_answered_with_a_reset(web: Served) -> None:
     await happen(web.context.parts.store, "wf-a", 2)
     async with socket(web) as client:
+        await client.subscribe(lastSequenceNumber=0)
+        await client.events(2)  # they are told: nothing else comes in between
         await client.subscribe(lastSequenceNumber=1_000)
         assert (await client.hear())["type"] == "reset"
         await client.subscribe(workflowId="wf-a", lastSequenceNumber=3)

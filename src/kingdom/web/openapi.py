@@ -27,7 +27,7 @@ _ERRORS: Final = {
     "409": ("Not as things stand: a wrong state, a name that is taken, something in use.", "WFL_ILLEGAL_TRANSITION"),
     "413": ("The request is too large.", "SYS_TOO_LARGE"),
     "422": ("The request is not valid; details say what, and where.", "SYS_INVALID"),
-    "429": ("Too many requests; `Retry-After` says when to come back.", "SYS_TOO_MANY"),
+    "429": ("Too many requests; `Retry-After` says when to come back.", "SYS_TOO_OFTEN"),
     "500": ("Something went wrong that is not your fault.", "SYS_INTERNAL"),
     "503": ("The store, or a part of the court, cannot be reached.", "SYS_STORE"),
 }
