@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -10,6 +11,7 @@ from pydantic import Field
 from kingdom.web.envelope import ApiModel, Page, not_found
 from kingdom.web.paging import cursor_of, id_position
 from kingdom.web.views.checkpoints import Checkpoint
+from kingdom.web.views.finding import find_workflow
 from kingdom.web.views.redaction import shown_template
 from kingdom.web.views.summaries import Told, told_of
 from kingdom.web.views.work_desk import work_desk
@@ -166,9 +168,7 @@ async def list_workflows(
 async def read_workflow(context: WebContext, workflow_id: str) -> WorkflowFull:
     """A workflow with everything that belongs to it."""
     async with context.parts.store.reading() as tx:
-        workflow = await tx.workflows.find(workflow_id)
-        if workflow is None:
-            raise not_found("WFL", "workflow", workflow_id)
+        workflow = await find_workflow(tx, workflow_id)
         overview = await Overview.read(tx, workflow)
     spent = await work_desk(context).spent()
     names = {work.id: work.name for work in overview.works}
@@ -180,9 +180,7 @@ async def read_workflow(context: WebContext, workflow_id: str) -> WorkflowFull:
 async def read_summary(context: WebContext, workflow_id: str) -> WorkflowSummary:
     """What a list has of a workflow."""
     async with context.parts.store.reading() as tx:
-        workflow = await tx.workflows.find(workflow_id)
-        if workflow is None:
-            raise not_found("WFL", "workflow", workflow_id)
+        workflow = await find_workflow(tx, workflow_id)
         told = told_of(workflow)
         names = await _names(tx, told.running)
     return WorkflowSummary.model_validate(_summary(told, names, await work_desk(context).spent()))
@@ -211,11 +209,9 @@ async def read_plan(context: WebContext, workflow_id: str) -> str:
     store = context.parts.store
     sources = await read_sources(store)
     async with store.reading() as tx:
-        workflow = await tx.workflows.find(workflow_id)
+        workflow = await find_workflow(tx, workflow_id)
         works = await tx.works.of_workflow(workflow_id)
-    if workflow is None:
-        raise not_found("WFL", "workflow", workflow_id)
-    return write_template(shown_template(plan_of(workflow, works)), sources)
+    return await asyncio.to_thread(write_template, shown_template(plan_of(workflow, works)), sources)
 
 
 def allowed(workflow: Workflow) -> list[Act]:
