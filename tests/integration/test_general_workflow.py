@@ -20,7 +20,7 @@ from kingdom.workflow.home import WorkflowHome, open_home
 from kingdom.workflow.player import WorkflowPlayer
 from kingdom.workflow.serving import serving
 from tests.support.court_processes import wait_for
-from tests.support.forking import processes
+from tests.support.forking import forked
 from tests.support.workflow_courts import GENERAL, WorkflowCourt, reign_for_ever
 
 REPORT = "## Findings\n\nThe last line is lost.\n"
@@ -122,8 +122,7 @@ async def test_a_work_that_is_to_be_reviewed_waits_for_a_person(court: WorkflowC
 
 async def test_a_general_that_is_killed_goes_on_with_the_same_workflow(court: WorkflowCourt) -> None:
     court.found([{"name": "fix", "engine": court.worker, "tasks": [{"name": "write", "query": "Fix it."}]}])
-    process = processes.Process(target=reign_for_ever, args=(str(court.root),))
-    process.start()
+    process = forked(reign_for_ever, str(court.root))
     assert wait_for((court.home.queue / "tasks" / "pending").is_dir, 60)
     court.report()
     assert wait_for(court.begun.exists, 60)

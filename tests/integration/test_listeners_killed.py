@@ -26,7 +26,7 @@ from tests.chaos.day import TOKENS
 from tests.support.fake_github import FakeGitHub
 from tests.support.fake_jira import FakeJira
 from tests.support.fake_slack import ANN, APP_TOKEN, BOT_TOKEN, CHANNEL, DIRECT, FakeSlack
-from tests.support.forking import processes
+from tests.support.forking import forked
 from tests.support.listener_process import live
 
 KILLS = 8
@@ -52,8 +52,7 @@ class Siege:
         beat = self.home.heartbeat(name)
         beat.unlink(missing_ok=True)
         asked = self.asked(name)
-        process = processes.Process(target=live, args=(name, str(self.home.root), ENVIRONMENT), daemon=True)
-        process.start()
+        process = forked(live, name, str(self.home.root), ENVIRONMENT, daemon=True)
         try:
             await until(lambda: self.asked(name) > asked or beat.exists())
             yield

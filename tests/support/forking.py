@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from multiprocessing.forkserver import ensure_running
+from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(
+ROOT = Path(__file__).resolve().parents[2]
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(
     [
         "kingdom.court.envoy.slack.office",
+        "tests.support.cli_process",
         "tests.support.general_victim",
         "tests.support.gitops_victim",
         "tests.support.listener_process",
@@ -18,10 +23,28 @@ processes.set_forkserver_preload(
 )
 
 
-def fate(target: Callable[..., object], *arguments: Any, within: float = 60.0) -> int:
-    """Call something in a process of its own; how that ended, as ``Process.exitcode``."""
-    process = processes.Process(target=_with_environment, args=(dict(os.environ), target, *arguments))
+def forked(
+    target: Callable[..., object],
+    *arguments: Any,
+    daemon: bool = False,
+    environment: Mapping[str, str] = os.environ,
+) -> BaseProcess:
+    """Call something in a process of its own, which runs by now."""
+    _have_server()
+    given = (dict(environment), target, *arguments)
+    process = _processes.Process(target=_with_environment, args=given, daemon=daemon)
     process.start()
+    return process
+
+
+def fate(
+    target: Callable[..., object],
+    *arguments: Any,
+    within: float = 60.0,
+    environment: Mapping[str, str] = os.environ,
+) -> int:
+    """Call something in a process of its own; how that ended, as ``Process.exitcode``."""
+    process = forked(target, *arguments, environment=environment)
     process.join(within)
     code = process.exitcode
     if code is None:
@@ -30,6 +53,19 @@ def fate(target: Callable[..., object], *arguments: Any, within: float = 60.0) -
         raise TimeoutError(f"{target.__name__} took longer than {within:.0f} s")
     process.close()
     return code
+
+
+def _have_server() -> None:
+    """The server finds what it is to import by its environment only, not by where we found it."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), before]))
+    try:
+        ensure_running()
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
 
 
 def _with_environment(environment: dict[str, str], target: Callable[..., object], *arguments: Any) -> None:

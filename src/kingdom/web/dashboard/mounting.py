@@ -52,6 +52,8 @@ def mount(app: FastAPI, context: WebContext) -> None:
         tailwind=False,
         show_welcome_message=False,
     )
+    # A choice takes the focus back when its list has faded out, and with the focus what is typed elsewhere by then.
+    ui.select.default_props("transition-duration=0")
     # NiceGUI's own middlewares log a traceback whenever a browser goes away in the middle of an answer; what they do
     # (prefixes of a proxy, how long files may be kept) we do not need or do below
     pages.user_middleware.clear()

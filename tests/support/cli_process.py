@@ -1,0 +1,43 @@
+"""The ``kingdom`` command in a fork of a process that has imported what commands need: a hundredth of the start-up.
+
+Importing this module imports all that; it is for the process that is forked.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from pathlib import Path
+
+import asyncpg  # noqa: F401 - imported for the forks
+import httpx  # noqa: F401
+import rich.console
+import rich.live
+import rich.table  # noqa: F401
+
+import kingdom.cli.app
+import kingdom.cli.workflow.session
+import kingdom.court.bootstrap
+import kingdom.workflow.parts  # noqa: F401
+from kingdom.cli import main
+
+
+def run(folder: Path, working: str, arguments: list[str]) -> None:
+    """Run a command whose output goes into two files."""
+    os.chdir(working)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for number, source in ((0, nothing), (1, _file(folder / "out")), (2, _file(folder / "err"))):
+        os.dup2(source, number)
+        os.close(source)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - for as long as the process lives
+    sys.stdout = io.TextIOWrapper(open(1, "wb", closefd=False), encoding="utf-8")  # noqa: SIM115
+    sys.stderr = io.TextIOWrapper(  # as Python makes it
+        open(2, "wb", closefd=False), encoding="utf-8", errors="backslashreplace", line_buffering=True  # noqa: SIM115
+    )  # fmt: skip
+    sys.argv = ["kingdom", *arguments]
+    main()
+
+
+def _file(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
