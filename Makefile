@@ -8,10 +8,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Most tests wait for a disk, a process or a server: two more at once than two cores.
 TEST_WORKERS ?= 4
+# Coverage is counted over these: most others do their work in processes of their own, which it does not see.
+IN_PROCESS := tests/unit tests/conformance
 BENCH_READY := $(VENV)/.bench-ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos bench lint fmt check-types requirements clean
+.PHONY: help demo test coverage chaos bench lint fmt check-types requirements clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -36,6 +38,10 @@ test: $(READY)  ## Lint, types, layers and every test but the long campaigns
 	@scripts/agent-clis || test $$? = 3  # 3: they cannot be had here; their tests are skipped and say so
 	@scripts/api-examples || test $$? = 3  # the same
 	@$(MAKE) --no-print-directory lint
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal $(IN_PROCESS) --cov --cov-report term:skip-covered
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal $(addprefix --ignore=,$(IN_PROCESS))
+
+coverage: $(READY)  ## Every test with coverage counted over all of them; some minutes longer
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal --cov --cov-report term:skip-covered
 
 chaos: $(READY)  ## The full crash campaign (500 kills); CHAOS_SEED=N repeats a run
