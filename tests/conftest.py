@@ -20,6 +20,14 @@ os.environ["KINGDOM_WEB"] = "off"
 _numbers = itertools.count(1)
 
 
+def pytest_configure() -> None:
+    """In a run of many tests, have the server that forks started by us: that of the benchmark's tests would do less."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        from tests.support.forking import have_server
+
+        have_server()
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """The URL of a PostgreSQL 18 of our own, started for this run and stopped after it."""

@@ -30,7 +30,7 @@ def forked(
     environment: Mapping[str, str] = os.environ,
 ) -> BaseProcess:
     """Call something in a process of its own, which runs by now."""
-    _have_server()
+    have_server()
     given = (dict(environment), target, *arguments)
     process = _processes.Process(target=_with_environment, args=given, daemon=daemon)
     process.start()
@@ -55,8 +55,11 @@ def fate(
     return code
 
 
-def _have_server() -> None:
-    """The server finds what it is to import by its environment only, not by where we found it."""
+def have_server() -> None:
+    """Start the process that is forked, if it does not run: there is one, for everybody who asks in this process.
+
+    It finds what it is to import by its environment only, not by where we found it.
+    """
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), before]))
     try:
