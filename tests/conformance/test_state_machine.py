@@ -33,7 +33,7 @@ from tests.conformance.model import RANKS, Event, Kind, Model
 from tests.conformance.steps import CLAIM, CODES, EVENTS, FATES, KINDS, PICK, PICKS, TICK, TYPES, WAITS, Fate, NewEvent
 
 SETTINGS = settings(
-    max_examples=40,
+    max_examples=60,
     stateful_step_count=30,
     deadline=None,
     print_blob=True,

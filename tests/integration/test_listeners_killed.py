@@ -29,7 +29,7 @@ from tests.support.fake_slack import ANN, APP_TOKEN, BOT_TOKEN, CHANNEL, DIRECT,
 from tests.support.forking import forked
 from tests.support.listener_process import live
 
-KILLS = 8
+KILLS = 16
 ENVIRONMENT = {**TOKENS, "SLACK_BOT_TOKEN": BOT_TOKEN, "SLACK_APP_TOKEN": APP_TOKEN, "NO_PROXY": "127.0.0.1"}
 _SOONEST, _LATEST = 0.0, 0.6  # seconds from the first sign of a process to its death
 
