@@ -21,10 +21,11 @@ from kingdom.web.live import feeding
 from kingdom.web.live import hub as hubs
 from kingdom.web.live.event import Frame, Happened
 from kingdom.web.live.feed import FeedFile
-from kingdom.web.live.hub import FOLDER, Hub, open_hub
+from kingdom.web.live.hub import Hub, open_hub
 from kingdom.web.live.sources import WorkflowSource
 from kingdom.web.live.storing import FeedUnavailable
 from kingdom.web.live.subscription import Reset, subscribe
+from kingdom.web.record import FOLDER
 from kingdom.workflow.bootstrap import system_clock
 from kingdom.workflow.last_number import last_number
 from kingdom.workflow.ports import Store

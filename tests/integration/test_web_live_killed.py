@@ -18,7 +18,8 @@ import pytest
 from kingdom.court.home import Home
 from kingdom.journal import Journal
 from kingdom.web.live.feed import FeedFile
-from kingdom.web.live.hub import FOLDER, open_hub
+from kingdom.web.live.hub import open_hub
+from kingdom.web.record import FOLDER
 from kingdom.workflow.bootstrap import system_clock
 from kingdom.workflow.ports import Store
 from kingdom.workflow.store import open_store

@@ -1,4 +1,4 @@
-"""The ``kingdom`` command in a fork of a process that has imported what commands need: a hundredth of the start-up.
+"""The ``kingdom`` command in a fork of a process that has imported what commands need.
 
 Importing this module imports all that; it is for the process that is forked.
 """

@@ -115,7 +115,8 @@ def test_times_and_amounts_are_told_as_people_read_them() -> None:
     assert clock("2026-02-07T10:00:05Z", UTC, now=1770458400.0) == "10:00:05"
     assert clock("2026-02-06T10:00:05Z", UTC, now=1770458400.0) == "2026-02-06 10:00"
     assert clock("<b>", UTC) == "<b>"
-    assert [money(amount) for amount in (None, 0, 0.0042, 1234.5)] == ["–", "$0.00", "$0.0042", "$1,234.50"]
+    amounts = ["–", "$0.00", "$0.0042", "$0.12", "$1,234.50"]
+    assert [money(amount) for amount in (None, 0, 0.0042, 0.12, 1234.5)] == amounts
     assert [short(number) for number in (7, 9_999, 12_345, 1_234_567)] == ["7", "9,999", "12.3k", "1.2M"]
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kingdom.court.loop import Services
     from kingdom.workflow.ports import Store
 
-__all__ = ["FOLDER", "Hub", "Listener", "LiveEvent", "open_hub"]
+__all__ = ["Hub", "Listener", "LiveEvent", "open_hub"]
 
 log = logging.getLogger("kingdom.web.live")
 MAX_CLIENTS: Final = 1_000

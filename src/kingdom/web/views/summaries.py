@@ -36,16 +36,15 @@ class Summaries:
 
     async def of(self, tx: Transaction, versions: Sequence[tuple[str, int]]) -> list[Told]:
         """What is to be told of these, in their order."""
-        changed = [item_id for item_id, version in versions if not self._knows(item_id, version)]
-        found = {workflow.id: told_of(workflow) for workflow in await tx.workflows.find_all(changed)}
-        known = {item_id: found.get(item_id) or self._told.get(item_id) for item_id, _ in versions}
+        known = {item_id: self._told[item_id] for item_id, version in versions if self._knows(item_id, version)}
+        changed = [item_id for item_id, _ in versions if item_id not in known]
+        known |= {workflow.id: told_of(workflow) for workflow in await tx.workflows.find_all(changed)}
         for item_id, told in known.items():
-            if told is not None:
-                self._told[item_id] = told
-                self._told.move_to_end(item_id)
+            self._told[item_id] = told
+            self._told.move_to_end(item_id)
         while len(self._told) > _MOST:
             self._told.popitem(last=False)
-        return [told for told in known.values() if told is not None]
+        return [known[item_id] for item_id, _ in versions if item_id in known]
 
     def _knows(self, item_id: str, version: int) -> bool:
         told = self._told.get(item_id)

@@ -69,6 +69,15 @@ class Ordering(Behaviours):
             assert ids(held) == ids(turn)
             await bus.settle(done=held)
 
+    async def test_one_published_alone_and_many_at_once_are_of_one_aggregate(self, bus: EventBus, ordered: str) -> None:
+        for alone, many in ((events(1), events(150)), (of("7"), of("7", 150))):
+            await bus.publish(ordered, alone)
+            await bus.publish(ordered, many)
+            for item in (*alone, *many):
+                held = await take(bus, ordered)
+                assert ids(held) == [item.event_id]
+                await bus.settle(done=held)
+
     async def test_a_claim_takes_no_more_heads_than_its_limit(self, bus: EventBus, ordered: str) -> None:
         aggregates = [of(str(number), 2) for number in range(5)]
         await bus.publish(ordered, [item for aggregate in aggregates for item in aggregate])

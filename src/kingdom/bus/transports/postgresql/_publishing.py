@@ -15,7 +15,7 @@ from kingdom.bus.transports.postgresql._notify import CHANNEL
 
 T = TypeVar("T")
 _SOME: Final = 100  # events that one INSERT takes; more go in chunks
-_CHUNK: Final = 200  # events at once of many: what a socket takes, so that none waits half-sent
+_CHUNK: Final = 200  # events at once of many: fewer cost round trips, with more the server waits for the next
 _COPIED: Final = (
     "stream", "event_id", "event_type", "aggregate_type", "aggregate_id", "payload_json", "priority", "ordering_key",
 )  # fmt: skip
@@ -84,7 +84,7 @@ class Publisher:
 
 
 def _ordering_key(envelope: Envelope, ordered: bool | None) -> str | None:
-    """As the statements have it that publish fewer."""
+    """As the statements of publish and declare make it: an aggregate has one, however its events came."""
     return f"{envelope.aggregate_type or ''}\x1f{envelope.aggregate_id or ''}" if ordered else None
 
 
