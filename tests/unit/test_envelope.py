@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 from collections import UserDict
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 from uuid import UUID, uuid4
@@ -12,7 +15,6 @@ from hypothesis import strategies as st
 
 from kingdom.bus import Envelope, InvalidEnvelope
 from kingdom.bus.envelope import RESERVED, format_time, parse_time
-from kingdom.bus.ids import new_event_id
 
 MOMENT = datetime(2026, 2, 17, 1, 2, 3, 456000, tzinfo=UTC)
 
@@ -44,13 +46,19 @@ def test_what_is_not_given_has_sensible_defaults() -> None:
     assert (envelope.payload, envelope.attributes, envelope.schema_version, envelope.priority) == ({}, {}, 1, "normal")
 
 
-def test_ids_made_one_after_another_sort_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
-    for millisecond in (1_771_290_000_000, 1_771_290_000_001, 1_771_290_000_256, 1_900_000_000_000):
-        monkeypatch.setattr("kingdom.bus.ids.time.time_ns", lambda moment=millisecond: moment * 1_000_000)
-        made.append(new_event_id())
-    assert made == sorted(made)
-    assert {UUID(item).version for item in made} == {7}
+def test_an_envelope_is_copied_whole() -> None:
+    envelope = Envelope("Happened", payload={"a": 1}, aggregate_id="7", attributes={"b": 2}, priority="high")
+    assert pickle.loads(pickle.dumps(envelope)) == copy.deepcopy(envelope) == replace(envelope) == envelope
+    changed = replace(envelope, payload={"a": 2})
+    assert (changed.event_id, changed.payload, changed.priority) == (envelope.event_id, {"a": 2}, "high")
+
+
+def test_only_an_id_that_was_made_here_is_its_own() -> None:
+    made = Envelope("Happened")
+    assert made.own_id
+    for known in (Envelope("Happened", event_id="e-1"), replace(made), Envelope.from_json(made.to_json())):
+        assert not known.own_id
+    assert not Envelope.from_store(made.to_json(), None, None).own_id
 
 
 def test_uuids_and_numbers_become_text() -> None:

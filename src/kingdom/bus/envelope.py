@@ -49,36 +49,70 @@ class _Now:
         return moment
 
 
-@dataclass(frozen=True, slots=True)
+_now: Final = _Now()
+_NOT_GIVEN: Final[Any] = object()
+
+
+@dataclass(frozen=True, slots=True, init=False)
 class Envelope:
     """One event: what happened (``type``, ``payload``), to what (``aggregate_*``), and how it is routed."""
 
     type: str
-    payload: Mapping[str, Any] = field(default_factory=dict)
-    aggregate_type: str | None = None
-    aggregate_id: str | None = None
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    event_id: str = field(default_factory=new_event_id)
-    trace_id: str = ""  # an event that starts a trace gives it its own id
-    occurred_at: datetime = field(default_factory=_Now())
-    schema_version: int = 1
-    priority: Priority = "normal"
-    not_before: datetime | None = None
+    payload: Mapping[str, Any]
+    aggregate_type: str | None
+    aggregate_id: str | None
+    attributes: Mapping[str, Any]
+    event_id: str
+    trace_id: str
+    occurred_at: datetime
+    schema_version: int
+    priority: Priority
+    not_before: datetime | None
+    own_id: bool = field(init=False, repr=False, compare=False)  # no store can know it before it is published
 
-    def __post_init__(self) -> None:
-        put = object.__setattr__
+    def __init__(
+        self,
+        type: str,  # noqa: A002 - the name of the specification
+        payload: Mapping[str, Any] = _NOT_GIVEN,
+        aggregate_type: str | None = None,
+        aggregate_id: str | None = None,
+        attributes: Mapping[str, Any] = _NOT_GIVEN,
+        event_id: str = _NOT_GIVEN,
+        trace_id: str = "",
+        occurred_at: datetime = _NOT_GIVEN,
+        schema_version: int = 1,
+        priority: Priority = "normal",
+        not_before: datetime | None = None,
+    ) -> None:
+        """Make an event of a ``type``. Without an ``event_id`` it gets a new one, and the time is now.
+
+        An event without a ``trace_id`` starts a trace, and gives it its own id.
+        """
+        # Written by hand because it is on the path of every publish: it takes two thirds of what dataclass makes.
+        own_id = event_id is _NOT_GIVEN
+        _put_type(self, type)
+        _put_payload(self, {} if payload is _NOT_GIVEN else payload)
+        _put_aggregate_type(self, aggregate_type)
+        _put_aggregate_id(self, aggregate_id)
+        _put_attributes(self, {} if attributes is _NOT_GIVEN else attributes)
+        _put_event_id(self, new_event_id() if own_id else event_id)
+        _put_trace_id(self, trace_id)
+        _put_occurred_at(self, _now() if occurred_at is _NOT_GIVEN else occurred_at)
+        _put_schema_version(self, schema_version)
+        _put_priority(self, priority)
+        _put_not_before(self, not_before)
+        _put_own_id(self, own_id)
         if not _is_plain(self):
-            if isinstance(self.event_id, UUID):
-                put(self, "event_id", str(self.event_id))
-            if isinstance(self.aggregate_id, (UUID, int)):
-                put(self, "aggregate_id", str(self.aggregate_id))
+            if isinstance(event_id, UUID):
+                _put_event_id(self, str(event_id))
+            if isinstance(aggregate_id, (UUID, int)):
+                _put_aggregate_id(self, str(aggregate_id))
             _check_fields(self)
-        if not self.trace_id:
-            put(self, "trace_id", self.event_id)
+        if not trace_id:
+            _put_trace_id(self, self.event_id)
         # The JSON form carries milliseconds: what is read back must equal what was sent.
-        micro = self.occurred_at.microsecond
-        if micro % 1000:
-            put(self, "occurred_at", self.occurred_at.replace(microsecond=micro - micro % 1000))
+        if occurred_at is not _NOT_GIVEN and (spare := occurred_at.microsecond % 1000):
+            _put_occurred_at(self, occurred_at.replace(microsecond=occurred_at.microsecond - spare))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form as a dictionary, in the order of the specification."""
@@ -182,6 +216,7 @@ class Envelope:
         _put_schema_version(envelope, schema_version)
         _put_priority(envelope, priority)
         _put_not_before(envelope, None)
+        _put_own_id(envelope, False)
         return envelope
 
     @classmethod
@@ -197,7 +232,7 @@ class Envelope:
 # How a slot of a frozen object is filled in half the time that object.__setattr__ takes, which looks its name up.
 (
     _put_type, _put_payload, _put_aggregate_type, _put_aggregate_id, _put_attributes, _put_event_id, _put_trace_id,
-    _put_occurred_at, _put_schema_version, _put_priority, _put_not_before,
+    _put_occurred_at, _put_schema_version, _put_priority, _put_not_before, _put_own_id,
 ) = (vars(Envelope)[slot.name].__set__ for slot in fields(Envelope))  # fmt: skip
 
 
@@ -231,9 +266,7 @@ def _is_plain(envelope: Envelope) -> bool:
     event_id, kind, trace_id = envelope.event_id, envelope.type, envelope.trace_id
     aggregate_type, aggregate_id = envelope.aggregate_type, envelope.aggregate_id
     return (
-        type(event_id) is str
-        and len(event_id) <= MAX_ID_BYTES
-        and is_name(event_id) is not None
+        (envelope.own_id or (type(event_id) is str and len(event_id) <= MAX_ID_BYTES and is_name(event_id) is not None))
         and type(kind) is str
         and 0 < len(kind) <= _MAX_LABEL
         and type(trace_id) is str

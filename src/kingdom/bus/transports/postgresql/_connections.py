@@ -80,7 +80,8 @@ class Connections:
 
     async def use(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Do ``work`` with a borrowed connection, once."""
-        async with self._slots:
+        await self._slots.acquire()
+        try:
             connection = self._take_free() or await self._open()
             broken = False
             try:
@@ -95,6 +96,8 @@ class Connections:
                     connection.terminate()
                 else:
                     self._free.append(connection)
+        finally:
+            self._slots.release()
 
     def _take_free(self) -> Connection | None:
         while self._free:
@@ -115,10 +118,11 @@ class Connections:
         while True:
             tries += 1
             try:
-                return await self._attempt(work)
+                return await self.use(work)
             except BusError:  # judged already; two of them are OSErrors too
                 raise
-            except (*_AWAY, *_AGAIN) as error:
+            except (*_AWAY, pg.PostgresError) as error:
+                self._judge(error)
                 waited = time.monotonic() - started
                 if self._closed:
                     raise TransportUnavailable(f"the bus at {self.shown} is closed") from error
@@ -129,21 +133,18 @@ class Connections:
                 pause = min(2.0, 0.05 * 2 ** min(tries, 8)) * random.uniform(0.7, 1.3)  # noqa: S311
                 await asyncio.sleep(min(pause, max(0.0, self._timeout - waited)))
 
-    async def _attempt(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        try:
-            return await self.use(work)
-        except (pg.UndefinedTableError, pg.UndefinedColumnError) as error:
+    def _judge(self, error: BaseException) -> None:
+        """Return when it is worth trying again; else raise what the caller can make use of."""
+        if isinstance(error, (pg.UndefinedTableError, pg.UndefinedColumnError)):
             raise NotSetUp(
                 f"{self.shown} has no tables of the bus yet, or older ones ({_one_line(error)}): "
                 "run `await bus.setup()` or `kingdom bus migrate`"
             ) from error
-        except (pg.DiskFullError, pg.OutOfMemoryError) as error:
+        if isinstance(error, (pg.DiskFullError, pg.OutOfMemoryError)):
             raise StorageFull(f"{self.shown} has no room left: {_one_line(error)}") from error
-        except (pg.InvalidAuthorizationSpecificationError, pg.InvalidCatalogNameError) as error:
+        if isinstance(error, (pg.InvalidAuthorizationSpecificationError, pg.InvalidCatalogNameError)):
             raise TransportUnavailable(f"cannot connect to {self.shown}: {_one_line(error)}") from error
-        except pg.PostgresError as error:
-            if isinstance(error, (*_AWAY, *_AGAIN)):
-                raise
+        if not isinstance(error, (*_AWAY, *_AGAIN)):
             raise BusError(f"{self.shown}: {type(error).__name__}: {_one_line(error)}") from error
 
     async def close(self) -> None:

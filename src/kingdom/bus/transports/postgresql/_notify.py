@@ -15,6 +15,7 @@ from kingdom.bus.transports.postgresql._connections import Connections, hang_up
 
 CHANNEL: Final = "kingdom_outbox"
 _QUIET: Final = 0.01  # seconds between two notifications of one process for one stream
+_SLACK: Final = 0.002  # seconds that a timer leaves to a publish that would carry the notification
 _TROUBLE: Final = (OSError, BusError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 log = logging.getLogger("kingdom.bus.postgresql")
 
@@ -80,40 +81,71 @@ class Listener:
 
 
 class Notifier:
-    """Tells other processes, at most once per stream and 10 ms: the first at once, the rest together."""
+    """Tells other processes, at most once per stream and 10 ms: the first at once, the rest together.
+
+    While events keep coming, the next publish after that time carries the notification: it costs no statement and no
+    commit of its own. Only what no publish came after is told by a timer.
+    """
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._last: dict[str, float] = {}
+        self._owed: set[str] = set()  # streams with committed events that nobody was told of
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._sending: set[asyncio.Task[None]] = set()
 
-    def due(self, stream: str) -> bool:
-        """Whether the publish about to happen shall carry the notification itself; if not, one follows later."""
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        if now - self._last.get(stream, -1.0) >= _QUIET and stream not in self._timers:
-            self._last[stream] = now
-            return True
+    def collect(self, stream: str) -> bool | None:
+        """Whether the publish about to happen shall carry the notification itself: None when it shall not.
+
+        If it shall, the answer is what was owed before and is now up to it: to be given back by :meth:`owe` when
+        nothing came of the publish.
+        """
+        now = asyncio.get_running_loop().time()
+        if now - self._last.get(stream, -1.0) < _QUIET:
+            return None
+        self._last[stream] = now
+        if stream not in self._owed:
+            return False
+        self._owed.remove(stream)
+        return True
+
+    def owe(self, stream: str) -> None:
+        """Notify in time: events were committed without a notification."""
+        self._owed.add(stream)
         if stream not in self._timers:
-            self._timers[stream] = loop.call_later(_QUIET, self._send, stream)
-        return False
+            self._arm(stream, _QUIET + _SLACK)
 
     def tell(self, stream: str) -> None:
         """Notify soon: something other than a publish made events claimable."""
+        self._owed.add(stream)
         if stream not in self._timers:
-            self._timers[stream] = asyncio.get_running_loop().call_later(0, self._send, stream)
+            self._arm(stream, 0)
 
     async def close(self) -> None:
         """Send what is still owed."""
-        for stream, timer in list(self._timers.items()):
+        for timer in self._timers.values():
             timer.cancel()
+        self._timers.clear()
+        for stream in list(self._owed):
             self._send(stream)
         if self._sending:
             await asyncio.wait(self._sending)
 
+    def _arm(self, stream: str, seconds: float) -> None:
+        self._timers[stream] = asyncio.get_running_loop().call_later(seconds, self._due, stream, seconds == 0)
+
+    def _due(self, stream: str, at_once: bool) -> None:
+        del self._timers[stream]
+        if stream not in self._owed:  # a publish told it
+            return
+        wait = self._last.get(stream, -1.0) + _QUIET - asyncio.get_running_loop().time()
+        if wait > 0 and not at_once:
+            self._arm(stream, wait + _SLACK)
+        else:
+            self._send(stream)
+
     def _send(self, stream: str) -> None:
-        self._timers.pop(stream, None)
+        self._owed.discard(stream)
         self._last[stream] = asyncio.get_running_loop().time()
         task = asyncio.get_running_loop().create_task(self._notify(stream))
         self._sending.add(task)

@@ -34,12 +34,27 @@ class Publisher:
         told = "+notify" if notify else ""
         if len(envelopes) > _SOME:
             return await self._connections.run(lambda c: self._many(c, stream, envelopes, told))
-        if len(envelopes) == 1:
-            sql, values = self._text(f"publish_one{told}"), self._row(envelopes[0])
-        else:
-            sql, values = self._text(f"publish{told}"), tuple(self._columns(envelopes))
-        rows = await self._connections.run(lambda c: c.fetch(sql, stream, *values))
-        return [row[0] for row in rows]
+        if len(envelopes) > 1:
+            return await self._insert(f"publish{told}", stream, self._columns(envelopes))
+        values = self._row(envelopes[0])
+        if envelopes[0].own_id and not told and await self._connections.run(lambda c: self._new(c, stream, values)):
+            return [envelopes[0].event_id]
+        return await self._insert(f"publish_one{told}", stream, values)
+
+    async def _new(self, connection: Connection, stream: str, values: tuple[Any, ...]) -> bool:
+        """Store an event whose id was made here and is new, unless the same envelope is published once more.
+
+        A plain INSERT takes the server a tenth less time than one that leaves out what is there already.
+        """
+        try:
+            await connection.fetch(self._text("publish_new"), stream, *values)
+        except UniqueViolationError:
+            return False
+        return True
+
+    async def _insert(self, name: str, stream: str, values: Iterable[Any]) -> list[str]:
+        sql, given = self._text(name), tuple(values)
+        return [row[0] for row in await self._connections.run(lambda c: c.fetch(sql, stream, *given))]
 
     async def _many(self, connection: Connection, stream: str, envelopes: Sequence[Envelope], told: str) -> list[str]:
         if not any(envelope.not_before for envelope in envelopes):  # that is compared with the server's clock

@@ -90,7 +90,13 @@ class PostgresTransport:
             transaction = self._adopt(tx)
             sql, params = insert_statement("postgresql", stream, envelopes, self._max_bytes, self._connections.schema)
             return [row[0] for row in await transaction.run(sql, params)]
-        accepted = await self._publisher.publish(stream, envelopes, notify=self._notifier.due(stream))
+        accepted: list[str] = []
+        debt = self._notifier.collect(stream)
+        try:
+            accepted = await self._publisher.publish(stream, envelopes, notify=debt is not None)
+        finally:
+            if (accepted and debt is None) or (debt and not accepted):
+                self._notifier.owe(stream)
         if accepted:
             self._listener.wake(stream)
         return accepted
