@@ -7,8 +7,9 @@ import itertools
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,6 +45,19 @@ def postgres_url(postgres_server: str) -> str:
     from tests.support.postgres import create_schema
 
     return asyncio.run(create_schema(postgres_server, f"t{next(_numbers)}"))
+
+
+@pytest.fixture
+async def sql(postgres_url: str) -> AsyncIterator[Any]:
+    """A connection of asyncpg to that schema, for looking at the tables and changing them by hand."""
+    import asyncpg
+
+    from kingdom.bus.transports.postgresql._connections import split_url
+
+    dsn, options = split_url(postgres_url)
+    connection = await asyncpg.connect(dsn, server_settings={"search_path": options["schema"]})
+    yield connection
+    await connection.close()
 
 
 @pytest.fixture(params=["files", "sqlite", "postgresql"])

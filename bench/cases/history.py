@@ -15,9 +15,9 @@ from kingdom.bus import connect
 TITLE = "drain on PostgreSQL with history kept"
 _CHUNK = 250_000  # rows for each INSERT
 _INSERT = f"""
-INSERT INTO outbox_event (event_id, stream, event_type, status, attempt_count, last_attempt_at, processed_at, locked_by,
-                          payload_json)
-SELECT 'history-' || n, '{STREAM}', '{TYPE}', 'DONE', 1, now(), now(), 'bench',
+INSERT INTO outbox_event (event_id, stream, event_type, status, finished, attempt_count, last_attempt_at,
+                          processed_at, locked_by, payload_json)
+SELECT 'history-' || n, '{STREAM}', '{TYPE}', 'DONE', true, 1, now(), now(), 'bench',
        jsonb_build_object('schemaVersion', 1, 'eventId', 'history-' || n, 'type', '{TYPE}', 'occurredAt',
                           '2026-02-17T00:00:00.000Z', 'traceId', 'history-' || n, 'payload', $3::jsonb)
 FROM generate_series($1::bigint, $2::bigint) AS n

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
-import asyncpg
 import pytest
 
 from kingdom.bus import (
@@ -23,7 +22,6 @@ from kingdom.bus import (
     connect,
 )
 from kingdom.bus.outbox import migrations, statement
-from kingdom.bus.transports.postgresql._connections import split_url
 
 STREAM = "orders"
 
@@ -33,14 +31,6 @@ async def bus(postgres_url: str) -> AsyncIterator[EventBus]:
     async with connect(postgres_url) as bus:
         await bus.setup()
         yield bus
-
-
-@pytest.fixture
-async def sql(postgres_url: str) -> AsyncIterator[Any]:
-    dsn, options = split_url(postgres_url)
-    connection = await asyncpg.connect(dsn, server_settings={"search_path": options["schema"]})
-    yield connection
-    await connection.close()
 
 
 def order(number: int = 1, **fields: Any) -> Envelope:
@@ -229,7 +219,7 @@ class TestPlans:
     async def test_history_and_waiting_retries_cost_a_claim_nothing(self, bus: EventBus, sql: Any) -> None:
         await bus.publish(STREAM, [order(number) for number in range(10)])
         few = await self._pages(sql, "claim_full", STREAM, 10, 30.0, "t", None, 10)
-        await self._fill(sql, 20_000, "status", "'DONE'")
+        await self._fill(sql, 20_000, "status, finished", "'DONE', true")
         await sql.execute("UPDATE outbox_event SET event_id = 'done-' || event_id WHERE status = 'DONE'")
         await self._fill(sql, 20_000, "next_retry_at", "now() + interval '1 hour'")
         many = await self._pages(sql, "claim_full", STREAM, 10, 30.0, "t", None, 10)
@@ -270,7 +260,7 @@ class TestPlans:
         assert await self._pages(sql, "settle_done", ids, token) < 500 * 40
 
     async def test_counting_does_not_read_finished_events(self, bus: EventBus, sql: Any) -> None:
-        await self._fill(sql, 20_000, "status, processed_at", "'DONE', now()")
+        await self._fill(sql, 20_000, "status, finished, processed_at", "'DONE', true, now()")
         await bus.publish(STREAM, order())
         assert await self._pages(sql, "depth") < 100
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -56,10 +57,10 @@ class Connections:
         self.schema: str | None = options.get("schema") or None
         self.pgbouncer = _flag(options.get("pgbouncer", "off"), "pgbouncer")
         self.listens = _flag(options.get("listen", "on"), "listen") and not self.pgbouncer
-        self._size = _number(options.get("pool", "4"), "pool")
         self._timeout = timeout
-        self._free: list[Connection] = []
-        self._slots = asyncio.Semaphore(self._size)
+        # What can be borrowed, used last on top; None stands for a connection that is not open yet.
+        self._idle: list[Connection | None] = [None] * _number(options.get("pool", "4"), "pool")
+        self._waiting: deque[asyncio.Future[Connection | None]] = deque()
         self._all: set[Connection] = set()
         self._closed = False
 
@@ -80,32 +81,44 @@ class Connections:
 
     async def use(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Do ``work`` with a borrowed connection, once."""
-        await self._slots.acquire()
+        connection = self._idle.pop() if self._idle else await self._turn()
         try:
-            connection = self._take_free() or await self._open()
-            broken = False
-            try:
-                return await work(connection)
-            except asyncio.CancelledError:
-                # The statement may still be running on the server: a fresh connection is cheaper than guessing.
-                broken = True
-                raise
-            finally:
-                if broken or self._closed or connection.is_closed():
-                    self._all.discard(connection)
-                    connection.terminate()
-                else:
-                    self._free.append(connection)
+            if connection is None or connection.is_closed():
+                self._all.discard(connection)
+                connection = None  # in case that none can be opened
+                connection = await self._open()
+            return await work(connection)
+        except asyncio.CancelledError:
+            # The statement may still be running on the server: a fresh connection is cheaper than guessing.
+            if connection is not None:
+                connection.terminate()
+            raise
         finally:
-            self._slots.release()
+            if self._closed and connection is not None:
+                connection.terminate()
+            if self._waiting:
+                self._hand_on(connection)
+            else:
+                self._idle.append(connection)
 
-    def _take_free(self) -> Connection | None:
-        while self._free:
-            connection = self._free.pop()
-            if not connection.is_closed():
-                return connection
-            self._all.discard(connection)
-        return None
+    async def _turn(self) -> Connection | None:
+        """Wait until somebody gives a connection back: first come, first served."""
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            return await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it was handed over in the same moment
+                self._hand_on(turn.result())
+            raise
+
+    def _hand_on(self, connection: Connection | None) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(connection)
+                return
+        self._idle.append(connection)
 
     async def _open(self) -> Connection:
         connection = await self.connect()
@@ -135,7 +148,7 @@ class Connections:
 
     def _judge(self, error: BaseException) -> None:
         """Return when it is worth trying again; else raise what the caller can make use of."""
-        if isinstance(error, (pg.UndefinedTableError, pg.UndefinedColumnError)):
+        if isinstance(error, (pg.UndefinedTableError, pg.UndefinedColumnError, pg.GeneratedAlwaysError)):
             raise NotSetUp(
                 f"{self.shown} has no tables of the bus yet, or older ones ({_one_line(error)}): "
                 "run `await bus.setup()` or `kingdom bus migrate`"
@@ -150,8 +163,9 @@ class Connections:
     async def close(self) -> None:
         """Close every connection."""
         self._closed = True
-        free, self._free = self._free, []
-        for connection in free:
+        idle = [connection for connection in self._idle if connection is not None]
+        self._idle = [None] * len(self._idle)  # the others are in use, and closed when they are given back
+        for connection in idle:
             await hang_up(connection)
         self._all.clear()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -100,7 +101,7 @@ class Notifier:
         If it shall, the answer is what was owed before and is now up to it: to be given back by :meth:`owe` when
         nothing came of the publish.
         """
-        now = asyncio.get_running_loop().time()
+        now = time.monotonic()
         if now - self._last.get(stream, -1.0) < _QUIET:
             return None
         self._last[stream] = now
@@ -138,7 +139,7 @@ class Notifier:
         del self._timers[stream]
         if stream not in self._owed:  # a publish told it
             return
-        wait = self._last.get(stream, -1.0) + _QUIET - asyncio.get_running_loop().time()
+        wait = self._last.get(stream, -1.0) + _QUIET - time.monotonic()
         if wait > 0 and not at_once:
             self._arm(stream, wait + _SLACK)
         else:
@@ -146,7 +147,7 @@ class Notifier:
 
     def _send(self, stream: str) -> None:
         self._owed.discard(stream)
-        self._last[stream] = asyncio.get_running_loop().time()
+        self._last[stream] = time.monotonic()
         task = asyncio.get_running_loop().create_task(self._notify(stream))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)

@@ -16,7 +16,8 @@ WITH found AS MATERIALIZED (
     LIMIT $2
 ), buried AS (
     UPDATE outbox_event e
-    SET status = 'DEAD', processed_at = now(), updated_at = now(), locked_by = NULL, locked_until = NULL,
+    SET status = 'DEAD', finished = true, dead = true, held_key = NULL, processed_at = now(), updated_at = now(),
+        locked_by = NULL, locked_until = NULL,
         last_error_code = 'LEASE_EXPIRED',
         last_error_message = 'the lease of attempt ' || e.attempt_count || ' ended without a verdict (' || e.locked_by || ')'
     FROM found

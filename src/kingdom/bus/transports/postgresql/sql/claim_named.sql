@@ -19,7 +19,8 @@ WITH found AS MATERIALIZED (
     FOR UPDATE OF e SKIP LOCKED
 ), buried AS (
     UPDATE outbox_event e
-    SET status = 'DEAD', processed_at = now(), updated_at = now(), locked_by = NULL, locked_until = NULL,
+    SET status = 'DEAD', finished = true, dead = true, held_key = NULL, processed_at = now(), updated_at = now(),
+        locked_by = NULL, locked_until = NULL,
         last_error_code = 'LEASE_EXPIRED',
         last_error_message = 'the lease of attempt ' || e.attempt_count || ' ended without a verdict (' || e.locked_by || ')'
     FROM found
@@ -27,8 +28,9 @@ WITH found AS MATERIALIZED (
     RETURNING e.id
 ), claimed AS (
     UPDATE outbox_event e
-    SET status = 'PROCESSING', locked_by = $4, locked_until = now() + make_interval(secs => $3),
-        attempt_count = e.attempt_count + 1, last_attempt_at = now(), updated_at = now()
+    SET status = 'PROCESSING', held_key = e.ordering_key, locked_by = $4,
+        locked_until = now() + make_interval(secs => $3), attempt_count = e.attempt_count + 1,
+        last_attempt_at = now(), updated_at = now()
     FROM found
     WHERE e.id = found.id AND NOT found.spent
     RETURNING e.id, e.priority, e.next_retry_at, e.attempt_count, e.aggregate_type, e.aggregate_id, e.payload_json

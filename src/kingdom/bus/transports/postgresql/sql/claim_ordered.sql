@@ -45,7 +45,8 @@ WITH RECURSIVE head AS (
     ) AS head
 ), buried AS (
     UPDATE outbox_event e
-    SET status = 'DEAD', processed_at = now(), updated_at = now(), locked_by = NULL, locked_until = NULL,
+    SET status = 'DEAD', finished = true, dead = true, held_key = NULL, processed_at = now(), updated_at = now(),
+        locked_by = NULL, locked_until = NULL,
         last_error_code = 'LEASE_EXPIRED',
         last_error_message = 'the lease of attempt ' || e.attempt_count || ' ended without a verdict (' || e.locked_by || ')'
     FROM free
@@ -55,8 +56,9 @@ WITH RECURSIVE head AS (
     SELECT id FROM free WHERE NOT spent ORDER BY priority, ready_at, id LIMIT $2
 ), claimed AS (
     UPDATE outbox_event e
-    SET status = 'PROCESSING', locked_by = $4, locked_until = now() + make_interval(secs => $3),
-        attempt_count = e.attempt_count + 1, last_attempt_at = now(), updated_at = now()
+    SET status = 'PROCESSING', held_key = e.ordering_key, locked_by = $4,
+        locked_until = now() + make_interval(secs => $3), attempt_count = e.attempt_count + 1,
+        last_attempt_at = now(), updated_at = now()
     FROM picked
     WHERE e.id = picked.id
     RETURNING e.id, e.priority, e.next_retry_at, e.attempt_count, e.aggregate_type, e.aggregate_id, e.payload_json

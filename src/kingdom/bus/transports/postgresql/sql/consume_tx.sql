@@ -1,7 +1,7 @@
 -- Ends an event in the caller's own transaction: a claim and its verdict in one, for whoever can claim it now.
 UPDATE outbox_event e
-SET status = 'DONE', processed_at = now(), updated_at = now(), last_attempt_at = now(),
-    attempt_count = e.attempt_count + 1, locked_by = NULL, locked_until = NULL
+SET status = 'DONE', finished = true, held_key = NULL, processed_at = now(), updated_at = now(),
+    last_attempt_at = now(), attempt_count = e.attempt_count + 1, locked_by = NULL, locked_until = NULL
 FROM (
     SELECT w.id
     FROM outbox_event w

@@ -1,7 +1,8 @@
 -- DEAD events, and DONE ones that are named, start over.
 UPDATE outbox_event e
-SET status = 'PENDING', attempt_count = 0, next_retry_at = now(), updated_at = now(), processed_at = NULL,
-    locked_by = NULL, locked_until = NULL, last_error_code = NULL, last_error_message = NULL, outcome = NULL
+SET status = 'PENDING', finished = false, dead = false, held_key = NULL, attempt_count = 0, next_retry_at = now(),
+    updated_at = now(), processed_at = NULL, locked_by = NULL, locked_until = NULL,
+    last_error_code = NULL, last_error_message = NULL, outcome = NULL
 WHERE e.stream = $1
   AND (e.dead OR (e.finished AND $2::text[] IS NOT NULL))
   AND ($2::text[] IS NULL OR e.event_id = ANY ($2))
