@@ -173,6 +173,35 @@ class TestTheRowIsTheTruth:
         assert (row["status"], row["attempt_count"]) == ("PENDING", 0)
 
 
+class TestDeclaring:
+    """A transaction that was open while a stream was declared has not seen it."""
+
+    @pytest.mark.parametrize("isolation", ["read_committed", "repeatable_read"])
+    @pytest.mark.parametrize("ordered", [True, False])
+    async def test_what_it_brings_in_is_given_its_place_later(
+        self, bus: EventBus, sql: Any, postgres_url: str, ordered: bool, isolation: Any
+    ) -> None:
+        await bus.declare(STREAM, ordered=not ordered)
+        events = [order(number, aggregate_id="1") for number in range(2)]
+        async with sql.transaction(isolation=isolation):
+            await bus.publish(STREAM, events[0], tx=sql)
+            await bus.declare(STREAM, ordered=ordered)
+        await bus.publish(STREAM, events[1])
+        async with connect(postgres_url) as consumer:
+            first = await consumer.claim(STREAM, worker="w", limit=2)
+            await consumer.settle(done=first)
+            assert [delivery.event_id for delivery in first] == [e.event_id for e in events[: 2 - ordered]]
+            assert len(await consumer.claim(STREAM, worker="w", limit=2)) == ordered
+
+    async def test_only_a_change_has_something_to_settle(self, bus: EventBus, sql: Any) -> None:
+        await bus.declare("plain")
+        await bus.declare(STREAM, ordered=True)
+        since = await sql.fetchval("SELECT changed_at FROM outbox_stream WHERE stream = $1", STREAM)
+        await bus.declare(STREAM, ordered=True, dead_head="park")
+        rows = await sql.fetch("SELECT stream, changed_at FROM outbox_stream")
+        assert {row["stream"]: row["changed_at"] for row in rows} == {"plain": None, STREAM: since}
+
+
 class TestDoctor:
     async def test_a_healthy_database_has_nothing_to_say(self, bus: EventBus) -> None:
         checks = await bus.doctor()

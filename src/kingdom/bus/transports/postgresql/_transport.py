@@ -48,6 +48,7 @@ class PostgresTransport:
         self._marks: dict[tuple[str, tuple[str, ...] | None], Watermark] = {}
         self._streams: dict[str, StreamOptions] = {}
         self._streams_until = 0.0
+        self._place_again_at = 0.0
         self._cursors: dict[str, str] = {}
         self._sql: dict[str, str] = {}
         self._publisher = Publisher(self._connections, self._text, options.max_bytes)
@@ -401,7 +402,15 @@ class PostgresTransport:
                 for row in rows
             }
             self._streams_until = time.monotonic() + _OPTIONS_FRESH
+            await self._put_in_place([(row["stream"], row["ordered"]) for row in rows if row["settling"]])
         return self._streams
+
+    async def _put_in_place(self, settling: list[tuple[str, bool]]) -> None:
+        """Do now and then what :meth:`declare` did, for transactions that were open by then: they did not see it."""
+        if settling and time.monotonic() >= self._place_again_at:
+            self._place_again_at = time.monotonic() + _OPTIONS_FRESH
+            sql = self._text("declare_rows")
+            await self._connections.run(lambda connection: connection.executemany(sql, settling))
 
     def _wake(self, stream: str) -> None:
         """Wake this process at once and the others by notification."""

@@ -1,4 +1,5 @@
-INSERT INTO outbox_stream (stream, ordered, dead_head, document)
-VALUES ($1, $2, $3, $4::json)
+INSERT INTO outbox_stream AS s (stream, ordered, dead_head, document, changed_at)
+VALUES ($1, $2, $3, $4::json, CASE WHEN $2 THEN clock_timestamp() END)
 ON CONFLICT (stream) DO UPDATE
-SET ordered = excluded.ordered, dead_head = excluded.dead_head, document = excluded.document
+SET ordered = excluded.ordered, dead_head = excluded.dead_head, document = excluded.document,
+    changed_at = CASE WHEN s.ordered = excluded.ordered THEN s.changed_at ELSE clock_timestamp() END
