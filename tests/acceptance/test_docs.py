@@ -283,9 +283,9 @@ def test_the_schema_reference_has_every_column_and_index(page: str) -> None:
     text = reference(page)
     folder = ROOT / "src/kingdom/bus/transports/postgresql/migrations"
     sql = "\n".join(path.read_text("utf-8") for path in sorted(folder.glob("*.sql")))
-    columns = re.findall(
-        r"^    ([a-z_]+) +(?:bigint|timestamptz|integer|smallint|text|jsonb|boolean)", sql, re.MULTILINE
-    )
+    kinds = "bigint|timestamptz|integer|smallint|text|jsonb|json|boolean"
+    columns = re.findall(rf"(?:^   |ADD COLUMN) ([a-z_]+) +(?:{kinds})\b", sql, re.MULTILINE)
+    assert {"outcome", "changed_at"} <= set(columns)
     indexes = re.findall(r"CREATE INDEX (\w+)", sql)
     assert len(columns) > 20
     assert [name for name in [*columns, *indexes] if f"`{name}`" not in text] == []
