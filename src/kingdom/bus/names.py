@@ -15,6 +15,8 @@ _FIRST_BAD = re.compile(r"[^A-Za-z0-9._:@+\-]").search
 
 MAX_ID_BYTES = 200
 MAX_STREAM_BYTES = 100
+_MOST_STREAMS = 1000
+_streams: set[str] = set()  # names found good: a program has few, and uses them all the time
 
 
 def check_event_id(value: str) -> str:
@@ -24,7 +26,12 @@ def check_event_id(value: str) -> str:
 
 def check_stream(value: str) -> str:
     """Return ``value`` when it may be a stream name; raise :class:`InvalidName` that says why not."""
-    return _check("stream name", value, MAX_STREAM_BYTES)
+    if value.__class__ is str and value in _streams:
+        return value
+    _check("stream name", value, MAX_STREAM_BYTES)
+    if len(_streams) < _MOST_STREAMS:
+        _streams.add(value)
+    return value
 
 
 def check_worker(value: str) -> str:

@@ -32,14 +32,15 @@ class Publisher:
     async def publish(self, stream: str, envelopes: Sequence[Envelope], *, notify: bool) -> list[str]:
         """Store events, all or none, and say which were new."""
         told = "+notify" if notify else ""
+        if len(envelopes) == 1:
+            envelope = envelopes[0]
+            values = self._row(envelope)
+            if envelope.own_id and not told and await self._connections.run(lambda c: self._new(c, stream, values)):
+                return [envelope.event_id]
+            return await self._insert(f"publish_one{told}", stream, values)
         if len(envelopes) > _SOME:
             return await self._connections.run(lambda c: self._many(c, stream, envelopes, told))
-        if len(envelopes) > 1:
-            return await self._insert(f"publish{told}", stream, self._columns(envelopes))
-        values = self._row(envelopes[0])
-        if envelopes[0].own_id and not told and await self._connections.run(lambda c: self._new(c, stream, values)):
-            return [envelopes[0].event_id]
-        return await self._insert(f"publish_one{told}", stream, values)
+        return await self._insert(f"publish{told}", stream, self._columns(envelopes))
 
     async def _new(self, connection: Connection, stream: str, values: tuple[Any, ...]) -> bool:
         """Store an event whose id was made here and is new, unless the same envelope is published once more.
