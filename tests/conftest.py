@@ -9,9 +9,12 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from kingdom.bus import EventBus
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # tests, examples and bench import as packages
 
@@ -45,6 +48,16 @@ def postgres_url(postgres_server: str) -> str:
     from tests.support.postgres import create_schema
 
     return asyncio.run(create_schema(postgres_server, f"t{next(_numbers)}"))
+
+
+@pytest.fixture
+async def postgres_bus(postgres_url: str) -> AsyncIterator[EventBus]:
+    """A bus on it, set up."""
+    from kingdom.bus import connect
+
+    async with connect(postgres_url) as bus:
+        await bus.setup()
+        yield bus
 
 
 @pytest.fixture

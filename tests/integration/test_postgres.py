@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,10 +26,8 @@ STREAM = "orders"
 
 
 @pytest.fixture
-async def bus(postgres_url: str) -> AsyncIterator[EventBus]:
-    async with connect(postgres_url) as bus:
-        await bus.setup()
-        yield bus
+def bus(postgres_bus: EventBus) -> EventBus:
+    return postgres_bus
 
 
 def order(number: int = 1, **fields: Any) -> Envelope:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
@@ -24,10 +23,8 @@ WHERE finished <> (status IN ('DONE', 'DEAD')) OR dead <> (status = 'DEAD')
 
 
 @pytest.fixture
-async def bus(postgres_url: str) -> AsyncIterator[EventBus]:
-    async with connect(postgres_url) as bus:
-        await bus.setup()
-        yield bus
+def bus(postgres_bus: EventBus) -> EventBus:
+    return postgres_bus
 
 
 def order(number: int = 1, **fields: Any) -> Envelope:
@@ -105,6 +102,19 @@ class TestByHand:
                 assert await connection.fetch(WRONG.replace("outbox_event", table)) == []
         finally:
             await connection.close()
+
+    async def test_a_row_that_starts_over_in_what_its_stream_has_become(self, bus: EventBus, sql: Any) -> None:
+        await bus.publish(STREAM, [order(number, aggregate_id="1") for number in range(2)])
+        await bus.settle(done=await bus.claim(STREAM, worker="w", limit=2))
+        for ordered, free in ((True, 1), (False, 2)):
+            await bus.declare(STREAM, ordered=ordered)
+            await sql.execute("UPDATE outbox_event SET status = 'PENDING', attempt_count = 0, next_retry_at = now()")
+            assert await sql.fetch(WRONG) == []
+            found = []
+            while claimed := await bus.claim(STREAM, worker="w", limit=2):
+                found.append(len(claimed))
+                await bus.settle(done=claimed)
+            assert found == [free] * (2 // free)
 
     async def test_a_row_that_is_inserted_in_any_state(self, bus: EventBus, sql: Any) -> None:
         for status in STATES:

@@ -224,6 +224,22 @@ class Ordering(Behaviours):
         await bus.requeue(ordered, [first.event_id])
         assert ids(await take(bus, ordered)) == [first.event_id]
 
+    async def test_a_done_event_requeued_takes_its_place_in_what_the_stream_has_become(
+        self, bus: EventBus, stream: str
+    ) -> None:
+        first, second = of("1", 2)
+        await finish(bus, stream, first)
+        await bus.declare(stream, ordered=True)
+        await bus.publish(stream, second)
+        await bus.requeue(stream, [first.event_id])
+        for expected in (first, second):
+            held = await take(bus, stream)
+            assert ids(held) == [expected.event_id]
+            await bus.settle(done=held)
+        await bus.declare(stream, ordered=False)
+        await bus.requeue(stream, [first.event_id, second.event_id])
+        assert len(await take(bus, stream)) == 2
+
     async def test_a_stream_may_be_declared_when_it_has_events_already(self, bus: EventBus, stream: str) -> None:
         orders, other = of("1", 4), of("2", 2)
         await bus.publish(stream, *orders, *other)

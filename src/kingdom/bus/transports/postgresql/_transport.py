@@ -367,9 +367,11 @@ class PostgresTransport:
     def _text(self, name: str) -> str:
         sql = self._sql.get(name)
         if sql is None:
-            base, _, notify = name.partition("+")
+            base, *more = name.split("+")
             sql = qualified(statement("postgresql", base), self._connections.schema)
-            if notify:
+            if "unless-known" in more:
+                sql += "ON CONFLICT (event_id, stream) DO NOTHING RETURNING event_id"
+            if "notify" in more:
                 told = f"(SELECT pg_notify('{CHANNEL}', $1::text)) AS told"
                 sql = f"WITH inserted AS ({sql}) SELECT inserted.event_id FROM inserted CROSS JOIN {told}"  # noqa: S608
             self._sql[name] = sql
