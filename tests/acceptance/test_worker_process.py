@@ -114,6 +114,10 @@ async def test_an_event_that_kills_its_worker_each_time_ends_dead_and_takes_nobo
         for _ in range(3):
             process = await asyncio.create_subprocess_exec(sys.executable, "-c", POISON, bus_url, "0.3")
             assert await asyncio.wait_for(process.wait(), 60) == -signal.SIGKILL
+            # The next one must meet it first: one that has begun with others would take those along.
+            async with asyncio.timeout(60):
+                while (await bus.depth())["work"].processing:
+                    await asyncio.sleep(0.02)
         # It lives, and a busy machine must not cost it the lease of what it does.
         process = await asyncio.create_subprocess_exec(sys.executable, "-c", POISON, bus_url, "30")
 

@@ -100,7 +100,7 @@ def deliveries(stream: str, worker: str, token: str, claimed: Claimed) -> tuple[
     """Turn what is held under a token into deliveries, the first in line first; and give up what cannot be read."""
     found: list[Delivery] = []
     unreadable: list[DeadVerdict] = []
-    for head, text in sorted(zip(claimed.heads, claimed.envelopes, strict=True), key=_place):
+    for head, text in sorted(zip(claimed.heads, claimed.envelopes, strict=True)):  # never compared beyond the row id
         rank, _, row, attempt, aggregate_type, aggregate_id = head
         try:
             envelope = Envelope.from_store(text, aggregate_type, aggregate_id, PRIORITY[rank])
@@ -152,7 +152,7 @@ def _merged(one: Claimed, other: Claimed, limit: int) -> Claimed:
     if not one.heads:
         return other
     heads = {head[2]: (head, text) for part in (one, other) for head, text in zip(*part, strict=True)}
-    first = sorted(heads.values(), key=_place)[:limit]
+    first = sorted(heads.values())[:limit]
     return Claimed([head for head, _ in first], [text for _, text in first])
 
 
@@ -177,7 +177,3 @@ def _statement(types: int) -> str:
 @cache
 def _named() -> str:
     return statement("sqlite", "claim_select").replace("(TERMS", f"({statement('sqlite', 'claim_named')}")
-
-
-def _place(item: tuple[list[Any], str]) -> list[Any]:
-    return item[0][:3]

@@ -28,6 +28,11 @@ class _Held:
     def __init__(self, found: list[tuple[str, str, int]]) -> None:
         self._rows: dict[str, set[int]] = {token: set(json.loads(rows)) for token, rows, _ in found}
         self.ordered = {token for token, _, ordered in found if ordered}  # the claims on an ordered stream
+        self.count = sum(map(len, self._rows.values()))
+
+    def lacks(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        """Those of the deliveries asked for that are not held: none, as a rule, and then none is looked at."""
+        return [] if self.count == len(deliveries) else [item for item in deliveries if item not in self]
 
     def __contains__(self, delivery: Delivery) -> bool:
         return delivery.handle in self._rows.get(delivery.token, ())
@@ -45,8 +50,9 @@ def settle(
     for stream, outcome in {(v.delivery.stream, v.outcome) for v in done if v.outcome is not None}:
         options(connection, stream).check_outcome(stream, outcome)
     held = _held(connection, deliveries)
+    lost = held.lacks(deliveries)
     if done:
-        plain = [v.delivery.handle for v in done if v.outcome is None and v.delivery in held]
+        plain = [v.delivery.handle for v in done if v.outcome is None and (not lost or v.delivery in held)]
         _update(connection, "settle_done", now, ids=plain)
         named = [(v.delivery.handle, v.outcome) for v in done if v.outcome is not None and v.delivery in held]
         _update(connection, "settle_outcome", now, verdicts=named)
@@ -58,15 +64,16 @@ def settle(
         _update(connection, "settle_dead", now, verdicts=ended)
     wake = {verdict.delivery.stream for verdict in retry if verdict.after <= 0}
     # In an ordered stream the end of one event is the beginning of the next of its aggregate.
-    wake.update(delivery.stream for delivery in deliveries if delivery.token in held.ordered)
-    return Outcome([delivery for delivery in deliveries if delivery not in held], wake)
+    if held.ordered:
+        wake.update(delivery.stream for delivery in deliveries if delivery.token in held.ordered)
+    return Outcome(lost, wake)
 
 
 def extend(connection: sqlite3.Connection, now: float, deliveries: Sequence[Delivery], lease: float) -> Outcome:
     """Let leases end ``lease`` seconds from now."""
     held = _held(connection, deliveries)
     _update(connection, "extend", now, ids=[item.handle for item in deliveries if item in held], lease=lease)
-    return Outcome([delivery for delivery in deliveries if delivery not in held], set())
+    return Outcome(held.lacks(deliveries), set())
 
 
 def release(connection: sqlite3.Connection, now: float, deliveries: Sequence[Delivery]) -> Outcome:
