@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from kingdom.bus import EventBus
@@ -20,6 +21,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # tests, exampl
 
 # Hundreds of courts are started here, and none of them needs a web server; the tests that do switch it on.
 os.environ["KINGDOM_WEB"] = "off"
+
+# How long an example takes says something about the machine, not about what is tested.
+settings.register_profile("kingdom", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("kingdom")
 
 _numbers = itertools.count(1)
 
