@@ -59,6 +59,7 @@ def test_only_an_id_that_was_made_here_is_its_own() -> None:
     for known in (Envelope("Happened", event_id="e-1"), replace(made), Envelope.from_json(made.to_json())):
         assert not known.own_id
     assert not Envelope.from_store(made.to_json(), None, None).own_id
+    assert not Envelope.unreadable("e-1", "Happened", "{").own_id
 
 
 def test_uuids_and_numbers_become_text() -> None:

@@ -16,14 +16,19 @@ class Wire:
 
     def __init__(self) -> None:
         self.told: list[str] = []
-        self.something = asyncio.Event()
+        self._something = asyncio.Event()
+
+    async def heard(self) -> None:
+        """Wait until something was sent."""
+        async with asyncio.timeout(10):
+            await self._something.wait()
 
     async def use(self, work: Callable[[Any], Awaitable[Any]]) -> None:
         await work(self)
 
     async def execute(self, sql: str, channel: str, stream: str) -> None:
         self.told.append(stream)
-        self.something.set()
+        self._something.set()
 
 
 def notifier() -> tuple[Notifier, Wire]:
@@ -43,8 +48,7 @@ async def test_what_no_publish_came_after_is_told_by_a_timer() -> None:
     assert notifications.collect(STREAM) is False
     assert notifications.collect(STREAM) is None  # too soon
     notifications.owe(STREAM)
-    async with asyncio.timeout(10):
-        await wire.something.wait()
+    await wire.heard()
     await notifications.close()
     assert wire.told == [STREAM]
 
@@ -62,8 +66,7 @@ async def test_a_debt_given_back_is_paid() -> None:
     notifications.owe(STREAM)
     assert notifications.collect(STREAM) is True
     notifications.owe(STREAM)  # the publish that should have carried it failed
-    async with asyncio.timeout(10):
-        await wire.something.wait()
+    await wire.heard()
     await notifications.close()
     assert wire.told == [STREAM]
 
@@ -71,8 +74,7 @@ async def test_a_debt_given_back_is_paid() -> None:
 async def test_other_news_is_told_at_once_and_what_is_owed_at_the_end() -> None:
     notifications, wire = notifier()
     notifications.tell(STREAM)
-    async with asyncio.timeout(10):
-        await wire.something.wait()
+    await wire.heard()
     notifications.owe("payments")
     await notifications.close()
     assert wire.told == [STREAM, "payments"]

@@ -223,9 +223,10 @@ class Envelope:
     def unreadable(cls, event_id: str, event_type: str, text: str) -> Self:
         """Stand in for a stored envelope that can no longer be read, so that operators can still look at it."""
         envelope = cls(type="unreadable", payload={"stored": text})
-        object.__setattr__(envelope, "event_id", event_id)
-        object.__setattr__(envelope, "trace_id", event_id)
-        object.__setattr__(envelope, "type", event_type)
+        _put_event_id(envelope, event_id)
+        _put_trace_id(envelope, event_id)
+        _put_type(envelope, event_type)
+        _put_own_id(envelope, False)
         return envelope
 
 

@@ -28,11 +28,11 @@ class _Held:
     def __init__(self, found: list[tuple[str, str, int]]) -> None:
         self._rows: dict[str, set[int]] = {token: set(json.loads(rows)) for token, rows, _ in found}
         self.ordered = {token for token, _, ordered in found if ordered}  # the claims on an ordered stream
-        self.count = sum(map(len, self._rows.values()))
 
     def lacks(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         """Those of the deliveries asked for that are not held: none, as a rule, and then none is looked at."""
-        return [] if self.count == len(deliveries) else [item for item in deliveries if item not in self]
+        held = sum(map(len, self._rows.values()))
+        return [] if held == len(deliveries) else [item for item in deliveries if item not in self]
 
     def __contains__(self, delivery: Delivery) -> bool:
         return delivery.handle in self._rows.get(delivery.token, ())
@@ -81,7 +81,7 @@ def release(connection: sqlite3.Connection, now: float, deliveries: Sequence[Del
     held = _held(connection, deliveries)
     given_back = [delivery for delivery in deliveries if delivery in held]
     _update(connection, "release", now, ids=[delivery.handle for delivery in given_back])
-    return Outcome([item for item in deliveries if item not in held], {item.stream for item in given_back})
+    return Outcome(held.lacks(deliveries), {item.stream for item in given_back})
 
 
 def _held(connection: sqlite3.Connection, deliveries: Iterable[Delivery]) -> _Held:
