@@ -41,11 +41,12 @@ def test_a_forked_process_does_not_get_those_of_its_parent() -> None:
 import os
 from kingdom.bus.ids import new_event_id
 first = new_event_id()  # the parent has drawn its random parts by now
-print(first, flush=True)
 child = os.fork()
-print(*(new_event_id() for _ in range(300)), sep="\\n", flush=True)
+drawn = [new_event_id() for _ in range(300)]
 if child:
-    os.waitpid(child, 0)
+    os.waitpid(child, 0)  # one writes after the other: two at once would cut each other's lines in two
+    drawn.append(first)
+print(*drawn, sep="\\n")
 """
     printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     tails = [line[14:] for line in printed.split()]
