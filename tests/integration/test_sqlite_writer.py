@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import resource
 import sqlite3
 import struct
@@ -112,6 +113,49 @@ async def test_different_operations_share_a_commit(bus: EventBus, path: Path) ->
     await tasks[3]
     assert commits(path) - before <= 2
     assert (await bus.depth())[STREAM][:3] == (2, 1, 0)
+
+
+async def test_verdicts_of_which_some_come_too_late_are_written_for_the_others(bus: EventBus, path: Path) -> None:
+    await bus.publish(STREAM, [event() for _ in range(6)])
+    first = await bus.claim(STREAM, worker="w", limit=3)
+    second = await bus.claim(STREAM, worker="w", limit=3)
+    await bus.release([first[1]])
+    (again,) = await bus.claim(STREAM, worker="w", limit=1)
+    assert again.handle == first[1].handle  # the same event, held by a claim that these verdicts are not of
+    with locked(path):
+        late = asyncio.create_task(bus.settle(done=[*first, *second, second[0]]))
+        publishing = asyncio.create_task(bus.publish(STREAM, event()))
+        await asyncio.sleep(0)
+    assert await late == [first[1]]
+    assert len(await publishing) == 1
+    assert (await bus.depth())[STREAM][:3] == (1, 1, 0)
+    assert await bus.settle(done=[again]) == []
+
+
+async def test_a_claim_and_verdicts_of_the_last_one_are_three_statements_and_a_transaction(bus: EventBus) -> None:
+    await bus.publish(STREAM, [event() for _ in range(20)])
+    held = await bus.claim(STREAM, worker="w", limit=10, types=["Created"])
+    writer = bus.transport._writer  # type: ignore[attr-defined]
+    writer._connection = counting = Counting(writer._connection)
+    claiming = bus.claim(STREAM, worker="w", limit=10, types=["Created"])
+    claimed, lost = await asyncio.gather(claiming, bus.settle(done=held))
+    assert (len(claimed), lost) == (10, [])
+    assert counting.statements == ["BEGIN", "SELECT", "UPDATE", "UPDATE", "COMMIT"]
+
+
+class Counting:
+    """A connection that notes what is run on it."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.statements: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def execute(self, sql: str, *given: Any) -> sqlite3.Cursor:
+        self.statements.append(re.sub(r"(?m)^--.*\n", "", sql).split()[0])
+        return self._connection.execute(sql, *given)
 
 
 # ── operations that fail ─────────────────────────────────────────────────────────────────────────────────────────

@@ -39,6 +39,10 @@ class Claimed(NamedTuple):
     envelopes: list[str]
 
 
+class _SomeSpent(Exception):
+    """There are events that must be buried before others are claimed."""
+
+
 def new_claim(
     stream: str,
     worker: str,
@@ -67,14 +71,12 @@ def take(connection: sqlite3.Connection, claim: Claim, now: float) -> Claimed | 
         "now": now,
         "max_attempts": claim.max_attempts,
     }
-    while connection.execute(statement("sqlite", "claim_bury"), given).rowcount:
-        pass  # in an ordered stream, the follower of what was buried may be spent as well
-    if claim.ids is None:
-        found = Claimed([], [])
-        for batch in batches(connection, claim.stream, claim.types):
-            found = _merged(found, _select(connection, batch, claim.limit, given), claim.limit)
-    else:
-        found = _chosen(connection, _named(), {**given, "limit": claim.limit})
+    try:
+        found = _find(connection, claim, given)
+    except _SomeSpent:
+        while connection.execute(_bury(), given).rowcount:
+            pass  # in an ordered stream, the follower of what was buried may be spent as well
+        found = _find(connection, claim, given)
     if not found.heads:
         return None
     held = {
@@ -84,6 +86,15 @@ def take(connection: sqlite3.Connection, claim: Claim, now: float) -> Claimed | 
         "lease": claim.lease,
     }
     connection.execute(statement("sqlite", "claim_hold"), held)
+    return found
+
+
+def _find(connection: sqlite3.Connection, claim: Claim, given: dict[str, Any]) -> Claimed:
+    if claim.ids is not None:
+        return _chosen(connection, _named(), {**given, "limit": claim.limit})
+    found = Claimed([], [])
+    for batch in batches(connection, claim.stream, claim.types):
+        found = _merged(found, _select(connection, batch, claim.limit, given), claim.limit)
     return found
 
 
@@ -133,11 +144,13 @@ def names(types: list[str]) -> dict[str, str]:
 
 def _chosen(connection: sqlite3.Connection, sql: str, given: dict[str, Any]) -> Claimed:
     try:
-        ids, heads, envelopes = connection.execute(sql, given).fetchone()
+        spent, ids, heads, envelopes = connection.execute(sql, given).fetchone()
     except sqlite3.DataError:  # more than SQLite puts into one value (a gigabyte): take fewer
         if given["limit"] == 1:
             raise
         return _chosen(connection, sql, {**given, "limit": given["limit"] // 2})
+    if spent:
+        raise _SomeSpent
     if envelopes is None:
         return Claimed([], [])
     claimed = Claimed(json.loads(heads), envelopes.split(_SEPARATOR))
@@ -171,9 +184,18 @@ def terms(types: int) -> str:
 
 @cache
 def _statement(types: int) -> str:
-    return statement("sqlite", "claim_select").replace("(TERMS", f"({terms(types)}")
+    return _with_spent("claim_select").replace("(TERMS", f"({terms(types)}")
 
 
 @cache
 def _named() -> str:
-    return statement("sqlite", "claim_select").replace("(TERMS", f"({statement('sqlite', 'claim_named')}")
+    return _with_spent("claim_select").replace("(TERMS", f"({statement('sqlite', 'claim_named')}")
+
+
+@cache
+def _bury() -> str:
+    return _with_spent("claim_bury")
+
+
+def _with_spent(name: str) -> str:
+    return statement("sqlite", name).replace("(SPENT)", f"({statement('sqlite', 'claim_spent')})")

@@ -38,22 +38,49 @@ class _Held:
         return delivery.handle in self._rows.get(delivery.token, ())
 
 
-def settle(
+class Settle:
+    """Writes verdicts."""
+
+    def __init__(self, done: Sequence[DoneVerdict], retry: Sequence[RetryVerdict], dead: Sequence[DeadVerdict]) -> None:
+        self._done = done
+        self._retry = retry
+        self._dead = dead
+        self._simple = not retry and not dead and all(verdict.outcome is None for verdict in done)
+
+    def __call__(self, connection: sqlite3.Connection, now: float) -> Outcome:
+        """Write them. Nearly always all are DONE and all are held still: then nothing is asked first."""
+        if self._simple:
+            self._simple = False  # for when it turns out otherwise, and this is run again
+            return _all_done(connection, now, [verdict.delivery for verdict in self._done])
+        return _settle(connection, now, self._done, self._retry, self._dead)
+
+
+def _all_done(connection: sqlite3.Connection, now: float, deliveries: list[Delivery]) -> Outcome:
+    """End deliveries if each is held still; raise if not, and then nobody knows which."""
+    before = connection.total_changes
+    ended = _end(connection, now, deliveries)
+    if ended != len(deliveries):
+        raise LookupError(f"{len(deliveries) - ended} deliveries are not held any more, or there twice")
+    # In an ordered stream the end of one event is the beginning of the next of its aggregate: triggers have changed it.
+    freed = connection.total_changes - before > ended
+    return Outcome([], {delivery.stream for delivery in deliveries} if freed else set())
+
+
+def _settle(
     connection: sqlite3.Connection,
     now: float,
     done: Sequence[DoneVerdict],
     retry: Sequence[RetryVerdict],
     dead: Sequence[DeadVerdict],
 ) -> Outcome:
-    """Write verdicts. Of several on one delivery the first counts."""
+    """Write verdicts of any kind. Of several on one delivery the first counts."""
     deliveries = [verdict.delivery for verdicts in (done, retry, dead) for verdict in verdicts]
     for stream, outcome in {(v.delivery.stream, v.outcome) for v in done if v.outcome is not None}:
         options(connection, stream).check_outcome(stream, outcome)
     held = _held(connection, deliveries)
     lost = held.lacks(deliveries)
     if done:
-        plain = [v.delivery.handle for v in done if v.outcome is None and (not lost or v.delivery in held)]
-        _update(connection, "settle_done", now, ids=plain)
+        _end(connection, now, [v.delivery for v in done if v.outcome is None and v.delivery in held])
         named = [(v.delivery.handle, v.outcome) for v in done if v.outcome is not None and v.delivery in held]
         _update(connection, "settle_outcome", now, verdicts=named)
     if retry:
@@ -67,6 +94,15 @@ def settle(
     if held.ordered:
         wake.update(delivery.stream for delivery in deliveries if delivery.token in held.ordered)
     return Outcome(lost, wake)
+
+
+def _end(connection: sqlite3.Connection, now: float, deliveries: Iterable[Delivery]) -> int:
+    """Make DONE what is held of these; return how many that were."""
+    ended = 0
+    for token, rows in _by_token(deliveries).items():
+        given = {"now": now, "token": token, "ids": json.dumps(rows)}
+        ended += connection.execute(statement("sqlite", "settle_done"), given).rowcount
+    return ended
 
 
 def extend(connection: sqlite3.Connection, now: float, deliveries: Sequence[Delivery], lease: float) -> Outcome:
@@ -85,10 +121,16 @@ def release(connection: sqlite3.Connection, now: float, deliveries: Sequence[Del
 
 
 def _held(connection: sqlite3.Connection, deliveries: Iterable[Delivery]) -> _Held:
+    claims = json.dumps(_by_token(deliveries))
+    return _Held(connection.execute(statement("sqlite", "held"), {"claims": claims}).fetchall())
+
+
+def _by_token(deliveries: Iterable[Delivery]) -> dict[str, list[int]]:
+    """The rows of deliveries by the claim they are held under."""
     claims: dict[str, list[int]] = {}
     for delivery in deliveries:
         claims.setdefault(delivery.token, []).append(delivery.handle)
-    return _Held(connection.execute(statement("sqlite", "held"), {"claims": json.dumps(claims)}).fetchall())
+    return claims
 
 
 def _update(connection: sqlite3.Connection, name: str, now: float, **given: Any) -> None:

@@ -137,7 +137,7 @@ class SqliteTransport:
         self, done: Sequence[DoneVerdict], retry: Sequence[RetryVerdict], dead: Sequence[DeadVerdict]
     ) -> list[Delivery]:
         """Write verdicts."""
-        return await self._change(partial(_settle.settle, done=done, retry=retry, dead=dead))
+        return await self._change(_settle.Settle(done, retry, dead))
 
     async def consume(self, stream: str, event_id: str, tx: Any) -> bool:
         """Claim and settle in the caller's transaction."""

@@ -1,9 +1,10 @@
 """The one thread that writes, and group commit.
 
 Operations are queued to it as functions of the connection. It takes everything that is queued into one transaction:
-publishers that come at the same time then share one commit, and so one wait for the disk. An operation that fails is
-undone by its savepoint and leaves the others alone. Callers hear of their operation when the transaction has committed,
-never before; when the commit fails, everybody in it hears that.
+publishers that come at the same time then share one commit, and so one wait for the disk. When an operation fails, all
+are undone and run once more, each within a savepoint, so that it leaves the others alone; operations must bear that.
+Callers hear of their operation when the transaction has committed, never before; when the commit fails, everybody in it
+hears that.
 """
 
 from __future__ import annotations
@@ -155,8 +156,14 @@ class Writer:
         try:
             connection = self._connect()
             _begin(connection, self._store.patience)
-            for _, jobs in groupby(group, key=_kind):
-                self._run(connection, list(jobs), alone=len(group) == 1)
+            try:
+                _run_together(connection, group)
+            except Exception as error:
+                if not _goes_on(connection, error):
+                    raise
+                connection.execute("ROLLBACK")
+                _begin(connection, self._store.patience)
+                self._run_apart(connection, group)
             if connection.in_transaction:
                 connection.execute("COMMIT")
         except Exception as error:  # noqa: BLE001 - whatever it is, everybody who waits must hear of it
@@ -164,20 +171,18 @@ class Writer:
                 job.error = job.error or translate(error, self._store.path)
             self._roll_back(error)
 
-    def _run(self, connection: sqlite3.Connection, jobs: list[_Job], *, alone: bool) -> None:
-        """Run jobs of one kind: together if that works, else one by one, so that each fails by itself."""
-        if len(jobs) > 1:
-            calls: list[Any] = [job.operation for job in jobs]  # all Mergeable, and of one class
-            with contextlib.suppress(_Undone):
-                results = _attempt(connection, lambda connection: calls[0].together(connection, calls), alone=False)
-                for job, result in zip(jobs, results, strict=True):
-                    job.result = result
-                return
-        for job in jobs:
+    def _run_apart(self, connection: sqlite3.Connection, group: list[_Job]) -> None:
+        """Run each job so that it fails, and is undone, by itself."""
+        for job in group:
+            connection.execute("SAVEPOINT operation")
             try:
-                job.result = _attempt(connection, job.operation, alone=alone)
-            except _Undone as undone:
-                job.error = translate(undone.reason, self._store.path)
+                job.result = job.operation(connection)
+            except Exception as error:
+                if not _goes_on(connection, error):
+                    raise
+                job.error = translate(error, self._store.path)
+                connection.execute("ROLLBACK TO operation")
+            connection.execute("RELEASE operation")
 
     def _connect(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -220,30 +225,26 @@ def _begin(connection: sqlite3.Connection, patience: float) -> None:
             return
 
 
-class _Undone(Exception):
-    """An operation failed, and what it had written is gone; the transaction goes on."""
+def _run_together(connection: sqlite3.Connection, group: list[_Job]) -> None:
+    """Run everything, neighbours of one kind as one, on the assumption that nothing fails.
 
-    def __init__(self, reason: Exception) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    A savepoint for each would cost two statements more, and beside a busy event loop every statement is a wait for the
+    interpreter lock.
+    """
+    for _, some in groupby(group, key=_kind):
+        first, *others = some
+        if not others:
+            first.result = first.operation(connection)
+            continue
+        jobs = [first, *others]
+        calls: list[Any] = [job.operation for job in jobs]  # all Mergeable, and of one class
+        for job, result in zip(jobs, calls[0].together(connection, calls), strict=True):
+            job.result = result
 
 
-def _attempt(connection: sqlite3.Connection, operation: Operation[T], *, alone: bool) -> T:
-    """Run an operation so that it can be undone by itself. Raises anything but ``_Undone`` when all is lost."""
-    if not alone:
-        connection.execute("SAVEPOINT operation")
-    try:
-        result = operation(connection)
-    except Exception as error:
-        if not connection.in_transaction or must_reconnect(error):  # SQLite gave up: a full disk, an I/O error
-            raise
-        connection.execute("ROLLBACK" if alone else "ROLLBACK TO operation")
-        if not alone:
-            connection.execute("RELEASE operation")
-        raise _Undone(error) from error
-    if not alone:
-        connection.execute("RELEASE operation")
-    return result
+def _goes_on(connection: sqlite3.Connection, error: Exception) -> bool:
+    """Whether the transaction is still there after an error: SQLite gives it up when a disk is full or fails."""
+    return connection.in_transaction and not must_reconnect(error)
 
 
 def _kind(job: _Job) -> object:

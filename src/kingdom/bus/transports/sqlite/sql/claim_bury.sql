@@ -1,17 +1,6 @@
--- Events whose lease ended on their last attempt. They killed, or hung, every worker that took them.
+-- SPENT stands for claim_spent.sql.
 UPDATE outbox_event NOT INDEXED
 SET status = 'DEAD', processed_at = :now, updated_at = :now, locked_by = NULL, locked_until = NULL,
     last_error_code = 'LEASE_EXPIRED',
     last_error_message = 'the lease of attempt ' || attempt_count || ' ended without a verdict (' || locked_by || ')'
-WHERE id IN (
-    SELECT e.id
-    FROM outbox_event AS e INDEXED BY outbox_event_held
-    WHERE e.status = 'PROCESSING' AND e.stream = :stream AND e.priority IN (0, 1, 2) AND e.locked_until <= :now
-      AND e.blocked = 0
-      AND e.attempt_count >= coalesce(e.max_attempts, :max_attempts)
-      AND (:types IS NULL OR e.event_type IN (SELECT value FROM json_each(:types)))
-      AND (:event_ids IS NULL OR e.event_id IN (SELECT value FROM json_each(:event_ids)))
-      AND (e.ordering_key IS NULL OR NOT EXISTS (
-          SELECT 1 FROM outbox_event AS h INDEXED BY outbox_event_order_held
-          WHERE h.status = 'PROCESSING' AND h.stream = :stream AND h.ordering_key = e.ordering_key
-            AND h.locked_until > :now)))
+WHERE id IN (SPENT)
