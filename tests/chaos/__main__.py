@@ -1,8 +1,9 @@
 """The full crash campaign: ``python -m tests.chaos [--kills 500] [--seed N] [--transport files] [--only campaign]``.
 
 The part ``court`` is a campaign of its own against a whole court, in which everything is killed at once; ``workflow``
-is one against the engine of workflows, killed at every step of some stories and then at random instants. In ``day``
-nobody is killed: it replays a busy day of GitHub, Jira and Slack, and says how long that took.
+is one against the engine of workflows, killed at every step of some stories and then at random instants. Nobody is
+killed in ``lives``, which compares random lives of a stream with a model, nor in ``day``, which replays a busy day of
+GitHub, Jira and Slack, and says how long that took.
 A seed repeats the plan of a campaign (who is hit, after how long, what is published); the instants themselves also
 depend on the machine. Points, faults and disk follow no chance at all.
 """
@@ -23,6 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kingdom.bus.testing import ManualClock
 from tests.chaos import strace
 from tests.chaos.court.campaign import CourtCampaign
 from tests.chaos.day import BusyDay
@@ -36,8 +38,10 @@ from tests.chaos.workflow.campaign import WorkflowCampaign
 from tests.chaos.workflow.stories import STORIES
 from tests.chaos.workflow.walk import LIFE, Walker
 from tests.chaos.zygote import Zygote
+from tests.conformance.harnesses import PostgresHarness, StoreHarness
+from tests.conformance.machine import live
 
-PARTS = ("campaign", "points", "faults", "disk")  # for each transport
+PARTS = ("campaign", "points", "faults", "disk", "lives")  # for each transport
 COURT = "court"
 WORKFLOW = "workflow"
 DAY = "day"
@@ -49,6 +53,7 @@ class Run:
 
     kills: int
     seed: int
+    number_of_lives: int
     failures: list[str] = field(default_factory=list)
     summary: list[str] = field(default_factory=list)
 
@@ -87,6 +92,17 @@ class Run:
                 self._note(f"{transport:<11} full disk    skipped: {reason}")
                 return
             self._note(f"{transport:<11} full disk    {events} events kept, refused, freed and drained")
+
+    def lives(self, transport: str) -> None:
+        """Random lives of a stream beside those of the model."""
+        command = f"--transport {transport} --only lives --lives {self.number_of_lives}"
+        with self._part(f"{transport} lives", command) as folder, grounds(transport, folder) as ground:
+            if transport == "postgresql":
+                harness: StoreHarness = PostgresHarness(ground.url)
+            else:
+                harness = StoreHarness(ground.url, clock=ManualClock())
+            live(harness, self.number_of_lives, self.seed)
+            self._note(f"{transport:<11} lives        {self.number_of_lives} like those of the model")
 
     def court(self, kills: int) -> None:
         """A whole court, killed under load."""
@@ -139,6 +155,7 @@ def main() -> int:
         help="how many processes to kill, over all transports (500), how often the whole court (100), and the "
         "engine of workflows at random (200)",
     )
+    parser.add_argument("--lives", type=int, default=500, help="how many random lives on each transport (500)")
     parser.add_argument("--seed", type=int, default=int(os.environ.get("CHAOS_SEED") or random.randrange(1_000_000)))
     parser.add_argument("--transport", choices=TRANSPORTS, action="append", help="may be repeated; default: all")
     parser.add_argument(
@@ -149,7 +166,7 @@ def main() -> int:
     tool = "strace" if strace.available() else "the stopper (strace is not installed)"
     print(f"seed {options.seed}; crash points are walked with {tool}", flush=True)
     started = time.monotonic()
-    run = Run(kills=-(-(options.kills or 500) // len(transports)), seed=options.seed)
+    run = Run(kills=-(-(options.kills or 500) // len(transports)), seed=options.seed, number_of_lives=options.lives)
     for part in [part for part in PARTS if part in parts]:
         for transport in transports:
             getattr(run, part)(transport)

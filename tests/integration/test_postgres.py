@@ -203,9 +203,16 @@ class TestDoctor:
     async def test_a_healthy_database_has_nothing_to_say(self, bus: EventBus) -> None:
         checks = await bus.doctor()
         assert [check for check in checks if check.level == "error"] == []
-        assert {"schema", "durability", "clock", "oldest transaction", "autovacuum", "indexes", "listen"} <= {
-            check.name for check in checks
-        }
+        assert {
+            "schema",
+            "durability",
+            "clock",
+            "oldest transaction",
+            "autovacuum",
+            "indexes",
+            "triggers",
+            "listen",
+        } <= {check.name for check in checks}
 
     async def test_what_is_wrong_is_found(self, bus: EventBus, sql: Any) -> None:
         await sql.execute("DROP INDEX outbox_event_ready")
@@ -215,6 +222,25 @@ class TestDoctor:
         assert "outbox_event_ready" in found["indexes"].message
         assert found["autovacuum"].level == "warning"
         assert "ALTER TABLE" in found["autovacuum"].hint
+
+    @pytest.mark.parametrize("how", ["DISABLE TRIGGER USER", "DISABLE TRIGGER outbox_event_changed"])
+    async def test_what_was_edited_behind_triggers_that_are_off_is_found_and_mended_as_it_says(
+        self, bus: EventBus, sql: Any, how: str
+    ) -> None:
+        await bus.publish(STREAM, order())
+        await bus.settle(done=await bus.claim(STREAM, worker="w"))
+        await sql.execute(f"ALTER TABLE outbox_event {how}")
+        await sql.execute("UPDATE outbox_event SET status = 'PENDING'")
+        assert await bus.claim(STREAM, worker="w") == []
+        (found,) = [check for check in await bus.doctor() if check.name == "triggers"]
+        assert found.level == "error"
+        assert "outbox_event_changed" in found.message
+        enable, _, mend = found.hint.partition("; then ")
+        await sql.execute(enable.partition(",")[0])
+        await sql.execute(mend)
+        assert len(await bus.claim(STREAM, worker="w")) == 1
+        (found,) = [check for check in await bus.doctor() if check.name == "triggers"]
+        assert found.level == "ok"
 
     async def test_a_missing_schema_is_an_error_with_the_next_step(self, postgres_url: str) -> None:
         async with connect(postgres_url) as bus:

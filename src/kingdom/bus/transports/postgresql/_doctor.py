@@ -16,6 +16,7 @@ _SKEW_WARNING: Final = 5.0
 _OLD_WARNING: Final = 300.0
 _OLD_ERROR: Final = 3600.0
 _INDEXES: Final = ("outbox_event_ready", "outbox_event_dead", "outbox_event_order", "outbox_event_held")
+_TRIGGERS: Final = ("outbox_event_changed", "outbox_event_added")
 
 
 async def examine(connections: Connections) -> list[Check]:
@@ -30,6 +31,7 @@ async def examine(connections: Connections) -> list[Check]:
         found.append(await _oldest_transaction(connection))
         found.extend(await _autovacuum(connection, connections.schema))
         found.append(await _indexes(connection, connections.schema))
+        found.append(await _triggers(connection, connections.schema))
         found.append(await _slots(connection))
 
     await connections.run(work)
@@ -117,6 +119,24 @@ async def _indexes(connection: Any, schema: str | None) -> Check:
     if missing:
         return Check("indexes", "error", f"missing or invalid: {', '.join(missing)}", "restore them from the migration")
     return Check("indexes", "ok", f"{len(valid)} valid")
+
+
+async def _triggers(connection: Any, schema: str | None) -> Check:
+    table = qualified(" outbox_event", schema).strip()
+    on = await connection.fetchval(
+        "SELECT array_agg(tgname::text) FROM pg_trigger WHERE tgrelid = to_regclass($1) AND tgenabled IN ('O', 'A')",
+        table,
+    )
+    off = [name for name in _TRIGGERS if name not in (on or ())]
+    if off:
+        return Check(
+            "triggers",
+            "error",
+            f"missing or off: {', '.join(off)}; an event whose status is edited by hand may never be claimed",
+            f"ALTER TABLE {table} ENABLE TRIGGER USER, or restore them from the migration; then UPDATE {table} "  # noqa: S608
+            "SET status = status WHERE finished <> (status IN ('DONE', 'DEAD')) OR dead <> (status = 'DEAD')",
+        )
+    return Check("triggers", "ok", f"{len(_TRIGGERS)} on")
 
 
 async def _slots(connection: Any) -> Check:
