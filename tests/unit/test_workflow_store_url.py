@@ -6,13 +6,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kingdom.bus import BusError
+from kingdom.bus import BusError, connect
 from kingdom.workflow.store import open_store
 from kingdom.workflow.store.errors import StoreError
 
 
-async def test_the_password_of_a_store_that_is_away_is_not_told() -> None:
-    url = "postgresql://someone:s3cret@127.0.0.1:1/nowhere?connect_timeout=0.1"
+async def test_the_password_of_a_store_that_is_away_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connect.__kwdefaults__, "connect_timeout", 0.1)
+    url = "postgresql://someone:s3cret@127.0.0.1:1/nowhere"
     with pytest.raises((StoreError, BusError)) as told:
         async with open_store(url, lambda: datetime.now(UTC)):
             pass

@@ -42,6 +42,7 @@ from kingdom.bus.worker._pace import Pace
 from kingdom.bus.worker._renewer import Renewer
 from kingdom.bus.worker._settler import Settler
 from kingdom.bus.worker._signals import on_stop_signal
+from kingdom.bus.worker._turn import Turn
 
 H = TypeVar("H", bound=Callable[..., object])
 _LAST_WORDS = 20.0  # seconds the last verdicts may take to be written when the worker stops
@@ -95,6 +96,7 @@ class Worker:
         self._rng = rng
         self._held = Held()
         self._pace = Pace(concurrency, batch)
+        self._turn = Turn()
         self._stopping: asyncio.Event | None = None
         self._stop_asked = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -237,6 +239,8 @@ class Worker:
             feeder.finished()
             if self._on_idle is not None and not held.running and not self._on_idle.done():
                 self._on_idle.set_result(None)
+            if self._turn.is_over():
+                await asyncio.sleep(0)
 
     async def _handle(self, delivery: Delivery, settler: Settler) -> None:
         envelope = delivery.envelope

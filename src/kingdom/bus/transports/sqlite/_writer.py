@@ -23,6 +23,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from kingdom.bus.errors import BusError
 from kingdom.bus.transports.sqlite._errors import must_reconnect, translate
+from kingdom.bus.transports.sqlite._hurry import HURRY
 from kingdom.bus.transports.sqlite._store import Store
 
 T = TypeVar("T")
@@ -76,6 +77,7 @@ class Writer:
         self._connection: sqlite3.Connection | None = None
         self._closed = False
         self._last = 0.0  # when a transaction began or ended
+        self._hurrying = False
         self._gate = threading.Lock()  # nothing is queued behind the mark that ends the thread
 
     async def run(self, operation: Operation[T], after: Callable[[T], None] | None = None) -> T:
@@ -124,6 +126,9 @@ class Writer:
                 # A daemon: a program that forgets to close the bus must still be able to end.
                 self._thread = threading.Thread(target=self._work, name="kingdom-sqlite-writer", daemon=True)
                 self._thread.start()
+            if not self._hurrying:
+                self._hurrying = True
+                HURRY.begin()
             self._queue.put(jobs)
 
     # ── the thread ────────────────────────────────────────────────────────────────────────────────────────────
@@ -137,7 +142,14 @@ class Writer:
                 self._commit(group)
                 self._last = time.monotonic()
                 _resolve(group)
+            self._calm_down()
         self._disconnect()
+
+    def _calm_down(self) -> None:
+        with self._gate:
+            if self._hurrying and self._queue.empty():
+                self._hurrying = False
+                HURRY.end()
 
     def _gather(self) -> tuple[list[_Job], bool]:
         """Wait for something to do, then take everything there is."""
