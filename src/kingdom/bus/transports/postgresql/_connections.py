@@ -34,7 +34,7 @@ _SESSION: Final = {
     # Planning them anew for each set of parameters costs more than running them.
     "plan_cache_mode": "force_generic_plan",
 }
-_AWAY: Final = (
+AWAY: Final = (
     OSError,
     pg.PostgresConnectionError,
     pg.AdminShutdownError,
@@ -94,12 +94,21 @@ class Connections:
                 connection.terminate()
             raise
         finally:
-            if self._closed and connection is not None:
-                connection.terminate()
-            if self._waiting:
-                self._hand_on(connection)
-            else:
-                self._idle.append(connection)
+            self.give_back(connection)
+
+    def lend(self) -> Connection | None:
+        """An open connection that is free right now, to be given back; None: :meth:`use` waits for one or opens it."""
+        connection = self._idle[-1] if self._idle else None
+        return None if connection is None or connection.is_closed() else self._idle.pop()
+
+    def give_back(self, connection: Connection | None) -> None:
+        """Let others use what was lent; one that waits comes first."""
+        if self._closed and connection is not None:
+            connection.terminate()
+        if self._waiting:
+            self._hand_on(connection)
+        else:
+            self._idle.append(connection)
 
     async def _turn(self) -> Connection | None:
         """Wait until somebody gives a connection back: first come, first served."""
@@ -134,7 +143,7 @@ class Connections:
                 return await self.use(work)
             except BusError:  # judged already; two of them are OSErrors too
                 raise
-            except (*_AWAY, pg.PostgresError) as error:
+            except (*AWAY, pg.PostgresError) as error:
                 self._judge(error)
                 waited = time.monotonic() - started
                 if self._closed:
@@ -157,7 +166,7 @@ class Connections:
             raise StorageFull(f"{self.shown} has no room left: {_one_line(error)}") from error
         if isinstance(error, (pg.InvalidAuthorizationSpecificationError, pg.InvalidCatalogNameError)):
             raise TransportUnavailable(f"cannot connect to {self.shown}: {_one_line(error)}") from error
-        if not isinstance(error, (*_AWAY, *_AGAIN)):
+        if not isinstance(error, (*AWAY, *_AGAIN)):
             raise BusError(f"{self.shown}: {type(error).__name__}: {_one_line(error)}") from error
 
     async def close(self) -> None:
@@ -174,7 +183,7 @@ async def hang_up(connection: Connection) -> None:
     """Close a connection politely, or at least for certain."""
     try:
         await connection.close(timeout=2)
-    except (*_AWAY, pg.PostgresError):
+    except (*AWAY, pg.PostgresError):
         connection.terminate()
         await asyncio.sleep(0)  # lets the loop close the socket
 

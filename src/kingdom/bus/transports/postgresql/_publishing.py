@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
-from asyncpg import UniqueViolationError
+from asyncpg import PostgresError, UniqueViolationError
 
 from kingdom.bus.envelope import Envelope
 from kingdom.bus.outbox import RANK
-from kingdom.bus.transports.postgresql._connections import Connection, Connections
+from kingdom.bus.transports.postgresql._connections import AWAY, Connection, Connections
 from kingdom.bus.transports.postgresql._notify import CHANNEL
 
 T = TypeVar("T")
@@ -32,6 +32,7 @@ class Publisher:
         self._connections = connections
         self._text = text
         self._max_bytes = max_bytes
+        self._prepared: dict[Connection, Any] = {}  # publish_one, on each connection
 
     async def publish(self, stream: str, envelopes: Sequence[Envelope], *, notify: bool) -> list[str]:
         """Store events, all or none, and say which were new."""
@@ -39,20 +40,53 @@ class Publisher:
         if len(envelopes) == 1:
             envelope = envelopes[0]
             values = self._row(envelope)
-            if envelope.own_id and not told and await self._connections.run(lambda c: self._new(c, stream, values)):
+            if envelope.own_id and not told and await self._new(stream, values):
                 return [envelope.event_id]
             return await self._insert(f"publish_one+unless-known{told}", stream, values)
         if len(envelopes) > _SOME:
             return await self._connections.run(lambda c: self._many(c, stream, envelopes, told))
         return await self._insert(f"publish{told}", stream, self._columns(envelopes))
 
-    async def _new(self, connection: Connection, stream: str, values: tuple[Any, ...]) -> bool:
+    async def _new(self, stream: str, values: tuple[Any, ...]) -> bool:
         """Store an event whose id was made here and is new, unless the same envelope is published once more.
 
-        A plain INSERT takes the server less time than one that leaves out what is there already.
+        A plain INSERT takes the server less time than one that leaves out what is there already. With a connection at
+        hand the way to it is short; whatever goes wrong on it, the long way tells, or mends by trying again.
         """
+        connection = self._connections.lend()
+        if connection is None:
+            return await self._connections.run(lambda c: self._first(c, stream, values))
+        statement = self._prepared.get(connection)
+        if statement is None:
+            self._connections.give_back(connection)
+            return await self._connections.run(lambda c: self._first(c, stream, values))
         try:
-            await connection.fetch(self._text("publish_one"), stream, *values)
+            await statement.fetch(stream, *values)
+        except asyncio.CancelledError:
+            connection.terminate()  # the statement may still be running on the server
+            raise
+        except UniqueViolationError:
+            return False
+        except (*AWAY, PostgresError):
+            self._prepared.pop(connection, None)
+            return False
+        finally:
+            self._connections.give_back(connection)
+        return True
+
+    async def _first(self, connection: Connection, stream: str, values: tuple[Any, ...]) -> bool:
+        """The same on a connection that has not done it before, or that was waited for."""
+        sql = self._text("publish_one")
+        try:
+            if self._connections.pgbouncer:  # what is prepared may be gone with the next statement
+                await connection.fetch(sql, stream, *values)
+                return True
+            statement = self._prepared.get(connection)
+            if statement is None:
+                statement = await connection.prepare(sql)
+                kept = {one: ready for one, ready in self._prepared.items() if not one.is_closed()}
+                self._prepared = {**kept, connection: statement}
+            await statement.fetch(stream, *values)
         except UniqueViolationError:
             return False
         return True
