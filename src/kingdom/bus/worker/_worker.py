@@ -96,7 +96,6 @@ class Worker:
         self._rng = rng
         self._held = Held()
         self._pace = Pace(concurrency, batch)
-        self._turn = Turn()
         self._stopping: asyncio.Event | None = None
         self._stop_asked = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -137,13 +136,13 @@ class Worker:
     # ── the run ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _work(self, stopping: asyncio.Event) -> None:
-        held = self._held
+        held, turn = self._held, Turn()
         feeder = Feeder(self._claim, held, self._pace, self._poll, lambda: settler.backlog >= 10 * self._batch)
         settler = Settler(self.bus, held, self._batch, self.stats, feeder.flushed)
         renewer = Renewer(self.bus, held, self._lease, self.stats)
         unsubscribe = self.bus.subscribe(self.stream, feeder.wake)
         handlers = [
-            asyncio.create_task(self._handle_all(settler, feeder), name=f"{self.name}-handler-{number}")
+            asyncio.create_task(self._handle_all(settler, feeder, turn), name=f"{self.name}-handler-{number}")
             for number in range(self._concurrency)
         ]
         feeding = asyncio.create_task(feeder.run(), name=f"{self.name}-feeder")
@@ -227,7 +226,7 @@ class Worker:
 
     # ── one event ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _handle_all(self, settler: Settler, feeder: Feeder) -> None:
+    async def _handle_all(self, settler: Settler, feeder: Feeder, turn: Turn) -> None:
         held, task = self._held, asyncio.current_task()
         assert task is not None
         while not task.cancelling():  # a handler may have swallowed its cancellation: it was meant for us
@@ -239,7 +238,7 @@ class Worker:
             feeder.finished()
             if self._on_idle is not None and not held.running and not self._on_idle.done():
                 self._on_idle.set_result(None)
-            if self._turn.is_over():
+            if turn.is_over():
                 await asyncio.sleep(0)
 
     async def _handle(self, delivery: Delivery, settler: Settler) -> None:
