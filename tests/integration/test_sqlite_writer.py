@@ -132,6 +132,20 @@ async def test_verdicts_of_which_some_come_too_late_are_written_for_the_others(b
     assert await bus.settle(done=[again]) == []
 
 
+async def test_several_calls_in_one_transaction_may_all_come_too_late(bus: EventBus, path: Path) -> None:
+    await bus.publish(STREAM, [event() for _ in range(9)])
+    claims = [await bus.claim(STREAM, worker="w", limit=3) for _ in range(3)]
+    late = [claim[1] for claim in claims]
+    await bus.release(late)
+    with locked(path):
+        settling = [asyncio.create_task(bus.settle(done=claim)) for claim in claims]
+        await asyncio.sleep(0)
+    assert [await task for task in settling] == [[delivery] for delivery in late]
+    assert (await bus.depth())[STREAM][:3] == (3, 0, 0)
+    again = await bus.claim(STREAM, worker="w", limit=9)
+    assert {delivery.handle for delivery in again} == {delivery.handle for delivery in late}
+
+
 async def test_a_claim_and_verdicts_of_the_last_one_are_three_statements_and_a_transaction(bus: EventBus) -> None:
     await bus.publish(STREAM, [event() for _ in range(20)])
     held = await bus.claim(STREAM, worker="w", limit=10, types=["Created"])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kingdom.bus.outbox import statement
 from kingdom.bus.transports.sqlite._operate import options
+from kingdom.bus.transports.sqlite._writer import Again
 
 if TYPE_CHECKING:
     import sqlite3
@@ -50,17 +51,17 @@ class Settle:
     def __call__(self, connection: sqlite3.Connection, now: float) -> Outcome:
         """Write them. Nearly always all are DONE and all are held still: then nothing is asked first."""
         if self._simple:
-            self._simple = False  # for when it turns out otherwise, and this is run again
+            self._simple = False  # for when it turns out otherwise
             return _all_done(connection, now, [verdict.delivery for verdict in self._done])
         return _settle(connection, now, self._done, self._retry, self._dead)
 
 
 def _all_done(connection: sqlite3.Connection, now: float, deliveries: list[Delivery]) -> Outcome:
-    """End deliveries if each is held still; raise if not, and then nobody knows which."""
+    """End deliveries if each is held still. If not, nobody can tell which was: raises :class:`Again`."""
     before = connection.total_changes
     ended = _end(connection, now, deliveries)
     if ended != len(deliveries):
-        raise LookupError(f"{len(deliveries) - ended} deliveries are not held any more, or there twice")
+        raise Again(f"{len(deliveries) - ended} deliveries are not held any more, or there twice")
     # In an ordered stream the end of one event is the beginning of the next of its aggregate: triggers have changed it.
     freed = connection.total_changes - before > ended
     return Outcome([], {delivery.stream for delivery in deliveries} if freed else set())

@@ -45,6 +45,10 @@ class Mergeable(ABC, Generic[T]):
         """Run all of ``calls``, which this is the first of; return the result of each."""
 
 
+class Again(Exception):
+    """Raised by an operation that is to be undone and called once more: it will do its work in another way."""
+
+
 @dataclass(slots=True, eq=False)
 class _Job:
     operation: Operation[Any]
@@ -188,7 +192,11 @@ class Writer:
         for job in group:
             connection.execute("SAVEPOINT operation")
             try:
-                job.result = job.operation(connection)
+                try:
+                    job.result = job.operation(connection)
+                except Again:
+                    connection.execute("ROLLBACK TO operation")
+                    job.result = job.operation(connection)
             except Exception as error:
                 if not _goes_on(connection, error):
                     raise
