@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 
-from kingdom.web.dashboard.words import TEXTS
+from kingdom.web.dashboard.words import TEXTS, words_of
 from kingdom.web.dashboard.workflows.diffs import MOST_ROWS, rows_of
 from kingdom.web.dashboard.workflows.drafts import TaskDraft, WorkDraft, draft_of
 from kingdom.web.dashboard.workflows.durations import Durations, spoken
 from kingdom.web.dashboard.workflows.graph import graph_of
-from kingdom.web.dashboard.workflows.saying import address
+from kingdom.web.dashboard.workflows.saying import address, clock, moment
 from kingdom.web.dashboard.workflows.variables import nested, variables_of
 from kingdom.web.views.checkpoints import ChangedFile
 from kingdom.web.views.patches import hunks_of
@@ -146,9 +147,19 @@ def test_durations_are_of_the_last_attempt() -> None:
     assert durations.of("x") is None
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(4.4, "4 s"), (125, "2 min 5 s"), (12_000, "3 h 20 min")])
-def test_a_duration_is_said_shortly(seconds: float, words: str) -> None:
-    assert spoken(seconds) == words
+@pytest.mark.parametrize(
+    ("seconds", "english", "korean"),
+    [(4.4, "4 s", "4초"), (125, "2 min 5 s", "2분 5초"), (12_000, "3 h 20 min", "3시간 20분")],
+)
+def test_a_duration_is_said_shortly(seconds: float, english: str, korean: str) -> None:
+    assert [spoken(seconds, words_of(locale)) for locale in ("en", "ko")] == [english, korean]
+
+
+def test_times_are_those_of_the_zone_asked_for() -> None:
+    at = datetime(2026, 11, 15, 20, 30, 5, tzinfo=UTC)
+    assert moment(at, ZoneInfo("Asia/Seoul")) == "2026-11-16 05:30"
+    assert clock(at, ZoneInfo("Asia/Seoul")) == "05:30:05"
+    assert moment(at, UTC) == "2026-11-15 20:30"
 
 
 def test_addresses_are_written_safely() -> None:

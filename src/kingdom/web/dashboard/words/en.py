@@ -33,6 +33,7 @@ WORDS: Final[dict[str, str]] = {
     "action.close": "Close",
     "time.seconds": "{n} s",
     "time.minutes": "{n} min",
+    "time.exactly": "{n} min {s} s",
     "time.hours": "{n} h {m} min",
     "time.days": "{n} d {h} h",
     "time.never": "never",

@@ -33,6 +33,7 @@ WORDS: Final[dict[str, str]] = {
     "action.close": "닫기",
     "time.seconds": "{n}초",
     "time.minutes": "{n}분",
+    "time.exactly": "{n}분 {s}초",
     "time.hours": "{n}시간 {m}분",
     "time.days": "{n}일 {h}시간",
     "time.never": "없음",

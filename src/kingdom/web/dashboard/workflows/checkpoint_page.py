@@ -13,6 +13,7 @@ from kingdom.web.dashboard.visit import Visit
 from kingdom.web.dashboard.workflows.acting import Hand
 from kingdom.web.dashboard.workflows.diffs import DiffTable, rows_of
 from kingdom.web.dashboard.workflows.saying import address, moment
+from kingdom.web.dashboard.zone import zone_of
 from kingdom.web.envelope import not_found
 from kingdom.web.views.checkpoints import BASE, Checkpoint, read_diff
 from kingdom.web.views.workflows import read_workflow
@@ -49,7 +50,7 @@ async def checkpoint(visit: Visit, workflow_id: str, checkpoint_id: str, against
         going_back.set_enabled("resume" in full.allowed and point.valid)
         button(words("checkpoint.fork"), lambda: hand.fork(point.id, work), icon="call_split")
     with tag("div", "k-row k-wrapping k-filters"):
-        text(moment(point.created_at), "k-muted")
+        text(moment(point.created_at, await zone_of(visit)), "k-muted")
         if not point.valid:
             text(words("checkpoint.left"), "k-badge k-tone-idle")
         _against(visit, full, point, against)

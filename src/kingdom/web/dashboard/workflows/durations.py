@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kingdom.web.views.workflows import WorkflowEvent
+
+if TYPE_CHECKING:
+    from kingdom.web.dashboard.words import Words
 
 _BEGINS: Final = {"WorkStarted": "workId", "TaskStarted": "taskId"}
 _ENDS: Final = {"WorkCompleted": "workId", "TaskCompleted": "taskId", "QueryFailed": "taskId", "ReportFailed": "taskId"}
@@ -51,13 +54,13 @@ class Durations:
             self._spans[item_id] = Span(span.begin, at)
 
 
-def spoken(seconds: float) -> str:
-    """A duration for people: ``4 s``, ``2 min 5 s``, ``3 h 20 min``."""
+def spoken(seconds: float, words: Words) -> str:
+    """A duration for people, to the second: ``4 s``, ``2 min 5 s``, ``3 h 20 min``."""
     whole = round(seconds)
     if whole < 60:
-        return f"{whole} s"
+        return words("time.seconds", n=whole)
     minutes, rest = divmod(whole, 60)
     if minutes < 60:
-        return f"{minutes} min {rest} s"
+        return words("time.exactly", n=minutes, s=rest)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min"
+    return words("time.hours", n=hours, m=minutes)

@@ -11,6 +11,8 @@ from kingdom.web.views.workflows import WorkflowEvent, read_events
 from kingdom.workflow.telling import about, names_of, news
 
 if TYPE_CHECKING:
+    from datetime import tzinfo
+
     from nicegui import ui
 
     from kingdom.web.dashboard.visit import Visit
@@ -45,7 +47,8 @@ class Feed:
 class EventLog:
     """The last events on a page; the newest on top."""
 
-    def __init__(self, visit: Visit) -> None:
+    def __init__(self, visit: Visit, zone: tzinfo) -> None:
+        self._zone = zone
         self._shown: deque[ui.label] = deque()
         self._place = tag("ol", "k-events", role="log", tabindex="0", aria_label=visit.words("workflow.events"))
 
@@ -54,14 +57,14 @@ class EventLog:
         names = names_of(works)
         with self._place:
             for event in events[-_MOST:]:
-                line = _line(event, names)
+                line = _line(event, names, self._zone)
                 line.move(target_index=0)
                 self._shown.append(line)
         while len(self._shown) > _MOST:
             self._shown.popleft().delete()
 
 
-def _line(event: WorkflowEvent, names: dict[str, str]) -> ui.label:
+def _line(event: WorkflowEvent, names: dict[str, str], zone: tzinfo) -> ui.label:
     """One element for each: there are many, and each costs the server as much as a whole card."""
-    words = f"{event.sequence:>4}  {clock(event.occurred_at)}  {event.type:<{_WIDEST}}  {about(event, names)}"
+    words = f"{event.sequence:>4}  {clock(event.occurred_at, zone)}  {event.type:<{_WIDEST}}  {about(event, names)}"
     return text(words, _CLASSES[news(event)], name="li")

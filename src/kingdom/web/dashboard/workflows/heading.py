@@ -13,6 +13,8 @@ from kingdom.web.dashboard.workflows.marks import filled, recoloured, told_in
 from kingdom.web.dashboard.workflows.saying import address, moment
 
 if TYPE_CHECKING:
+    from datetime import tzinfo
+
     from nicegui.element import Element
 
     from kingdom.web.dashboard.visit import Visit
@@ -67,7 +69,7 @@ class Actions:
 class Facts:
     """How it stands, in one line and a few more."""
 
-    def __init__(self, visit: Visit, full: WorkflowFull) -> None:
+    def __init__(self, visit: Visit, full: WorkflowFull, zone: tzinfo) -> None:
         self._words = words = visit.words
         with tag("section", "k-card k-workflow-head", aria_label=words("workflow.status")):
             with tag("div", "k-row k-wrapping"):
@@ -84,7 +86,7 @@ class Facts:
             with tag("div", "k-row k-wrapping k-muted k-small k-more-facts"):
                 if full.issue_key:
                     text(full.issue_key, "k-mono")
-                text(words("workflow.created", at=moment(full.created_at)))
+                text(words("workflow.created", at=moment(full.created_at, zone)))
                 if full.template_id:
                     link(words("workflow.template"), address("templates", full.template_id))
                 if full.forked_from:

@@ -13,6 +13,8 @@ from kingdom.web.dashboard.workflows.marks import recoloured, told_in
 from kingdom.web.dashboard.workflows.saying import address, moment
 
 if TYPE_CHECKING:
+    from datetime import tzinfo
+
     from nicegui.element import Element
 
     from kingdom.web.dashboard.visit import Visit
@@ -38,8 +40,9 @@ class _Written:
 class Checkpoints:
     """The checkpoints, the newest first, with what can be done with each."""
 
-    def __init__(self, visit: Visit, workflow_id: str, hand: Hand) -> None:
+    def __init__(self, visit: Visit, workflow_id: str, hand: Hand, zone: tzinfo) -> None:
         self._visit = visit
+        self._zone = zone
         self._words = visit.words
         self._workflow = workflow_id
         self._hand = hand
@@ -61,7 +64,7 @@ class Checkpoints:
             with tag("div", "k-row k-wrapping"):
                 link(work, address("workflows", self._workflow, "checkpoints", point.id), "k-strong")
                 text(words("workflow.attempt", number=point.attempt), "k-muted k-small")
-                text(moment(point.created_at), "k-muted k-small")
+                text(moment(point.created_at, self._zone), "k-muted k-small")
                 left = text(words("checkpoint.left"), "k-badge k-tone-idle")
             commits = "  ".join(f"{name}@{commit[:10]}" for name, commit in point.hashes.items())
             text(commits, "k-mono k-muted k-wrap", name="div")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import tzinfo
 from functools import partial
 from typing import Final
 
@@ -17,6 +18,7 @@ from kingdom.web.dashboard.visit import Visit
 from kingdom.web.dashboard.workflows.fields import search_box
 from kingdom.web.dashboard.workflows.marks import filled, recoloured
 from kingdom.web.dashboard.workflows.saying import address, moment
+from kingdom.web.dashboard.zone import zone_of
 from kingdom.web.envelope import Page
 from kingdom.web.views.workflows import WorkflowSummary, list_workflows
 
@@ -33,7 +35,7 @@ _FILTERS: Final[dict[str, tuple[str, ...]]] = {
 @page("/workflows", title="nav.workflows", nav="workflows")
 async def workflows(visit: Visit, show: str = "all", search: str = "", cursor: str = "") -> None:
     """Workflows, the newest first, as they stand."""
-    words = visit.words
+    words, zone = visit.words, await zone_of(visit)
     chosen = show if show in _FILTERS else "all"
     with head(words("nav.workflows")):
         link(words("sources.title"), "/repositories", "k-quiet-link")
@@ -61,7 +63,7 @@ async def workflows(visit: Visit, show: str = "all", search: str = "", cursor: s
         else:
             if not rows or rows[0].table.is_deleted:
                 body.clear()
-                rows[:] = [_Rows(visit)]
+                rows[:] = [_Rows(visit, zone)]
             rows[0].show(found.items)
         pages.clear()
         with pages:
@@ -102,8 +104,9 @@ def _nothing(visit: Visit, *, filtered: bool) -> None:
 class _Rows:
     """The table, whose rows change in place."""
 
-    def __init__(self, visit: Visit) -> None:
+    def __init__(self, visit: Visit, zone: tzinfo) -> None:
         self._words = words = visit.words
+        self._zone = zone
         self.table = tag("table", "k-table k-workflows", aria_label=words("nav.workflows"))
         with self.table:
             with tag("thead"), tag("tr"):
@@ -131,7 +134,7 @@ class _Rows:
                     fill = tag("div")
                 count = text("", "k-small k-muted")
             text(item.issue_key or "", "k-hide-narrow k-mono", name="td")
-            text(moment(item.created_at), "k-hide-narrow k-muted", name="td")
+            text(moment(item.created_at, self._zone), "k-hide-narrow k-muted", name="td")
             cost = text("", "k-num", name="td")
 
         def update(new: WorkflowSummary) -> None:

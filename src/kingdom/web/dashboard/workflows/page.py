@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, Final
 
 from nicegui import ui
@@ -21,6 +21,7 @@ from kingdom.web.dashboard.workflows.heading import Actions, Facts
 from kingdom.web.dashboard.workflows.leavings import Checkpoints, Reports, Trees
 from kingdom.web.dashboard.workflows.timeline import Timeline
 from kingdom.web.dashboard.workflows.voices import Voices
+from kingdom.web.dashboard.zone import zone_of
 from kingdom.web.views.usage import Usage, read_usage
 from kingdom.web.views.workflows import WorkflowEvent, WorkflowFull, read_workflow
 
@@ -43,7 +44,7 @@ class Look:
 @page("/workflows/{workflow_id}", title="nav.workflows", nav="workflows")
 async def workflow(visit: Visit, workflow_id: str) -> None:
     """One workflow: how it stands, works and tasks, agents' words, checkpoints, reports, events."""
-    full = await read_workflow(visit.context, workflow_id)
+    full, zone = await read_workflow(visit.context, workflow_id), await zone_of(visit)
     place = head(full.name, above=(visit.words("nav.workflows"), "/workflows"))
     pulse = Pulse(visit, lambda event: event.workflow_id == workflow_id)
     hand = Hand(visit, workflow_id, full.name, pulse.wake)
@@ -58,7 +59,7 @@ async def workflow(visit: Visit, workflow_id: str) -> None:
 
     def draw(look: Look) -> None:
         if not parts or parts[0].gone:
-            parts[:] = [_Parts(visit, look.full, hand, parts[0] if parts else None)]
+            parts[:] = [_Parts(visit, look.full, hand, zone, parts[0] if parts else None)]
         actions.show(look.full)
         parts[0].show(look)
 
@@ -70,10 +71,10 @@ async def workflow(visit: Visit, workflow_id: str) -> None:
 class _Parts:
     """Everything below the head."""
 
-    def __init__(self, visit: Visit, full: WorkflowFull, hand: Hand, before: _Parts | None) -> None:
+    def __init__(self, visit: Visit, full: WorkflowFull, hand: Hand, zone: tzinfo, before: _Parts | None) -> None:
         words = visit.words
         self._durations: Durations = Durations() if before is None else before._durations
-        self._facts = Facts(visit, full)
+        self._facts = Facts(visit, full, zone)
         with tag("div", "k-grid") as self._grid:
             with tag("div", "k-column k-col-7"):
                 with card(words("workflow.graph")):
@@ -81,12 +82,12 @@ class _Parts:
                 with card(words("workflow.works"), flush=True):
                     self._timeline = Timeline(visit, full.id)
                 with card(words("workflow.events"), flush=True):
-                    self._log = EventLog(visit)
+                    self._log = EventLog(visit, zone)
             with tag("div", "k-column k-col-5"):
                 with card(words("workflow.output"), flush=True):
                     self._voices = Voices(visit, full.id)
                 with card(words("checkpoint.title"), flush=True):
-                    self._checkpoints = Checkpoints(visit, full.id, hand)
+                    self._checkpoints = Checkpoints(visit, full.id, hand, zone)
                 with card(words("report.title"), flush=True) as (body, _):
                     self._reports = Reports(visit, full.id, _card_of(body))
                 with card(words("sources.repositories"), flush=True):

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, tzinfo
 from urllib.parse import quote, urlencode
 
 
-def moment(at: datetime) -> str:
-    """A day and a time, as the clock of the server has it."""
-    return f"{at.astimezone():%Y-%m-%d %H:%M}"
+def moment(at: datetime, zone: tzinfo) -> str:
+    """A day and a time."""
+    return f"{at.astimezone(zone):%Y-%m-%d %H:%M}"
 
 
-def clock(at: datetime) -> str:
+def clock(at: datetime, zone: tzinfo) -> str:
     """A time of day."""
-    return f"{at.astimezone():%H:%M:%S}"
+    return f"{at.astimezone(zone):%H:%M:%S}"
 
 
 def address(*parts: str, **query: str | None) -> str:

@@ -64,7 +64,7 @@ class Timeline:
     def tick(self, now: datetime) -> None:
         """Let the time pass for what goes on."""
         for label, span in self._running.values():
-            label.set_text(spoken(span.seconds(now)))
+            label.set_text(spoken(span.seconds(now), self._words))
 
     def _work(self, seen: SeenWork) -> Callable[[SeenWork], None]:
         words = self._words
@@ -142,7 +142,7 @@ class Timeline:
 
     def _timed(self, item_id: str, label: ui.label, span: Span | None, *, running: bool) -> None:
         self._running.pop(item_id, None)
-        told_in(label, "" if span is None else spoken(span.seconds(datetime.now(span.begin.tzinfo))))
+        told_in(label, "" if span is None else spoken(span.seconds(datetime.now(span.begin.tzinfo)), self._words))
         if span is not None and running and span.end is None:
             self._running[item_id] = label, span
         elif span is not None and span.end is None:
