@@ -6,8 +6,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Most tests wait for a disk, a process or a server: three more at once than two cores.
-TEST_WORKERS ?= 5
+# Most tests wait for a disk, a process or a server: two more at once than two cores.
+TEST_WORKERS ?= 4
 # Coverage is counted over these: most others do their work in processes of their own, which it does not see.
 IN_PROCESS := tests/unit tests/conformance
 BENCH_READY := $(VENV)/.bench-ready

@@ -16,7 +16,7 @@ from tests.chaos.zygote import Zygote
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 KILLS = 4
-EVERY = 60  # points; the full campaign has them all
+EVERY = 30  # points; the full campaign has them all
 
 
 @pytest.mark.parametrize("story", STORIES)
