@@ -142,11 +142,26 @@ class TestByHand:
         assert [row["status"] for row in await sql.fetch("SELECT status FROM outbox_event")] == ["PENDING"]
 
 
-async def test_a_table_whose_columns_are_still_generated_is_migrated_as_it_is(postgres_url: str, sql: Any) -> None:
+async def migrate_to(sql: Any, version: int) -> None:
     await sql.execute("CREATE TABLE kingdom_migration (number integer PRIMARY KEY, name text NOT NULL)")
-    for number, name, script in migrations("postgresql")[:2]:
+    for number, name, script in migrations("postgresql")[:version]:
         await sql.execute(script)
         await sql.execute("INSERT INTO kingdom_migration VALUES ($1, $2)", number, name)
+
+
+async def test_rows_set_back_by_hand_find_their_place_after_the_next_migration(postgres_url: str, sql: Any) -> None:
+    await migrate_to(sql, 4)
+    async with connect(postgres_url) as bus:
+        assert await bus.setup() == ["005_place"]
+        await bus.publish(STREAM, order(aggregate_id="1"))
+        await bus.settle(done=await bus.claim(STREAM, worker="w"))
+        await bus.declare(STREAM, ordered=True)
+        await sql.execute("UPDATE outbox_event SET status = 'PENDING', attempt_count = 0, next_retry_at = now()")
+        assert len(await bus.claim(STREAM, worker="w")) == 1
+
+
+async def test_a_table_whose_columns_are_still_generated_is_migrated_as_it_is(postgres_url: str, sql: Any) -> None:
+    await migrate_to(sql, 2)
     for status in STATES:
         await sql.execute(
             INSERT.format("$1, $2, 'T', $1, $3"),

@@ -13,7 +13,7 @@ from kingdom.web.dashboard.workflows.diffs import MOST_ROWS, rows_of
 from kingdom.web.dashboard.workflows.drafts import TaskDraft, WorkDraft, draft_of
 from kingdom.web.dashboard.workflows.durations import Durations, spoken
 from kingdom.web.dashboard.workflows.graph import graph_of
-from kingdom.web.dashboard.workflows.saying import address, clock, moment
+from kingdom.web.dashboard.workflows.saying import address, moment
 from kingdom.web.dashboard.workflows.variables import nested, variables_of
 from kingdom.web.views.checkpoints import ChangedFile
 from kingdom.web.views.patches import hunks_of
@@ -158,7 +158,6 @@ def test_a_duration_is_said_shortly(seconds: float, english: str, korean: str) -
 def test_times_are_those_of_the_zone_asked_for() -> None:
     at = datetime(2026, 11, 15, 20, 30, 5, tzinfo=UTC)
     assert moment(at, ZoneInfo("Asia/Seoul")) == "2026-11-16 05:30"
-    assert clock(at, ZoneInfo("Asia/Seoul")) == "05:30:05"
     assert moment(at, UTC) == "2026-11-15 20:30"
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 
 from kingdom.bus import Envelope, Worker, connect
+from kingdom.bus.worker._turn import Turn
 
 
 async def test_handlers_that_never_wait_let_the_loop_run() -> None:
@@ -30,8 +31,6 @@ async def test_handlers_that_never_wait_let_the_loop_run() -> None:
 
 
 async def test_a_burst_of_the_next_turn_is_counted_anew() -> None:
-    from kingdom.bus.worker._turn import Turn
-
     turn = Turn()
     assert [turn.is_over() for _ in range(33)] == [False] * 31 + [True, True]
     await asyncio.sleep(0)

@@ -134,7 +134,8 @@ async def _triggers(connection: Any, schema: str | None) -> Check:
             "error",
             f"missing or off: {', '.join(off)}; an event whose status is edited by hand may never be claimed",
             f"ALTER TABLE {table} ENABLE TRIGGER USER, or restore them from the migration; then UPDATE {table} "  # noqa: S608
-            "SET status = status WHERE finished <> (status IN ('DONE', 'DEAD')) OR dead <> (status = 'DEAD')",
+            "SET status = status WHERE finished <> (status IN ('DONE', 'DEAD')) OR dead <> (status = 'DEAD') "
+            "OR held_key IS DISTINCT FROM CASE WHEN status = 'PROCESSING' THEN ordering_key END",
         )
     return Check("triggers", "ok", f"{len(_TRIGGERS)} on")
 

@@ -53,12 +53,11 @@ class Publisher:
         A plain INSERT takes the server less time than one that leaves out what is there already. With a connection at
         hand the way to it is short; whatever goes wrong on it, the long way tells, or mends by trying again.
         """
-        connection = self._connections.lend()
-        if connection is None:
-            return await self._connections.run(lambda c: self._first(c, stream, values))
+        connection: Connection = self._connections.lend()
         statement = self._prepared.get(connection)
-        if statement is None:
-            self._connections.give_back(connection)
+        if statement is None:  # no connection is at hand, or it has not done this yet
+            if connection is not None:
+                self._connections.give_back(connection)
             return await self._connections.run(lambda c: self._first(c, stream, values))
         try:
             await statement.fetch(stream, *values)

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from kingdom.web.dashboard.building import tag, text
-from kingdom.web.dashboard.workflows.saying import clock
+from kingdom.web.dashboard.building.formats import clock
 from kingdom.web.views.workflows import WorkflowEvent, read_events
 from kingdom.workflow.telling import about, names_of, news
 
@@ -66,5 +66,6 @@ class EventLog:
 
 def _line(event: WorkflowEvent, names: dict[str, str], zone: tzinfo) -> ui.label:
     """One element for each: there are many, and each costs the server as much as a whole card."""
-    words = f"{event.sequence:>4}  {clock(event.occurred_at, zone)}  {event.type:<{_WIDEST}}  {about(event, names)}"
+    at = clock(event.occurred_at.timestamp(), zone)
+    words = f"{event.sequence:>4}  {at}  {event.type:<{_WIDEST}}  {about(event, names)}"
     return text(words, _CLASSES[news(event)], name="li")

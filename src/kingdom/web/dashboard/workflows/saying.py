@@ -11,11 +11,6 @@ def moment(at: datetime, zone: tzinfo) -> str:
     return f"{at.astimezone(zone):%Y-%m-%d %H:%M}"
 
 
-def clock(at: datetime, zone: tzinfo) -> str:
-    """A time of day."""
-    return f"{at.astimezone(zone):%H:%M:%S}"
-
-
 def address(*parts: str, **query: str | None) -> str:
     """The address of a page of ours: ``address("workflows", id, tab="plan")``."""
     asked = urlencode({name: value for name, value in query.items() if value})
