@@ -67,13 +67,6 @@ async def postgres_drain(server: str, count: int, *, hold: bool = False, **optio
             return await work_off(bus, count, **options)
 
 
-async def postgres_publish(server: str, count: int, *, size: int) -> Figures:
-    """Publish in batches of ``size``; 1 means one event for each call."""
-    async with pg.fresh_schema(server) as schema, connect(postgres_url(server, schema)) as bus:
-        await bus.setup()
-        return await publish(bus, count, size=size)
-
-
 async def postgres_latency(server: str, count: int) -> Figures:
     async with pg.fresh_schema(server) as schema:
         return await latency(postgres_url(server, schema), count)

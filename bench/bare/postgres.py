@@ -7,7 +7,6 @@ whole envelope, which is what Kingdom stores. The reference is meant to be hard 
 from __future__ import annotations
 
 import asyncio
-from time import perf_counter
 from typing import Any
 from uuid import uuid4
 
@@ -96,36 +95,6 @@ async def drain(server: str, count: int, *, hold: bool = False, watch: Watch | N
     assert handled == count, f"handled {handled} of {count}"
     assert left == 0, f"{left} events are not DONE"
     return watch.figures(count)
-
-
-async def publish_batches(server: str, count: int, size: int) -> Figures:
-    """``unnest`` inserts of ``size`` rows, one commit each."""
-    async with pg.fresh_schema(server) as schema:
-        connection = await pg.connect(server, schema)
-        await connection.execute(TABLE)
-        await fill(connection, payloads(size), size)  # plans and type look-ups are made before the clock starts
-        documents = payloads(count)
-        started = perf_counter()
-        await fill(connection, documents, size)
-        seconds = perf_counter() - started
-        await connection.close()
-    return {"rate": count / seconds}
-
-
-async def publish_singles(server: str, count: int) -> Figures:
-    """One INSERT, one commit, one after the other."""
-    async with pg.fresh_schema(server) as schema:
-        connection = await pg.connect(server, schema)
-        await connection.execute(TABLE)
-        insert = await connection.prepare(INSERT_ONE)
-        await insert.fetch(uuid4(), STREAM, TYPE, encode(payload(0)))
-        documents = payloads(count)
-        started = perf_counter()
-        for document in documents:
-            await insert.fetch(uuid4(), STREAM, TYPE, encode(document))
-        seconds = perf_counter() - started
-        await connection.close()
-    return {"rate": count / seconds}
 
 
 async def latency(server: str, count: int) -> Figures:

@@ -155,6 +155,10 @@ class Envelope:
             f'{more}"payload":{encode(payload)}}}'
         )
 
+    def let_know(self) -> None:
+        """Note that a store has it: from now on its id is one that may be there already, whoever made it."""
+        _put_own_id(self, False)
+
     @classmethod
     def from_dict(cls, document: Mapping[str, Any], **routing: Any) -> Self:
         """Rebuild an envelope from its JSON form; unknown keys are attributes and survive the round trip."""

@@ -95,13 +95,12 @@ class Notifier:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._sending: set[asyncio.Task[None]] = set()
 
-    def collect(self, stream: str) -> bool | None:
+    def collect(self, stream: str, now: float) -> bool | None:
         """Whether the publish about to happen shall carry the notification itself: None when it shall not.
 
-        If it shall, the answer is what was owed before and is now up to it: to be given back by :meth:`owe` when
-        nothing came of the publish.
+        ``now`` is by the monotonic clock. If it shall, the answer is what was owed before and is now up to it: to be
+        given back by :meth:`owe` when nothing came of the publish.
         """
-        now = time.monotonic()
         if now - self._last.get(stream, -1.0) < _QUIET:
             return None
         self._last[stream] = now

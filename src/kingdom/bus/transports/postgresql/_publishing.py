@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from asyncpg import PostgresError, UniqueViolationError
@@ -11,90 +13,146 @@ from asyncpg import PostgresError, UniqueViolationError
 from kingdom.bus.envelope import Envelope
 from kingdom.bus.outbox import RANK
 from kingdom.bus.transports.postgresql._connections import AWAY, Connection, Connections
-from kingdom.bus.transports.postgresql._notify import CHANNEL
+from kingdom.bus.transports.postgresql._notify import CHANNEL, Listener, Notifier
 
 T = TypeVar("T")
 _SOME: Final = 100  # events that one INSERT takes; more go in chunks
 _CHUNK: Final = 200  # events at once of many: fewer cost round trips, with more the server waits for the next
+# Seconds that a single publish believes, without looking, that a stream is not ordered. Whoever declares it ordered
+# waits until nobody does.
+BELIEVED: Final = 0.05
 _COPIED: Final = (
     "stream", "event_id", "event_type", "aggregate_type", "aggregate_id", "payload_json", "priority", "ordering_key",
 )  # fmt: skip
 
 
 class Publisher:
-    """Writes rows of ``outbox_event``.
+    """Writes rows of ``outbox_event``, and sees to it that those who wait for them are told.
 
     ``text`` gives a statement by its name; with ``+unless-known`` it leaves out what is there already, with ``+notify``
-    it notifies.
+    it notifies, with ``+place`` it says whether the event needed no place in an aggregate's order.
     """
 
-    def __init__(self, connections: Connections, text: Callable[[str], str], max_bytes: int) -> None:
+    def __init__(
+        self,
+        connections: Connections,
+        listener: Listener,
+        notifier: Notifier,
+        text: Callable[[str], str],
+        max_bytes: int,
+    ) -> None:
         self._connections = connections
+        self._listener = listener
+        self._notifier = notifier
         self._text = text
         self._max_bytes = max_bytes
-        self._prepared: dict[Connection, Any] = {}  # publish_one, on each connection
+        self._prepared: dict[tuple[Connection | None, str], Any] = {}
+        self._plain_until: dict[str, float] = {}  # streams that were found to be not ordered, and how long that counts
 
-    async def publish(self, stream: str, envelopes: Sequence[Envelope], *, notify: bool) -> list[str]:
+    def publish(self, stream: str, envelopes: Sequence[Envelope]) -> Coroutine[Any, Any, list[str]]:
         """Store events, all or none, and say which were new."""
-        told = "+notify" if notify else ""
-        if len(envelopes) == 1:
-            envelope = envelopes[0]
-            values = self._row(envelope)
-            if envelope.own_id and not told and await self._new(stream, values):
-                return [envelope.event_id]
-            return await self._insert(f"publish_one+unless-known{told}", stream, values)
-        if len(envelopes) > _SOME:
-            return await self._connections.run(lambda c: self._many(c, stream, envelopes, told))
-        return await self._insert(f"publish{told}", stream, self._columns(envelopes))
+        if len(envelopes) == 1 and envelopes[0].own_id:
+            return self._new(stream, envelopes[0])
+        return self._perhaps_known(stream, envelopes)
 
-    async def _new(self, stream: str, values: tuple[Any, ...]) -> bool:
-        """Store an event whose id was made here and is new, unless the same envelope is published once more.
+    async def _new(self, stream: str, envelope: Envelope) -> list[str]:
+        """Store an event whose id was made here: it is new, unless the same envelope is published once more.
 
-        A plain INSERT takes the server less time than one that leaves out what is there already. With a connection at
-        hand the way to it is short; whatever goes wrong on it, the long way tells, or mends by trying again.
+        A plain INSERT takes the server less time than one that leaves out what is there already, and with a connection
+        at hand the way to it is short. Whatever goes wrong on it, the long way tells, or mends by trying again.
         """
-        connection: Connection = self._connections.lend()
-        statement = self._prepared.get(connection)
-        if statement is None:  # no connection is at hand, or it has not done this yet
-            if connection is not None:
-                self._connections.give_back(connection)
-            return await self._connections.run(lambda c: self._first(c, stream, values))
+        row, now = self._row(envelope), time.monotonic()
+        debt = self._notifier.collect(stream, now)
+        values = stream, *row, debt is not None
+        name = "publish_plain" if now < self._plain_until.get(stream, 0.0) else "publish_one+place"
+        connection = self._connections.lend()
+        statement = self._prepared.get((connection, name))
+        stored = tried = False
         try:
-            await statement.fetch(stream, *values)
+            if statement is None:  # no connection is at hand, or it has not done this yet
+                if connection is not None:
+                    self._connections.give_back(connection)
+                    connection = None
+                rows = await self._connections.use(lambda c: self._first(c, name, values))
+            else:
+                rows = await statement.fetch(*values)
+            stored = True
+            if rows and rows[0][0]:
+                self._plain_until[stream] = now + BELIEVED
         except asyncio.CancelledError:
-            connection.terminate()  # the statement may still be running on the server
+            if connection is not None:
+                connection.terminate()  # the statement may still be running on the server
             raise
         except UniqueViolationError:
-            return False
+            pass
         except (*AWAY, PostgresError):
-            self._prepared.pop(connection, None)
-            return False
+            self._prepared.pop((connection, name), None)
+            tried = True
         finally:
-            self._connections.give_back(connection)
-        return True
+            if connection is not None:
+                self._connections.give_back(connection)
+            self._tell(stream, debt, stored)
+        if not stored:
+            return await self._perhaps_known(stream, (envelope,), tried=tried)
+        envelope.let_know()
+        return [envelope.event_id]
 
-    async def _first(self, connection: Connection, stream: str, values: tuple[Any, ...]) -> bool:
+    async def _first(self, connection: Connection, name: str, values: tuple[Any, ...]) -> list[Any]:
         """The same on a connection that has not done it before, or that was waited for."""
-        sql = self._text("publish_one")
+        sql = self._text(name)
+        statement = self._prepared.get((connection, name))
+        if self._connections.pgbouncer:  # what is prepared may be gone with the next statement
+            statement = connection
+            values = sql, *values
+        elif statement is None:
+            statement = await connection.prepare(sql)
+            kept = {key: ready for key, ready in self._prepared.items() if key[0] and not key[0].is_closed()}
+            self._prepared = {**kept, (connection, name): statement}
+        rows: list[Any] = await statement.fetch(*values)
+        return rows
+
+    async def _perhaps_known(self, stream: str, envelopes: Sequence[Envelope], *, tried: bool = False) -> list[str]:
+        """Store what is not there yet. ``tried``: it may have been stored by a try whose answer did not come."""
+        if len(envelopes) > _SOME:
+            work = partial(self._many, stream, envelopes)
+        elif len(envelopes) > 1:
+            work = partial(self._insert, "publish", (stream, *self._columns(envelopes)))
+        else:
+            work = partial(self._insert, "publish_one+unless-known", (stream, *self._row(envelopes[0]), False))
+        debt = self._notifier.collect(stream, time.monotonic())
+        told = "" if debt is None else "+notify"
+        tries = int(tried)
+
+        async def counted(connection: Connection) -> list[str]:
+            nonlocal tries
+            tries += 1
+            return await work(told, connection)
+
+        accepted: list[str] = []
         try:
-            if self._connections.pgbouncer:  # what is prepared may be gone with the next statement
-                await connection.fetch(sql, stream, *values)
-                return True
-            statement = self._prepared.get(connection)
-            if statement is None:
-                statement = await connection.prepare(sql)
-                kept = {one: ready for one, ready in self._prepared.items() if not one.is_closed()}
-                self._prepared = {**kept, connection: statement}
-            await statement.fetch(stream, *values)
-        except UniqueViolationError:
-            return False
-        return True
+            accepted = await self._connections.run(counted)
+            if tries > 1 and len(accepted) < len(envelopes):
+                # A connection may break when all is stored and only the answer is missing. What the next try finds
+                # there under an id that was made here, and that nobody was told of yet, came with the one before.
+                new = set(accepted)
+                accepted = [one.event_id for one in envelopes if one.own_id or one.event_id in new]
+        finally:
+            self._tell(stream, debt, bool(accepted))
+        for envelope in envelopes:
+            envelope.let_know()
+        return accepted
 
-    async def _insert(self, name: str, stream: str, values: Iterable[Any]) -> list[str]:
-        sql, given = self._text(name), tuple(values)
-        return [row[0] for row in await self._connections.run(lambda c: c.fetch(sql, stream, *given))]
+    def _tell(self, stream: str, debt: bool | None, stored: bool) -> None:
+        """Wake who waits in this process, and owe the others a notification that was not sent."""
+        if stored:
+            self._listener.wake(stream)
+        if stored if debt is None else debt and not stored:
+            self._notifier.owe(stream)
 
-    async def _many(self, connection: Connection, stream: str, envelopes: Sequence[Envelope], told: str) -> list[str]:
+    async def _insert(self, name: str, values: tuple[Any, ...], told: str, connection: Connection) -> list[str]:
+        return [row[0] for row in await connection.fetch(self._text(name + told), *values)]
+
+    async def _many(self, stream: str, envelopes: Sequence[Envelope], told: str, connection: Connection) -> list[str]:
         if not any(envelope.not_before for envelope in envelopes):  # that is compared with the server's clock
             try:
                 return await self._copy(connection, stream, envelopes, told)

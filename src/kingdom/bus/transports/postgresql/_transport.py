@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Callable, Collection, Container, Coroutine, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,7 +29,7 @@ from kingdom.bus.transports.postgresql._claims import Watermark
 from kingdom.bus.transports.postgresql._connections import Connection, Connections
 from kingdom.bus.transports.postgresql._migrate import check_version, migrate
 from kingdom.bus.transports.postgresql._notify import CHANNEL, Listener, Notifier
-from kingdom.bus.transports.postgresql._publishing import Publisher
+from kingdom.bus.transports.postgresql._publishing import BELIEVED, Publisher
 from kingdom.bus.tx import Transaction, adopt, require
 
 _OPTIONS_FRESH = 5.0  # seconds a stream's options are believed before they are read again
@@ -51,7 +52,7 @@ class PostgresTransport:
         self._place_again_at = 0.0
         self._cursors: dict[str, str] = {}
         self._sql: dict[str, str] = {}
-        self._publisher = Publisher(self._connections, self._text, options.max_bytes)
+        self._publisher = Publisher(self._connections, self._listener, self._notifier, self._text, options.max_bytes)
 
     # ── life ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -74,33 +75,32 @@ class PostgresTransport:
     async def declare(self, stream: str, options: StreamOptions) -> None:
         """Store a stream's options and give events published before them their place."""
 
-        async def work(connection: Connection) -> None:
+        async def work(connection: Connection) -> Any:
             async with connection.transaction():
-                document = form_to_json(options.document)
-                await connection.execute(self._text("declare"), stream, options.ordered, options.dead_head, document)
+                given = stream, options.ordered, options.dead_head, form_to_json(options.document)
+                order = await connection.fetchrow(self._text("declare"), *given)
                 await connection.execute(self._text("declare_rows"), stream, options.ordered)
+                if order["changed"]:
+                    await connection.execute(self._text("declare_changed"), stream)
+            return order["fresh"]
 
-        await self._connections.run(work)
+        if await self._connections.run(work) and options.ordered:
+            # By now or soon, all who publish know. What came from those who did not know yet gets its place too: order
+            # holds for every publish that begins when this has returned.
+            await asyncio.sleep(2 * BELIEVED)
+            await self._execute("declare_rows", stream, options.ordered)
         self._streams_until = 0.0
 
     # ── publishing ────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def publish(self, stream: str, envelopes: Sequence[Envelope], tx: Any | None) -> list[str]:
+    def publish(self, stream: str, envelopes: Sequence[Envelope], tx: Any | None) -> Coroutine[Any, Any, list[str]]:
         """Insert, in the caller's transaction or in one of our own."""
-        if tx is not None:
-            transaction = self._adopt(tx)
-            sql, params = insert_statement("postgresql", stream, envelopes, self._max_bytes, self._connections.schema)
-            return [row[0] for row in await transaction.run(sql, params)]
-        accepted: list[str] = []
-        debt = self._notifier.collect(stream)
-        try:
-            accepted = await self._publisher.publish(stream, envelopes, notify=debt is not None)
-        finally:
-            if (accepted and debt is None) or (debt and not accepted):
-                self._notifier.owe(stream)
-        if accepted:
-            self._listener.wake(stream)
-        return accepted
+        return self._publisher.publish(stream, envelopes) if tx is None else self._join(stream, envelopes, tx)
+
+    async def _join(self, stream: str, envelopes: Sequence[Envelope], tx: Any) -> list[str]:
+        transaction = self._adopt(tx)
+        sql, params = insert_statement("postgresql", stream, envelopes, self._max_bytes, self._connections.schema)
+        return [row[0] for row in await transaction.run(sql, params)]
 
     # ── consuming ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -369,6 +369,8 @@ class PostgresTransport:
         if sql is None:
             base, *more = name.split("+")
             sql = qualified(statement("postgresql", base), self._connections.schema)
+            if "place" in more:
+                sql += "RETURNING ordering_key IS NULL"
             if "unless-known" in more:
                 sql += "ON CONFLICT (event_id, stream) DO NOTHING RETURNING event_id"
             if "notify" in more:
