@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
@@ -236,6 +237,34 @@ class TestEveryDriver:
             assert await bus.publish(STREAM, known, new, tx=held.tx) == [new.event_id]
             await held.run("COMMIT")
         assert await pending(bus) == 2
+
+    @pytest.mark.parametrize("together", [False, True])
+    async def test_events_are_stored_alike_alone_and_together(
+        self, bus: EventBus, url: str, driver: Any, together: bool
+    ) -> None:
+        """Order, priority, time and words, each on the way that one event goes and on that of several."""
+        await bus.declare("in-order", ordered=True)
+        later = datetime.now(UTC) + timedelta(hours=1)
+        words = {"say": "한국어 'quoted' \"twice\" 100 % \\ :stream $1 ?"}
+        plain = [
+            Envelope(type="Last", payload=words, priority="low"),
+            Envelope(type="Later", payload=words, not_before=later),
+            Envelope(type="First", payload=words, priority="high", attributes={"market": "KRW-BTC"}),
+        ]
+        in_order = [order(number) for number in (7, 7, 8)]
+        async with driver(url) as held:
+            for stream, events in ((STREAM, plain), ("in-order", in_order)):
+                for batch in [events] if together else [[event] for event in events]:
+                    assert await bus.publish(stream, batch, tx=held.tx) == [event.event_id for event in batch]
+            await held.run("COMMIT")
+        claimed = await bus.claim(STREAM, worker="w", limit=10)
+        assert [delivery.envelope for delivery in claimed] == [plain[2], plain[0]]
+        heads = await bus.claim("in-order", worker="w", limit=10)
+        assert [delivery.envelope for delivery in heads] == [in_order[0], in_order[2]]
+        held_back = await bus.find(plain[1].event_id)
+        assert held_back is not None
+        assert held_back.next_retry_at is not None
+        assert abs(held_back.next_retry_at - later) < timedelta(milliseconds=1)
 
     async def test_many_events_keep_their_order(self, bus: EventBus, url: str, driver: Any) -> None:
         events = [order(number) for number in range(50)]

@@ -46,14 +46,23 @@ def insert_statement(
 ) -> tuple[str, dict[str, Any]]:
     """The statement and parameters that publish into an open transaction, in one round trip on any driver.
 
-    All rows travel as one JSON parameter: it works alike on every driver, and on psycopg it is 2.5 times faster than
-    arrays. ``now`` is for SQLite, which has no clock of its own.
+    One event, the usual number, is a row of parameters. Several travel as one JSON parameter: it works alike on every
+    driver, and on psycopg it is 2.5 times faster than arrays. ``now`` is for SQLite, which has no clock of its own.
     """
-    rows = ",".join(_row(envelope, max_bytes) for envelope in envelopes)
-    params: dict[str, Any] = {"stream": stream, "rows": f"[{rows}]"}
+    params: dict[str, Any]
+    if len(envelopes) == 1:
+        name = "publish_tx_one"
+        params = {"stream": stream, **_head(envelopes[0]), "payload_json": envelopes[0].to_json(max_bytes)}
+    else:
+        name = "publish_tx"
+        rows = (
+            f'{json.dumps(_head(envelope))[:-1]},"payload_json":{envelope.to_json(max_bytes)}}}'
+            for envelope in envelopes
+        )
+        params = {"stream": stream, "rows": f"[{','.join(rows)}]"}
     if dialect == "sqlite":
         params["now"] = time.time() if now is None else now
-    return qualified(statement(dialect, "publish_tx"), schema), params
+    return qualified(statement(dialect, name), schema), params
 
 
 def qualified(sql: str, schema: str | None) -> str:
@@ -79,8 +88,9 @@ def form_from_json(text: str | None) -> DocumentForm | None:
     return DocumentForm(**{**fields, "outcomes": tuple(fields["outcomes"])})
 
 
-def _row(envelope: Envelope, max_bytes: int) -> str:
-    head = {
+def _head(envelope: Envelope) -> dict[str, Any]:
+    """The columns that are not the envelope itself."""
+    return {
         "event_id": envelope.event_id,
         "event_type": envelope.type,
         "aggregate_type": envelope.aggregate_type,
@@ -88,4 +98,3 @@ def _row(envelope: Envelope, max_bytes: int) -> str:
         "priority": RANK[envelope.priority],
         "not_before": None if envelope.not_before is None else envelope.not_before.timestamp(),
     }
-    return f'{json.dumps(head)[:-1]},"payload_json":{envelope.to_json(max_bytes)}}}'
