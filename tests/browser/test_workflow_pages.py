@@ -87,6 +87,7 @@ async def _fill_in_the_template(page: Page, place: Place) -> None:
     form = page.locator(".k-form").first
     await form.get_by_label("Name", exact=True).fill("repair")
     await _choose(page, form.get_by_label("Repositories"), "web")
+    await expect(form.get_by_label("web: start from branch")).to_be_visible()  # what is below it has moved by now
     for number, (name, query) in enumerate(PLAN.items(), 1):
         if number > 1:
             await page.get_by_role("button", name="Add a work").click()
@@ -337,6 +338,8 @@ async def _choose(page: Page, field: Locator, option: str) -> None:
     await field.click()
     await page.get_by_role("option", name=option).click()
     await page.keyboard.press("Escape")
+    chosen = field.locator("xpath=ancestor-or-self::*[contains(@class, 'q-select')]").last
+    await expect(chosen).to_contain_text(option)  # a click that missed leaves the list open: a person would see it
 
 
 async def _go(page: Page, url: str) -> None:
