@@ -12,7 +12,10 @@ from kingdom.bus.outbox import RANK, statement
 from kingdom.bus.transport import Clock
 from kingdom.bus.transports.sqlite._writer import Mergeable
 
-_ROW: Final = "(?, ?, ?, ?, ?, ?, ?, ?)"
+_NAMES: Final = (
+    "event_id", "stream", "event_type", "aggregate_type", "aggregate_id", "payload_json", "priority", "not_before",
+)  # fmt: skip
+_ROW: Final = f"({', '.join('?' for _ in _NAMES)})"
 _MOST_ROWS: Final = 64  # in one statement
 Row = tuple[Any, ...]
 
@@ -62,6 +65,9 @@ def _take(new: set[Row], row: Row) -> bool:
 
 def _insert(connection: sqlite3.Connection, rows: list[Row], now: float) -> tuple[int, int]:
     """Insert what is not there yet; return how many rows that were, and the id of the last."""
+    if len(rows) == 1:  # by itself, it takes a third less of SQLite's time in the form that has no join
+        cursor = connection.execute(_single(), (*rows[0], now))
+        return cursor.rowcount, cursor.lastrowid or 0
     inserted, last, start = 0, 0, 0
     while start < len(rows):
         # Powers of two: a handful of statements, which stay prepared, serve every number of rows.
@@ -72,6 +78,15 @@ def _insert(connection: sqlite3.Connection, rows: list[Row], now: float) -> tupl
         last = cursor.lastrowid or last
         start += size
     return inserted, last
+
+
+@cache
+def _single() -> str:
+    """What publishes one event in a caller's transaction, with places for the values of a row and the time."""
+    sql = statement("sqlite", "publish_tx_one").partition("RETURNING")[0]
+    for place, name in enumerate((*_NAMES, "now"), 1):
+        sql = sql.replace(f":{name}", f"?{place}")
+    return sql
 
 
 @cache
