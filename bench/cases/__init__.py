@@ -13,6 +13,7 @@ CASES: Final = {
     "postgres-counts": "postgres_counts",
     "history": "history",
     "latency": "latency",
+    "ordered": "ordered",
     "sqlite": "sqlite",
     "files": "files",
     "worktree": "worktree",
