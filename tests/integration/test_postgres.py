@@ -211,6 +211,7 @@ class TestDoctor:
             "autovacuum",
             "indexes",
             "triggers",
+            "order",
             "listen",
         } <= {check.name for check in checks}
 
@@ -241,6 +242,27 @@ class TestDoctor:
         assert len(await bus.claim(STREAM, worker="w")) == 1
         (found,) = [check for check in await bus.doctor() if check.name == "triggers"]
         assert found.level == "ok"
+
+    @pytest.mark.parametrize("ordered", [True, False])
+    async def test_events_that_have_no_place_in_their_stream_are_found_and_mended_as_it_says(
+        self, bus: EventBus, sql: Any, ordered: bool
+    ) -> None:
+        event = order(aggregate_id="1")
+        await bus.declare(STREAM, ordered=not ordered)
+        await bus.publish(STREAM, event)
+        await sql.execute(
+            "UPDATE outbox_stream SET ordered = $1, changed_at = now() - interval '10 minutes'", ordered
+        )  # as a transaction leaves it that was open meanwhile
+        assert "order" not in [
+            check.name for check in await bus.doctor() if check.level == "error"
+        ]  # consumers see to it
+        await sql.execute("UPDATE outbox_stream SET changed_at = now() - interval '2 hours'")
+        (found,) = [check for check in await bus.doctor() if check.name == "order"]
+        assert (found.level, STREAM in found.message) == ("error", True)
+        assert await bus.claim(STREAM, worker="w") == []
+        await bus.declare(STREAM, ordered=ordered)
+        assert [delivery.event_id for delivery in await bus.claim(STREAM, worker="w")] == [event.event_id]
+        assert "order" not in [check.name for check in await bus.doctor() if check.level == "error"]
 
     async def test_a_missing_schema_is_an_error_with_the_next_step(self, postgres_url: str) -> None:
         async with connect(postgres_url) as bus:

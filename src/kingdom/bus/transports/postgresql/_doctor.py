@@ -32,6 +32,8 @@ async def examine(connections: Connections) -> list[Check]:
         found.extend(await _autovacuum(connection, connections.schema))
         found.append(await _indexes(connection, connections.schema))
         found.append(await _triggers(connection, connections.schema))
+        if found[0].level == "ok":
+            found.append(await _order(connection, connections.schema))
         found.append(await _slots(connection))
 
     await connections.run(work)
@@ -138,6 +140,26 @@ async def _triggers(connection: Any, schema: str | None) -> Check:
             "OR held_key IS DISTINCT FROM CASE WHEN status = 'PROCESSING' THEN ordering_key END",
         )
     return Check("triggers", "ok", f"{len(_TRIGGERS)} on")
+
+
+async def _order(connection: Any, schema: str | None) -> Check:
+    """Look for events outside the order of their stream. For an hour after it changed, consumers see to them."""
+    lost = qualified(
+        "SELECT s.stream FROM outbox_stream s WHERE coalesce(s.changed_at < now() - interval '1 hour', true) "
+        "AND EXISTS (SELECT 1 FROM outbox_event e WHERE e.stream = s.stream AND NOT e.finished "
+        "AND (e.ordering_key IS NULL) = s.ordered) ORDER BY s.stream",
+        schema,
+    )
+    streams = [row["stream"] for row in await connection.fetch(lost)]
+    if streams:
+        return Check(
+            "order",
+            "error",
+            f"events of {', '.join(streams)} were stored without regard to whether the stream is ordered; "
+            "they are never claimed",
+            "call bus.declare() for each of them once more, as the program does that uses it",
+        )
+    return Check("order", "ok", "each event has the place its stream asks for")
 
 
 async def _slots(connection: Any) -> Check:

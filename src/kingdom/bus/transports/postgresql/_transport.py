@@ -84,12 +84,13 @@ class PostgresTransport:
                     await connection.execute(self._text("declare_changed"), stream)
             return order["fresh"]
 
-        if await self._connections.run(work) and options.ordered:
+        fresh = await self._connections.run(work)
+        self._streams_until = 0.0
+        if fresh and options.ordered:
             # By now or soon, all who publish know. What came from those who did not know yet gets its place too: order
             # holds for every publish that begins when this has returned.
             await asyncio.sleep(2 * BELIEVED)
             await self._execute("declare_rows", stream, options.ordered)
-        self._streams_until = 0.0
 
     # ── publishing ────────────────────────────────────────────────────────────────────────────────────────────
 
