@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -38,15 +39,15 @@ def notifier() -> tuple[Notifier, Wire]:
 
 async def test_the_first_publish_carries_the_notification_and_owes_nothing() -> None:
     notifications, wire = notifier()
-    assert notifications.collect(STREAM) is False
+    assert notifications.collect(STREAM, time.monotonic()) is False
     await notifications.close()
     assert wire.told == []
 
 
 async def test_what_no_publish_came_after_is_told_by_a_timer() -> None:
     notifications, wire = notifier()
-    assert notifications.collect(STREAM) is False
-    assert notifications.collect(STREAM) is None  # too soon
+    assert notifications.collect(STREAM, time.monotonic()) is False
+    assert notifications.collect(STREAM, time.monotonic()) is None  # too soon
     notifications.owe(STREAM)
     await wire.heard()
     await notifications.close()
@@ -56,7 +57,7 @@ async def test_what_no_publish_came_after_is_told_by_a_timer() -> None:
 async def test_the_next_publish_in_time_takes_what_is_owed_upon_itself() -> None:
     notifications, wire = notifier()
     notifications.owe(STREAM)
-    assert notifications.collect(STREAM) is True
+    assert notifications.collect(STREAM, time.monotonic()) is True
     await notifications.close()
     assert wire.told == []
 
@@ -64,7 +65,7 @@ async def test_the_next_publish_in_time_takes_what_is_owed_upon_itself() -> None
 async def test_a_debt_given_back_is_paid() -> None:
     notifications, wire = notifier()
     notifications.owe(STREAM)
-    assert notifications.collect(STREAM) is True
+    assert notifications.collect(STREAM, time.monotonic()) is True
     notifications.owe(STREAM)  # the publish that should have carried it failed
     await wire.heard()
     await notifications.close()
