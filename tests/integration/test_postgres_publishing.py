@@ -65,7 +65,7 @@ async def test_a_connection_that_died_while_nobody_used_it_is_not_noticed(bus: E
 
 
 async def test_connections_that_die_while_events_are_published_cost_none(bus: EventBus, sql: Any) -> None:
-    events = [order() for _ in range(200)]
+    events = [order() for _ in range(80)]
     told: list[str] = []
 
     async def publish(some: list[Envelope]) -> None:
