@@ -6,13 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from time import perf_counter
 
 from bench import ours, pg
 from bench.context import Context
 from bench.harness import Contestant, Figures, Table
 from bench.payload import STREAM, TYPE, chunks, payloads
-from kingdom.bus import Envelope, EventBus, Worker, connect
+from kingdom.bus import Envelope, EventBus, connect
 
 TITLE = "ordered streams"
 _NAMES = {"postgresql": "PostgreSQL", "sqlite": "SQLite", "files": "files"}
@@ -80,19 +79,7 @@ async def _drain_all(scheme: str, place: str, count: int, *, ordered: bool) -> F
 
 async def _drain_some(scheme: str, place: str, count: int, *, waiting: int) -> Figures:
     async with _filled(scheme, place, waiting, 1, ordered=True) as bus:
-        worker = Worker(bus, STREAM, signals=False)
-        handled = 0
-
-        @worker.on(TYPE)
-        async def handle(_: Envelope) -> None:
-            nonlocal handled
-            handled += 1
-            if handled == count:
-                worker.stop()
-
-        started = perf_counter()
-        await worker.run()
-        return {"rate": count / (perf_counter() - started)}
+        return await ours.work_off(bus, count, leave=waiting - count)
 
 
 PARTS = (many, one)

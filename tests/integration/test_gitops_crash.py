@@ -1,7 +1,7 @@
 """Killed with -9 at every git call and every change of a file, one after the other: the next start finishes or undoes.
 
-The two longest walks take every second point, by chance the odd or the even ones; ``CHAOS_EVERY_POINT=1``, which ``make
-chaos`` sets, takes all.
+Each walk takes every second point, by chance the odd or the even ones, the two longest every third;
+``CHAOS_EVERY_POINT=1``, which ``make chaos`` sets, takes all.
 
 Where git itself was running when its caller died, it goes on alone; what follows has to wait for it.
 """
@@ -23,7 +23,7 @@ from tests.support.gitops_victim import act, recover
 from tests.support.repositories import Ground, Remote, on_disk, plain_git
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
-LONG = 1 if os.environ.get("CHAOS_EVERY_POINT") else 2  # points between two of a long walk
+SHORT, LONG = (1, 1) if os.environ.get("CHAOS_EVERY_POINT") else (2, 3)  # from point to point of a walk
 BASE = {"a.txt": "- one\n", "dir/b.txt": "- two\n"}
 
 
@@ -46,7 +46,7 @@ def killed(ground: Ground, remote: Remote, operation: str, name: str, kind: str,
     return ended != 0
 
 
-def points(step: int = 1) -> Iterator[int]:
+def points(step: int) -> Iterator[int]:
     """1, 2, 3, …; whoever walks them stops when an operation was not killed any more."""
     first = random.Random(os.environ.get("CHAOS_SEED")).randint(1, step)
     print(f"every point from {first}, step {step}")
@@ -56,7 +56,7 @@ def points(step: int = 1) -> Iterator[int]:
 
 @pytest.mark.parametrize(("kind", "fewest"), [("before", 8), ("during", 8), ("files", 8)])
 async def test_a_clone(kind: str, fewest: int, ground: Ground, remote: Remote) -> None:
-    for when in points():
+    for when in points(SHORT):
         was_killed = killed(ground, remote, "clone", "", kind, when)
         ensured = await ground.clones.ensure(remote.url, deep=True)
         assert ensured.broken is None
@@ -64,7 +64,7 @@ async def test_a_clone(kind: str, fewest: int, ground: Ground, remote: Remote) -
         left = {path.name for path in ensured.clone.folder.iterdir()}
         assert left == {"clone.json", "control", "lock", "repo"}
         if not was_killed:
-            print(f"killed at {when - 1} points")
+            print(f"killed up to point {when - SHORT}")
             assert when > fewest, "the walk was too short to mean anything"
             return
         shutil.rmtree(ground.clones.folder)
@@ -73,7 +73,7 @@ async def test_a_clone(kind: str, fewest: int, ground: Ground, remote: Remote) -
 @pytest.mark.parametrize(("kind", "fewest"), [("before", 4), ("during", 4), ("files", 8)])
 async def test_a_new_worktree(kind: str, fewest: int, ground: Ground, remote: Remote) -> None:
     clone = await ground.clone(remote)
-    for when in points():
+    for when in points(SHORT):
         workflow = f"wf-{when}"
         was_killed = killed(ground, remote, "create", workflow, kind, when)
         if when % 2:
@@ -83,7 +83,7 @@ async def test_a_new_worktree(kind: str, fewest: int, ground: Ground, remote: Re
         assert plain_git(tree.path, "status", "--short", "--branch") == f"## kingdom/{workflow}/app"
         assert (await ground.worktrees.prune()).unknown == ()
         if not was_killed:
-            print(f"killed at {when - 1} points")
+            print(f"killed up to point {when - SHORT}")
             assert when > fewest, "the walk was too short to mean anything"
             return
 
@@ -147,7 +147,7 @@ async def test_a_reset(kind: str, fewest: int, ground: Ground, remote: Remote) -
 
 @pytest.mark.parametrize(("kind", "fewest"), [("before", 6), ("during", 6), ("files", 6)])
 async def test_a_release(kind: str, fewest: int, ground: Ground, remote: Remote) -> None:
-    for when in points():
+    for when in points(SHORT):
         workflow = f"wf-{when}"
         tree = await ground.worktree(remote, workflow)
         (tree.path / "a.txt").write_text("unsaved\n")
@@ -162,6 +162,6 @@ async def test_a_release(kind: str, fewest: int, ground: Ground, remote: Remote)
         assert [plain_git(tree.clone.repo, "show", f"{one.ref}:a.txt") for one in kept][:1] == ["unsaved"]
         assert await tree.tip() == tree.base
         if not was_killed:
-            print(f"killed at {when - 1} points")
+            print(f"killed up to point {when - SHORT}")
             assert when > fewest, "the walk was too short to mean anything"
             return
