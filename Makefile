@@ -47,7 +47,6 @@ coverage: $(READY)  ## Every test with coverage counted over all of them; some m
 chaos: $(READY)  ## The full crash campaign (500 kills); CHAOS_SEED=N repeats a run
 	@scripts/system-packages
 	$(BIN)/python -m tests.chaos $(ARGS)
-	@test -n "$(ARGS)" || CHAOS_EVERY_POINT=1 $(BIN)/python -m pytest -q tests/integration/test_gitops_crash.py
 
 bench: $(BENCH_READY)  ## Measure beside the peers; results as a table and in artifacts/bench.json
 	$(BIN)/python -m bench $(ARGS)

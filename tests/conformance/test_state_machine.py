@@ -10,7 +10,7 @@ from kingdom.bus.testing import ManualClock
 from tests.conformance.harnesses import PostgresHarness, StoreHarness, memory_url
 from tests.conformance.machine import live
 
-LIVES = 30
+LIVES = 40
 pytestmark = pytest.mark.timeout(600)  # passes in seconds; a failure needs minutes to be made small
 
 

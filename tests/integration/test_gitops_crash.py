@@ -1,15 +1,10 @@
 """Killed with -9 at every git call and every change of a file, one after the other: the next start finishes or undoes.
 
-Each walk takes every second point, by chance the odd or the even ones, the two longest every third;
-``CHAOS_EVERY_POINT=1``, which ``make chaos`` sets, takes all.
-
 Where git itself was running when its caller died, it goes on alone; what follows has to wait for it.
 """
 
 from __future__ import annotations
 
-import os
-import random
 import shutil
 import signal
 from collections.abc import Iterator
@@ -23,7 +18,6 @@ from tests.support.gitops_victim import act, recover
 from tests.support.repositories import Ground, Remote, on_disk, plain_git
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
-SHORT, LONG = (1, 1) if os.environ.get("CHAOS_EVERY_POINT") else (2, 3)  # from point to point of a walk
 BASE = {"a.txt": "- one\n", "dir/b.txt": "- two\n"}
 
 
@@ -46,17 +40,15 @@ def killed(ground: Ground, remote: Remote, operation: str, name: str, kind: str,
     return ended != 0
 
 
-def points(step: int) -> Iterator[int]:
+def points() -> Iterator[int]:
     """1, 2, 3, …; whoever walks them stops when an operation was not killed any more."""
-    first = random.Random(os.environ.get("CHAOS_SEED")).randint(1, step)
-    print(f"every point from {first}, step {step}")
-    yield from range(first, 500, step)
+    yield from range(1, 500)
     pytest.fail("the operation never ends")
 
 
 @pytest.mark.parametrize(("kind", "fewest"), [("before", 8), ("during", 8), ("files", 8)])
 async def test_a_clone(kind: str, fewest: int, ground: Ground, remote: Remote) -> None:
-    for when in points(SHORT):
+    for when in points():
         was_killed = killed(ground, remote, "clone", "", kind, when)
         ensured = await ground.clones.ensure(remote.url, deep=True)
         assert ensured.broken is None
@@ -64,7 +56,7 @@ async def test_a_clone(kind: str, fewest: int, ground: Ground, remote: Remote) -
         left = {path.name for path in ensured.clone.folder.iterdir()}
         assert left == {"clone.json", "control", "lock", "repo"}
         if not was_killed:
-            print(f"killed up to point {when - SHORT}")
+            print(f"killed at {when - 1} points")
             assert when > fewest, "the walk was too short to mean anything"
             return
         shutil.rmtree(ground.clones.folder)
@@ -73,7 +65,7 @@ async def test_a_clone(kind: str, fewest: int, ground: Ground, remote: Remote) -
 @pytest.mark.parametrize(("kind", "fewest"), [("before", 4), ("during", 4), ("files", 8)])
 async def test_a_new_worktree(kind: str, fewest: int, ground: Ground, remote: Remote) -> None:
     clone = await ground.clone(remote)
-    for when in points(SHORT):
+    for when in points():
         workflow = f"wf-{when}"
         was_killed = killed(ground, remote, "create", workflow, kind, when)
         if when % 2:
@@ -83,7 +75,7 @@ async def test_a_new_worktree(kind: str, fewest: int, ground: Ground, remote: Re
         assert plain_git(tree.path, "status", "--short", "--branch") == f"## kingdom/{workflow}/app"
         assert (await ground.worktrees.prune()).unknown == ()
         if not was_killed:
-            print(f"killed up to point {when - SHORT}")
+            print(f"killed at {when - 1} points")
             assert when > fewest, "the walk was too short to mean anything"
             return
 
@@ -96,7 +88,7 @@ async def test_a_checkpoint_of_two_repositories(
     second.commit({"z.txt": "z\n"})
     trees = [await ground.worktree(remote), await ground.worktree(second, name="lib")]
     records: dict[str, list[Recorded]] = {tree.name: [] for tree in trees}
-    for when in points(LONG):
+    for when in points():
         mark = Mark("wf", f"cp-{when}", "work")
         for tree in trees:
             (tree.path / "a.txt").write_text(f"{when}\n")
@@ -108,9 +100,9 @@ async def test_a_checkpoint_of_two_repositories(
             await ground.checkpoints.create(trees, mark)  # it was killed before it could note what it was about to do
         for tree in trees:
             records[tree.name].append(await _complete(tree, ground, mark))
-            assert await verify(tree.clone, records[tree.name], deep=when % 10 < LONG) == []
+            assert await verify(tree.clone, records[tree.name], deep=when % 10 == 0) == []
         if not was_killed:
-            print(f"killed up to point {when - LONG}")
+            print(f"killed at {when - 1} points")
             assert when > fewest, "the walk was too short to mean anything"
             return
 
@@ -129,7 +121,7 @@ async def _complete(tree: Worktree, ground: Ground, mark: Mark) -> Recorded:
 @pytest.mark.parametrize(("kind", "fewest"), [("before", 12), ("during", 12), ("files", 4)])
 async def test_a_reset(kind: str, fewest: int, ground: Ground, remote: Remote) -> None:
     tree = await ground.worktree(remote)
-    for when in points(LONG):
+    for when in points():
         (tree.path / "a.txt").write_text(f"unsaved {when}\n")
         (tree.path / f"new-{when}.txt").write_text("new\n")
         was_killed = killed(ground, remote, "reset", tree.base, kind, when)
@@ -140,14 +132,14 @@ async def test_a_reset(kind: str, fewest: int, ground: Ground, remote: Remote) -
         kept = [plain_git(tree.clone.repo, "show", f"{one.ref}:a.txt") for one in await list_rescues(tree.clone, "wf")]
         assert f"unsaved {when}" in kept
         if not was_killed:
-            print(f"killed up to point {when - LONG}")
+            print(f"killed at {when - 1} points")
             assert when > fewest, "the walk was too short to mean anything"
             return
 
 
 @pytest.mark.parametrize(("kind", "fewest"), [("before", 6), ("during", 6), ("files", 6)])
 async def test_a_release(kind: str, fewest: int, ground: Ground, remote: Remote) -> None:
-    for when in points(SHORT):
+    for when in points():
         workflow = f"wf-{when}"
         tree = await ground.worktree(remote, workflow)
         (tree.path / "a.txt").write_text("unsaved\n")
@@ -162,6 +154,6 @@ async def test_a_release(kind: str, fewest: int, ground: Ground, remote: Remote)
         assert [plain_git(tree.clone.repo, "show", f"{one.ref}:a.txt") for one in kept][:1] == ["unsaved"]
         assert await tree.tip() == tree.base
         if not was_killed:
-            print(f"killed up to point {when - SHORT}")
+            print(f"killed at {when - 1} points")
             assert when > fewest, "the walk was too short to mean anything"
             return

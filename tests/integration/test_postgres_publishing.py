@@ -65,7 +65,7 @@ async def test_a_connection_that_died_while_nobody_used_it_is_not_noticed(bus: E
 
 
 async def test_connections_that_die_while_events_are_published_cost_none(bus: EventBus, sql: Any) -> None:
-    events = [order() for _ in range(80)]
+    events = [order() for _ in range(200)]
     told: list[str] = []
 
     async def publish(some: list[Envelope]) -> None:
@@ -202,9 +202,7 @@ async def test_a_single_event_notifies_those_who_listen(
         heard = asyncio.Event()
         other.transport.subscribe(STREAM, heard.set)
         await asyncio.wait_for(heard.wait(), 10)  # it listens
-        for _ in range(
-            3
-        ):  # with a look-up and without, on a connection that has done it before and on one that has not
+        for _ in range(3):  # with a look-up and without, on a connection that has done it before and on a new one
             heard.clear()
             await bus.publish(STREAM, order())
             await asyncio.wait_for(heard.wait(), 10)
