@@ -73,6 +73,7 @@ async def test_an_agent_answers_a_question_once(tmp_path: Path) -> None:
     async with web_court(tmp_path) as court, court.working("gen-ask"), agent(court.context) as it:
         emitted = await it.use("emit_event", type="test.ask", payload={"title": "a door"})
         question = await court.task_of(emitted["eventId"], "needs_human")
+        await court.until("/api/questions", lambda page: page["items"])  # when the king has noticed
         asked = await it.use("list_questions")
         assert question in json.dumps(asked)
         await it.use("answer_question", task_id=question, answer="blue")

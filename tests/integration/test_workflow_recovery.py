@@ -264,6 +264,44 @@ async def test_events_of_another_process_are_found_and_handled(folder: Path) -> 
         assert (await here.read(workflow_id))[0].status is WorkflowStatus.COMPLETED
 
 
+async def test_idle_sees_what_stood_behind_an_event_that_was_handled_while_it_looked(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    async with (
+        opened(folder / "w.db", world) as parts,
+        Engine(parts, owner="test", poll=3600) as engine,
+        opened(folder / "w.db", world) as elsewhere,
+    ):
+        bus, lanes = parts.store.bus, engine._lanes
+        peek = bus.peek
+        async with engine._look_lock:  # nobody looks before all is in place
+            workflow_id = await created(elsewhere, *PLAN)
+            await StartWorkflow(elsewhere).execute(workflow_id)
+            await PauseWorkflow(elsewhere).execute(workflow_id)
+            assert (await bus.depth())[STREAM].pending > 1
+            waiting = asyncio.create_task(engine.idle())
+            await asyncio.sleep(0)  # it waits for its look
+            give_back = await parts.turns.take(workflow_id)
+            assert give_back is not None
+            (head,) = await peek(STREAM)
+            lanes.add([head.envelope], found=True)  # as the engine does that looked just before
+
+            async def slow(*args: Any, **options: Any) -> Any:
+                seen = await peek(*args, **options)
+                if asyncio.current_task() is not waiting:
+                    return seen
+                monkeypatch.undo()
+                give_back()
+                while lanes.busy:
+                    await asyncio.sleep(0)
+                return seen
+
+            monkeypatch.setattr(bus, "peek", slow)
+        await waiting
+        assert await peek(STREAM) == []
+
+
 async def test_a_handler_that_fails_is_tried_again_and_in_the_end_the_workflow_pauses(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,7 +64,9 @@ class Engine:
         """Wait until there is nothing left to handle; raises what broke the engine. Agents may still be at work."""
         while True:
             await self._lanes.idle()
-            if not await self._look() and not self._lanes.busy:  # an answer may have come while we looked
+            before = self._lanes.opened
+            # What stands behind an event that is being handled is not seen: a look counts when nothing else went on.
+            if not self._lanes.busy and not await self._look() and self._lanes.opened == before:
                 return
 
     async def wait(self) -> None:

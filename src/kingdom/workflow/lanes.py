@@ -57,6 +57,7 @@ class Lanes:
         self._halting = HaltingService(parts)
         self._handlers: dict[str, Handler] = {name: kind(parts) for name, kind in HANDLERS.items()}
         self._lanes: dict[str, Lane] = {}
+        self.opened = 0  # lanes so far: the same number before and after means that nothing was handled in between
         self._idle = asyncio.Event()
         self._idle.set()
         self._held_back: set[str] = set()  # workflows with an event in the store that waits for its next try
@@ -79,6 +80,7 @@ class Lanes:
 
     def _open(self, lane: Lane) -> Lane:
         self._lanes[lane.aggregate_id] = lane
+        self.opened += 1
         lane.task = asyncio.get_running_loop().create_task(self._run(lane), name=f"lane-{lane.aggregate_id}")
         self._idle.clear()
         return lane
