@@ -12,8 +12,11 @@ TEST_WORKERS ?= 4
 IN_PROCESS := tests/unit tests/conformance
 BENCH_READY := $(VENV)/.bench-ready
 
+# Tests start thousands of processes. Each would compile the whole package for itself.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage chaos bench lint fmt check-types requirements clean
+.PHONY: help demo test components compiled-tests coverage chaos bench lint fmt requirements clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -34,12 +37,17 @@ demo: $(READY)  ## See the system at work: the king is killed half way, nothing 
 	@$(BIN)/python -m kingdom demo
 
 test: $(READY)  ## Lint, types, layers and every test but the long campaigns
+	@$(MAKE) --no-print-directory -j 3 components lint compiled-tests
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal $(IN_PROCESS) --cov --cov-report term:skip-covered
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal $(addprefix --ignore=,$(IN_PROCESS))
+
+components: $(READY)  # what tests need that pip does not bring
 	@scripts/system-packages
 	@scripts/agent-clis || test $$? = 3  # 3: they cannot be had here; their tests are skipped and say so
 	@scripts/api-examples || test $$? = 3  # the same
-	@$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal $(IN_PROCESS) --cov --cov-report term:skip-covered
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal $(addprefix --ignore=,$(IN_PROCESS))
+
+compiled-tests: $(READY)  # otherwise each worker does it for itself
+	@found=$$($(BIN)/python -m pytest --quiet --collect-only 2>&1) || { echo "$$found"; exit 1; }
 
 coverage: $(READY)  ## Every test with coverage counted over all of them; some minutes longer
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal --cov --cov-report term:skip-covered
