@@ -13,7 +13,7 @@ from bench.harness import Figures
 from bench.latency import Latencies
 from bench.payload import STREAM, TYPE, chunks, payload, payloads
 from bench.watch import Clock, Watch
-from kingdom.bus import Envelope, EventBus, Worker, connect
+from kingdom.bus import Envelope, EventBus, Worker, connect, publish_sync
 
 
 def event(document: dict[str, Any]) -> Envelope:
@@ -120,6 +120,22 @@ async def local_queue(scheme: str, folder: Path, count: int, *, publishers: int)
         await bus.setup()
         put = await _publish_together(bus, count, publishers)
         return {"put": put, "get": (await work_off(bus, count, batch=500))["rate"]}
+
+
+async def local_queue_sync(scheme: str, folder: Path, count: int) -> Figures:
+    """The same, published by code that has no event loop."""
+    async with connect(local_url(scheme, folder)) as bus:
+        await bus.setup()
+        put = await asyncio.to_thread(_publish_sync, bus.url, payloads(count))
+        return {"put": put, "get": (await work_off(bus, count + 1, batch=500))["rate"]}
+
+
+def _publish_sync(url: str, documents: list[dict[str, Any]]) -> float:
+    publish_sync(STREAM, event(documents[0]), url=url)  # connects
+    started = perf_counter()
+    for document in documents:
+        publish_sync(STREAM, event(document), url=url)
+    return len(documents) / (perf_counter() - started)
 
 
 async def _publish_together(bus: EventBus, count: int, publishers: int) -> float:

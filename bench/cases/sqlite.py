@@ -58,6 +58,7 @@ def peers(context: Context) -> list[Table]:
     folder, count = context.directory("sqlite-peers"), context.pick(600, 3_000)
     outcomes = context.race(
         Contestant("kingdom", partial(ours.local_queue, "sqlite", folder, count, publishers=1), _FULL),
+        Contestant("kingdom, publish_sync", partial(ours.local_queue_sync, "sqlite", folder, count), _FULL),
         Contestant(
             "kingdom, 32 publishers", partial(ours.local_queue, "sqlite", folder, count * 4, publishers=32), _FULL
         ),
@@ -69,7 +70,11 @@ def peers(context: Context) -> list[Table]:
             "NOT THE SAME: WAL, NORMAL: a power cut may lose the last commits",
         ),
     )
-    return embedded.tables(outcomes, ours=("kingdom", "kingdom, 32 publishers"), same=("persist-queue", "huey"))
+    return embedded.tables(
+        outcomes,
+        ours=("kingdom", "kingdom, publish_sync", "kingdom, 32 publishers"),
+        same=("persist-queue", "huey"),
+    )
 
 
 PARTS = (drain, publishers, peers)

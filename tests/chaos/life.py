@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from kingdom.bus import BusError, Delivery, Envelope, connect
+from kingdom.bus import BusError, Delivery, Envelope, connect, publish_sync
 from kingdom.bus.eventbus import EventBus
 from tests.chaos.grounds import connect_postgres
 
@@ -44,6 +44,11 @@ class Life:
     async def publish(self) -> None:
         events = [make_event(event_id) for event_id in self.ids]
         await self.step("publish", lambda: self.bus.publish(STREAM, events))
+
+    async def publish_sync(self) -> None:
+        """The same by a caller without an event loop."""
+        events = [make_event(event_id) for event_id in self.ids]
+        await self.step("publish", lambda: asyncio.to_thread(publish_sync, STREAM, events, url=self.url))
 
     async def publish_in_transaction(self) -> None:
         """The events, and a row of the caller's own for each, in the caller's transaction."""
@@ -147,6 +152,11 @@ async def _done(life: Life) -> None:
     await life.done(await life.claim())
 
 
+async def _sync(life: Life) -> None:
+    await life.publish_sync()
+    await life.done(await life.claim())
+
+
 async def _transaction(life: Life) -> None:
     await life.publish_in_transaction()
     await life.done(await life.claim())
@@ -190,6 +200,7 @@ LIVES: dict[str, Callable[[Life], Awaitable[None]]] = {
     "release": _release,
     "purge": _purge,
     "transaction": _transaction,
+    "sync": _sync,
 }
 
 

@@ -158,6 +158,9 @@ def calls_by_step(calls: list[strace.Call]) -> dict[str, list[strace.Call]]:
 
 
 def lives_of(transport: str) -> list[tuple[str, int]]:
-    """The lives there are on a transport, with how many events share one; files have no transactions to join."""
-    alone = [(kind, 1) for kind in LIVES if transport != "files" or kind != "transaction"]
-    return [*alone, ("done", 3), ("release", 3)]
+    """The lives there are on a transport, with how many events share one.
+
+    Files have no transactions to join, and only SQLite has a way of its own for callers without an event loop.
+    """
+    missing = {"files": {"transaction", "sync"}, "postgresql": {"sync"}}.get(transport, set())
+    return [*[(kind, 1) for kind in LIVES if kind not in missing], ("done", 3), ("release", 3)]

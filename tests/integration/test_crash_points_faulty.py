@@ -31,6 +31,16 @@ def test_an_error_at_every_write_and_sync(transport: str, error: str, tmp_path: 
     assert together.raised[expected], "no fault ever reached the caller"
 
 
+@pytest.mark.parametrize(("error", "expected"), [("ENOSPC", "StorageFull"), ("EIO", "TransportUnavailable")])
+def test_an_error_while_publishing_without_an_event_loop(error: str, expected: str, tmp_path: Path) -> None:
+    with open_site("sqlite", tmp_path) as site:
+        results = [walk_faults(site, "sync", error, events=events, only="publish") for events in (1, 3)]
+    print(*results, sep="\n")
+    for result in results:
+        assert result.points.total() >= 3, f"the walk was too short to mean anything: {result}"
+        assert result.raised[expected], "no fault ever reached the caller"
+
+
 def test_a_connection_that_breaks_at_any_message_is_made_anew(tmp_path: Path) -> None:
     with open_site("postgresql", tmp_path) as site:
         result = walk_faults(site, "done", "ECONNRESET")

@@ -149,8 +149,8 @@ async def test_several_calls_in_one_transaction_may_all_come_too_late(bus: Event
 async def test_a_claim_and_verdicts_of_the_last_one_are_three_statements_and_a_transaction(bus: EventBus) -> None:
     await bus.publish(STREAM, [event() for _ in range(20)])
     held = await bus.claim(STREAM, worker="w", limit=10, types=["Created"])
-    writer = bus.transport._writer  # type: ignore[attr-defined]
-    writer._connection = counting = Counting(writer._connection)
+    writing = bus.transport._writer._connection  # type: ignore[attr-defined]
+    writing._connection = counting = Counting(writing._connection)
     claiming = bus.claim(STREAM, worker="w", limit=10, types=["Created"])
     claimed, lost = await asyncio.gather(claiming, bus.settle(done=held))
     assert (len(claimed), lost) == (10, [])

@@ -148,3 +148,17 @@ class TransactionalTransport(Protocol):
 
     async def consume(self, stream: str, event_id: str, tx: Any) -> bool:
         """End an event as DONE in the caller's transaction, if it can be claimed now; else write nothing."""
+
+
+@runtime_checkable
+class DirectTransport(Protocol):
+    """What a transport can do besides whose store needs no event loop: serve synchronous callers in their thread.
+
+    None of the other methods is called on such an object, not even ``open``.
+    """
+
+    def publish_now(self, stream: str, envelopes: Sequence[Envelope]) -> list[str]:
+        """As ``publish``. What it opens stays open for the next call; any thread may call it."""
+
+    def close_now(self) -> None:
+        """Give back what ``publish_now`` opened. Safe to call twice."""

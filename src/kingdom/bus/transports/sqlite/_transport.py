@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kingdom.bus.outbox import insert_statement, statement
 from kingdom.bus.transports.sqlite import _claim, _operate, _peek, _settle
+from kingdom.bus.transports.sqlite._direct import Direct
 from kingdom.bus.transports.sqlite._migrate import migrate
 from kingdom.bus.transports.sqlite._publish import Publish
 from kingdom.bus.transports.sqlite._reader import Reader
@@ -44,6 +45,7 @@ class SqliteTransport:
         self._max_bytes = options.max_bytes
         self._store = Store(url, options)
         self._clock = self._store.clock
+        self._direct = Direct(self._store)
         self._subscribers = Subscribers()
         self._connect()
 
@@ -93,6 +95,14 @@ class SqliteTransport:
             return [row[0] for row in await transaction.run(sql, params)]
         publish = Publish(stream, envelopes, self._max_bytes, self._clock)
         return await self._writer.run(publish, lambda accepted: self._ring([stream] if accepted else []))
+
+    def publish_now(self, stream: str, envelopes: Sequence[Envelope]) -> list[str]:
+        """Insert in the calling thread. Whoever waits in this process hears of it like any neighbour."""
+        return self._direct.publish(Publish(stream, envelopes, self._max_bytes, self._clock))
+
+    def close_now(self) -> None:
+        """Disconnect what :meth:`publish_now` connected."""
+        self._direct.close()
 
     # ── consuming ─────────────────────────────────────────────────────────────────────────────────────────────
 

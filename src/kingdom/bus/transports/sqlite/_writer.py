@@ -25,12 +25,12 @@ from kingdom.bus.errors import BusError
 from kingdom.bus.transports.sqlite._errors import must_reconnect, translate
 from kingdom.bus.transports.sqlite._hurry import HURRY
 from kingdom.bus.transports.sqlite._store import Store
+from kingdom.bus.transports.sqlite._write_connection import WriteConnection
 
 T = TypeVar("T")
 Operation = Callable[[sqlite3.Connection], T]
 _MAX_GROUP: Final = 512  # operations after which a transaction takes no more: others want the write lock too
 _MOMENT: Final = 0.005  # seconds
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.0001, 0.005  # seconds between two tries to get the write lock
 
 
 class Mergeable(ABC, Generic[T]):
@@ -78,7 +78,7 @@ class Writer:
         self._arriving: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
         self._queue: SimpleQueue[list[_Job] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._connection: sqlite3.Connection | None = None
+        self._connection = WriteConnection(store)
         self._closed = False
         self._last = 0.0  # when a transaction began or ended
         self._hurrying = False
@@ -147,7 +147,7 @@ class Writer:
                 self._last = time.monotonic()
                 _resolve(group)
             self._calm_down()
-        self._disconnect()
+        self._connection.close()
 
     def _calm_down(self) -> None:
         with self._gate:
@@ -170,22 +170,21 @@ class Writer:
 
     def _commit(self, group: list[_Job]) -> None:
         try:
-            connection = self._connect()
-            _begin(connection, self._store.patience)
+            connection = self._connection.begin()
             try:
                 _run_together(connection, group)
             except Exception as error:
                 if not _goes_on(connection, error):
                     raise
                 connection.execute("ROLLBACK")
-                _begin(connection, self._store.patience)
+                self._connection.begin()
                 self._run_apart(connection, group)
             if connection.in_transaction:
                 connection.execute("COMMIT")
         except Exception as error:  # noqa: BLE001 - whatever it is, everybody who waits must hear of it
             for job in group:
                 job.error = job.error or translate(error, self._store.path)
-            self._roll_back(error)
+            self._connection.roll_back(error)
 
     def _run_apart(self, connection: sqlite3.Connection, group: list[_Job]) -> None:
         """Run each job so that it fails, and is undone, by itself."""
@@ -203,46 +202,6 @@ class Writer:
                 job.error = translate(error, self._store.path)
                 connection.execute("ROLLBACK TO operation")
             connection.execute("RELEASE operation")
-
-    def _connect(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._connection = self._store.connect()
-            self._connection.execute("PRAGMA busy_timeout = 0")  # _begin waits instead
-        return self._connection
-
-    def _roll_back(self, error: Exception) -> None:
-        connection = self._connection
-        if connection is None:
-            return
-        try:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-        except sqlite3.Error:
-            self._disconnect()
-        if must_reconnect(error):
-            self._disconnect()
-
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with contextlib.suppress(sqlite3.Error):
-                connection.close()
-
-
-def _begin(connection: sqlite3.Connection, patience: float) -> None:
-    """Take the write lock. SQLite's own way of waiting sleeps for 1 to 100 ms, when most commits end much sooner."""
-    deadline = time.monotonic() + patience
-    pause = _SHORTEST_PAUSE
-    while True:
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(pause)
-            pause = min(_LONGEST_PAUSE, 1.5 * pause)
-        else:
-            return
 
 
 def _run_together(connection: sqlite3.Connection, group: list[_Job]) -> None:
