@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kingdom.bus import BusError, Envelope, EventBus, NotSetUp, connect, publish_sync, sync
-from kingdom.bus.errors import InvalidEnvelope, TransportUnavailable
+from kingdom.bus.errors import InvalidEnvelope, TransportUnavailable, UnknownTransport
 from kingdom.bus.transport import TransportOptions
 from kingdom.bus.transports.sqlite import SqliteTransport
 from kingdom.bus.transports.sqlite._store import Store
@@ -119,12 +119,15 @@ def test_a_file_that_is_gone_or_another_one_is_noticed(url: str, tmp_path: Path)
     assert stored(tmp_path) == [event.event_id]
 
 
-def test_a_relative_path_is_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("relative", ["sqlite:bus.db", "sqlite://./bus.db"])
+def test_a_relative_path_is_of_the_working_directory(
+    relative: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("one", "other"):
         prepared(tmp_path / name)
         monkeypatch.chdir(tmp_path / name)
         (event,) = made(1)
-        publish_sync(STREAM, event, url="sqlite:bus.db")
+        publish_sync(STREAM, event, url=relative)
         assert stored(tmp_path / name) == [event.event_id]
 
 
@@ -195,6 +198,12 @@ def test_what_fails_leaves_nothing_and_the_next_call_works(url: str, tmp_path: P
     (event,) = made(1)
     assert publish_sync(STREAM, event, url=url) == [event.event_id]
     assert stored(tmp_path) == [event.event_id]
+
+
+@pytest.mark.parametrize("url", [["sqlite:///x"], "bus.db", "nosuch:///x"])
+def test_what_is_no_url_of_a_bus_is_told(url: Any) -> None:
+    with pytest.raises(UnknownTransport):
+        publish_sync(STREAM, made(1), url=url)
 
 
 def test_a_store_that_is_not_set_up_is_told(tmp_path: Path) -> None:

@@ -73,8 +73,9 @@ class _Kept:
 
     def find(self, url: str, max_bytes: int) -> DirectTransport | EventBus:
         """What to publish through: a transport that stays open, or a bus for this one call."""
+        text = str(url)
         # A relative path means another file in another working directory.
-        key = url, max_bytes, "" if isinstance(url, str) and "://" in url else str(Path.cwd())
+        key = text, max_bytes, "" if ":///" in text else str(Path.cwd())
         if found := self._kept.get(key):
             return found
         bus = connect(url, max_bytes=max_bytes)
