@@ -38,15 +38,12 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In a run of many tests, begin with those that take long; those of the browser share one."""
+    """In a run of many tests, begin with those that take long."""
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers > 1:
         from tests.support.dealing import deal
 
-        def is_long(item: pytest.Item) -> bool:
-            return any(mark.name in ("chaos", "long") for mark in item.iter_markers())
-
-        items[:] = deal(items, workers, is_long, lambda item: item.path.parent.name == "browser")
+        items[:] = deal(items, workers, lambda item: any(item.iter_markers("chaos")) or any(item.iter_markers("long")))
 
 
 @pytest.fixture(scope="session")

@@ -9,21 +9,18 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def deal(
-    items: Sequence[T], workers: int, is_long: Callable[[T], bool], is_together: Callable[[T], bool]
-) -> Iterator[T]:
-    """The same items, so that the first worker begins with those that belong together, the others with the long ones.
+def deal(items: Sequence[T], workers: int, is_long: Callable[[T], bool]) -> Iterator[T]:
+    """The same items, so that each worker begins with its share of the long ones.
 
     ``--dist worksteal`` cuts the list into as many even parts as there are workers. They work through them from the
     beginning, and whoever is through takes from the end of another's, but never the last two.
     """
-    together = [item for item in items if is_together(item)]
-    long = [item for item in items if is_long(item) and not is_together(item)]
-    short = iter([item for item in items if not is_long(item) and not is_together(item)])
+    long = [item for item in items if is_long(item)]
+    short = iter([item for item in items if not is_long(item)])
     left = len(items)
     for worker in range(workers):
         share = left // (workers - worker)
-        mine = long[worker - 1 :: workers - 1] if worker else together
+        mine = long[worker::workers]
         yield from mine
         yield from islice(short, max(0, share - len(mine)))
         left -= share
