@@ -37,15 +37,6 @@ def pytest_configure() -> None:
         have_server()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In a run of many tests, begin with those that take long."""
-    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    if workers > 1:
-        from tests.support.dealing import deal
-
-        items[:] = deal(items, workers, lambda item: any(item.iter_markers("chaos")) or any(item.iter_markers("long")))
-
-
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """The URL of a PostgreSQL 18 of our own, started for this run and stopped after it."""

@@ -14,8 +14,6 @@ import pytest
 from tests.support.command import COMMAND, environment, kingdom, kingdom_json, kingdom_tty
 from tests.support.processes import processes_of
 
-pytestmark = pytest.mark.long
-
 
 def test_three_events_are_finished_though_the_king_is_killed(tmp_path: Path) -> None:
     folder = tmp_path / "demo"

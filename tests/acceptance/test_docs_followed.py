@@ -15,8 +15,6 @@ import pytest
 
 from tests.support.pages import PAGES, ROOT, Block, blocks, name_of, same
 
-pytestmark = pytest.mark.long
-
 FOLLOWED = [page for page in PAGES if any(block.mark == "follow" for block in blocks(page))]
 DAY = "20260207"  # the day on which it is in the pages
 PATIENCE = 30.0  # seconds until what a page says must be so

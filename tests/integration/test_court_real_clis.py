@@ -23,8 +23,6 @@ from tests.support.model_servers import Say, Stall, Turn
 from tests.support.repositories import plain_git
 from tests.support.workshop import ECHO, alive
 
-pytestmark = pytest.mark.long
-
 MakeCourt = Callable[..., CliCourt]
 
 

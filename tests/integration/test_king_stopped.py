@@ -22,8 +22,6 @@ from kingdom.court.king.king import King
 from tests.support.kings import NOON, Realm, looks
 from tests.support.stopping import StoppableBus, Stopped, Stopper, stoppable_files
 
-pytestmark = pytest.mark.long
-
 Scene = Callable[["Play"], Awaitable[None]]
 
 

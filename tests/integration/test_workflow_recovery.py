@@ -20,8 +20,6 @@ from kingdom.workflow.usecases.start_workflow import StartWorkflow
 from tests.support.workflow_fakes import House, Stopper, World, fast_folder, house, opened, survived
 from tests.support.workflow_plans import REPORTED, created, work
 
-pytestmark = pytest.mark.long
-
 PLAN = work("build", "plan", REPORTED), work("ship", "push")
 
 

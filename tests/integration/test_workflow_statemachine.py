@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -36,8 +35,6 @@ from kingdom.workflow.usecases.resume_workflow import ResumeWorkflow
 from kingdom.workflow.usecases.start_workflow import StartWorkflow
 from tests.support.workflow_fakes import House, Stopped, Stopper, World, fast_folder, house
 from tests.support.workflow_plans import REPORTED, created, work
-
-pytestmark = pytest.mark.long
 
 LINE: Final = (work("a", "a1", REPORTED), work("b", "b1", "b2", pause_after=True), work("c", "c1"))
 FAN: Final = (

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from kingdom.agents.engine import Engine as AgentEngine
 from kingdom.agents.engine import Player
 from kingdom.agents.engines.claude import ClaudeEngine
@@ -37,8 +35,6 @@ from tests.support.agents import let_go
 from tests.support.model_servers import MessagesServer, ResponsesServer, Say, Turn, Use
 from tests.support.repositories import Remote, plain_git
 from tests.support.workshop import NO_NETWORK, alive
-
-pytestmark = pytest.mark.long
 
 LOOKED = "## Findings\n\nThe parser drops the last line.\n\n## Next steps\n\n- Mend it.\n"
 SUMMARY = "## Summary\n\nThe last line is kept.\n"
