@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kingdom.bus import BusError, Envelope, EventBus, NotSetUp, connect, publish_sync, sync
+from kingdom.bus import BusError, Envelope, NotSetUp, connect, publish_sync, sync
 from kingdom.bus.errors import InvalidEnvelope, TransportUnavailable, UnknownTransport
 from kingdom.bus.transport import TransportOptions
 from kingdom.bus.transports.sqlite import SqliteTransport
@@ -81,29 +81,6 @@ def test_threads_that_publish_at_once_lose_nothing(url: str, tmp_path: Path) -> 
         accepted = list(threads.map(lambda event: publish_sync(STREAM, event, url=url), [*events, *events]))
     assert Counter(event_id for ids in accepted for event_id in ids) == Counter(event.event_id for event in events)
     assert sorted(stored(tmp_path)) == sorted(event.event_id for event in events)
-
-
-async def test_who_waits_in_the_same_process_is_woken(tmp_path: Path) -> None:
-    async with connect(url_of(tmp_path)) as bus:
-        await bus.setup()
-        woken = asyncio.Event()
-        undo = bus.subscribe(STREAM, woken.set)
-        await _watching(bus)
-        woken.clear()
-        (event,) = made(1)
-        await asyncio.to_thread(publish_sync, STREAM, event, url=bus.url)
-        async with asyncio.timeout(20):
-            await woken.wait()
-        (delivery,) = await bus.claim(STREAM, worker="w")
-        assert delivery.envelope.event_id == event.event_id
-        undo()
-
-
-async def _watching(bus: EventBus) -> None:
-    transport: Any = bus.transport
-    async with asyncio.timeout(20):
-        while not transport._neighbours._watching:
-            await asyncio.sleep(0.001)
 
 
 def test_a_file_that_is_gone_or_another_one_is_noticed(url: str, tmp_path: Path) -> None:
@@ -204,6 +181,29 @@ def test_what_fails_leaves_nothing_and_the_next_call_works(url: str, tmp_path: P
 def test_what_is_no_url_of_a_bus_is_told(url: Any) -> None:
     with pytest.raises(UnknownTransport):
         publish_sync(STREAM, made(1), url=url)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+def test_whatever_interrupts_it_the_file_is_not_left_locked(
+    error: type[BaseException], url: str, tmp_path: Path
+) -> None:
+    times = iter([error])
+
+    def clock() -> float:
+        for raised in times:
+            raise raised
+        return 1.0
+
+    transport = SqliteTransport(url, TransportOptions(clock=clock))
+    events = made(3)
+    with pytest.raises(error):
+        transport.publish_now(STREAM, events)
+    with contextlib.closing(sqlite3.connect(tmp_path / "bus.db", timeout=0, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("ROLLBACK")
+    assert transport.publish_now(STREAM, events) == [event.event_id for event in events]
+    assert stored(tmp_path) == [event.event_id for event in events]
+    transport.close_now()
 
 
 def test_a_store_that_is_not_set_up_is_told(tmp_path: Path) -> None:

@@ -85,6 +85,16 @@ async def test_the_commit_of_a_callers_transaction_wakes_who_waits(bus: EventBus
     woken.undo()
 
 
+async def test_a_call_without_an_event_loop_wakes_who_waits(bus: EventBus) -> None:
+    woken = Woken(bus)
+    await watching(bus)
+    before = woken.count
+    await asyncio.to_thread(publish_sync, STREAM, Envelope(type="Created"), url=bus.url)
+    await woken.at_least(before + 1)
+    assert len(await bus.claim(STREAM, worker="w", limit=10)) == 1
+    woken.undo()
+
+
 async def test_our_own_commits_wake_once_and_those_of_others_once(
     bus: EventBus, monkeypatch: pytest.MonkeyPatch
 ) -> None:

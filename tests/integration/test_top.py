@@ -88,7 +88,9 @@ async def shown(court: SeenCourt, size: tuple[int, int] = (140, 50)) -> AsyncIte
         yield screen
 
 
-async def test_the_whole_court_is_on_one_screen(court: SeenCourt) -> None:
+async def test_the_whole_court_is_on_one_screen(tmp_path: Path) -> None:
+    court, before = SeenCourt(tmp_path), time.time()
+    await court.fill()
     async with shown(court) as screen:
         await screen.until(lambda: SOLDIER in screen.keys("soldiers"), "the soldier")
         await screen.until(lambda: screen.keys("journal"), "the journal")
@@ -99,7 +101,10 @@ async def test_the_whole_court_is_on_one_screen(court: SeenCourt) -> None:
         assert screen.row("roles", "king").startswith("king ")
         assert "gen-pr" in screen.keys("roles")
         assert screen.row("queues", "tasks").split()[:4] == ["tasks", "1", "1", "0"]
-        assert re.search(r" \d+m \d\ds reading the change$", screen.row("soldiers", SOLDIER))
+        shown_age = re.search(r" (\d+)m (\d+)s reading the change$", screen.row("soldiers", SOLDIER))
+        assert shown_age
+        age = int(shown_age[1]) * 60 + int(shown_age[2])
+        assert 90 <= age <= 90 + time.time() - before + 1  # it is as old as the look at it
         assert "reading the change" in screen.text("#said")
         assert "Which one? a | b" in screen.row("questions", ASKING)
         assert screen.keys("tasks") == [FAILED, ASKING, RUNNING, WAITING]

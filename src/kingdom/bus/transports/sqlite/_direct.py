@@ -35,9 +35,11 @@ class Direct:
                 connection = self._connection.begin()
                 accepted = publish(connection)
                 connection.execute("COMMIT")
-            except sqlite3.Error as error:
+            except BaseException as error:  # an interrupt, too, must not leave the file locked
                 self._connection.roll_back(error)
-                raise translate(error, str(self._path)) from error
+                if isinstance(error, sqlite3.Error):
+                    raise translate(error, str(self._path)) from error
+                raise
             return accepted
 
     def close(self) -> None:

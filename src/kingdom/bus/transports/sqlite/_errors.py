@@ -61,7 +61,7 @@ def not_set_up(path: str, why: str) -> NotSetUp:
     return NotSetUp(f"{path} {why}: {_HINT}")
 
 
-def must_reconnect(error: Exception) -> bool:
+def must_reconnect(error: BaseException) -> bool:
     """Whether a connection that raised this cannot be trusted with the next transaction."""
     code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY
     return code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN)

@@ -52,7 +52,7 @@ class WriteConnection:
                 time.sleep(pause)
                 pause = min(_LONGEST_PAUSE, 1.5 * pause)
 
-    def roll_back(self, error: Exception) -> None:
+    def roll_back(self, error: BaseException) -> None:
         """Undo what an error left, so that the next transaction can begin."""
         connection = self._connection
         if connection is None:
