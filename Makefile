@@ -23,15 +23,15 @@ help:  ## Show this list
 
 $(READY): requirements/dev.txt pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing into $(VENV) (once; about a minute)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements/dev.txt
+	@echo "installing into $(VENV) (once)"
+	@scripts/install $(BIN)/python requirements/dev.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true  # on all cores, which pip does on one
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true  # on all cores
 	@touch $@
 
 $(BENCH_READY): $(READY) requirements/bench.txt
 	@echo "installing the peers of the benchmark into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/bench.txt
+	@scripts/install $(BIN)/python requirements/bench.txt
 	@touch $@
 
 demo: $(READY)  ## See the system at work: the king is killed half way, nothing is lost
@@ -71,7 +71,6 @@ fmt: $(READY)  ## Format the code and mend what the linter can
 	$(BIN)/ruff format --quiet .
 
 requirements: $(READY)  ## Compile the pinned requirements anew
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile -q --no-emit-index-url --no-annotate --no-header --universal --python-version 3.11 \
 		--extra testing --upgrade pyproject.toml requirements/dev.in -o requirements/dev.txt
 	$(BIN)/uv pip compile -q --no-emit-index-url --no-annotate --no-header --universal --python-version 3.11 \
