@@ -220,6 +220,35 @@ async def test_a_damaged_clone_is_made_again_and_keeps_its_checkpoints(remote: R
     assert plain_git(tree.path, "status", "--short") == ""
 
 
+async def test_of_clones_that_were_damaged_one_after_the_other_the_last_one_counts(
+    remote: Remote, ground: Ground
+) -> None:
+    tree = await ground.worktree(remote)
+    one = await ground.checkpoint(tree, "one", {"a.txt": "two\n"})
+    (tree.clone.repo / "HEAD").unlink()
+    await ground.clones.ensure(remote.url)
+    two = await ground.checkpoint(tree, "two", {"a.txt": "three\n"})
+    await ground.checkpoints.remove(tree.clone, "wf", "one")
+    lost = tree.clone.repo / "objects" / one.tree[:2] / one.tree[2:]  # still in the first of the damaged ones
+    lost.chmod(0o600)
+    lost.unlink()
+    ensured = await ground.clones.ensure(remote.url, deep=True)
+    assert (ensured.made, ensured.lost) == (True, ())
+    assert await ground.checkpoints.list(ensured.clone, "wf") == {"two": two.commit}
+    assert await tree.tip() == two.commit
+    assert len(list(ensured.clone.folder.glob("broken-*.git"))) == 2
+
+
+async def test_refs_of_a_damaged_clone_that_cannot_be_side_by_side_are_named(remote: Remote, ground: Ground) -> None:
+    tree = await ground.worktree(remote)
+    made = await ground.checkpoint(tree, "one", {"a.txt": "two\n"})
+    (tree.clone.repo / "packed-refs").write_text(f"{made.commit} refs/kingdom/a\n{made.commit} refs/kingdom/a/b\n")
+    (tree.clone.repo / "HEAD").unlink()
+    ensured = await ground.clones.ensure(remote.url)
+    assert ensured.lost == ("refs/kingdom/a/b",)
+    assert await ground.checkpoints.list(ensured.clone, "wf") == {"one": made.commit}
+
+
 async def test_what_a_damaged_clone_lost_is_named(remote: Remote, ground: Ground) -> None:
     tree = await ground.worktree(remote)
     (tree.path / "a.txt").write_text("two\n")
@@ -232,6 +261,39 @@ async def test_what_a_damaged_clone_lost_is_named(remote: Remote, ground: Ground
     assert ensured.lost == ("refs/heads/kingdom/wf/app", "refs/kingdom/checkpoints/wf/one")
     (problem,) = await verify(ensured.clone, [Recorded("wf", "one", made.commit, made.tree)])
     assert problem.what == f"the tree {made.tree} does not exist"
+
+
+@pytest.fixture
+def dying(tmp_path: Path) -> Git:
+    """A git that is killed when it has to look for objects, as by a system without memory."""
+    program = tmp_path / "dying-git"
+    program.write_text('#!/bin/sh\ncase " $* " in *" fsck "* | *" rev-list "*) kill -9 $$ ;; esac\nexec git "$@"\n')
+    program.chmod(0o755)
+    return Git(str(program))
+
+
+async def test_a_git_that_was_killed_says_nothing_about_the_clone(remote: Remote, ground: Ground, dying: Git) -> None:
+    tree = await ground.worktree(remote)
+    made = await ground.checkpoint(tree, "one", {"a.txt": "two\n"})
+    other = Ground(ground.folder, dying)
+    with pytest.raises(CommandFailed, match="exit code -9"):
+        await other.clones.ensure(remote.url, deep=True)
+    assert list(tree.clone.folder.glob("broken-*.git")) == []
+    with pytest.raises(CommandFailed, match="exit code -9"):
+        await verify(other.clones.find(remote.url), [Recorded("wf", "one", made.commit, made.tree)], deep=True)
+
+
+async def test_nothing_of_a_damaged_clone_counts_as_lost_because_git_was_killed(
+    remote: Remote, ground: Ground, dying: Git
+) -> None:
+    tree = await ground.worktree(remote)
+    made = await ground.checkpoint(tree, "one", {"a.txt": "two\n"})
+    (tree.clone.repo / "HEAD").unlink()
+    with pytest.raises(CloneBroken, match="exit code -9"):
+        await Ground(ground.folder, dying).clones.ensure(remote.url)
+    ensured = await ground.clones.ensure(remote.url)
+    assert (ensured.made, ensured.lost) == (True, ())
+    assert await ground.checkpoints.list(ensured.clone, "wf") == {"one": made.commit}
 
 
 async def test_a_damaged_clone_whose_remote_is_gone_is_kept(remote: Remote, ground: Ground) -> None:
@@ -276,6 +338,26 @@ async def test_a_lock_of_a_dead_process_is_cleared_when_it_is_in_the_way(remote:
     (tree.path / "a.txt").write_text("two\n")
     made = await ground.checkpoint(tree, "one")
     assert await tree.tip() == made.commit
+    assert [lock for lock in left if lock.exists()] == []
+
+
+async def test_locks_of_a_fetch_that_was_killed_do_not_keep_the_next_from_its_work(
+    remote: Remote, ground: Ground
+) -> None:
+    for name in ("one", "two", "gone"):
+        remote.git("branch", name)
+    clone = await ground.clone(remote)
+    remote.git("branch", "--delete", "gone")
+    newest = remote.commit({"a.txt": "new\n"})
+    for name in ("one", "two"):
+        remote.git("branch", "--force", name, newest)
+    left = [clone.repo / "packed-refs.lock", clone.repo / "packed-refs.new"]
+    left += [clone.repo / f"refs/remotes/origin/{name}.lock" for name in ("main", "one", "two")]
+    for lock in left:
+        lock.touch()
+    await ground.clones.ensure(remote.url)
+    assert [await clone.resolve_base(name) for name in ("main", "one", "two")] == [newest] * 3
+    assert "refs/remotes/origin/gone" not in await clone.refs("refs/remotes/origin/")
     assert [lock for lock in left if lock.exists()] == []
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kingdom.gitops import Mark, Recorded, Worktree, list_rescues, reset, verify
+from kingdom.gitops import Mark, Recorded, Worktree, list_rescues, merge, remove_rescue, reset, verify
 from tests.support.forking import fate
 from tests.support.gitops_victim import act, recover
 from tests.support.repositories import Ground, Remote, on_disk, plain_git
@@ -60,6 +60,32 @@ async def test_a_clone(kind: str, fewest: int, ground: Ground, remote: Remote) -
             assert when > fewest, "the walk was too short to mean anything"
             return
         shutil.rmtree(ground.clones.folder)
+
+
+@pytest.mark.parametrize(("kind", "fewest"), [("before", 12), ("during", 12), ("files", 12)])
+async def test_a_clone_that_is_made_again_has_what_the_damaged_one_held(
+    kind: str, fewest: int, ground: Ground, remote: Remote
+) -> None:
+    tree = await ground.worktree(remote)
+    made = await ground.checkpoint(tree, "one", {"a.txt": "new\n"})
+    for when in points():
+        (tree.clone.repo / "HEAD").unlink()
+        was_killed = killed(ground, remote, "clone", "", kind, when)
+        ensured = await ground.clones.ensure(remote.url, deep=True)
+        assert await ground.checkpoints.list(ensured.clone, "wf") == {"one": made.commit}
+        assert await tree.tip() == made.commit
+        assert plain_git(tree.path, "status", "--short", "--branch") == f"## {tree.branch}"
+        assert await verify(ensured.clone, [Recorded("wf", "one", made.commit, made.tree)], deep=True) == []
+        aside = list(ensured.clone.folder.glob("broken-*.git"))
+        assert {path.name for path in ensured.clone.folder.iterdir()} - {path.name for path in aside} == {
+            "clone.json", "control", "lock", "repo"
+        }  # fmt: skip
+        assert len(aside) == 1
+        shutil.rmtree(aside[0])
+        if not was_killed:
+            print(f"killed at {when - 1} points")
+            assert when > fewest, "the walk was too short to mean anything"
+            return
 
 
 @pytest.mark.parametrize(("kind", "fewest"), [("before", 4), ("during", 4), ("files", 8)])
@@ -135,6 +161,37 @@ async def test_a_reset(kind: str, fewest: int, ground: Ground, remote: Remote) -
             print(f"killed at {when - 1} points")
             assert when > fewest, "the walk was too short to mean anything"
             return
+
+
+@pytest.mark.parametrize(("kind", "fewest"), [("before", 25), ("during", 25), ("files", 5)])
+async def test_a_merge_of_two_branches(kind: str, fewest: int, ground: Ground, remote: Remote) -> None:
+    tree = await ground.worktree(remote)
+    sides = [await ground.worktrees.create(tree.clone, "wf", f"side-{number}") for number in (1, 2)]
+    for number, side in enumerate(sides):
+        (side.path / f"new-{number}.txt").write_text("new\n")
+        (side.path / ("a.txt" if number else "dir/b.txt")).write_text(f"by {number}\n")
+        await ground.checkpoint(side, f"side-{number}")
+    branches = [side.branch for side in sides]
+    for when in points():
+        was_killed = killed(ground, remote, "merge", " ".join(branches), kind, when)
+        await ground.worktrees.prune()
+        done = await merge(tree, *branches, clock=ground.clock)
+        assert done.clean
+        assert on_disk(tree.path) == {
+            "a.txt": "- by 1\n", "dir/b.txt": "- by 0\n", "new-0.txt": "- new\n", "new-1.txt": "- new\n"
+        }  # fmt: skip
+        assert await tree.tip() == done.commit
+        assert plain_git(tree.path, "status", "--short", "--branch") == f"## {tree.branch}"
+        merges = plain_git(tree.path, "log", "--merges", "--first-parent", "--format=%s")
+        assert merges.splitlines() == [f"Merge {branch} into {tree.branch}" for branch in reversed(branches)]
+        assert await list_rescues(tree.clone, "wf") == []
+        if not was_killed:
+            print(f"killed at {when - 1} points")
+            assert when > fewest, "the walk was too short to mean anything"
+            return
+        await reset(tree, clock=ground.clock)
+        for one in await list_rescues(tree.clone, "wf"):
+            await remove_rescue(tree.clone, "wf", one.name)
 
 
 @pytest.mark.parametrize(("kind", "fewest"), [("before", 6), ("during", 6), ("files", 6)])

@@ -1,4 +1,4 @@
-"""Looking at checkpoints: what changed, which commits, whether all is there; and merging one branch into another."""
+"""Looking at checkpoints: what changed, which commits, and whether all is there."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kingdom.gitops import BaseNotFound, InvalidInput, Recorded, Worktree, WorktreeDirty, diff, log, merge, verify
-from tests.support.repositories import Ground, Remote, on_disk, plain_git
+from kingdom.gitops import InvalidInput, Recorded, Worktree, diff, log, verify
+from tests.support.repositories import Ground, Remote, plain_git
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -121,69 +121,3 @@ async def test_a_deep_look_finds_a_lost_file(tree: Worktree, ground: Ground) -> 
 
 
 # ── merging ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture
-async def side(tree: Worktree, ground: Ground) -> Worktree:
-    return await ground.worktrees.create(tree.clone, "wf", "side")
-
-
-async def test_what_two_branches_did_apart_comes_together(tree: Worktree, side: Worktree, ground: Ground) -> None:
-    (tree.path / "a.txt").write_text("ONE\ntwo\nthree\n")
-    (side.path / "b.txt").write_text("1\n2\n3\n4\n5\nsix\n")
-    (side.path / "new.txt").write_text("new\n")
-    one, two = await ground.checkpoint(tree, "one"), await ground.checkpoint(side, "two")
-    (tree.path / "noise").write_text("x")
-    (tree.path / "noise").unlink()
-    done = await merge(tree, side.branch, title="Both parts", clock=ground.clock, identity=ground.identity)
-    assert done.clean
-    assert on_disk(tree.path) == {
-        "a.txt": "- ONE\ntwo\nthree\n",
-        "b.txt": "- 1\n2\n3\n4\n5\nsix\n",
-        "c.txt": "- c\n",
-        "new.txt": "- new\n",
-    }
-    assert await tree.tip() == done.commit
-    (commit, *_) = await log(tree.clone, None, done.commit)
-    assert commit.parents == (one.commit, two.commit)
-    assert commit.title == "Both parts"
-    assert plain_git(tree.path, "status", "--short") == ""
-    again = await merge(tree, side.branch)
-    assert (again.up_to_date, again.commit) == (True, done.commit)
-
-
-async def test_conflicts_are_named_and_nothing_changes(tree: Worktree, side: Worktree, ground: Ground) -> None:
-    (tree.path / "a.txt").write_text("ours\n")
-    (tree.path / "c.txt").unlink()
-    (side.path / "a.txt").write_text("theirs\n")
-    (side.path / "c.txt").write_text("changed\n")
-    (side.path / "fine.txt").write_text("no conflict\n")
-    one, two = await ground.checkpoint(tree, "one"), await ground.checkpoint(side, "two")
-    before = on_disk(tree.path)
-    done = await merge(tree, two.commit)
-    assert not done.clean
-    assert {conflict.path: conflict.reasons for conflict in done.conflicts} == {
-        "a.txt": ("CONFLICT (contents)",),
-        "c.txt": ("CONFLICT (modify/delete)",),
-    }
-    assert done.commit == one.commit == await tree.tip()
-    assert on_disk(tree.path) == before
-    assert plain_git(tree.path, "status", "--short") == ""
-
-
-@pytest.mark.parametrize("change", ["tracked", "untracked", "commit"])
-async def test_a_worktree_with_open_work_is_not_merged_into(change: str, tree: Worktree, side: Worktree) -> None:
-    if change == "commit":
-        plain_git(tree.path, "checkout", "--quiet", "--detach")
-        plain_git(tree.path, "commit", "--quiet", "--allow-empty", "--message", "beside")
-    else:
-        (tree.path / ("a.txt" if change == "tracked" else "new.txt")).write_text("open\n")
-    with pytest.raises(WorktreeDirty, match="make a checkpoint first"):
-        await merge(tree, side.branch)
-
-
-async def test_a_branch_that_is_not_there_is_named(tree: Worktree) -> None:
-    with pytest.raises(BaseNotFound, match="'kingdom/wf/none'"):
-        await merge(tree, "kingdom/wf/none")
-    with pytest.raises(InvalidInput):
-        await merge(tree, "--output=x")

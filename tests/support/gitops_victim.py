@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kingdom.gitops import CheckpointCommit, Git, Mark, Worktree, reset
+from kingdom.gitops import CheckpointCommit, Git, Mark, Worktree, merge, reset
 from tests.support.repositories import Ground
 
 FILE_CALLS = ("rename", "replace", "unlink", "mkdir", "symlink_to", "rmdir", "touch")
@@ -101,5 +101,7 @@ async def _act(folder: Path, url: str, operation: str, name: str) -> None:
         await checkpoint(ground, ground.worktrees.list("wf"), Mark("wf", name, "work"), folder / "store.json")
     elif operation == "reset":
         await reset(ground.worktrees.find("wf", "app"), name, clock=ground.clock)
+    elif operation == "merge":
+        await merge(ground.worktrees.find("wf", "app"), *name.split(), clock=ground.clock)
     elif operation == "release":
         await ground.worktrees.release(name, "app")

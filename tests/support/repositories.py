@@ -101,7 +101,10 @@ class Ground:
     async def worktree(self, remote: Remote, workflow: str = "wf", name: str = "app") -> Worktree:
         return await self.worktrees.create(await self.clone(remote), workflow, name)
 
-    async def checkpoint(self, tree: Worktree, name: str) -> CheckpointCommit:
+    async def checkpoint(self, tree: Worktree, name: str, files: dict[str, str] | None = None) -> CheckpointCommit:
+        """Write the files, if any, and make a checkpoint of all that is there."""
+        for path, text in (files or {}).items():
+            (tree.path / path).write_text(text)
         (made,) = await self.checkpoints.create([tree], Mark(tree.workflow, name, f"work-{name}"))
         return made
 

@@ -2,7 +2,7 @@
 
 A clone is made beside its place and moved there when it is complete, so that a clone which is there is whole. Whatever
 a killed process left is removed at the next call. A clone that turns out damaged is moved aside, never deleted: it may
-hold checkpoints that exist nowhere else; what can be read of them is taken over into the new one.
+hold checkpoints that exist nowhere else; what can be read of them is in the new one before that takes its place.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _NOTE: Final = "clone.json"
+_ASIDE: Final = "broken-*.git"
 _HEADS: Final = "+refs/heads/*:refs/remotes/origin/*"
 _is_filter = re.compile(r"(?:blob:none|tree:0|blob:limit=[0-9]+[kmg]?)\Z").match
 
@@ -102,8 +103,7 @@ class Clones:
         async with locked(clone.folder / "lock", self._lock_timeout):
             self._sweep(clone.folder)
             if not (clone.folder / REPO).exists():
-                made = await self._make(clone.url, options or CloneOptions())
-                lost = await self._take_over_earlier(made)
+                made, lost = await self._make(clone.url, options or CloneOptions())
                 return Ensured(made, made=True, fetched=True, lost=lost)
             if damage := await self._damage(clone, deep=deep):
                 return await self._make_again(clone, options or CloneOptions(partial=clone.partial), damage)
@@ -134,7 +134,8 @@ class Clones:
         async with locked(clone.folder / "lock", self._lock_timeout):
             shutil.rmtree(clone.folder)
 
-    async def _make(self, url: RepositoryUrl, options: CloneOptions) -> Clone:
+    async def _make(self, url: RepositoryUrl, options: CloneOptions) -> tuple[Clone, tuple[str, ...]]:
+        """A new clone with what those that were moved aside held; and the refs of theirs that it could not get."""
         folder = self.folder / url.key
         making = folder / f"making-{secrets.token_hex(4)}"
         making.mkdir()
@@ -145,7 +146,11 @@ class Clones:
         wide = re.search(r"^[0-9a-f]{64}\t", advertised.text, re.MULTILINE) is not None
         object_format = "sha256" if wide else "sha1"
         await make_pair(self.git, making, object_format=object_format, url=url.text, partial=options.partial)
-        await self._fetch_branches(Clone(self.git, url, making, options.partial), options.depth)
+        fresh = Clone(self.git, url, making, options.partial)
+        await self._fetch_branches(fresh, options.depth)
+        # A clone has all that those before it held, so the last one's refs count. The time of its renaming says which.
+        aside = sorted(folder.glob(_ASIDE), key=lambda path: path.stat().st_ctime_ns, reverse=True)
+        lost = await salvage(fresh, aside) if aside else ()
         note = {"version": 1, "url": url.text, "partial": options.partial, "objectFormat": object_format}
         write_file(folder / _NOTE, json.dumps(note).encode())
         if (folder / CONTROL).exists():
@@ -154,13 +159,14 @@ class Clones:
         (making / REPO).rename(folder / REPO)
         (making / CONTROL).rename(folder / CONTROL)
         shutil.rmtree(making)
-        return Clone(self.git, url, folder, options.partial)
+        return Clone(self.git, url, folder, options.partial), lost
 
     async def _fetch(self, clone: Clone, refspec: str, *options: str) -> None:
         words = ["fetch", "--quiet", "--no-write-fetch-head", "--no-auto-maintenance", "--no-recurse-submodules"]
         words += ["--force", *options, *([f"--filter={clone.partial}"] if clone.partial else [])]
         place = Place(clone.control, protocol=clone.url.protocol)
-        await self.git.run_remote(place, *words, "--", "origin", refspec, limit=self._network_timeout)
+        words += ["--", "origin", refspec]
+        await clone.past_locks(lambda: self.git.run_remote(place, *words, limit=self._network_timeout))
 
     async def _fetch_branches(self, clone: Clone, depth: int | None) -> None:
         await self._fetch(clone, _HEADS, "--prune", *([f"--depth={depth}"] if depth else []))
@@ -185,7 +191,11 @@ class Clones:
         if not control_is_whole(clone.folder):
             try:
                 await self._remake_control(clone)
-            except (CloneBroken, CommandFailed) as error:
+            except CloneBroken as error:
+                return str(error)
+            except CommandFailed as error:
+                if not error.answered:
+                    raise
                 return str(error)
         if not re.match(r"ref: refs/|[0-9a-f]{40}", (repo / "HEAD").read_text("utf-8", "replace")):
             write_file(repo / "HEAD", b"ref: refs/heads/main\n", scratch=clone.folder)
@@ -196,6 +206,8 @@ class Clones:
             if deep:
                 await clone.run(*words)
         except CommandFailed as error:
+            if not error.answered:
+                raise
             return error.said or str(error)
         return ""
 
@@ -212,23 +224,15 @@ class Clones:
         shutil.rmtree(scratch)
 
     async def _make_again(self, clone: Clone, options: CloneOptions, damage: str) -> Ensured:
-        aside = clone.folder / f"broken-{secrets.token_hex(4)}.git"
+        aside = clone.folder / _ASIDE.replace("*", secrets.token_hex(4))
         clone.repo.rename(aside)
         try:
-            made = await self._make(clone.url, options)
+            made, lost = await self._make(clone.url, options)
         except CommandFailed as error:
             raise CloneBroken(
                 f"the clone {clone.repo} is damaged ({damage}) and was moved to {aside}; a new one failed: {error}"
             ) from error
-        lost = await salvage(made, aside)
         return Ensured(made, made=True, fetched=True, broken=aside, lost=lost)
-
-    async def _take_over_earlier(self, clone: Clone) -> tuple[str, ...]:
-        """A process may have been killed between moving a damaged clone aside and taking over what it held."""
-        lost: list[str] = []
-        for aside in sorted(clone.folder.glob("broken-*.git")):
-            lost += await salvage(clone, aside)
-        return tuple(lost)
 
     def _sweep(self, folder: Path) -> None:
         for pattern in ("making-*", f"{CONTROL}-*"):

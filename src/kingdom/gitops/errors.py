@@ -53,6 +53,11 @@ class CommandFailed(GitError):
             f"`{' '.join(command)}` {ended}: {self.said or 'it said nothing'}" + (f" ({advice})" if advice else "")
         )
 
+    @property
+    def answered(self) -> bool:
+        """Whether git itself said no. One that was killed, or did not end in time, says nothing about the matter."""
+        return self.code is not None and self.code > 0
+
 
 class CommandTimedOut(CommandFailed):
     """The command did not end in time; its process group was killed."""

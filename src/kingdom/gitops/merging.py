@@ -1,4 +1,8 @@
-"""Merging another branch or commit into a worktree's branch. Conflicts are data; the files stay as they were."""
+"""Merging other branches or commits into a worktree's branch. Conflicts are data; the files stay as they were.
+
+While the files change, a note in the state folder says from which commit to which. Whoever is killed then leaves it;
+the next merge finishes what it says before it looks whether anybody else has changed the files.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,16 @@ from typing import TYPE_CHECKING
 from kingdom.gitops.clock import Clock, system_clock
 from kingdom.gitops.commits import Identity, make_commit
 from kingdom.gitops.errors import BaseNotFound, WorktreeBroken, WorktreeDirty
+from kingdom.gitops.files import write_file
 from kingdom.gitops.names import check_ref, is_hash
+from kingdom.gitops.reset import bring_to
 from kingdom.gitops.snapshot import snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kingdom.gitops.worktree import Worktree
+    from kingdom.gitops.repository import Clone
+    from kingdom.gitops.worktree import HeldWorktree, Worktree
 
 
 @dataclass(frozen=True)
@@ -32,7 +39,11 @@ class Merge:
     commit: str
     """The tip of the branch afterwards."""
     conflicts: tuple[Conflict, ...] = ()
+    source: str = ""
+    """The one that the conflicts are with."""
     up_to_date: bool = False
+    rescues: tuple[str, ...] = ()
+    """Where ignored files are kept that were in the way."""
 
     @property
     def clean(self) -> bool:
@@ -42,43 +53,68 @@ class Merge:
 
 async def merge(
     tree: Worktree,
-    source: str,
-    *,
+    *sources: str,
     title: str = "",
     clock: Clock = system_clock,
     identity: Identity | None = None,
 ) -> Merge:
-    """Merge a commit (a hash) or a branch (as in ``Worktree.branch``) into the worktree's branch and files.
+    """Merge commits (hashes) or branches (as in ``Worktree.branch``) into the worktree's branch and files.
 
-    The worktree must have no uncommitted changes: :class:`WorktreeDirty`. There is always a merge commit, also where a
-    fast-forward were possible, so that the history shows what was merged.
+    All of them or none, with a merge commit for each, also where a fast-forward were possible, so that the history
+    shows what was merged. The worktree must have no uncommitted changes, unless all was merged before:
+    :class:`WorktreeDirty`. May be repeated: one that was cut off is finished first.
     """
-    clone = tree.clone
+    clone, by = tree.clone, identity or Identity()
     async with tree.hold() as held:
+        await _finish(held, clock, by)
         tip = await tree.tip()
         if tip is None:
             raise WorktreeBroken(f"the branch {tree.branch} is gone from {clone.folder}")
-        name = source if is_hash(source) else f"refs/heads/{check_ref('branch', source)}"
-        other = await clone.commit_of(name)
-        if other is None:
-            raise BaseNotFound(f"there is no branch or commit {source!r} in {clone.folder} to merge")
+        found = {source: await _commit_of(clone, source) for source in sources}
+        others = {source: other for source, other in found.items() if not await clone.is_ancestor(other, tip)}
+        if not others:
+            return Merge(tip, up_to_date=True)
         if await held.head() != tip or await snapshot(held) != await clone.tree_of(tip):
             raise WorktreeDirty(f"{tree.path} has changes that are not on {tree.branch}: make a checkpoint first")
         held.take_next_index()
-        if await clone.is_ancestor(other, tip):
-            return Merge(tip, up_to_date=True)
-        words = ("merge-tree", "--write-tree", "-z", "--name-only", "--messages", tip, other)
-        result = await clone.run(*words, ok=(0, 1))
-        fields = result.fields
-        if result.code == 1:
-            return Merge(tip, _conflicts(fields))
-        trailers = {"Kingdom-Workflow": tree.workflow, "Kingdom-Worktree": tree.name, "Kingdom-Merged": other}
-        message = title or f"Merge {source} into {tree.branch}"
-        commit = await make_commit(clone, fields[0], [tip, other], message, trailers, identity or Identity(), clock())
-        await clone.update_refs([f"update {tree.ref} {commit} {tip}"])
-        await held.run("read-tree", "-m", "-u", tip, commit, index=held.index)
-        held.publish()
-    return Merge(commit)
+        target = tip  # nothing moves before all commits are made
+        for source, other in others.items():
+            if target != tip and await clone.is_ancestor(other, target):
+                continue  # it came with one before it
+            words = ("merge-tree", "--write-tree", "-z", "--name-only", "--messages", target, other)
+            result = await clone.run(*words, ok=(0, 1))
+            if result.code == 1:
+                return Merge(tip, _conflicts(result.fields), source)
+            message = f"{title}\n\nMerges {source}." if title else f"Merge {source} into {tree.branch}"
+            trailers = {"Kingdom-Workflow": tree.workflow, "Kingdom-Worktree": tree.name, "Kingdom-Merged": other}
+            target = await make_commit(clone, result.fields[0], [target, other], message, trailers, by, clock())
+        write_file(held.merging, f"{tip} {target}\n".encode())
+        return Merge(target, rescues=await _go(held, target, clock, by))
+
+
+async def _commit_of(clone: Clone, source: str) -> str:
+    name = source if is_hash(source) else f"refs/heads/{check_ref('branch', source)}"
+    if (found := await clone.commit_of(name)) is None:
+        raise BaseNotFound(f"there is no branch or commit {source!r} in {clone.folder} to merge")
+    return found
+
+
+async def _finish(held: HeldWorktree, clock: Clock, by: Identity) -> None:
+    """Finish a merge whose process was killed while it changed the files: they are nobody's work until then."""
+    if not held.merging.exists():
+        return
+    tip = await held.tree.tip()
+    older, _, newer = held.merging.read_text("utf-8", "replace").strip().partition(" ")
+    if tip not in (older, newer):
+        held.merging.unlink()  # the branch went elsewhere since; what is in the files then is looked at as ever
+        return
+    there = is_hash(newer) and await held.clone.commit_of(newer) is not None  # no ref held it: it may be pruned
+    await _go(held, newer if there else str(tip), clock, by)
+
+
+async def _go(held: HeldWorktree, target: str, clock: Clock, by: Identity) -> tuple[str, ...]:
+    why = f"Kept when {target} was merged into {held.tree.branch}"
+    return await bring_to(held, target, await held.clone.tree_of(target), why, clock, by)
 
 
 def _conflicts(fields: Sequence[str]) -> tuple[Conflict, ...]:

@@ -15,12 +15,13 @@ from kingdom.gitops.names import check_ref, is_hash
 from kingdom.gitops.runner import Git, Place, Result
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from kingdom.gitops.urls import RepositoryUrl
 
 ORIGIN: Final = "refs/remotes/origin/"
-_lock_in_the_way = re.compile(r"Unable to create '([^']+\.lock)': File exists").search
+# Locks, and the new packed-refs, which is written under a lock and stays when its writer is killed.
+_left_in_the_way = re.compile(r"nable to create (?:file )?'?(.+?(?:\.lock|/packed-refs\.new))'?: File exists").findall
 _LOCK_TRIES: Final = 5
 
 
@@ -115,15 +116,26 @@ class Clone:
         """Whether every commit of ``older`` is in the history of ``newer``."""
         return (await self.run("merge-base", "--is-ancestor", older, newer, ok=(0, 1))).code == 0
 
-    async def update_refs(self, changes: Sequence[str]) -> None:
-        """Change refs in one go, in the language of ``git update-ref --stdin``.
+    async def lacks(self, commit: str) -> str:
+        """What git says is missing of a commit, its history and its files; nothing when all of it is there."""
+        try:
+            await self.run("rev-list", "--objects", "--quiet", "--end-of-options", commit, "--")
+        except CommandFailed as error:
+            if not error.answered:
+                raise
+            return error.said or str(error)
+        return ""
 
-        A lock file in the way whose owner is gone is removed; one that is in use is waited for by trying again.
-        """
+    async def update_refs(self, changes: Sequence[str]) -> None:
+        """Change refs in one go, in the language of ``git update-ref --stdin``."""
         lines = "".join(f"{change}\n" for change in changes).encode()
+        await self.past_locks(lambda: self.run("update-ref", "--no-deref", "--stdin", stdin=lines))
+
+    async def past_locks(self, step: Callable[[], Awaitable[object]]) -> None:
+        """Do what changes refs; once more when files were in its way that a killed git left, or that are gone now."""
         for left in reversed(range(_LOCK_TRIES)):
             try:
-                await self.run("update-ref", "--no-deref", "--stdin", stdin=lines)
+                await step()
             except CommandFailed as error:
                 if not left or not self._cleared(error.said):
                     raise
@@ -131,10 +143,9 @@ class Clone:
                 return
 
     def _cleared(self, said: str) -> bool:
-        """Whether git stumbled over a lock that is worth another try."""
-        in_the_way = _lock_in_the_way(said)
-        if in_the_way is None:
-            return False
-        lock = Path(in_the_way[1])
-        lock = lock if lock.is_absolute() else self.control / lock
-        return not lock.exists() or bool(remove_stale_locks([lock], [self.folder]))
+        """Whether git stumbled over what another one had left, and none of it is there any more."""
+        # git names it as it was asked to, and makes it where the links in ``control`` lead.
+        named = [self.control / path for path in _left_in_the_way(said)]
+        found = [(path.parent / path.stem).resolve().with_name(path.name) for path in named]
+        remove_stale_locks(found, [self.folder])
+        return bool(found) and not any(path.exists() for path in found)

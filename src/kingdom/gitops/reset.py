@@ -54,24 +54,45 @@ async def reset(
         wanted = await tree.clone.tree_of(target)
         if expected_tree is not None and wanted != expected_tree:
             raise TreeMismatch(f"commit {target} has the tree {wanted}, and {expected_tree} was recorded")
-        rescues: list[str] = []
-        # More than one pass: the target may have other rules on what is ignored, so that files show up which are
-        # neither in the target nor rescued yet.
-        for number in range(_PASSES):
-            found = await _snapshot(held, wanted, ignored=remove_ignored)
-            if number and found == wanted:
-                break
-            why = f"Kept when {tree.branch} was reset to {target}"
-            kept = await rescue(held, found, why, clock, identity or Identity(), target=target)
-            rescues += [kept] if kept else []
-            await held.run("read-tree", "--reset", "-u", target, index=held.next_index)
-            held.take_next_index()
-            await tree.clone.update_refs([f"update {tree.ref} {target}"])
-            held.restore_links()
-        else:
-            await _compare_bytes(held, target, await snapshot(held), wanted)
-        held.publish()
-    return Reset(target, wanted, tuple(rescues))
+        why = f"Kept when {tree.branch} was reset to {target}"
+        by = identity or Identity()
+        rescues = await bring_to(held, target, wanted, why, clock, by, remove_ignored=remove_ignored)
+    return Reset(target, wanted, rescues)
+
+
+async def bring_to(
+    held: HeldWorktree,
+    target: str,
+    wanted: str,
+    why: str,
+    clock: Clock,
+    by: Identity,
+    *,
+    remove_ignored: bool = False,
+) -> tuple[str, ...]:
+    """Make the files and the branch those of a commit, whose tree is ``wanted``; may be repeated.
+
+    Returns the refs under which what that dropped is kept. Raises :class:`TreeMismatch` when the files differ from the
+    commit's afterwards.
+    """
+    tree = held.tree
+    rescues: list[str] = []
+    # More than one pass: the target may have other rules on what is ignored, so that files show up which are neither
+    # in the target nor rescued yet.
+    for number in range(_PASSES):
+        found = await _snapshot(held, wanted, ignored=remove_ignored)
+        if number and found == wanted:
+            break
+        kept = await rescue(held, found, why, clock, by, target=target)
+        rescues += [kept] if kept else []
+        await held.run("read-tree", "--reset", "-u", target, index=held.next_index)
+        held.take_next_index()
+        await tree.clone.update_refs([f"update {tree.ref} {target}"])
+        held.restore_links()
+    else:
+        await _compare_bytes(held, target, await snapshot(held), wanted)
+    held.publish()
+    return tuple(rescues)
 
 
 async def _snapshot(held: HeldWorktree, wanted: str, *, ignored: bool) -> str:

@@ -10,10 +10,11 @@ import re
 import shutil
 from typing import TYPE_CHECKING, Final
 
-from kingdom.gitops.errors import GitError
+from kingdom.gitops.errors import CommandFailed, GitError
 from kingdom.gitops.names import check_ref, is_hash
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from kingdom.gitops.repository import Clone
@@ -22,23 +23,30 @@ _OURS: Final = ("refs/kingdom/", "refs/heads/kingdom/")
 _is_object_file = re.compile(r"(?:[0-9a-f]{2}/[0-9a-f]{38,62}|pack/pack-[0-9a-f]+\.(?:pack|idx|rev))\Z").match
 
 
-async def salvage(clone: Clone, broken: Path) -> tuple[str, ...]:
-    """Copy objects and our refs from ``broken`` into ``clone``; return the refs that could not be taken over."""
-    wanted = _refs(broken)
-    if wanted:
+async def salvage(clone: Clone, damaged: Sequence[Path]) -> tuple[str, ...]:
+    """Copy the objects of damaged repositories, and our refs of the first of them, into a new clone.
+
+    Returns the refs that could not be taken over.
+    """
+    first, *_ = damaged
+    wanted = _refs(first)
+    for broken in damaged if wanted else ():
         _copy_objects(broken / "objects", clone.repo / "objects")
-    there = {**await clone.refs("refs/kingdom/"), **await clone.refs("refs/heads/kingdom/")}
-    lost = []
-    for name, value in sorted(wanted.items()):
-        if there.get(name) == value:
-            continue
-        if name in there or not await _is_complete(clone, value):
-            lost.append(name)
-        else:
-            await clone.update_refs([f"create {name} {value}"])
-    if (broken / "worktrees").is_dir() and not (clone.repo / "worktrees").exists():
-        shutil.copytree(broken / "worktrees", clone.repo / "worktrees", symlinks=True)
-    return tuple(lost)
+    if (first / "worktrees").is_dir():
+        shutil.copytree(first / "worktrees", clone.repo / "worktrees", symlinks=True)
+    return tuple([name for name, value in sorted(wanted.items()) if not await _taken_over(clone, name, value)])
+
+
+async def _taken_over(clone: Clone, name: str, value: str) -> bool:
+    if await clone.lacks(value):
+        return False
+    try:
+        await clone.update_refs([f"create {name} {value}"])
+    except CommandFailed as error:
+        if "exists; cannot create" not in error.said:
+            raise
+        return False  # somebody made refs that cannot be side by side, as a/b beside a
+    return True
 
 
 def _refs(broken: Path) -> dict[str, str]:
@@ -80,11 +88,3 @@ def _copy_objects(source: Path, target: Path) -> None:
             if _is_object_file(name) and not path.is_symlink() and not (target / name).exists():
                 (target / name).parent.mkdir(exist_ok=True)
                 shutil.copyfile(path, target / name)
-
-
-async def _is_complete(clone: Clone, value: str) -> bool:
-    try:
-        await clone.run("rev-list", "--objects", "--quiet", "--end-of-options", value, "--")
-    except GitError:
-        return False
-    return True

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kingdom.gitops.errors import CommandFailed
 from kingdom.gitops.names import check_hash
 from kingdom.gitops.refs import checkpoint_ref
 
@@ -58,14 +57,6 @@ async def verify(clone: Clone, recorded: Iterable[Recorded], *, deep: bool = Fal
         elif refs.get(ref) != record.commit:
             holds = f"it is at {refs[ref]}" if ref in refs else "there is no such ref"
             problems.append(Problem(record, f"{ref} does not hold the commit: {holds}"))
-        elif deep and (missing := await _missing(clone, record.commit)):
-            problems.append(Problem(record, missing))
+        elif deep and (missing := await clone.lacks(record.commit)):
+            problems.append(Problem(record, f"not all of it is there: {missing}"))
     return problems
-
-
-async def _missing(clone: Clone, commit: str) -> str:
-    try:
-        await clone.run("rev-list", "--objects", "--quiet", "--end-of-options", commit, "--")
-    except CommandFailed as error:
-        return f"not all of it is there: {error.said}"
-    return ""

@@ -97,6 +97,8 @@ class HeldWorktree:
         self.clone = tree.clone
         self.index = tree.state_folder / "index"
         self.next_index = tree.state_folder / "index.next"
+        self.merging = tree.state_folder / "merging"
+        """There while a merge changes the files: where from, and where to. See ``merging``."""
         self.lock = lock
 
     async def run(self, *words: str, index: Path, stdin: bytes | None = None, ok: tuple[int, ...] = (0,)) -> Result:
@@ -169,6 +171,7 @@ class HeldWorktree:
             written = self.index.stat().st_mtime_ns
             content = self.index.read_bytes()
             write_file(admin / "index", content, scratch=self.tree.state_folder, modified_ns=written)
+        self.merging.unlink(missing_ok=True)
 
     def write_record(self, state: State) -> None:
         """Note what this worktree is and how far it has come."""

@@ -137,7 +137,7 @@ class Worktrees:
                 finished.append(tree.branch)
         for clone in {tree.clone.folder: tree.clone for tree in self.list()}.values():
             trees = [tree for tree in self.list() if tree.clone.folder == clone.folder]
-            left = [*clone.repo.glob("*.lock"), *(clone.repo / "refs").rglob("*.lock")]
+            left = [*clone.repo.glob("*.lock"), *(clone.repo / "refs").rglob("*.lock"), clone.repo / "packed-refs.new"]
             left += [lock for tree in trees for lock in tree.admin.glob("*.lock")]
             locks += remove_stale_locks(left, [clone.folder, *(tree.path for tree in trees)])
         known = {tree.path for tree in self.list()}
@@ -218,5 +218,7 @@ class Worktrees:
 async def _tip_or_none(tree: Worktree) -> str | None:
     try:
         return await tree.tip()
-    except CommandFailed:  # the clone itself is gone, and the branch with it
-        return None
+    except CommandFailed as error:
+        if not error.answered:
+            raise
+        return None  # the clone itself is gone, and the branch with it
