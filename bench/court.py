@@ -25,10 +25,16 @@ _KINGDOM: Final = (sys.executable, "-m", "kingdom")
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
-def make_home(folder: Path, *, generals: int = 1, concurrency: int = 1) -> Home:
-    """Found a court; its generals end each task at once, the first of them takes the events of :func:`event`."""
+def make_home(folder: Path, *, generals: int = 1, concurrency: int = 1, queues: str | None = None) -> Home:
+    """Found a court; its generals end each task at once, the first of them takes the events of :func:`event`.
+
+    ``queues``: the URL of a database for its queues.
+    """
     home = asyncio.run(found(folder, generals=())).home
-    (home.config / "system.yaml").write_text(_SYSTEM.format(soldiers=concurrency))
+    system = _SYSTEM.format(soldiers=concurrency)
+    if queues is not None:
+        system += f"queue:\n  transport: '{queues}'\n"
+    (home.config / "system.yaml").write_text(system)
     for number in range(generals):
         name = f"gen-{number}"
         manifest = {

@@ -37,6 +37,24 @@ def pytest_configure() -> None:
         have_server()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have every worker begin with some of the campaigns, the longest tests: none may be left with one at the end.
+
+    Each worker gets a part of the list, in its order, and takes from others what they have not come to when it is done.
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if workers == 1:
+        return
+    long = [item for item in items if item.get_closest_marker("chaos")]
+    short = [item for item in items if not item.get_closest_marker("chaos")]
+    share = -(-len(short) // workers)
+    items[:] = [
+        item
+        for worker in range(workers)
+        for item in (*long[worker::workers], *short[worker * share : (worker + 1) * share])
+    ]
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """The URL of a PostgreSQL 18 of our own, started for this run and stopped after it."""
@@ -81,6 +99,16 @@ async def sql(postgres_url: str) -> AsyncIterator[Any]:
 @pytest.fixture(params=["files", "sqlite", "postgresql"])
 def bus_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty bus, on each transport in turn. Call ``setup()`` on it first."""
+    return _url(request, tmp_path)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The same, on each transport that is a database."""
+    return _url(request, tmp_path)
+
+
+def _url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "postgresql":
         return str(request.getfixturevalue("postgres_url"))
     return f"sqlite://{tmp_path}/bus.db" if request.param == "sqlite" else f"files://{tmp_path}/queue"

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from datetime import datetime
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
+from bench import ours, pg
 from bench.bars import Bar
 from bench.context import Context
-from bench.court import count, cpu_seconds, event, make_home, peak_mib, up, wait_until
+from bench.court import cpu_seconds, make_home, peak_mib, up, wait_until
 from bench.harness import Contestant, Figures, Table
-from kingdom.court.home import Home
-from kingdom.court.models import Event
-from kingdom.court.queues import EVENTS, MESSAGES, TASKS, open_queues, put
+from bench.queues import Queues
 
 TITLE = "dispatch"
 _CONCURRENCY = 500
@@ -31,12 +29,20 @@ _REMARK = (
 def dispatch(context: Context) -> list[Table]:
     events = context.pick(1_000, 10_000)
     folder = context.directory("court-dispatch")
+    stores: dict[str, Callable[[Path], str] | None] = {
+        _OURS: None,
+        "queues in SQLite": _file,
+        "queues in PostgreSQL": partial(_schema, context.postgres),
+    }
     outcomes = context.race(
-        Contestant(
-            _OURS,
-            partial(_dispatch, folder, events),
-            note=f"a process each, scripted engine, concurrency {_CONCURRENCY}",
-            timeout=_TIMEOUT + 60,
+        *(
+            Contestant(
+                name,
+                partial(_dispatch, folder, events, database),
+                note=f"a process each, scripted engine, concurrency {_CONCURRENCY}",
+                timeout=_TIMEOUT + 60,
+            )
+            for name, database in stores.items()
         ),
         reps=min(context.reps, 3),
     )
@@ -61,15 +67,18 @@ def dispatch(context: Context) -> list[Table]:
     ]
 
 
-def _dispatch(folder: Path, events: int) -> Figures:
-    home = make_home(folder / uuid4().hex, concurrency=_CONCURRENCY)
-    asyncio.run(_fill(home, events))
-    with up(home, "--roles", "king,gen-0") as pids:
-        wait_until(lambda: count(home, EVENTS, "completed") == events, _TIMEOUT, "all events completed", every=0.1)
-        seconds = time.time() - _first_dispatch(home)
-        used = {name: cpu_seconds(pid) for name, pid in pids.items()}
-        memory = peak_mib(pids["king"])
-    _check(home, events)
+def _dispatch(folder: Path, events: int, database: Callable[[Path], str] | None = None) -> Figures:
+    place = folder / uuid4().hex
+    url = None if database is None else database(place)
+    home = make_home(place, concurrency=_CONCURRENCY, queues=url)
+    with Queues(home, url) as queues:
+        queues.fill(events)
+        with up(home, "--roles", "king,gen-0") as pids:
+            wait_until(lambda: queues.finished(events), _TIMEOUT, "all events completed", every=0.1)
+            seconds = time.time() - queues.first_task()
+            used = {name: cpu_seconds(pid) for name, pid in pids.items()}
+            memory = peak_mib(pids["king"])
+        queues.check(events)
     return {
         "rate": events / seconds,
         "memory": memory,
@@ -78,26 +87,12 @@ def _dispatch(folder: Path, events: int) -> Figures:
     }
 
 
-def _first_dispatch(home: Home) -> float:
-    first = min((home.queue / TASKS / "completed").iterdir(), key=lambda path: int(path.stem.rpartition("-")[2]))
-    return datetime.fromisoformat(json.loads(first.read_text())["created_at"]).timestamp()
+def _file(place: Path) -> str:
+    return f"sqlite://{place}/queues.db"
 
 
-async def _fill(home: Home, events: int) -> None:
-    async with open_queues(home.queue_url) as bus:
-        for first in range(0, events, 1000):
-            numbers = range(first, min(first + 1000, events))
-            await put(bus, [Event.model_validate(event(number)) for number in numbers])
-
-
-def _check(home: Home, events: int) -> None:
-    """Everything that should be there is."""
-    left = {state: count(home, EVENTS, state) for state in ("pending", "dispatched")}
-    assert left == {"pending": 0, "dispatched": 0}, f"events are left: {left}"
-    assert count(home, TASKS, "completed") == events, "tasks are missing"
-    assert count(home, MESSAGES, "pending") == 2 * events, "messages are missing"
-    results = [path for path in home.results.glob("task-*.json") if not path.stem.endswith("-raw")]
-    assert len(results) == events, "results are missing"
+def _schema(server: str, _: Path) -> str:
+    return ours.postgres_url(server, asyncio.run(pg.create_schema(server)))
 
 
 PARTS = (dispatch,)

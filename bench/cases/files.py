@@ -107,15 +107,12 @@ async def _claim_and_settle(url: str, rounds: int) -> Figures:
 def peers(context: Context) -> list[Table]:
     """Beside the file queues of others."""
     folder, count = context.directory("files-peers"), context.pick(300, 1_500)
-    lost = "NOT DURABLE: no fsync"
+    lost, kept = "NOT DURABLE: no fsync", "file and folder fsynced"
     outcomes = context.race(
+        Contestant("kingdom", partial(ours.local_queue, "files", folder, count, publishers=1), kept),
+        Contestant("kingdom, publish_sync", partial(ours.local_queue_sync, "files", folder, count), kept),
         Contestant(
-            "kingdom", partial(ours.local_queue, "files", folder, count, publishers=1), "file and folder fsynced"
-        ),
-        Contestant(
-            "kingdom, 32 publishers",
-            partial(ours.local_queue, "files", folder, count * 2, publishers=32),
-            "file and folder fsynced",
+            "kingdom, 32 publishers", partial(ours.local_queue, "files", folder, count * 2, publishers=32), kept
         ),
         Contestant("persist-queue", partial(Peer("persistqueue", "files"), folder, count), f"{lost}; FileQueue"),
         Contestant("dirq", partial(Peer("dirq", "files"), folder, count), lost),
@@ -123,7 +120,7 @@ def peers(context: Context) -> list[Table]:
     )
     return embedded.tables(
         outcomes,
-        ours=("kingdom", "kingdom, 32 publishers"),
+        ours=("kingdom", "kingdom, publish_sync", "kingdom, 32 publishers"),
         same=(),
         remark="No peer fsyncs a put: a power cut loses what was put last, so none of them is a bar",
     )

@@ -77,6 +77,7 @@ class Shell:
         return sequence.read_text()[:8] if sequence.exists() else datetime.now(UTC).strftime("%Y%m%d")
 
 
+@pytest.mark.timeout(300)  # a page has dozens of commands, one after the other
 @pytest.mark.parametrize("page", FOLLOWED, ids=name_of)
 def test_a_page_can_be_followed_from_its_beginning_to_its_end(page: Path, tmp_path: Path) -> None:
     shell = Shell(tmp_path)

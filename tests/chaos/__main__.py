@@ -1,9 +1,10 @@
 """The full crash campaign: ``python -m tests.chaos [--kills 500] [--seed N] [--transport files] [--only campaign]``.
 
 The part ``court`` is a campaign of its own against a whole court, in which everything is killed at once; ``workflow``
-is one against the engine of workflows, killed at every step of some stories and then at random instants. Nobody is
-killed in ``lives``, which compares random lives of a stream with a model, nor in ``day``, which replays a busy day of
-GitHub, Jira and Slack, and says how long that took.
+is one against the engine of workflows, killed at every step of some stories and then at random instants; in ``git``,
+git is killed, or the disk fails, at every change of a file that it makes for us. Nobody is killed in ``lives``, which
+compares random lives of a stream with a model, nor in ``day``, which replays a busy day of GitHub, Jira and Slack, and
+says how long that took.
 A seed repeats the plan of a campaign (who is hit, after how long, what is published); the instants themselves also
 depend on the machine. Points, faults and disk follow no chance at all.
 """
@@ -26,11 +27,14 @@ from pathlib import Path
 
 from kingdom.bus.testing import ManualClock
 from tests.chaos import strace
-from tests.chaos.court.campaign import CourtCampaign
+from tests.chaos.court.campaign import CourtCampaign, queues_on
 from tests.chaos.day import BusyDay
 from tests.chaos.engine import Campaign
 from tests.chaos.faults import CALLS, walk_faults
 from tests.chaos.fulldisk import NotPermitted, fill_and_free, ground_on_small_disk
+from tests.chaos.git.operations import OPERATIONS
+from tests.chaos.git.walk import FAULTS
+from tests.chaos.git.walk import walk as walk_git
 from tests.chaos.grounds import TRANSPORTS, grounds
 from tests.chaos.sites import open_site
 from tests.chaos.walk import lives_of, walk
@@ -44,6 +48,7 @@ from tests.conformance.machine import live
 PARTS = ("campaign", "points", "faults", "disk", "lives")  # for each transport
 COURT = "court"
 WORKFLOW = "workflow"
+GIT = "git"
 DAY = "day"
 _LIVES_OF_A_STORE = 50  # each is a stream of its own, and a store with many streams answers slowly when all are counted
 
@@ -109,10 +114,12 @@ class Run:
                     live(harness, min(_LIVES_OF_A_STORE, self.number_of_lives - first), self.seed + first)
             self._note(f"{transport:<11} lives        {self.number_of_lives} like those of the model")
 
-    def court(self, kills: int) -> None:
-        """A whole court, killed under load."""
-        with self._part(COURT, f"--only {COURT} --kills {kills}") as folder:
-            self._note(f"{COURT:<11} {CourtCampaign(folder, self.seed, self._say).run(kills)}")
+    def court(self, transport: str, kills: int) -> None:
+        """A whole court with its queues on a transport, killed under load."""
+        command = f"--transport {transport} --only {COURT} --kills {kills}"
+        with self._part(f"{COURT} on {transport}", command) as folder, queues_on(transport, folder) as queues:
+            tally = CourtCampaign(folder, self.seed, self._say, queues).run(kills)
+            self._note(f"{COURT:<11} {transport:<11} {tally}")
 
     def workflow(self, kills: int) -> None:
         """The engine of workflows, killed at every step of its stories, then at random instants under load."""
@@ -121,6 +128,16 @@ class Run:
                 for story in STORIES:
                     self._note(str(Walker(folder, zygote, story).walk()))
             self._note(f"{WORKFLOW:<11} {WorkflowCampaign(folder, self.seed, self._say).run(kills)}")
+
+    def git(self) -> None:
+        """git, killed at every change it makes for us, and with a disk that fails there."""
+        if not strace.available():
+            self._note(f"{GIT:<11} skipped: strace is not installed")
+            return
+        for operation in OPERATIONS:
+            for fault in FAULTS:
+                with self._part(f"{GIT} {operation} {fault}", f"--only {GIT}") as folder:
+                    self._note(str(walk_git(folder, operation, fault)))
 
     def day(self) -> None:
         """A busy day of GitHub, Jira and Slack."""
@@ -157,17 +174,17 @@ def main() -> int:
     parser.add_argument(
         "--kills",
         type=int,
-        help="how many processes to kill, over all transports (500), how often the whole court (100), and the "
-        "engine of workflows at random (200)",
+        help="how many processes to kill, over all transports (500), how often the whole court, over all of them "
+        "(150), and the engine of workflows at random (200)",
     )
     parser.add_argument("--lives", type=int, default=500, help="how many random lives on each transport (500)")
     parser.add_argument("--seed", type=int, default=int(os.environ.get("CHAOS_SEED") or random.randrange(1_000_000)))
     parser.add_argument("--transport", choices=TRANSPORTS, action="append", help="may be repeated; default: all")
     parser.add_argument(
-        "--only", choices=(*PARTS, COURT, WORKFLOW, DAY), action="append", help="may be repeated; default: all"
+        "--only", choices=(*PARTS, COURT, WORKFLOW, GIT, DAY), action="append", help="may be repeated; default: all"
     )
     options = parser.parse_args()
-    transports, parts = options.transport or TRANSPORTS, options.only or (*PARTS, COURT, WORKFLOW, DAY)
+    transports, parts = options.transport or TRANSPORTS, options.only or (*PARTS, COURT, WORKFLOW, GIT, DAY)
     tool = "strace" if strace.available() else "the stopper (strace is not installed)"
     print(f"seed {options.seed}; crash points are walked with {tool}", flush=True)
     started = time.monotonic()
@@ -175,10 +192,12 @@ def main() -> int:
     for part in [part for part in PARTS if part in parts]:
         for transport in transports:
             getattr(run, part)(transport)
-    if COURT in parts:
-        run.court(options.kills or 100)
+    for transport in transports if COURT in parts else ():
+        run.court(transport, -(-(options.kills or 150) // len(transports)))
     if WORKFLOW in parts:
         run.workflow(options.kills or 200)
+    if GIT in parts:
+        run.git()
     if DAY in parts:
         run.day()
     print(f"\nsummary (seed {options.seed}, {time.monotonic() - started:.0f} s)")

@@ -60,19 +60,24 @@ class Strace:
         """The calls that were made, once the process has ended."""
         assert self._process is not None
         self._process.communicate(timeout=30)
-        calls: list[Call] = []
-        begun: dict[int, int] = {}  # thread → index of a call whose end stands on a later line
-        for number, line in enumerate(self._output.read_text(errors="replace").splitlines()):
-            if not (match := _LINE.match(line)):
-                continue
-            thread, name, text = int(match.group(1)), match.group(2), match.group(3)
-            injected = "(INJECTED)" in text
-            if f"<... {name} resumed>" in line:
-                index = begun.pop(thread)
-                first = calls[index]
-                calls[index] = first._replace(text=first.text + text, injected=injected, ended=number)
-                continue
-            if text.endswith("<unfinished ...>"):
-                begun[thread] = len(calls)
-            calls.append(Call(thread, name, text, injected, number, number))
-        return calls
+        return read_trace(self._output)
+
+
+def read_trace(path: Path) -> list[Call]:
+    """The calls in what ``strace -f -o`` has written."""
+    calls: list[Call] = []
+    begun: dict[int, int] = {}  # thread → index of a call whose end stands on a later line
+    for number, line in enumerate(path.read_text(errors="replace").splitlines()):
+        if not (match := _LINE.match(line)):
+            continue
+        thread, name, text = int(match.group(1)), match.group(2), match.group(3)
+        injected = "(INJECTED)" in text
+        if f"<... {name} resumed>" in line:
+            index = begun.pop(thread)
+            first = calls[index]
+            calls[index] = first._replace(text=first.text + text, injected=injected, ended=number)
+            continue
+        if text.endswith("<unfinished ...>"):
+            begun[thread] = len(calls)
+        calls.append(Call(thread, name, text, injected, number, number))
+    return calls

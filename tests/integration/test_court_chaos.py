@@ -10,27 +10,29 @@ from pathlib import Path
 import pytest
 
 from kingdom.court.general.closing import known_result, write_down
-from tests.chaos.court.campaign import CourtCampaign
+from tests.chaos.court.campaign import CourtCampaign, queues_on
 from tests.chaos.processes import Violation
 from tests.support.generals import posted
 from tests.support.kings import Realm, looks
 from tests.support.stopping import StoppableBus, Stopped, Stopper, stoppable_files
 
-KILLS = 8
-
 
 @pytest.mark.chaos
 @pytest.mark.timeout(600)
-def test_nothing_is_lost_or_done_twice_when_a_whole_court_is_killed_again_and_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("transport", "kills"), [("files", 8), ("postgresql", 3)])
+def test_nothing_is_lost_or_done_twice_when_a_whole_court_is_killed_again_and_again(
+    tmp_path: Path, transport: str, kills: int
+) -> None:
     seed = int(os.environ.get("CHAOS_SEED") or random.randrange(1_000_000))
-    repeat = f"python -m tests.chaos --only court --kills {KILLS} --seed {seed}"
+    repeat = f"python -m tests.chaos --transport {transport} --only court --kills {kills} --seed {seed}"
     print(f"seed {seed}; repeat with: {repeat}")
     try:
-        tally = CourtCampaign(tmp_path, seed).run(KILLS)
+        with queues_on(transport, tmp_path) as queues:
+            tally = CourtCampaign(tmp_path, seed, queues=queues).run(kills)
     except Violation as violation:
         pytest.fail(f"seed {seed}: {violation}\nrepeat with: {repeat}")
     print(tally)
-    assert tally.kills == KILLS
+    assert tally.kills == kills
     assert tally.events > 10, "hardly anything was put in: the campaign attacked an idle court"
 
 

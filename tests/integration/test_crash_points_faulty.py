@@ -32,8 +32,11 @@ def test_an_error_at_every_write_and_sync(transport: str, error: str, tmp_path: 
 
 
 @pytest.mark.parametrize(("error", "expected"), [("ENOSPC", "StorageFull"), ("EIO", "TransportUnavailable")])
-def test_an_error_while_publishing_without_an_event_loop(error: str, expected: str, tmp_path: Path) -> None:
-    with open_site("sqlite", tmp_path) as site:
+@pytest.mark.parametrize("transport", ["files", "sqlite"])
+def test_an_error_while_publishing_without_an_event_loop(
+    transport: str, error: str, expected: str, tmp_path: Path
+) -> None:
+    with open_site(transport, tmp_path) as site:
         results = [walk_faults(site, "sync", error, events=events, only="publish") for events in (1, 3)]
     print(*results, sep="\n")
     for result in results:

@@ -36,9 +36,10 @@ def test_every_crash_point_of_publishing_three_events_in_one_call(transport: str
     assert not [name for name in result.missed if not name.endswith(SYNCS)], f"calls were not reached: {result}"
 
 
+@pytest.mark.parametrize("transport", ["files", "sqlite"])
 @pytest.mark.parametrize("events", [1, 3])
-def test_every_crash_point_of_publishing_without_an_event_loop(events: int, tmp_path: Path) -> None:
-    with open_site("sqlite", tmp_path) as site:
+def test_every_crash_point_of_publishing_without_an_event_loop(events: int, transport: str, tmp_path: Path) -> None:
+    with open_site(transport, tmp_path) as site:
         result = walk(site, "sync", events=events, only="publish")
     print(result)
     assert result.points.total() >= 3, f"the walk was too short to mean anything: {result}"

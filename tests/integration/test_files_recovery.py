@@ -18,7 +18,7 @@ from kingdom.bus.transports.files import operating, stream, working
 from kingdom.bus.transports.files.lines import row
 from kingdom.bus.transports.files.moving import Mover
 from kingdom.bus.transports.files.paths import set_up
-from kingdom.bus.transports.files.publishing import Call, publish
+from kingdom.bus.transports.files.publishing import publish_now
 from kingdom.bus.transports.files.stream import FileStream
 from kingdom.bus.transports.files.syncing import Syncer
 from kingdom.bus.transports.files.temporaries import temporary_prefix
@@ -44,10 +44,7 @@ class Bench:
         return FileStream(str(self.files.root), STREAM, self.clock, 5.0, 1 << 20)
 
     def publish(self, process: FileStream, ids: list[str] = IDS) -> None:
-        call = Call([event(event_id) for event_id in ids], self.clock(), future=None)  # type: ignore[arg-type]
-        publish(process, Syncer(), [call])
-        assert call.error is None
-        assert call.accepted == ids
+        assert publish_now(process, Syncer(), [event(event_id) for event_id in ids]) == ids
 
     def claim(self, process: FileStream) -> list[Delivery]:
         return working.claim(process, working.Claim("w", 10, 30, types=None, ids=None, max_attempts=3))

@@ -17,6 +17,7 @@ from kingdom.journal import Cursor, InvalidCursor, Journal, Problem, Reader, Unk
 from kingdom.journal.catalog import TaskStarted
 from kingdom.journal.locking import try_lock, unlock
 from kingdom.journal.logfile import LogFile
+from kingdom.journal.wake import waking
 
 DAY = datetime(2026, 2, 8, 1, tzinfo=UTC)
 
@@ -488,3 +489,25 @@ async def test_following_polls_where_the_kernel_says_nothing(court: Court, monke
         court.emit("2")
         assert (await waiting).fields["task_id"] == "2"
     await events.aclose()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("moments", range(8))
+async def test_whoever_waits_for_lines_can_be_stopped_at_any_moment_after_one(moments: int, tmp_path: Path) -> None:
+    path = tmp_path / "events.log"
+    begun = asyncio.Event()
+
+    async def watch() -> None:
+        async with waking(path, 60.0) as wait:
+            begun.set()
+            while True:
+                await wait()
+
+    task = asyncio.create_task(watch())
+    await begun.wait()
+    await asyncio.sleep(0)
+    path.write_text("a line\n")
+    for _ in range(moments):  # turns of the loop
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task], timeout=10)
+    assert task.cancelled()

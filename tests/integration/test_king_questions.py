@@ -10,14 +10,15 @@ import pytest
 
 from kingdom.court.king.king import King
 from kingdom.court.models import Task
+from kingdom.court.queues import TASKS
 from tests.support.kings import NOON, Realm, looks
 
 HOUR = 3600.0
 
 
-@pytest.fixture
-async def realm(tmp_path: Path) -> AsyncIterator[Realm]:
-    async with Realm(tmp_path).open() as realm:
+@pytest.fixture(params=["files", "sqlite"])
+async def realm(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Realm]:
+    async with Realm(tmp_path, queues=request.param).open() as realm:
         realm.install(concurrency=1)
         yield realm
 
@@ -202,7 +203,7 @@ async def test_an_open_question_outlives_the_king_and_even_his_book(realm: Realm
 
 async def test_an_answer_after_weeks_still_finds_the_work_when_the_task_was_cleaned_away(realm: Realm) -> None:
     king, task = await asking(realm)
-    (realm.home.queue / "tasks/completed" / f"{task.id}.json").unlink()
+    realm.lose(TASKS, task.id)
     await realm.answer(task.id, "blue")
     await heard(king, realm)
     (resumed,) = realm.tasks()

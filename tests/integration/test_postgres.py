@@ -21,6 +21,7 @@ from kingdom.bus import (
     connect,
 )
 from kingdom.bus.outbox import migrations, statement
+from kingdom.bus.transports.postgresql._connections import Connections
 
 STREAM = "orders"
 
@@ -361,6 +362,30 @@ class TestWakeUps:
                 await handled.wait()
             worker.stop()
             await running
+
+
+async def test_a_server_that_is_away_is_told_of_once_not_with_every_try(
+    bus: EventBus, sql: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO")
+    bus.transport.subscribe(STREAM, lambda: None)
+    await _until_listening(bus)
+    tries, enough = 0, asyncio.Event()
+
+    async def away(connections: Connections) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 4:
+            enough.set()
+        raise ConnectionRefusedError("nobody is there")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Connections, "connect", away)
+        await sql.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
+        async with asyncio.timeout(30):
+            await enough.wait()
+    told = [record.getMessage() for record in caplog.records if "not listening" in record.getMessage()]
+    assert told == ["not listening for notifications, polling until the server is back: nobody is there"]
 
 
 async def _until_listening(bus: EventBus) -> None:

@@ -64,19 +64,28 @@ async def test_a_connection_that_died_while_nobody_used_it_is_not_noticed(bus: E
         assert await pending(bus) == 2 * number
 
 
-async def test_connections_that_die_while_events_are_published_cost_none(bus: EventBus, sql: Any) -> None:
+async def test_connections_that_die_while_events_are_published_cost_none(
+    bus: EventBus, postgres_url: str, sql: Any
+) -> None:
     events = [order() for _ in range(200)]
     told: list[str] = []
+    progress = asyncio.Event()
 
-    async def publish(some: list[Envelope]) -> None:
+    async def publish(dying: EventBus, some: list[Envelope]) -> None:
         for event in some:
-            told.extend(await bus.publish(STREAM, event))
+            told.extend(await dying.publish(STREAM, event))
+            progress.set()
 
-    publishing = asyncio.gather(*(publish(events[start::4]) for start in range(4)))
-    while not publishing.done():
-        await sql.execute(KILL)
-        await asyncio.sleep(0.01)
-    await publishing
+    async with connect(postgres_url, connect_timeout=100) as dying:  # however slow the machine
+        publishing = asyncio.gather(*(publish(dying, events[start::4]) for start in range(4)))
+        publishing.add_done_callback(lambda _: progress.set())
+        killed = 0
+        while not publishing.done():  # whenever one has come through, the others are on their way
+            progress.clear()
+            killed += len(await sql.fetch(KILL))
+            await progress.wait()
+        await publishing
+    assert killed >= 10
     stored = {row["event_id"] for row in await sql.fetch("SELECT event_id FROM outbox_event")}
     assert stored == {event.event_id for event in events}
     assert sorted(told) == sorted(stored)  # also of those whose answer was lost with its connection

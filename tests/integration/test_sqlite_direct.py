@@ -1,14 +1,14 @@
-"""``publish_sync(url=…)`` on SQLite: in the caller's thread, over a connection that stays open."""
+"""``publish_sync(url=…)`` on SQLite: in the caller's thread, over a connection that stays open.
+
+What holds on every transport is in ``test_publish_sync.py``.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sqlite3
 import threading
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from kingdom.bus import BusError, Envelope, NotSetUp, connect, publish_sync, syn
 from kingdom.bus.errors import InvalidEnvelope, TransportUnavailable, UnknownTransport
 from kingdom.bus.transport import TransportOptions
 from kingdom.bus.transports.sqlite import SqliteTransport
-from kingdom.bus.transports.sqlite._store import Store
 
 STREAM = "orders"
 
@@ -54,35 +53,6 @@ def url(tmp_path: Path) -> str:
     return prepared(tmp_path)
 
 
-def test_calls_share_one_connection_and_are_published_in_order(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened: Counter[str] = Counter()
-    plain = Store.connect
-
-    def counted(store: Store, **options: Any) -> sqlite3.Connection:
-        opened[store.path] += 1
-        return plain(store, **options)
-
-    monkeypatch.setattr(Store, "connect", counted)
-    events = made(20)
-    for event in events[:10]:
-        assert publish_sync(STREAM, event, url=url) == [event.event_id]
-    assert publish_sync(STREAM, events[10:], url=url) == [event.event_id for event in events[10:]]
-    assert publish_sync(STREAM, events[3], url=url) == []
-    assert publish_sync(STREAM, events[3:5], *made(1), url=url)[:-1] == []
-    assert stored(tmp_path)[:20] == [event.event_id for event in events]
-    assert opened == {str(tmp_path / "bus.db"): 1}
-
-
-def test_threads_that_publish_at_once_lose_nothing(url: str, tmp_path: Path) -> None:
-    events = made(200)
-    with ThreadPoolExecutor(8) as threads:
-        accepted = list(threads.map(lambda event: publish_sync(STREAM, event, url=url), [*events, *events]))
-    assert Counter(event_id for ids in accepted for event_id in ids) == Counter(event.event_id for event in events)
-    assert sorted(stored(tmp_path)) == sorted(event.event_id for event in events)
-
-
 def test_a_file_that_is_gone_or_another_one_is_noticed(url: str, tmp_path: Path) -> None:
     publish_sync(STREAM, made(1), url=url)
     for path in tmp_path.glob("bus.db*"):
@@ -106,21 +76,6 @@ def test_a_relative_path_is_of_the_working_directory(
         (event,) = made(1)
         publish_sync(STREAM, event, url=relative)
         assert stored(tmp_path / name) == [event.event_id]
-
-
-def test_a_forked_process_has_a_connection_of_its_own(url: str, tmp_path: Path) -> None:
-    before, child, after = made(3)
-    publish_sync(STREAM, before, url=url)
-    if (pid := os.fork()) == 0:
-        code = 1
-        with contextlib.suppress(BaseException):
-            assert not sync._kept._kept
-            publish_sync(STREAM, child, url=url)
-            code = 0
-        os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert publish_sync(STREAM, after, url=url) == [after.event_id]
-    assert stored(tmp_path) == [event.event_id for event in (before, child, after)]
 
 
 def test_more_stores_than_are_kept_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,8 +79,9 @@ async def test_a_workflow_that_does_not_exist_is_refused_and_the_connection_stay
 
 
 async def test_another_subscription_takes_the_place_of_the_first(web: Served) -> None:
-    store = web.context.parts.store
+    store, ear = web.context.parts.store, Ear(web.context.live)
     await happen(store, "wf-a")
+    await ear.until(1)  # the first subscription shall have nothing to hear
     async with socket(web) as client:
         await client.subscribe()
         await client.subscribe(workflowId="wf-a")

@@ -20,7 +20,7 @@ from kingdom.workflow.domain.events import (
     QueryFailed,
 )
 from tests.support.agents import let_go
-from tests.support.workflow_ground import DONE, Office, answered, of, open_office, task
+from tests.support.workflow_ground import DONE, WORK, Office, answered, of, open_office, task
 
 
 @pytest.fixture
@@ -38,10 +38,10 @@ async def test_an_answer_is_told_with_the_attempt_and_the_conversation_is_kept(o
     assert await office.hear() == answered()
     kept = await office.work()
     assert kept.session_id is not None
-    assert kept.tasks[0].heard == run_id(work, work.tasks[0]) == "work-1.task-1.1"
+    assert kept.tasks[0].heard == run_id(work, work.tasks[0]) == f"{WORK}.task-1.1"
     (delivery,) = await office.store.bus.claim("workflow", worker="test", limit=1, lease=5)
     assert delivery.envelope.attributes["attempt"] == 1
-    assert ("work-1.task-1.1", Text("It is done.")) in office.heard
+    assert (f"{WORK}.task-1.1", Text("It is done.")) in office.heard
 
 
 async def test_later_queries_go_on_with_the_conversation(office: Office) -> None:
@@ -103,14 +103,14 @@ async def test_a_silent_agent_is_a_failure(office: Office) -> None:
 async def test_an_agent_that_is_killed_from_outside_is_a_failure(office: Office) -> None:
     work = await office.hire("telling", office.telling("os.kill(os.getpid(), signal.SIGKILL)"), task())
     await office.ask(work)
-    assert await office.hear() == of(QueryFailed("work-1", "task-1", "killed: it was ended by SIGKILL, not by us"))
+    assert await office.hear() == of(QueryFailed(WORK, "task-1", "killed: it was ended by SIGKILL, not by us"))
 
 
 async def test_a_question_is_told_as_the_reason_and_no_try_is_left(office: Office) -> None:
     script = [{"ask": {"question": "Red or blue?", "choices": ["red", "blue"]}}]
     await office.ask(await office.hire("scripted", {"script": script}, task(retries=3)))
     error = "the agent asks: Red or blue? (choices: red, blue)"
-    assert await office.hear() == of(QueryFailed("work-1", "task-1", error))
+    assert await office.hear() == of(QueryFailed(WORK, "task-1", error))
     kept = await office.work()
     assert kept.session_id is not None, "the conversation goes on with the answer"
     kept.tasks[0].fail_query(error)
@@ -132,8 +132,8 @@ async def test_a_rate_limit_costs_no_attempt_and_is_sent_again(office: Office) -
     work = await office.hire("telling", office.telling(source), task())
     await office.ask(work)
     assert await office.hear() == answered("now")
-    assert office.runs() == ["work-1.task-1.1", "work-1.task-1.1.2"]
-    assert office.barracks.document("order.json", "work-1.task-1.1.2")["session_id"] == "s-1"
+    assert office.runs() == [f"{WORK}.task-1.1", f"{WORK}.task-1.1.2"]
+    assert office.barracks.document("order.json", f"{WORK}.task-1.1.2")["session_id"] == "s-1"
     assert (await office.work()).tasks[0].attempt == 1
 
 
@@ -171,7 +171,7 @@ async def test_a_lost_conversation_is_told_what_was_done_before(office: Office) 
     work.tasks[1].tries = 1
     await office.save(work)
     await office.ask(work, 2)
-    assert await office.hear() == of(QueryFailed("work-1", "task-2", "no such conversation"))
+    assert await office.hear() == of(QueryFailed(WORK, "task-2", "no such conversation"))
     again = await office.work()
     assert again.session_id is None
     again.engine, again.engine_options = (
@@ -191,7 +191,7 @@ async def test_a_lost_conversation_is_told_what_was_done_before(office: Office) 
 async def test_starting_tells_that_the_agent_is_ready(office: Office) -> None:
     work = await office.hire("scripted", {"script": DONE}, task())
     await office.client.start(work)
-    assert await office.hear() == of(AgentStarted("work-1"))
+    assert await office.hear() == of(AgentStarted(WORK))
     assert Path(office.workspaces.path(work)).is_dir()
 
 
@@ -208,9 +208,9 @@ async def test_stopping_ends_everything_and_nothing_more_is_told(office: Office)
     await office.ask(work)
     await office.heard_text()
     assert office.alive()
-    await office.client.stop("work-1")
+    await office.client.stop(WORK)
     assert office.alive() == set()
-    assert await office.hear() == of(AgentStopped("work-1"))
+    assert await office.hear() == of(AgentStopped(WORK))
 
 
 async def test_stopping_while_it_starts_leaves_nothing(office: Office) -> None:
@@ -219,7 +219,7 @@ async def test_stopping_while_it_starts_leaves_nothing(office: Office) -> None:
         await office.ask(work)
         for _ in range(rounds * 3):
             await asyncio.sleep(0)
-        await office.client.stop("work-1")
+        await office.client.stop(WORK)
         assert office.alive() == set()
         work.tasks[0].reset()
         work.tasks[0].send()
@@ -231,8 +231,8 @@ async def test_stopping_while_a_limit_is_waited_for(office: Office) -> None:
     work = await office.hire("scripted", {"script": [{"rate_limit": {"seconds": 3600}}]}, task())
     await office.ask(work)
     await office.left("outcome.json")
-    await office.client.stop("work-1")
-    assert await office.hear() == of(AgentStopped("work-1"))
+    await office.client.stop(WORK)
+    assert await office.hear() == of(AgentStopped(WORK))
 
 
 async def test_stopping_a_work_that_is_gone_or_has_no_agent_tells_nothing(office: Office) -> None:
@@ -240,7 +240,7 @@ async def test_stopping_a_work_that_is_gone_or_has_no_agent_tells_nothing(office
     work = await office.hire("scripted", {"script": DONE}, task())
     work.agent_stopped()
     await office.save(work)
-    await office.client.stop("work-1")
+    await office.client.stop(WORK)
     assert await office.told() == []
 
 
@@ -267,7 +267,7 @@ async def test_a_query_that_is_put_twice_is_one_run(office: Office) -> None:
     await office.quiet()
     await office.ask(work)
     await office.quiet()
-    assert (office.runs(), len(await office.told())) == (["work-1.task-1.1"], 1)
+    assert (office.runs(), len(await office.told())) == ([f"{WORK}.task-1.1"], 1)
 
 
 async def test_the_same_holds_on_postgresql(tmp_path: Path, postgres_url: str) -> None:
@@ -277,7 +277,7 @@ async def test_the_same_holds_on_postgresql(tmp_path: Path, postgres_url: str) -
         await office.ask(work)
         await office.hear(2)
         await office.ask(await office.respond("task-1"), 2)
-        assert await office.hear(3) == [*of(AgentStarted("work-1")), *answered(), *answered(number=2)]
+        assert await office.hear(3) == [*of(AgentStarted(WORK)), *answered(), *answered(number=2)]
         assert (await office.work()).session_id is not None
 
 
@@ -290,13 +290,13 @@ async def test_who_finds_no_room_waits_until_another_has_ended(office: Office) -
     await office.heard_text()
     await office.ask(work, 2)
     await asyncio.sleep(0.05)
-    assert office.runs() == ["work-1.task-1.1"]
+    assert office.runs() == [f"{WORK}.task-1.1"]
     await asyncio.to_thread(let_go, gate)
     assert await office.hear() == answered()
-    await office.left("identity.json", "work-1.task-2.1")
+    await office.left("identity.json", f"{WORK}.task-2.1")
     await office.ask(work, 3)
     await asyncio.wait_for(office.client.stop(work.id), 30)
-    assert office.runs() == ["work-1.task-1.1", "work-1.task-2.1"], "one that waits is stopped as well"
+    assert office.runs() == [f"{WORK}.task-1.1", f"{WORK}.task-2.1"], "one that waits is stopped as well"
 
 
 async def test_a_run_that_cannot_be_started_now_is_a_query_that_failed(
@@ -308,4 +308,4 @@ async def test_a_run_that_cannot_be_started_now_is_a_query_that_failed(
     work = await office.hire("scripted", {"script": DONE}, task())
     monkeypatch.setattr(office.runner, "start", fail)
     await office.ask(work)
-    assert await office.hear() == of(QueryFailed("work-1", "task-1", "the shim said nothing"))
+    assert await office.hear() == of(QueryFailed(WORK, "task-1", "the shim said nothing"))

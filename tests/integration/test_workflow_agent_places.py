@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kingdom.workflow.domain.errors import WorkflowError
 from kingdom.workflow.domain.events import (
     ReportFailed,
     ReportGenerated,
@@ -19,7 +20,7 @@ from kingdom.workflow.domain.resources import WorkTree
 from kingdom.workflow.domain.sources import Git, McpServer, McpServerRef
 from kingdom.workflow.domain.work import Work
 from tests.support.agents import let_go
-from tests.support.workflow_ground import DONE, Office, answered, of, open_office, task
+from tests.support.workflow_ground import DONE, WORK, Office, answered, of, open_office, task
 
 OUTLINE = ("Findings", "Next steps")
 WHOLE = "## Findings\n\nIt is the parser.\n\n## Next steps\n\nMend it.\n"
@@ -48,7 +49,7 @@ async def test_a_report_becomes_a_file_in_the_workspace(office: Office) -> None:
     path = Path(office.workspaces.path(await office.work())) / "reports" / "0-step-1.md"
     assert [(kind, payload)] == of(ReportGenerated("report-1", "task-1", str(path)))
     assert path.read_text() == WHOLE
-    assert office.runs() == ["work-1.task-1.1-report"]
+    assert office.runs() == [f"{WORK}.task-1.1-report"]
 
 
 async def test_a_report_may_stand_in_the_result_file(office: Office) -> None:
@@ -90,9 +91,9 @@ async def test_a_report_nobody_heard_is_asked_for_again(office: Office) -> None:
     await office.hire("telling", office.telling(source), task(outline=OUTLINE))
     work, report = await office.begin_report("task-1")
     await office.client.write_report(work, work.tasks[0], report)
-    await office.left("identity.json", "work-1.task-1.1-report")
+    await office.left("identity.json", f"{WORK}.task-1.1-report")
     await asyncio.to_thread(let_go, gate)
-    await office.left("outcome.json", "work-1.task-1.1-report")
+    await office.left("outcome.json", f"{WORK}.task-1.1-report")
     kept = await office.hear()
     office.restart()
     stale = await office.work()
@@ -100,7 +101,7 @@ async def test_a_report_nobody_heard_is_asked_for_again(office: Office) -> None:
     await office.save(stale)
     await office.client.recover([stale])
     assert await office.hear(2) == [*kept, *kept], "as if the first engine had died before it could tell"
-    assert office.runs() == ["work-1.task-1.1-report", "work-1.task-1.1-report.2"]
+    assert office.runs() == [f"{WORK}.task-1.1-report", f"{WORK}.task-1.1-report.2"]
 
 
 # ── where, and with what ──────────────────────────────────────────────────────────────────────────────────────────
@@ -151,19 +152,17 @@ async def test_a_work_beside_others_works_in_its_own_worktree(office: Office) ->
     async with office.store.transaction() as tx:
         await tx.works.save(Work("work-0", "wf-1", -1, "first", [task(2)]))
         await tx.works.save(Work("work-2", "wf-1", 1, "other", [task(3)], after=("first",)))
-    await trees(office, ("app", None), ("app", "work-1"))
+    await trees(office, ("app", None), ("app", WORK))
     await office.ask(work)
-    assert await office.hear() == answered(f"{office.folder}/worktrees/app-work-1 False")
+    assert await office.hear() == answered(f"{office.folder}/worktrees/app-{WORK} False")
 
 
-async def test_a_worktree_that_is_gone_is_an_agent_error(office: Office) -> None:
+async def test_nobody_starts_where_a_worktree_is_gone(office: Office) -> None:
     work = await office.hire("scripted", {"script": DONE}, task())
     await trees(office, ("app", None))
     (office.folder / "worktrees" / "app-None").rmdir()
-    await office.client.start(work)
-    ((kind, payload),) = await office.hear()
-    assert kind == "AgentError"
-    assert "the worktree of app is gone" in str(payload["error"])
+    with pytest.raises(WorkflowError, match="the worktree of app is gone"):
+        await office.client.start(work)
 
 
 async def with_server(office: Office, work: Work, **env: str) -> None:
@@ -183,7 +182,7 @@ async def test_mcp_servers_are_given_in_a_file_that_goes_with_the_run(office: Of
     await office.ask(work)
     await office.heard_text()
     (file,) = office.mcp_folder.iterdir()
-    assert office.barracks.document("order.json", "work-1.task-1.1")["mcp_config"] == str(file)
+    assert office.barracks.document("order.json", f"{WORK}.task-1.1")["mcp_config"] == str(file)
     server = json.loads(file.read_text())["mcpServers"]["docs"]
     assert server == {"command": "docs", "args": [], "env": {"TOKEN": "t0ken", "LEVEL": "work"}}
     await office.client.close()
@@ -199,10 +198,11 @@ async def test_mcp_servers_are_given_in_a_file_that_goes_with_the_run(office: Of
     assert b"t0ken" not in everything
 
 
-async def test_a_secret_that_is_not_there_is_an_agent_error(office: Office) -> None:
+async def test_nobody_starts_without_a_secret_and_who_is_asked_all_the_same_is_an_agent_error(office: Office) -> None:
     work = await office.hire("scripted", {"script": DONE}, task())
     await with_server(office, work, KEY="${MISSING}")
-    await office.client.start(work)
+    with pytest.raises(WorkflowError, match="needs the variable MISSING"):
+        await office.client.start(work)
     await office.ask(work)
     await office.quiet()
     ((kind, payload),) = await office.hear()

@@ -15,7 +15,7 @@ from kingdom.workflow.domain.events import (
 )
 from kingdom.workflow.store import StoreError
 from tests.support.agents import let_go
-from tests.support.workflow_ground import DONE, Office, answered, of, open_office, task
+from tests.support.workflow_ground import DONE, WORK, Office, answered, of, open_office, task
 
 WAITING = """
     tell(began={"session_id": "s-1"})
@@ -43,7 +43,7 @@ async def test_a_run_that_lives_is_found_again_and_not_begun_twice(office: Offic
     await office.ask(work)
     await asyncio.to_thread(let_go, gate)
     assert await office.hear() == answered("once")
-    assert office.runs() == ["work-1.task-1.1"]
+    assert office.runs() == [f"{WORK}.task-1.1"]
 
 
 async def test_a_run_that_ended_meanwhile_is_told_once(office: Office) -> None:
@@ -65,7 +65,7 @@ async def test_a_run_that_ended_meanwhile_is_told_once(office: Office) -> None:
         assert await office.hear() == answered("once")
         await office.quiet()
         await office.client.close()
-    assert office.runs() == ["work-1.task-1.1"]
+    assert office.runs() == [f"{WORK}.task-1.1"]
 
 
 async def test_a_run_that_died_with_its_engine_is_sent_again(office: Office) -> None:
@@ -80,7 +80,7 @@ async def test_a_run_that_died_with_its_engine_is_sent_again(office: Office) -> 
     assert await office.told() == [], "it waits to be told what to ask"
     await office.ask(work)
     assert await office.hear() == answered()
-    assert office.runs() == ["work-1.task-1.1", "work-1.task-1.1.2"]
+    assert office.runs() == [f"{WORK}.task-1.1", f"{WORK}.task-1.1.2"]
 
 
 async def test_a_query_that_brings_every_engine_down_fails_in_the_end(office: Office) -> None:
@@ -115,9 +115,9 @@ async def test_another_engine_stops_what_the_former_one_began(office: Office) ->
     await office.client.close()
     assert office.alive()
     office.restart()
-    await office.client.stop("work-1")
+    await office.client.stop(WORK)
     assert office.alive() == set()
-    assert await office.hear() == of(AgentStopped("work-1"))
+    assert await office.hear() == of(AgentStopped(WORK))
 
 
 async def test_an_outage_of_the_store_loses_nothing(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,6 +132,6 @@ async def test_an_outage_of_the_store_loses_nothing(office: Office, monkeypatch:
 
     monkeypatch.setattr(office.store, "transaction", failing)
     await office.ask(work)
-    assert await office.hear(2) == [*of(AgentStarted("work-1")), *answered()]
+    assert await office.hear(2) == [*of(AgentStarted(WORK)), *answered()]
     await office.quiet()
     assert len(await office.told()) == 2

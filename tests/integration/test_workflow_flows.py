@@ -327,7 +327,8 @@ async def test_an_agent_that_cannot_be_reached_fails_what_it_was_asked_for(tmp_p
         workflow, _ = await here.read(workflow_id)
         if what == "start":
             assert workflow.status is WorkflowStatus.FAILED
-            assert workflow.reason == "the agent of work ship broke: start does not work today"
+            assert workflow.reason == "work ship could not begin: start does not work today"
+            assert here.world.sent == {}, "nothing was asked of it"
         else:
             assert workflow.status is WorkflowStatus.COMPLETED  # the query was sent again
             assert "QueryFailed" in await here.told(workflow_id)
@@ -390,9 +391,27 @@ async def test_a_merge_that_does_not_go_fails_the_work_that_asked_for_it(tmp_pat
         assert workflow.status is WorkflowStatus.FAILED
         assert works[3].status is WorkStatus.FAILED
         assert "merge does not work today" in (workflow.reason or "")
+        assert {work_id for work_id, *_ in here.world.sent} == {
+            part.id for part in works[:3]
+        }  # nobody was asked to go on
         await ResumeWorkflow(here.parts).execute(workflow_id, retry=True)
         await here.engine.idle()
         assert (await here.read(workflow_id))[0].status is WorkflowStatus.COMPLETED
+
+
+async def test_a_work_that_merged_and_broke_goes_on_in_place_and_merges_nothing_twice(tmp_path: Path) -> None:
+    world = World()
+    world.breaks["join"] = 1
+    async with house(tmp_path / "w.db", world) as here:
+        workflow_id = await started(here, *PARALLEL)
+        assert (await here.read(workflow_id))[0].status is WorkflowStatus.FAILED
+        assert here.world.open_work
+        await ResumeWorkflow(here.parts).execute(workflow_id, retry=True)
+        await here.engine.idle()
+        workflow, _ = await here.read(workflow_id)
+        assert workflow.status is WorkflowStatus.COMPLETED, workflow.reason
+        assert len(here.world.merges) == 1
+        assert not here.world.open_work
 
 
 async def test_a_failure_stops_what_runs_beside_it(tmp_path: Path) -> None:

@@ -292,6 +292,8 @@ async def test_works_that_do_not_go_together_leave_the_branch_as_it_was(ground: 
 
 async def test_a_merge_into_uncommitted_work_is_refused(ground: Ground) -> None:
     main, side = await ground.tree("app"), await ground.tree("app", "work-1")
+    write(side, "side", "x")
+    await ground.checkpoint(side)
     write(main, "new", "x")
     with pytest.raises(WorktreeDirty):
         await ground.service.merge(main, [side], "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from kingdom.workflow.home import WorkflowHome, open_home
 from kingdom.workflow.parts import Parts
 from kingdom.workflow.usecases.create_workflow import CreateWorkflow
 from kingdom.workflow.usecases.delete_workflow import DeleteWorkflow
+from kingdom.workflow.usecases.resume_workflow import ResumeWorkflow
 from kingdom.workflow.usecases.start_workflow import StartWorkflow
 from tests.support.agent_clis import installed
 from tests.support.agents import let_go
@@ -279,7 +281,7 @@ async def test_works_may_run_beside_each_other_from_the_very_start(tmp_path: Pat
     assert told.index("TaskStarted") > [place for place, kind in enumerate(told) if kind == "WorkStarted"][1]
 
 
-async def test_works_that_do_not_go_together_stop_the_workflow_with_the_files(tmp_path: Path) -> None:
+async def test_works_that_do_not_go_together_stop_the_workflow_until_somebody_mends_it(tmp_path: Path) -> None:
     async with running(tmp_path, {"scripted": ScriptedEngine()}) as parts:
         workflow_id = await create(
             parts,
@@ -291,8 +293,48 @@ async def test_works_that_do_not_go_together_stop_the_workflow_with_the_files(tm
         )
         await StartWorkflow(parts).execute(workflow_id)
         workflow = await wait_while_running(parts, workflow_id)
-    assert workflow.status is WorkflowStatus.FAILED
-    assert "both sides changed README" in str(workflow.reason)
+        assert workflow.status is WorkflowStatus.FAILED
+        assert "both sides changed README" in str(workflow.reason)
+        async with parts.store.transaction() as tx:
+            works = {work.id: work.name for work in await tx.works.of_workflow(workflow_id)}
+            trees = await tx.work_trees.of_workflow(workflow_id)
+        asked = {path.name.partition(".")[0] for path in (tmp_path / "home" / "agents" / "runs").iterdir()}
+        assert {works[work_id] for work_id in asked} == {"first", "left", "right"}  # the last was asked nothing
+        (right,) = [Path(str(tree.path)) for tree in trees if works.get(str(tree.work_id)) == "right"]
+        (right / "README").write_text("left")
+        plain_git(right, "commit", "--quiet", "--all", "--message", "As on the left")
+        await ResumeWorkflow(parts).execute(workflow_id, retry=True)
+        workflow = await wait_while_running(parts, workflow_id)
+        assert workflow.status is WorkflowStatus.COMPLETED, workflow.reason
+    (main,) = [Path(str(tree.path)) for tree in trees if tree.work_id is None]
+    assert (main / "README").read_text() == "left"
+
+
+async def test_a_work_that_merges_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    mended = tmp_path / "mended"
+    program = f"import os, sys; open('half', 'w').close(); sys.exit(not os.path.exists({str(mended)!r}))"
+    options = {"argv": [sys.executable, "-I", "-S", "-c", program]}
+    tasks = (TaskDefinition("do", "Do it.", retries=0),)
+    command = CommandEngine(environ={"PATH": os.environ["PATH"]})
+    engines: dict[str, AgentEngine | Player] = {"scripted": ScriptedEngine(), "command": command}
+    async with running(tmp_path, engines) as parts:
+        workflow_id = await create(
+            parts,
+            tmp_path,
+            plays("left", writes("left", "1"), after=("start",)),
+            plays("right", writes("right", "1"), after=("start",)),
+            WorkDefinition("last", tasks, "command", engine_options=options, after=("left", "right"), merge=True),
+        )
+        await StartWorkflow(parts).execute(workflow_id)
+        assert (await wait_while_running(parts, workflow_id)).status is WorkflowStatus.PAUSED
+        mended.touch()
+        await ResumeWorkflow(parts).execute(workflow_id, retry=True)
+        workflow = await wait_while_running(parts, workflow_id)
+        assert workflow.status is WorkflowStatus.COMPLETED, workflow.reason
+        async with parts.store.transaction() as tx:
+            trees = await tx.work_trees.of_workflow(workflow_id)
+    (main,) = [Path(str(tree.path)) for tree in trees if tree.work_id is None]
+    assert sorted(path.name for path in main.iterdir()) == [".git", "README", "half", "left", "right"]
 
 
 async def test_a_question_pauses_the_workflow_at_once(tmp_path: Path) -> None:

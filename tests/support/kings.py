@@ -22,6 +22,7 @@ from kingdom.court.models import Event, Message, Task, timestamp
 from kingdom.court.packages.loading import GeneralsCache
 from kingdom.court.queues import EVENTS, TASKS, declare_queues, open_queues, put
 from kingdom.journal import Journal, Reader
+from tests.support.queued import database, forget, lying
 
 NOON = datetime(2026, 2, 7, 12, tzinfo=UTC).timestamp()
 
@@ -37,10 +38,14 @@ class Clock:
 
 
 class Realm:
-    """A home with queues, and everything a test does to it."""
+    """A home with queues, and everything a test does to it.
 
-    def __init__(self, root: Path, **config: Any) -> None:
+    ``queues``: what they are in, ``files`` or an ``sqlite`` database.
+    """
+
+    def __init__(self, root: Path, queues: str = "files", **config: Any) -> None:
         self.home = Home(root)
+        self.queue_url = self.home.queue_url if queues == "files" else f"sqlite://{database(self.home)}"
         self.clock = Clock()
         self.config = SystemConfig.model_validate({"concurrency": {"max_soldiers": 100}, **config})
         self.bus: EventBus
@@ -50,7 +55,7 @@ class Realm:
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[Realm]:
         """The same, with its queues open."""
-        async with open_queues(self.home.queue_url) as self.bus:
+        async with open_queues(self.queue_url) as self.bus:
             await declare_queues(self.bus)
             yield self
 
@@ -111,12 +116,15 @@ class Realm:
         document = {"summary": f"did {task_id}", "started_at": now, "ended_at": now, **fields}
         write_atomic(self.home.result(task_id), json.dumps({"task_id": task_id, "general": general, **document}))
 
+    def lose(self, stream: str, document_id: str) -> None:
+        """Take a document away, past the bus."""
+        forget(self.home, stream, document_id)
+
     # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def documents(self, stream: str, state: str) -> list[dict[str, Any]]:
         """The documents in a state, by id."""
-        folder = self.home.queue / stream / state
-        return [json.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))]
+        return [document for found, document in lying(self.home, stream) if found == state]
 
     def ids(self, stream: str, state: str) -> list[str]:
         """Their ids."""

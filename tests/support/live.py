@@ -60,7 +60,7 @@ class Socket:
     async def hear(self) -> dict[str, Any]:
         """The next message that is no sign of life."""
         while True:
-            message: dict[str, Any] = json.loads(await asyncio.wait_for(self.connection.recv(), PATIENCE))
+            message: dict[str, Any] = json.loads(await self._next())
             if message["type"] != "ping":
                 return message
 
@@ -81,9 +81,14 @@ class Socket:
         """Read on until it is closed; why it was."""
         with contextlib.suppress(Exception):
             while True:
-                await asyncio.wait_for(self.connection.recv(), PATIENCE)
+                await self._next()
         assert self.connection.close_code is not None
         return self.connection.close_code, self.connection.close_reason or ""
+
+    async def _next(self) -> str | bytes:
+        # Not wait_for: before Python 3.12 it may return what came in the moment of a cancellation, and drop that.
+        async with asyncio.timeout(PATIENCE):
+            return await self.connection.recv()
 
 
 @contextlib.asynccontextmanager

@@ -12,7 +12,7 @@ from typing import Any
 from kingdom.court.bootstrap import make_role, open_services
 from kingdom.court.commands import inject
 from kingdom.court.founding import found
-from kingdom.court.home import Home
+from kingdom.court.home import MARKER, Home
 from kingdom.court.loop import Services, run_role
 
 PROMPT = "{% if resume %}Go on.{% else %}Do this:\n{{ data }}{% endif %}\n{{ report }}"
@@ -67,10 +67,12 @@ def _install(home: Home, name: str, engine: str, **options: Any) -> None:
 
 
 @contextlib.asynccontextmanager
-async def living(root: Path) -> AsyncIterator[LivingCourt]:
-    """Found a court and have it work for the length of the block."""
+async def living(root: Path, queues: str | None = None) -> AsyncIterator[LivingCourt]:
+    """Found a court and have it work for the length of the block; ``queues``: the URL of a database for its queues."""
     await found(root, (), force=True)
     home = Home(root)
+    if queues is not None:
+        (root / MARKER).write_text(f"queue: {{transport: '{queues}'}}\n")
     for name, script in SCRIPTS.items():
         _install(home, name, "scripted", script=script)
     _install(home, SLOW, "command", argv=_SLOW_ARGV)

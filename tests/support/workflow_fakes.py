@@ -72,6 +72,9 @@ class World:
     commits: dict[str, dict[str, str]] = field(default_factory=dict)  # checkpoint id: hash per git id
     resets: list[dict[str, str]] = field(default_factory=list)
     merges: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    merged: dict[str, set[str]] = field(default_factory=dict)  # worktree id: the commits its branch has besides its own
+    places: dict[str, tuple[str, str | None]] = field(default_factory=dict)  # worktree id: of which workflow and Work
+    open_work: set[str] = field(default_factory=set)  # worktrees with changes that are in no commit
     discarded: list[str] = field(default_factory=list)  # names of repositories whose clone was to go
     folders: set[str] = field(default_factory=set)
     reports: set[str] = field(default_factory=set)  # files
@@ -104,6 +107,11 @@ class World:
         counts[name] -= 1
         return True
 
+    def work_in(self, work: Work) -> None:
+        """An agent changes files where its Work is done."""
+        place = work.workflow_id, work.id if work.apart else None
+        self.open_work |= {tree_id for tree_id, found in self.places.items() if found == place}
+
     def refuse(self, name: str) -> None:
         if self.use_up("refuses", name):
             raise GitError(f"{name} does not work today")
@@ -135,6 +143,7 @@ class FakeAgents:
         run = (work.id, task.id, task.attempt)
         if run not in self._world.answers:
             self._world.sent[run] += 1
+            self._world.work_in(work)
             if self._world.silent or task.name in self._world.silences:
                 return
             self._world.answers[run] = self._outcome(work, task, text)
@@ -215,6 +224,7 @@ class FakeGit:
         self._world.refuse("prepare")
         self._world.trees.setdefault(tree.id, tree.base or "main")
         self._world.bases.setdefault(tree.id, tree.base)
+        self._world.places[tree.id] = tree.workflow_id, tree.work_id
         self._stopper.point("prepared")
         return PreparedTree(f"/trees/{tree.id}", f"kingdom/{tree.id}")
 
@@ -225,6 +235,7 @@ class FakeGit:
         for tree in trees:
             assert tree.id in self._world.trees, "a commit in a worktree that is not there"
             self._world.trees[tree.id] = made[tree.git_id]
+            self._world.open_work.discard(tree.id)
         self._world.commits[checkpoint.id] = made
         self._stopper.point("committed")
         return {git_id: Committed(commit, f"tree-{checkpoint.id}") for git_id, commit in made.items()}
@@ -232,6 +243,7 @@ class FakeGit:
     async def undo(self, checkpoint: Checkpoint, trees: Sequence[WorkTree]) -> None:
         self._stopper.point("undo")
         self._world.commits.pop(checkpoint.id, None)
+        self._world.open_work |= {tree.id for tree in trees}
 
     async def reset(self, trees: Sequence[WorkTree], hashes: Mapping[str, str]) -> dict[str, str]:
         self._stopper.point("reset")
@@ -239,6 +251,8 @@ class FakeGit:
         assert not self._world.alive.intersection(tree.work_id for tree in trees), "reset under a living agent"
         for tree in trees:
             self._world.trees[tree.id] = hashes.get(tree.git_id) or tree.base or "main"
+            self._world.open_work.discard(tree.id)
+            self._world.merged.pop(tree.id, None)
         self._world.resets.append(dict(hashes))
         self._stopper.point("reset done")
         return {}
@@ -246,11 +260,16 @@ class FakeGit:
     async def release(self, tree: WorkTree) -> None:
         self._stopper.point("release")
         self._world.trees.pop(tree.id, None)
+        self._world.open_work.discard(tree.id)
 
     async def merge(self, tree: WorkTree, sources: Sequence[WorkTree], message: str) -> None:
         self._stopper.point("merge")
         self._world.refuse("merge")
         merged = tree.id, tuple(self._world.trees[source.id] for source in sources)
+        there = self._world.merged.setdefault(tree.id, set())
+        if tree.id in self._world.open_work and not there.issuperset(merged[1]):
+            raise GitError(f"{tree.id} has changes that are not committed")
+        there.update(merged[1])
         if merged not in self._world.merges:
             self._world.merges.append(merged)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ from tests.support.agents import Barracks
 
 DONE = [{"say": "It is done."}]  # a script
 NOW = datetime(2026, 2, 7, 10, tzinfo=UTC)
+WORK = f"work-{os.getpid()}"  # runs are told apart on the whole machine by their ids, which begin with it
 LIMITS = Limits(timers=Timers(first_output=30, silence=30, total=60, after_result=0.2, stop=0.3))
 
 
@@ -36,7 +38,7 @@ async def open_office(folder: Path, url: str | None = None) -> AsyncIterator[Off
         await store.setup()
         office = Office(folder, store, {"TOKEN": "t0ken"})
         yield office
-        await office.client.stop("work-1")
+        await office.client.stop(WORK)
         await office.client.close()
         assert office.alive() == set()
 
@@ -68,7 +70,7 @@ class Office:
 
     async def hire(self, engine: str, options: Mapping[str, Any], *tasks: Task, **more: Any) -> Work:
         """A workflow with one Work that runs, its first task sent."""
-        work = Work("work-1", "wf-1", 0, "plan", list(tasks), engine, engine_options=options, **more)
+        work = Work(WORK, "wf-1", 0, "plan", list(tasks), engine, engine_options=options, **more)
         work.start()
         work.tasks[0].send()
         async with self.store.transaction() as tx:
@@ -82,7 +84,7 @@ class Office:
 
     async def work(self) -> Work:
         async with self.store.transaction() as tx:
-            return await tx.works.get("work-1")
+            return await tx.works.get(WORK)
 
     async def save(self, work: Work) -> None:
         async with self.store.transaction() as tx:
@@ -133,7 +135,7 @@ class Office:
             while not any(event == Text(text) for _, event in self.heard):
                 await asyncio.sleep(0.01)
 
-    async def left(self, name: str, run: str = "work-1.task-1.1") -> None:
+    async def left(self, name: str, run: str = f"{WORK}.task-1.1") -> None:
         """Until a run has left a file in its folder."""
         path = self.barracks.folder(run) / name
         async with asyncio.timeout(30):
@@ -169,4 +171,4 @@ def of(*events: DomainEvent) -> list[tuple[str, Mapping[str, object]]]:
 
 def answered(text: str = "It is done.", number: int = 1) -> list[tuple[str, Mapping[str, object]]]:
     """The event of an answer."""
-    return of(QueryResponded("work-1", f"task-{number}", text))
+    return of(QueryResponded(WORK, f"task-{number}", text))

@@ -82,6 +82,21 @@ def test_the_record_tells_what_was_used_while_the_run_goes_on(tmp_path: Path) ->
     assert seen == [(0, 0), (110, 1), (220, 2), (330, 3), (330, 3), (0, 0), (110, 1), (110, 1)]
 
 
+def test_of_a_run_that_was_ended_the_record_tells_what_its_output_did_not(tmp_path: Path) -> None:
+    place = with_rollout(tmp_path)
+    [record] = place.rglob("*.jsonl")
+    whole = record.read_bytes()
+    record.write_bytes(b"")  # it is written behind what is printed
+    lines = recorded("codex_resumed.jsonl")
+    cut_off = reader(place)
+    assert not any(isinstance(event, Usage) for event in read_all(cut_off, lines[:-1]))
+    record.write_bytes(whole)
+    assert [*cut_off.end()] == [Usage(Tokens(input=93, output=10, cache_read=7), turns=1)]
+    to_its_end = reader(place)
+    read_all(to_its_end, lines)
+    assert [*to_its_end.end()] == []
+
+
 def test_a_record_that_is_not_there_is_nothing_used(tmp_path: Path) -> None:
     for thread_id in (THREAD, "../../*", "x" * 300):
         rollout = Rollout(tmp_path, thread_id)

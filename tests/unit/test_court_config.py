@@ -113,7 +113,9 @@ def test_a_missing_file_is_told(home: Home) -> None:
     ("transport", "why"),
     [
         ("postgresql://me:secret@db/kingdom", "a password does not belong in a file: put the URL in an environment"),
-        ("queue", "not a URL: files:///dir"),
+        ("queue", "not a URL: sqlite:///file.db"),
+        ("files:///var/queue", "queues that are files lie in queue/ of the home: leave it out"),
+        ("memory:", "each process would have queues of its own"),
         ("postgresql://[::1/x", "not a URL (Invalid IPv6 URL)"),
     ],
 )
@@ -133,7 +135,7 @@ def test_the_queue_url_comes_from_the_variable_that_is_named(home: Home, monkeyp
 
 
 def test_a_queue_has_one_url_only(home: Home) -> None:
-    problems = problems_of(home, "name: x\nqueue: {transport: 'files:///x', transport_env: X}\n")
+    problems = problems_of(home, "name: x\nqueue: {transport: 'sqlite:///x', transport_env: X}\n")
     assert problems == ["2: queue: give transport or transport_env, not both"]
 
 

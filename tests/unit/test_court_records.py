@@ -55,7 +55,7 @@ def test_only_what_ended_in_time_is_told_and_nothing_of_the_writer_itself(home: 
     put(home, 3, 25)
     put(home, 4, -1)
     put(home, 5, 2, general="gen-briefing", status="failed")
-    records = recent_records(home, "gen-briefing", NOW, 24)
+    records = recent_records(home, "gen-briefing", NOW, 24, {})
     assert tasks(records["finished"]) == kept
     assert records["totals"] == {"gen-pr": {"success": 1, "failed": 1, "cost_usd": 0.5}}
     assert (records["from"], records["until"]) == ("2026-02-08T08:30:00.000Z", "2026-02-09T08:30:00.000Z")
@@ -67,7 +67,7 @@ def test_it_begins_where_the_last_success_of_the_writer_ended(home: Home) -> Non
     put(home, 1, 10, general="gen-briefing")
     put(home, 2, 11)
     later = put(home, 3, 9)
-    records = recent_records(home, "gen-briefing", NOW, 96)
+    records = recent_records(home, "gen-briefing", NOW, 96, {})
     assert tasks(records["finished"]) == {later}
 
 
@@ -76,7 +76,7 @@ def test_a_question_is_open_until_somebody_answered_however_old_it_is(home: Home
     waiting = put(home, 1, 200, **asked)
     answered = put(home, 2, 5, **asked)
     resumed = put(home, 3, 1, original_task_id=answered)
-    records = recent_records(home, "gen-briefing", NOW, 24)
+    records = recent_records(home, "gen-briefing", NOW, 24, {})
     assert tasks(records["waiting_for_a_person"]) == {waiting}
     assert records["waiting_for_a_person"][0]["question"] == "Which?"
     assert tasks(records["finished"]) == {resumed}
@@ -87,18 +87,14 @@ def test_what_cannot_be_read_is_left_out_and_long_text_is_cut(home: Home) -> Non
     (home.results / "task-20260209-002.json").write_text("{torn")
     (home.results / "task-20260209-003.json").write_text('{"status": "success"}')
     (home.results / f"{kept}-raw.json").write_text('{"status": "success"}')
-    records = recent_records(home, "gen-briefing", NOW, 24)
+    records = recent_records(home, "gen-briefing", NOW, 24, {})
     assert tasks(records["finished"]) == {kept}
     assert len(records["finished"][0]["summary"]) == 400
 
 
-def test_what_waits_is_counted_where_the_queues_are_files(home: Home) -> None:
-    pending = home.queue / "events" / "pending"
-    pending.mkdir(parents=True)
-    for name in ("evt-a-1.json", "evt-a-2.json", ".tmp-evt-a-3.json", "notes.txt"):
-        (pending / name).write_text("{}")
-    records = recent_records(home, "gen-briefing", NOW, 24)
-    assert records["waiting_in_queues"] == {"events": 2, "tasks": None}
+def test_it_is_told_how_much_waits(home: Home) -> None:
+    records = recent_records(home, "gen-briefing", NOW, 24, {"events": 2, "tasks": 0})
+    assert records["waiting_in_queues"] == {"events": 2, "tasks": 0}
     assert records["finished"] == []
 
 
@@ -121,6 +117,7 @@ def test_the_prompt_of_a_general_that_asks_for_them_has_the_records_as_data(home
         resume=False,
         previous_error=None,
         pull=None,
+        waiting={},
     )
     prompt = build_prompt(read_template(general.prompt_path), briefing, general.manifest.prompt_max_bytes)
     assert done in prompt

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from kingdom.agents.port import AgentEvent, Finished, OnEvent, Order
@@ -31,6 +31,14 @@ class LineReader(Protocol):
 
     def feed(self, line: bytes) -> Sequence[AgentEvent]:
         """What a line says; nothing, when it says nothing we know. Never raises for what a program printed."""
+
+
+@runtime_checkable
+class EndReader(Protocol):
+    """What a reader can do besides whose program keeps a record elsewhere, which may be behind its output."""
+
+    def end(self) -> Sequence[AgentEvent]:
+        """What the record tells now that the program is gone, also if it was ended half-way."""
 
 
 @dataclass(frozen=True, slots=True)

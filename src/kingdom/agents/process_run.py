@@ -9,7 +9,7 @@ import signal
 import time
 from typing import Final
 
-from kingdom.agents.engine import Engine
+from kingdom.agents.engine import EndReader, Engine
 from kingdom.agents.folder import Identity, RunFolder
 from kingdom.agents.port import Heartbeat, OnEvent, Order, Outcome
 from kingdom.agents.processes import boot_id, carries, send
@@ -68,6 +68,8 @@ class ProcessRun(Run):
             while await self._read(tail):
                 pass
             self._feed([self._lines.rest()], new=tail.offset > self._old)
+            if isinstance(self._reader, EndReader):
+                self._take(list(self._reader.end()), new=True)
         finally:
             shim.close()
             tail.close()

@@ -5,7 +5,7 @@ It checks what callers pass, so that a transport only ever sees names, envelopes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Container, Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,7 +25,7 @@ from kingdom.bus.delivery import (
 from kingdom.bus.envelope import Envelope
 from kingdom.bus.errors import InvalidEnvelope, InvalidOption, TransactionMismatch
 from kingdom.bus.names import check_event_id, check_stream, check_worker
-from kingdom.bus.transport import TransactionalTransport
+from kingdom.bus.transport import ListingTransport, TransactionalTransport
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 Seconds = float | int | timedelta
 DEFAULT_MAX_ATTEMPTS = 10
+_PAGE = 500  # records that are looked up at once
 
 
 class EventBus:
@@ -217,6 +218,24 @@ class EventBus:
     async def find(self, event_id: str) -> Record | None:
         """Everything the store knows of one event, or None."""
         return await self.transport.find(check_event_id(event_id))
+
+    async def records(self, stream: str, *, ids: str = "*", within: Seconds | None = None) -> AsyncIterator[Record]:
+        """Everything the store has of a stream, finished events too, in publish order; for a bus in a database.
+
+        ``ids`` is a pattern in which ``*`` stands for anything. ``within``: only what was published or changed its
+        state in the last so many seconds. Looked up page by page: what happens meanwhile may be seen or not.
+        """
+        if not isinstance(self.transport, ListingTransport):
+            raise InvalidOption(f"records() needs a bus on sqlite: or postgresql:, not on {self.url}")
+        age = None if within is None else positive_seconds("records(within)", within)
+        check_stream(stream)
+        after: Any = None
+        while True:
+            page, after = await self.transport.records(stream, ids=ids, within=age, after=after, limit=_PAGE)
+            for record in page:
+                yield record
+            if after is None:
+                return
 
     async def requeue(
         self,

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import os
 import threading
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kingdom.bus.background import Background, LoopThread
 from kingdom.bus.connecting import connect
 from kingdom.bus.envelope import DEFAULT_MAX_BYTES
 from kingdom.bus.errors import InvalidOption, TransactionMismatch
-from kingdom.bus.eventbus import EventBus, unique_envelopes
+from kingdom.bus.eventbus import unique_envelopes
 from kingdom.bus.names import check_stream
 from kingdom.bus.outbox import insert_statement
 from kingdom.bus.transport import DirectTransport
@@ -37,8 +38,8 @@ def publish_sync(
 
     With ``tx`` (psycopg, sqlite3, or SQLAlchemy's Session or Connection) the events join that transaction; ``schema``
     names the PostgreSQL schema of the bus when it is not on the search path. With ``url`` instead, they are published
-    by themselves and durable on return: on SQLite in this thread, over a connection that stays open for the next call;
-    elsewhere each call connects anew, which suits scripts.
+    by themselves and durable on return. What that needs stays open for the next call: on SQLite and files in this
+    thread, elsewhere in the event loop of a thread of its own.
     """
     check_stream(stream)
     unique = unique_envelopes(envelopes)
@@ -47,10 +48,7 @@ def publish_sync(
     if not unique:
         return []
     if url is not None:
-        place = _kept.find(url, max_bytes)
-        if isinstance(place, EventBus):
-            return asyncio.run(_publish_at(place, stream, unique))
-        return place.publish_now(stream, unique)
+        return _kept.find(url, max_bytes).publish_now(stream, unique)
     transaction = adopt(tx)
     if transaction.run_sync is None:
         raise TransactionMismatch("publish_sync needs a synchronous transaction; use `await bus.publish(…, tx=…)`")
@@ -58,45 +56,43 @@ def publish_sync(
     return [row[0] for row in transaction.run_sync(sql, params)]
 
 
-async def _publish_at(bus: EventBus, stream: str, envelopes: list[Envelope]) -> list[str]:
-    async with bus:
-        return await bus.publish(stream, envelopes)
-
-
 class _Kept:
-    """Transports that serve synchronous callers in their thread, open from one call to the next."""
+    """What serves synchronous callers, open from one call to the next."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._thread = LoopThread()
         self._kept: dict[tuple[str, int, str], DirectTransport] = {}
         self._inherited: list[object] = []
 
-    def find(self, url: str, max_bytes: int) -> DirectTransport | EventBus:
-        """What to publish through: a transport that stays open, or a bus for this one call."""
+    def find(self, url: str, max_bytes: int) -> DirectTransport:
+        """What to publish through."""
         text = str(url)
         # A relative path means another file in another working directory.
-        key = text, max_bytes, "" if ":///" in text else str(Path.cwd())
+        absolute = "://" in text and "://." not in text
+        key = text, max_bytes, "" if absolute else str(Path.cwd())
         if found := self._kept.get(key):
             return found
-        bus = connect(url, max_bytes=max_bytes)
-        if not isinstance(bus.transport, DirectTransport):
-            return bus
+        made = partial(connect, url, max_bytes=max_bytes)
+        transport = made().transport
+        place = transport if isinstance(transport, DirectTransport) else Background(self._thread, made)
         with self._lock:
             while len(self._kept) >= _MOST:
                 self._kept.pop(next(iter(self._kept))).close_now()
-            return self._kept.setdefault(key, bus.transport)
+            return self._kept.setdefault(key, place)
 
     def close(self) -> None:
         """Close them all."""
         with self._lock:
-            for transport in self._kept.values():
-                transport.close_now()
+            for place in self._kept.values():
+                place.close_now()
             self._kept.clear()
+            self._thread.stop()
 
     def forget(self) -> None:
         """In a forked process: what the parent opened is neither used nor closed here, it is still the parent's."""
-        self._inherited.append(self._kept)
-        self._lock, self._kept = threading.Lock(), {}
+        self._inherited += [self._kept, self._thread]
+        self._lock, self._thread, self._kept = threading.Lock(), LoopThread(), {}
 
 
 _kept = _Kept()

@@ -151,6 +151,21 @@ class TransactionalTransport(Protocol):
 
 
 @runtime_checkable
+class ListingTransport(Protocol):
+    """What a transport can do besides whose store can be asked for everything in it."""
+
+    async def records(
+        self, stream: str, *, ids: str, within: float | None, after: Any, limit: int
+    ) -> tuple[list[Record], Any]:
+        """Up to ``limit`` events of a stream in publish order, finished ones too, and what to go on ``after``.
+
+        ``ids``: a pattern in which ``*`` stands for anything. ``within``: only what was published or changed its state
+        in the last so many seconds by the store's clock. ``after`` is None for the first page, and returned as None
+        with the last one.
+        """
+
+
+@runtime_checkable
 class DirectTransport(Protocol):
     """What a transport can do besides whose store needs no event loop: serve synchronous callers in their thread.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.court.documents import answered, cancelled, find_document
@@ -14,7 +13,6 @@ from kingdom.journal.catalog import EventDetected, MessageHumanResponse
 
 if TYPE_CHECKING:
     from kingdom.court.documents import Stored
-    from kingdom.court.home import Home
     from kingdom.court.loop import Services
 
 CONSOLE: Final = "console"
@@ -56,12 +54,12 @@ async def find_task(services: Services, task_id: str) -> Stored:
     return found
 
 
-def allowed_now(home: Home, task: Stored) -> list[str]:
+async def allowed_now(services: Services, task: Stored) -> list[str]:
     """What can be asked of a task as it is: ``cancel``, ``retry``, ``answer``."""
     state = task.document.get("status")
     if state in OPEN:
         return ["cancel"]
-    if state == ASKING and not answered(home, task.id) and not cancelled(home, task.id):
+    if state == ASKING and not await answered(services, task.id) and not await cancelled(services, task.id):
         return ["answer", "cancel"]
     return ["retry"]
 
@@ -75,9 +73,9 @@ async def answer_question(services: Services, task_id: str, text: str, user: str
     state = task.document.get("status")
     if state != ASKING:
         raise NotNow("NO_QUESTION", f"{task_id} is {state} and asks nothing: kingdom status lists questions")
-    if await asyncio.to_thread(answered, services.home, task_id):
+    if await answered(services, task_id):
         raise NotNow("ANSWERED", f"{task_id} is answered already: kingdom trace {task_id} tells by whom")
-    if await asyncio.to_thread(cancelled, services.home, task_id):
+    if await cancelled(services, task_id):
         raise NotNow("CANCELLED", f"{task_id} is cancelled, and asks nothing any more")
     return await answer(services, task_id, text, user, source)
 

@@ -1,7 +1,8 @@
 """An index of the documents of one queue, in memory: for whoever lists and searches many of them, again and again.
 
 Where queues are files, each file is read once, when it is first seen in a directory; after that the directories alone
-are followed. A directory nothing entered or left is not even listed.
+are followed. A directory nothing entered or left is not even listed. Of a database, what changed lately is asked for,
+and from time to time everything: that is how it shows what was removed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from sys import intern
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from kingdom.court.documents import Stored, all_documents, of_file
+from kingdom.court.documents import Stored, of_file, of_record, on_files
 from kingdom.court.king.times import seconds_of
 from kingdom.court.models import timestamp
 from kingdom.court.queues import STATES
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
     from kingdom.court.loop import Services
 
 INVALID: Final = "invalid"
-_FRESH_ELSEWHERE: Final = 3.0  # seconds for which a look counts where queues are not files: it asks for each document
-_SHARE: Final = 4  # where they are, it counts for so many times as long as it took the processor,
+_SHARE: Final = 4  # a look at files counts for so many times as long as it took the processor,
 _LONGEST_FRESH: Final = 1.0  # but not longer than this, in seconds
+_FRESH_DATABASE: Final = (0.5, 5.0)  # one at a database for so many times as long as it took, within these seconds
+_OVERLAP: Final = 60.0  # seconds; what a transaction changed shows when it commits, with the time at which it began
+_WHOLE: Final = 300.0  # seconds after which everything is asked for again
 _AT_ONCE: Final = 20_000  # documents that are looked through in a few milliseconds: changing threads takes as long
 _SETTLED: Final = 1.0  # seconds; the time of a directory is coarse: a later change may not show in it
 _SEARCHED: Final = 1000  # characters of a document that are searched
@@ -95,13 +98,13 @@ class DocumentIndex:
         self._services = services
         self.stream = stream
         self._share = share
-        self._is_files = services.bus.url.startswith("files:")
         self._folder = services.home.queue / stream
         self._files: dict[str, dict[str, Indexed]] = {}  # by directory, then by name
         self._seen: dict[str, int] = {}  # the time of each directory when it was listed, if that was long ago enough
         self._newest: list[Indexed] = []
         self._valid: list[Indexed] = []
         self._by_id: dict[str, Indexed] = {}
+        self._asked = self._whole_again = 0.0  # a database
         self._look_again = 0.0
         self._looking = asyncio.Lock()
 
@@ -130,14 +133,30 @@ class DocumentIndex:
         async with self._looking:
             if time.monotonic() < self._look_again:  # somebody else looked meanwhile
                 return
-            if self._is_files:
+            if on_files(self._services.bus):
                 fresh = min(self._share * await asyncio.to_thread(self._look), _LONGEST_FRESH)
             else:
-                stored = await all_documents(self._services, (self.stream,))
-                self._files = {"": {one.id: _indexed(one, 0) for one in stored}}
-                self._sort()
-                fresh = _FRESH_ELSEWHERE
+                least, most = _FRESH_DATABASE
+                fresh = min(max(self._share * await self._ask(), least), most)
             self._look_again = time.monotonic() + fresh
+
+    async def _ask(self) -> float:
+        """Look at a database; returns the seconds that took."""
+        now = time.monotonic()
+        whole = now >= self._whole_again
+        within = None if whole else now - self._asked + _OVERLAP
+        known, changed = ({}, True) if whole else (self._files[""], False)
+        async for record in self._services.bus.records(self.stream, within=within):
+            stored = of_record(record)
+            known[stored.id] = _indexed(stored, 0)
+            changed = True
+        self._files[""] = known
+        self._asked = now
+        if whole:
+            self._whole_again = now + _WHOLE
+        if changed:
+            self._sort()
+        return time.monotonic() - now
 
     def _look(self) -> float:
         """Look at the files; returns the seconds that took the processor."""

@@ -10,19 +10,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.court.home import checked
-from kingdom.court.journal_tail import journal_tail
-from kingdom.court.queues import EVENTS, MESSAGES, TASKS
+from kingdom.court.queues import EVENTS, MESSAGES, STATES, TASKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from kingdom.bus import EventBus
     from kingdom.bus.delivery import Record
     from kingdom.court.home import Home
     from kingdom.court.loop import Services
 
 STREAMS: Final = (EVENTS, TASKS, MESSAGES)
-_NAMED_IN: Final = {EVENTS: "event_id", TASKS: "task_id", MESSAGES: "msg_id"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class Stored:
     stream: str
     state: str  # the directory, or what the store calls it
     document: dict[str, Any]
-    path: Path | None = None  # None when the queues are not files
+    path: Path | None = None  # None when the queues are in a database
     problem: str | None = None  # why it is in invalid/
     locked_by: str | None = None
 
@@ -43,24 +42,18 @@ class Stored:
 
 
 async def all_documents(services: Services, streams: tuple[str, ...] = STREAMS) -> list[Stored]:
-    """Every document the court still has.
-
-    On a store that is not files, those that wait and those the recent journal speaks of: no store lists everything.
-    """
-    if services.bus.url.startswith("files:"):
+    """Every document the court still has."""
+    if on_files(services.bus):
         queue = services.home.queue
         return await asyncio.to_thread(
             lambda: [stored for stream in streams for stored in _in_folders(queue / stream, stream)]
         )
-    found: dict[str, Stored] = {}
-    entries = journal_tail(services.home.journal)
-    for stream in streams:
-        ids = [record.envelope.event_id for record in await services.bus.peek(stream, limit=1000)]
-        ids += [entry.fields[_NAMED_IN[stream]] for entry in entries if _NAMED_IN[stream] in entry.fields]
-        for one in dict.fromkeys(ids):
-            if isinstance(one, str) and (record := await services.bus.find(one)) is not None:
-                found[one] = of_record(record)
-    return list(found.values())
+    return [of_record(record) for stream in streams async for record in services.bus.records(stream)]
+
+
+def on_files(bus: EventBus) -> bool:
+    """Whether the queues are files, which anybody can look at; else they are in a database."""
+    return bus.url.startswith("files:")
 
 
 async def find_document(services: Services, document_id: str) -> Stored | None:
@@ -81,25 +74,45 @@ def invalid_files(home: Home) -> Iterator[tuple[str, str]]:
         yield str(path.relative_to(home.root)), _reason(path) or "no reason given"
 
 
-def answered(home: Home, task_id: str) -> bool:
-    """Whether an answer to the question of a task is on its way; where queues are not files, nobody can say."""
-    return _was_asked(home, task_id, "response")
+async def answered(services: Services, task_id: str) -> bool:
+    """Whether an answer to the question of a task is there, or was."""
+    return await _was_asked(services, task_id, "response")
 
 
-def cancelled(home: Home, task_id: str) -> bool:
-    """Whether somebody wants a task to be cancelled; where queues are not files, nobody can say."""
-    return _was_asked(home, task_id, "cancel")
+async def cancelled(services: Services, task_id: str) -> bool:
+    """Whether somebody wants a task to be cancelled, or wanted it."""
+    return await _was_asked(services, task_id, "cancel")
 
 
-def _was_asked(home: Home, task_id: str, word: str) -> bool:
-    return any((home.queue / EVENTS).glob(f"*/evt-*-{word}-{checked('task', task_id)}-*.json"))
+def answered_in_files(home: Home, task_id: str) -> bool:
+    """As :func:`answered`, from the files alone: where queues are in a database, those tell nothing."""
+    return _is_file(home, _asked_ids(task_id, "response"))
+
+
+async def _was_asked(services: Services, task_id: str, word: str) -> bool:
+    ids = _asked_ids(task_id, word)
+    if on_files(services.bus):
+        return await asyncio.to_thread(_is_file, services.home, ids)
+    async for _ in services.bus.records(EVENTS, ids=ids):
+        return True
+    return False
+
+
+def _asked_ids(task_id: str, word: str) -> str:
+    return f"evt-*-{word}-{checked('task', task_id)}-*"
+
+
+def _is_file(home: Home, ids: str) -> bool:
+    return any((home.queue / EVENTS).glob(f"*/{ids}.json"))
 
 
 def of_record(record: Record) -> Stored:
     """A document as the bus found it."""
     payload = record.envelope.payload
     document = dict(payload) if isinstance(payload, dict) else {"id": record.envelope.event_id}
-    state = str(document.get("status") or record.status.lower())
+    # A database keeps the document as it was put into it: it does not know how that spells its state.
+    state = record.outcome or STATES.get(record.stream, {}).get(record.status, record.status.lower())
+    document["status"] = state
     return Stored(
         record.stream, state, document, problem=record.error_message or None, locked_by=record.locked_by or None
     )

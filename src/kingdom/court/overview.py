@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kingdom.agents.processes import is_running
 from kingdom.bus import BusError
 from kingdom.court.bootstrap import available_roles, stop_order
-from kingdom.court.documents import answered, invalid_files
+from kingdom.court.documents import answered, answered_in_files, invalid_files, on_files
 from kingdom.court.files import read_json
 from kingdom.court.journal_tail import journal_tail
 from kingdom.court.king.times import seconds_of
@@ -110,6 +110,7 @@ async def look(services: Services, roster: Roster | None = None) -> Overview:
     """Look at a court, running or not. With a ``roster`` it is cheaper to look again and again."""
     view = await asyncio.to_thread(look_beside_queues, services.home, services.clock(), roster)
     try:
+        view.questions = await _unanswered(services, view.questions)
         view.queues = await _queues(services)
         view.problems += await _in_queues(services)
     except BusError as error:  # a disk without room for a note on a new file: the rest can be told all the same
@@ -131,15 +132,20 @@ def look_beside_queues(home: Home, now: float, roster: Roster | None = None) -> 
     holds = king.get("holds") if isinstance(king, dict) else None
     view.holds = holds if isinstance(holds, dict) else {}
     view.soldiers = _soldiers((roster or Roster(home)).at_work(), now)
-    view.questions = open_questions(home)
+    view.questions = _questions(home)
     view.problems = _of_home(home) + _failures(home, now)
     return view
 
 
-def open_questions(home: Home) -> list[QuestionView]:
-    """What people are asked now, as far as the king has noticed."""
-    king = read_json(home.heartbeat("king"))
-    return _questions(home, king.get("asking") if isinstance(king, dict) else None)
+async def open_questions(services: Services) -> list[QuestionView]:
+    """What people are asked now, as far as the king has noticed; an answer that is on its way counts."""
+    return await _unanswered(services, await asyncio.to_thread(_questions, services.home))
+
+
+async def _unanswered(services: Services, asked: list[QuestionView]) -> list[QuestionView]:
+    if on_files(services.bus):
+        return asked  # they were looked at already
+    return [one for one in asked if not await answered(services, one.task_id)]
 
 
 def _soldiers(soldiers: Iterable[Soldier], now: float) -> list[SoldierView]:
@@ -196,12 +202,14 @@ async def _queues(services: Services) -> list[QueueView]:
     return found
 
 
-def _questions(home: Home, asking: object) -> list[QuestionView]:
-    """What is asked for the tasks the king names; an answer that is on its way counts."""
+def _questions(home: Home) -> list[QuestionView]:
+    """What is asked for the tasks the king names, but for those that files answer."""
+    king = read_json(home.heartbeat("king"))
+    asking = king.get("asking") if isinstance(king, dict) else None
     found = []
     for task_id in asking if isinstance(asking, list) else []:
         result = read_json(home.result(task_id))
-        if not isinstance(result, dict) or answered(home, task_id):
+        if not isinstance(result, dict) or answered_in_files(home, task_id):
             continue
         question = result.get("question")
         question = question if isinstance(question, dict) else {"text": result.get("summary")}
@@ -236,7 +244,9 @@ async def _in_queues(services: Services) -> list[ProblemView]:
     found += [ProblemView(path, why) for path, why in aside[:_MOST]]
     for stream in (EVENTS, TASKS, MESSAGES):
         for letter in await services.bus.dead(stream, _MOST):
-            path = f"queue/{stream}/{STATES[stream]['DEAD']}/{letter.event_id}.json"
+            path = letter.event_id
+            if on_files(services.bus):
+                path = f"queue/{stream}/{STATES[stream]['DEAD']}/{letter.event_id}.json"
             if path not in dict(aside):
                 found.append(ProblemView(path, letter.error_message or letter.error_code or "no reason given"))
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -11,10 +10,9 @@ from pydantic import ValidationError
 
 from kingdom.court.files import read_json
 from kingdom.court.models import Result, timestamp
-from kingdom.court.queues import EVENTS, TASKS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from kingdom.court.home import Home
@@ -24,9 +22,12 @@ _MOST_SHOWN: Final = 100
 _TEXT: Final = 400  # characters of a summary
 
 
-def recent_records(home: Home, general: str, until: datetime, hours: float) -> dict[str, Any]:
+def recent_records(
+    home: Home, general: str, until: datetime, hours: float, waiting: Mapping[str, int]
+) -> dict[str, Any]:
     """Results and open questions since the last success of ``general``, at most ``hours`` before ``until``.
 
+    ``waiting``: how many documents wait in each queue.
     Text in it comes from soldiers and from people: it is data for a prompt, to be fenced like all of it.
     """
     until = _aware(until)
@@ -43,7 +44,7 @@ def recent_records(home: Home, general: str, until: datetime, hours: float) -> d
         "waiting_for_a_person": [_question(result) for result in asked[:_MOST_SHOWN]],
         "finished": [_finished(result) for result in finished[:_MOST_SHOWN] if result.status != "needs_human"],
         "totals": _totals(finished),
-        "waiting_in_queues": {stream: _count(home.queue / stream / "pending") for stream in (EVENTS, TASKS)},
+        "waiting_in_queues": dict(waiting),
     }
 
 
@@ -108,12 +109,3 @@ def _totals(results: list[Result]) -> dict[str, Any]:
         cost = sum(result.cost_usd or 0.0 for result in own)
         totals[name] = {**Counter(result.status for result in own), "cost_usd": round(cost, 4)}
     return totals
-
-
-def _count(folder: Path) -> int | None:
-    """How many documents wait; None when the queues are not files."""
-    try:
-        with os.scandir(folder) as entries:
-            return sum(entry.name.endswith(".json") and not entry.name.startswith(".") for entry in entries)
-    except OSError:
-        return None

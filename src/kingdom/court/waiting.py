@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -44,10 +45,10 @@ async def wait_for_end(services: Services, event_id: str) -> Known:
             woken.clear()
             if (known := await _look(services, event_id)) is not None:
                 return known
-            try:
-                await asyncio.wait_for(woken.wait(), _LOOK)
-            except TimeoutError:
-                continue
+            # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with what it waits for.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK):
+                    await woken.wait()
     finally:
         undo()
 

@@ -27,8 +27,10 @@ async def waking(path: Path, poll: float) -> AsyncIterator[Callable[[], Awaitabl
             changed.set()
 
     async def wait() -> None:
+        # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with what it waits for.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(changed.wait(), poll)
+            async with asyncio.timeout(poll):
+                await changed.wait()
         changed.clear()
 
     watch = Watch(asyncio.get_running_loop())

@@ -93,8 +93,17 @@ class Parts:
 
     delivered: set[tuple[str, int]] | None = None  # while an engine recovers: the tasks it gave to agents itself
 
-    async def outside(self, what: str, call: Effect, failed: Callable[[str], Told] | None = None) -> None:
-        """Call somebody outside, after a commit. What goes wrong becomes an event, or else a line in the log."""
+    async def outside(
+        self,
+        what: str,
+        call: Effect,
+        failed: Callable[[str], Told] | None = None,
+        note: Callable[[Transaction], Awaitable[None]] | None = None,
+    ) -> None:
+        """Call somebody outside, after a commit. What goes wrong becomes an event, or else a line in the log.
+
+        ``note`` saves what else has to be known together with that event.
+        """
         try:
             await call()
         except Exception as error:
@@ -102,6 +111,8 @@ class Parts:
             log.warning("%s: %s", what, error, exc_info=error)
             if failed is not None:
                 async with self.store.transaction() as tx:
+                    if note is not None:
+                        await note(tx)
                     tx.record(failed(str(error) or type(error).__name__))
 
     @asynccontextmanager

@@ -164,7 +164,7 @@ class AgentClient(Protocol):
     """
 
     async def start(self, work: Work) -> None:
-        """Make ready for the queries of a Work; ``AgentStarted`` or ``AgentError`` follows."""
+        """Make ready for the queries of a Work; ``AgentStarted`` follows. Raises when it cannot be done here."""
 
     async def send_query(self, work: Work, task: Task, text: str) -> None:
         """Put a query to the agent; returns at once. ``QueryResponded`` or ``QueryFailed`` follows. May be repeated."""

@@ -6,18 +6,22 @@ kills single roles and single soldiers die, too. What must hold in the end is in
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from tests.chaos.court import checks
 from tests.chaos.court.homes import Grounds
 from tests.chaos.court.load import Load
+from tests.chaos.grounds import restartable_server
 from tests.chaos.processes import Violation
 from tests.support.court_processes import CourtProcesses, wait_for
+from tests.support.postgres import create_schema
 
 _START: Final = 60.0  # seconds a court may take to be at work, on a machine busy with other things
 _DRAIN: Final = 180.0  # seconds without any progress
@@ -34,6 +38,7 @@ class Tally:
     while_starting: int = 0  # and before the roles were at work
     roles: int = 0  # killed alone
     soldiers: int = 0  # killed alone
+    crashes: int = 0  # of the database
     events: int = 0
     hit: int = 0  # runs of soldiers that were killed
     checks: int = 0
@@ -42,22 +47,44 @@ class Tally:
         return (
             f"{self.kills} kills of everything ({self.with_soldiers} with soldiers, {self.while_starting} at the "
             f"start), {self.roles} of a role, {self.soldiers} of a soldier; {self.hit} runs cut off; "
+            f"{f'{self.crashes} crashes of the database; ' * bool(self.crashes)}"
             f"{self.events} events, {self.checks:,} checks"
         )
 
 
+class Database(NamedTuple):
+    """Where the queues of a court are, if they are no files."""
+
+    url: str
+    crash: Callable[[], None] | None = None  # has its server end at once and start again
+
+
+@contextmanager
+def queues_on(transport: str, folder: Path) -> Iterator[Database | None]:
+    """A database for the queues of a court, for as long as the context lasts; None: they are files."""
+    if transport == "postgresql":
+        with restartable_server() as server:
+            yield Database(asyncio.run(create_schema(server.url, "court")), server.crash)
+    else:
+        yield Database(f"sqlite://{folder}/queues.db") if transport == "sqlite" else None
+
+
 @dataclass
 class CourtCampaign:
-    """Rounds of violence against one court. ``tell`` gets a line every ten kills."""
+    """Rounds of violence against one court. ``tell`` gets a line every ten kills.
+
+    ``queues``: the database they are in; None: they are files.
+    """
 
     folder: Path
     seed: int
     tell: Callable[[str], None] = print
+    queues: Database | None = None
     tally: Tally = field(default_factory=Tally)
 
     def __post_init__(self) -> None:
         self._chance = random.Random(f"{self.seed}/court")
-        self._grounds = Grounds(self.folder)
+        self._grounds = Grounds(self.folder, self.queues.url if self.queues else None)
         self._load = Load(self._grounds, self._chance)
         self._processes = CourtProcesses(self._grounds.root, self.folder / "up.log")
         self._hit: set[str] = set()  # runs whose processes were killed
@@ -86,6 +113,9 @@ class CourtCampaign:
         else:
             self._wait_for_roles()
             self._feed()
+            if self.queues and self.queues.crash and chance.random() < 0.4:
+                self.queues.crash()
+                self.tally.crashes += 1
             if chance.random() < 0.4:
                 time.sleep(chance.uniform(0, 0.3))
                 self._kill_one()
@@ -94,7 +124,7 @@ class CourtCampaign:
         self._strike(self._processes.kill_all(chance, soldiers=soldiers))
         self.tally.kills += 1
         self.tally.with_soldiers += soldiers
-        self._object(checks.disagreements(self._grounds.root / "queue"))
+        self._object(checks.disagreements(self._grounds.queue()))
         if chance.random() < 0.3:
             self._feed()  # while nobody is there
 
@@ -134,12 +164,12 @@ class CourtCampaign:
         checks.make_old(checks.half_written(self._grounds.root))
         self._processes.start()
         self._wait_for_roles()
-        messages = self._grounds.root / "queue/messages/pending"
         left, since = -1, time.monotonic()
         while left:
             self._load.speak()
             time.sleep(0.2)
-            now = len(self._load.all - self._load.completed()) + len(list(messages.glob("*.json")))
+            messages = (self._grounds.queue() / "messages/pending").glob("*.json")
+            now = len(self._load.all - self._load.completed()) + len(list(messages))
             if now != left:
                 left, since = now, time.monotonic()
             elif time.monotonic() - since > _DRAIN:
@@ -155,13 +185,14 @@ class CourtCampaign:
 
     def _reckon(self) -> None:
         root, load, effects = self._grounds.root, self._load, self._grounds.effects()
+        queue = self._grounds.queue()
         journal, complaints = checks.read_journal(root)
-        complaints += checks.disagreements(root / "queue")
-        complaints += checks.unfinished(root / "queue", load.all)
-        complaints += checks.wrong_results(root, load.events, load.to_cancel)
+        complaints += checks.disagreements(queue)
+        complaints += checks.unfinished(queue, load.all)
+        complaints += checks.wrong_results(root, queue, load.events, load.to_cancel)
         complaints += checks.repeated_effects(effects, load.events, self._hit)
         complaints += checks.undone(effects, root)
-        complaints += checks.repeated_messages(root, load.events, journal)
+        complaints += checks.repeated_messages(root, queue, load.events, journal)
         complaints += checks.repeated_entries(journal)
         complaints += checks.wrong_runs(root)
         complaints += checks.left_behind(root)

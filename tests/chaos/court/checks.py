@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from kingdom.court.config.system import load_system
 from kingdom.court.home import Home
 from kingdom.court.queues import MESSAGES, STATES, declare_queues, open_queues
 from tests.chaos.court.homes import ASK, HAND, TREE, Effect
@@ -63,15 +64,15 @@ def unfinished(queue: Path, expected: set[str]) -> list[str]:
     return found
 
 
-def wrong_results(root: Path, events: Mapping[str, str], to_cancel: set[str]) -> list[str]:
+def wrong_results(root: Path, queue: Path, events: Mapping[str, str], to_cancel: set[str]) -> list[str]:
     """Each event has exactly one task that succeeded; before it only killed ones, or one that asked.
 
     One that a person wanted to end may have been ended instead.
     """
     found = []
     results = {task: one for task, one in read_all(root / "state/results").items() if not task.endswith("-raw")}
-    tasks = read_all(root / "queue/tasks/completed")
-    documents = read_all(root / "queue/events/completed")
+    tasks = read_all(queue / "tasks/completed")
+    documents = read_all(queue / "events/completed")
     statuses: dict[str, list[str]] = defaultdict(list)
     for task_id, task in tasks.items():
         if task_id not in results:
@@ -123,12 +124,12 @@ def undone(effects: Iterable[Effect], root: Path) -> list[str]:
     return found
 
 
-def repeated_messages(root: Path, events: Mapping[str, str], journal: list[dict[str, Any]]) -> list[str]:
+def repeated_messages(root: Path, queue: Path, events: Mapping[str, str], journal: list[dict[str, Any]]) -> list[str]:
     """Each message was said once, and each event was spoken of as often as it should."""
     found = []
     lines = (root / "logs/console.log").read_text().split("\n")
     said = Counter(line.removeprefix("-- ") for line in lines if line.startswith("-- "))
-    sent = read_all(root / "queue" / MESSAGES / "sent")
+    sent = read_all(queue / MESSAGES / "sent")
     if twice := [name for name, count in said.items() if count > 1]:
         found.append(f"said twice: {shown(twice)}")
     if missing := sent.keys() - said.keys():
@@ -197,7 +198,8 @@ def doctor(root: Path) -> list[str]:
     """What the bus itself finds wrong with the queues."""
 
     async def ask() -> list[str]:
-        async with open_queues(Home(root).queue_url) as bus:
+        home = Home(root)
+        async with open_queues(load_system(home).queue_url(home)) as bus:
             await declare_queues(bus)
             return [f"doctor: {one.name}: {one.message}" for one in await bus.doctor() if one.level == "error"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -14,6 +15,8 @@ from typing import Any, Final
 import yaml
 
 from kingdom.agents.environment import inherited
+from kingdom.court.documents import of_record
+from kingdom.court.queues import STATES, declare_queues, open_queues
 from tests.support.courts import Court
 
 HAND: Final = "gen-hand"  # a program, in a folder of its own
@@ -60,10 +63,14 @@ class Effect:
 
 
 class Grounds:
-    """The home, the log of the soldiers and the repository they work on, side by side below one folder."""
+    """The home, the log of the soldiers and the repository they work on, side by side below one folder.
 
-    def __init__(self, folder: Path) -> None:
+    ``queues`` is the URL of a database in which the queues of the court are; None: they are files of the home.
+    """
+
+    def __init__(self, folder: Path, queues: str | None = None) -> None:
         self.folder = folder
+        self.queues = queues
         self.court = Court(folder / "home")
         self.root = self.court.root
         self._log = folder / "effects.jsonl"
@@ -91,6 +98,15 @@ class Grounds:
         self._install(ASK, {"name": "scripted", "options": {"script": script}})
         self._configure()
 
+    def queue(self) -> Path:
+        """The folder of the queues; of a database, a picture of it as it is now."""
+        if self.queues is None:
+            return self.root / "queue"
+        picture = self.folder / "picture"
+        shutil.rmtree(picture, ignore_errors=True)
+        asyncio.run(_draw(self.queues, picture))
+        return picture
+
     def effects(self) -> list[Effect]:
         """What the soldiers did, in the order they did it."""
         if not self._log.exists():
@@ -107,6 +123,7 @@ class Grounds:
             "concurrency": {"max_soldiers": 8},
             "retries": {"killed": 100},  # the campaign kills more than any court should see
             "repos": {"base_url": str(self._repositories)},
+            "queue": {"transport": self.queues},
         }
         (self.root / "config/system.yaml").write_text(yaml.safe_dump(system))
         # A machine busy with the campaign is no reason to hold events back: the processors are looked at with the
@@ -121,3 +138,15 @@ class Grounds:
         git = ["git", "-c", "user.name=Crown", "-c", "user.email=crown@kingdom.invalid", "-C", str(place)]
         for arguments in (["init", "-q", "-b", "main"], ["commit", "-q", "--allow-empty", "-m", "the first stone"]):
             subprocess.run([*git, *arguments], check=True, env=inherited(os.environ))
+
+
+async def _draw(url: str, folder: Path) -> None:
+    """Write the documents of a database as files would lie."""
+    async with open_queues(url) as bus:
+        await declare_queues(bus)
+        for stream, states in STATES.items():
+            for state in states.values():
+                (folder / stream / state).mkdir(parents=True, exist_ok=True)
+            async for record in bus.records(stream):
+                path = folder / stream / states[record.status] / f"{record.envelope.event_id}.json"
+                path.write_text(json.dumps(of_record(record).document))

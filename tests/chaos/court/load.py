@@ -35,9 +35,13 @@ class Load:
     _cancelled: set[str] = field(default_factory=set)
 
     def feed(self, count: int) -> None:
-        """Put new events in: half of them as files by hand, in two ways, half of them as ``kingdom emit`` does."""
+        """Put new events in: half of them as files by hand, in two ways, half of them as ``kingdom emit`` does.
+
+        Into a database, all of them as that does.
+        """
         documents = [self._document() for _ in range(count)]
-        by_hand, emitted = documents[: count // 2], documents[count // 2 :]
+        half = count // 2 if self.grounds.queues is None else 0
+        by_hand, emitted = documents[:half], documents[half:]
         for document in by_hand:
             self._drop(document)
         self._ask(lambda services: _inject(services, emitted))
@@ -60,7 +64,7 @@ class Load:
 
     def completed(self) -> set[str]:
         """The events that are completed."""
-        return {path.stem for path in (self.grounds.root / "queue/events/completed").glob("*.json")}
+        return {path.stem for path in (self.grounds.queue() / "events/completed").glob("*.json")}
 
     @property
     def all(self) -> set[str]:
@@ -106,7 +110,7 @@ class Load:
         return [task for task in asking if isinstance(task, str)] if isinstance(asking, list) else []
 
     def _unwanted(self) -> list[str]:
-        tasks = self.grounds.root / "queue/tasks"
+        tasks = self.grounds.queue() / "tasks"
         found = []
         for path in [*tasks.glob("pending/*.json"), *tasks.glob("in_progress/*.json")]:
             with contextlib.suppress(OSError, ValueError):

@@ -62,8 +62,8 @@ def everything(root: Path) -> list[str]:
     return [
         *checks.disagreements(root / "queue"),
         *checks.unfinished(root / "queue", set(EVENTS)),
-        *checks.wrong_results(root, EVENTS, set()),
-        *checks.repeated_messages(root, EVENTS, journal(root)),
+        *checks.wrong_results(root, root / "queue", EVENTS, set()),
+        *checks.repeated_messages(root, root / "queue", EVENTS, journal(root)),
         *checks.left_behind(root),
     ]
 

@@ -87,7 +87,7 @@ class Site:
                 self.scripted("plan", _task("look")),
                 self.program_work("left", _task("write"), after=("plan",)),
                 self.scripted("right", _task("write"), after=("plan",)),
-                self.scripted("ship", _task("describe"), after=("left", "right"), merge=True),
+                self.program_work("ship", _task("describe"), _task("check"), after=("left", "right"), merge=True),
             )
         build = self.program_work("build", _task("write"), _task("check"), pause_after=story == "back")
         return plan, build, self.scripted("ship", _task("describe"))

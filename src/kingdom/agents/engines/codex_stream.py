@@ -32,6 +32,7 @@ class CodexReader:
     ) -> None:
         self._open_rollout = rollout
         self._rollout: Rollout | None = None
+        self._ended = False
         self._model = model
         self._clock = clock
         self._tools: set[str] = set()  # items already told
@@ -48,10 +49,15 @@ class CodexReader:
             case "item.started" | "item.updated" | "item.completed":
                 return self._item(mapping(document.get("item")), done=document["type"] == "item.completed")
             case "turn.completed":
+                self._ended = True
                 return (*self._total(mapping(document.get("usage"))), Finished(ok=True, text=self._last_text))
             case "turn.failed":
                 return self._failed(document)
         return (Heartbeat(),)  # "error" too: it tries again, or turn.failed follows
+
+    def end(self) -> Sequence[AgentEvent]:
+        """What it had used when it was ended: the record is written behind what it prints."""
+        return () if self._ended else self._so_far()
 
     def _started(self, document: dict[str, Any]) -> Sequence[AgentEvent]:
         thread_id = text(document.get("thread_id"))

@@ -46,16 +46,16 @@ def status(
 
 
 def _look(home: Path | None) -> Overview:
-    """Look at everything, or at what is left to see when there is no room on the disk even for opening the queues."""
+    """Look at everything, or at what is left to see when the queues cannot be opened: a full disk, a database away."""
     import time
 
-    from kingdom.bus.errors import StorageFull
+    from kingdom.bus.errors import StorageFull, TransportUnavailable
     from kingdom.court.overview import ProblemView, look, look_beside_queues
 
     try:
         return in_court(home, look)
     except output.Failure as failure:
-        if not isinstance(failure.__cause__, StorageFull):
+        if not isinstance(failure.__cause__, StorageFull | TransportUnavailable):
             raise
         overview = look_beside_queues(find_home(home), time.time())
         overview.problems.insert(0, ProblemView("queues", str(failure)))

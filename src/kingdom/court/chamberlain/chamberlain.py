@@ -90,7 +90,9 @@ class Chamberlain:
         if memory.reported is None:
             memory.reported = last_reported(home) or (day_of(now, self._zone) - ONE_DAY).isoformat()
         self._alerts = Alerts(memory.told)
-        self._outbox = Outbox(services, Sequences(home, services.clock), memory.outbox)
+        sequences = Sequences(home, services.clock)
+        await sequences.recover(services.bus)
+        self._outbox = Outbox(services, sequences, memory.outbox)
         self._lines = JournalLines(home, memory)
         self._heartbeats = Heartbeats(home, memory, now)
         self._sessions = Sessions(self._folder / "sessions.json", self._barracks, services.bus, memory.tally)

@@ -8,14 +8,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from kingdom.court.chamberlain.active import ActiveWork
 from kingdom.court.chamberlain.memory import memory_path
 from kingdom.court.chamberlain.retention import DAY, TASK_FORM, Expired, Rule, find_expired, remove, rules
+from kingdom.court.documents import on_files
 from kingdom.court.files import read_json
-from kingdom.court.queues import EVENTS, MESSAGES, TASKS
+from kingdom.court.queues import EVENTS, MAX_DOCUMENT_BYTES, MESSAGES, STATES, TASKS
 from kingdom.journal import Cursor, InvalidCursor, Reader
 
 if TYPE_CHECKING:
@@ -64,11 +66,30 @@ class Cleaning:
             yield await self._bus.purge(dead * DAY, stream=stream, dead=True, keep=keep)
 
     async def plan(self) -> AsyncIterator[Expired]:
-        """What would go, with why. Of the queues only what lies in files can be told."""
-        for rule in (*rules(self._section), *_queue_rules(self._section.queue_days, self._section.invalid_days)):
+        """What would go, with why."""
+        files = on_files(self._bus)
+        queues = _queue_rules(self._section.queue_days, self._section.invalid_days)
+        for rule in (*rules(self._section), *(queues if files else ())):
             async for batch in self._batches(rule):
                 for item in batch:
                     yield item
+        if not files:
+            async for item in self._in_database({rule.folder[1:]: rule for rule in queues}):
+                yield item
+
+    async def _in_database(self, queues: dict[tuple[str, ...], Rule]) -> AsyncIterator[Expired]:
+        """The documents of the queues that the bus will remove."""
+        keep = set(await self._kept_tasks())
+        for stream in _FINISHED:
+            async for record in self._bus.records(stream):
+                event_id, ended = record.envelope.event_id, record.finished_at
+                if ended is None or event_id in keep:
+                    continue
+                rule = replace(queues[stream, STATES[stream][record.status]], folder=(stream,))
+                age = self._now - ended.timestamp()
+                if age > rule.days * DAY:
+                    size = len(record.envelope.to_json(MAX_DOCUMENT_BYTES))
+                    yield Expired(rule, event_id, age, size, None, None)
 
     async def _batches(self, rule: Rule) -> AsyncIterator[list[Expired]]:
         """What may go by one rule, some hundreds at a time."""

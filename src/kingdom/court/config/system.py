@@ -27,7 +27,7 @@ class QueueSection(Section):
     """Where the queues are."""
 
     transport: str | None = None
-    """The URL of a bus, for generals on several machines; none: files below ``queue/``."""
+    """The URL of a database, ``postgresql://…`` or ``sqlite:///…``; none: files below ``queue/``."""
     transport_env: EnvName | None = None
     """Or the name of the environment variable that holds the URL, when there is a password in it."""
 
@@ -41,8 +41,12 @@ class QueueSection(Section):
         except ValueError as error:
             raise ValueError(f"not a URL ({error})") from None
         if not parts.scheme:
-            raise ValueError("not a URL: files:///dir, sqlite:///file.db or postgresql://host/database")
-        if parts.password is not None:
+            raise ValueError("not a URL: sqlite:///file.db or postgresql://host/database")
+        if parts.scheme == "files":
+            raise ValueError("queues that are files lie in queue/ of the home: leave it out, or name a database")
+        if parts.scheme == "memory":
+            raise ValueError("each process would have queues of its own: leave it out, or name a database")
+        if parts.password:
             raise ValueError(
                 "a password does not belong in a file: put the URL in an environment variable "
                 "and name it here as transport_env"

@@ -39,13 +39,14 @@ def gather(
     instructions_text: str,
     resume: bool,
     previous_error: str | None,
+    waiting: Mapping[str, int],
 ) -> Briefing:
-    """Everything the prompt of a task is made of."""
+    """Everything the prompt of a task is made of. ``waiting``: how many documents wait in each queue, if asked for."""
     task, subject = errand.task, errand.subject
     document = task.document()
     event = {**(errand.event or {}), "repo": errand.repo}
     if manifest.records_hours is not None:
-        records = recent_records(home, manifest.name, task.created_at, manifest.records_hours)
+        records = recent_records(home, manifest.name, task.created_at, manifest.records_hours, waiting)
         document["payload"] = {**task.payload, "records": records}
     resumed = task.type == RESUME
     return Briefing(

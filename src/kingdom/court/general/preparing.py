@@ -16,6 +16,7 @@ from kingdom.court.general.pulls import pull_number
 from kingdom.court.general.repositories import url_of
 from kingdom.court.general.workflows import commission
 from kingdom.court.general.workspace import furnish
+from kingdom.court.queues import EVENTS, TASKS
 from kingdom.court.trust.frozen import thawed
 from kingdom.court.trust.permit import permit_of
 
@@ -55,6 +56,10 @@ async def prepare(quarters: Quarters, errand: Errand, note: Note) -> Prepared:
     placed = await furnish(place, instructions, description(home, errand.task, quarters.name, pull))
     # A conversation is taken up once: when that fails, a fresh soldier with the whole story has better chances.
     session_id = session_of(home, line) if not note.errors else None
+    waiting = {}
+    if manifest.records_hours is not None:
+        depths = await quarters.bus.depth()
+        waiting = {stream: depths[stream].pending for stream in (EVENTS, TASKS)}
     briefing = gather(
         home,
         manifest,
@@ -64,6 +69,7 @@ async def prepare(quarters: Quarters, errand: Errand, note: Note) -> Prepared:
         instructions_text="" if placed else instructions or "",
         resume=session_id is not None,
         previous_error=note.errors[-1] if note.errors else None,
+        waiting=waiting,
     )
     path = quarters.package.prompt_path
     build = partial(build_prompt, read_template(path), briefing, manifest.prompt_max_bytes, str(path))

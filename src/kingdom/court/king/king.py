@@ -86,6 +86,7 @@ class King:
     async def start(self) -> None:
         """Reconcile with what a former king left behind."""
         self._services.home.results.mkdir(parents=True, exist_ok=True)
+        await self._desk.sequences.recover(self._services.bus)
         await self._recover()
 
     async def tick(self) -> float | None:

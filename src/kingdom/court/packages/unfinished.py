@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kingdom.court.config.system import load_system
 from kingdom.court.files import read_json
@@ -11,11 +11,9 @@ from kingdom.court.queues import TASKS, open_queues
 if TYPE_CHECKING:
     from kingdom.court.home import Home
 
-_LOOK: Final = 1000
-
 
 async def unfinished_tasks(home: Home, general: str) -> list[str]:
-    """The ids of tasks of a general that wait or are held; of queues that are not files, only those that wait now."""
+    """The ids of tasks of a general that wait or are held."""
     url = load_system(home).queue_url(home)
     if url == home.queue_url:
         return sorted(
@@ -25,4 +23,8 @@ async def unfinished_tasks(home: Home, general: str) -> list[str]:
             if isinstance(document := read_json(path), dict) and document.get("target_general") == general
         )
     async with open_queues(url) as bus:
-        return [record.envelope.event_id for record in await bus.peek(TASKS, limit=_LOOK, types=[general])]
+        return [
+            record.envelope.event_id
+            async for record in bus.records(TASKS)
+            if record.status in ("PENDING", "PROCESSING") and record.envelope.type == general
+        ]

@@ -143,7 +143,7 @@ async def court_overview(context: WebContext) -> CourtState:
 
 async def list_questions(context: WebContext) -> list[OpenQuestion]:
     """What people are asked now."""
-    return [_question(one) for one in await asyncio.to_thread(open_questions, context.court.home)]
+    return [_question(one) for one in await open_questions(context.court)]
 
 
 async def recent_journal(context: WebContext, limit: int = _RECENT) -> list[JournalLine]:

@@ -92,7 +92,8 @@ class TranscriptPart(ApiModel):
 async def read_task(context: WebContext, task_id: str) -> TaskState:
     """Everything known of a task. Raises :class:`kingdom.court.commands.UnknownTask`."""
     task = await find_task(context.court, task_id)
-    return await asyncio.to_thread(_state, context, task)
+    actions = await allowed_now(context.court, task)
+    return await asyncio.to_thread(_state, context, task, actions)
 
 
 async def read_event(context: WebContext, event_id: str) -> dict[str, Any]:
@@ -135,10 +136,9 @@ async def _find(context: WebContext, stream: str, what: str, document_id: str) -
     return found
 
 
-def _state(context: WebContext, task: Stored) -> TaskState:
+def _state(context: WebContext, task: Stored, actions: list[str]) -> TaskState:
     desk, home = desk_of(context), context.court.home
     result = read_json(home.result(task.id))
-    actions = allowed_now(home, task)
     return TaskState(
         task=plain(task.document),
         problem=None if task.problem is None else plain_text(task.problem),

@@ -16,7 +16,6 @@ from kingdom.workflow.adapters.orders import Limits
 from kingdom.workflow.adapters.places import Places
 from kingdom.workflow.adapters.recording import Recorder, log, patiently
 from kingdom.workflow.adapters.room import Room
-from kingdom.workflow.domain.errors import WorkflowError
 from kingdom.workflow.domain.statuses import QueryStatus, ReportStatus
 
 if TYPE_CHECKING:
@@ -64,14 +63,10 @@ class AgentRuns:
         self._asked: dict[str, tuple[Asking, asyncio.Task[None]]] = {}  # by the key of each
 
     async def start(self, work: Work) -> None:
-        """See that the Work can be done here; tells ``AgentStarted`` or ``AgentError``."""
-        try:
-            place = await self._place_of(work)
-            self._mcp.check(place.servers)
-        except (WorkflowError, OSError) as error:
-            await self._recorder.broken(work, str(error))
-        else:
-            await self._recorder.started(work)
+        """Tell ``AgentStarted``. Raises when the Work cannot be done here: ``WorkflowError``, ``OSError``."""
+        place = await self._place_of(work)
+        self._mcp.check(place.servers)
+        await self._recorder.started(work)
 
     async def send_query(self, work: Work, task: Task, text: str) -> None:
         """Put a query to the agent; returns at once. One that is with the agent already is not put again."""

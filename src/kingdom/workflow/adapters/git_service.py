@@ -199,18 +199,14 @@ class GitopsService:
         """Merge the branches of other works' trees of the same repository into a tree; may be repeated.
 
         Raises :class:`MergeConflict` with the files that do not go together; the branch is then as it was. Uncommitted
-        work in the tree is :class:`kingdom.gitops.WorktreeDirty`.
+        work in the tree is :class:`kingdom.gitops.WorktreeDirty`, unless all was merged before.
         """
-        worktree = self._find(tree)
-        before = await worktree.tip()
-        for source in sources:
-            branch = self._find(source).branch
-            title = f"{message}\n\nMerges {branch}." if message else ""
-            done = await merge(worktree, branch, title=title, clock=self._clock, identity=self._identity)
-            if not done.clean:
-                if done.commit != before:
-                    await reset(worktree, before, clock=self._clock, identity=self._identity)
-                raise MergeConflict(branch, done.conflicts)
+        branches = [self._find(source).branch for source in sources]
+        done = await merge(self._find(tree), *branches, title=message, clock=self._clock, identity=self._identity)
+        if not done.clean:
+            raise MergeConflict(done.source, done.conflicts)
+        if done.rescues:
+            _log.warning("ignored files were in the way of a merge into %s: kept as %s", tree.path, done.rescues[0])
 
     async def _reset(self, tree: WorkTree, commit: str | None) -> tuple[str, ...]:
         worktree = await self._mended(self._find(tree))

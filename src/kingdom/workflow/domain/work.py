@@ -122,9 +122,14 @@ class Work:
         if self.agent_status is not AgentStatus.STOPPED:
             self._agent(AgentStatus.STOPPED)
 
+    def could_not_begin(self) -> None:
+        """The agent has nowhere to work. The Work fails when that news of it is handled."""
+        self._agent(AgentStatus.ERROR)
+
     def agent_failed(self, error: str) -> None:
         """The agent broke, and the Work with it."""
-        self._agent(AgentStatus.ERROR)
+        if self.agent_status is not AgentStatus.ERROR:
+            self._agent(AgentStatus.ERROR)
         if self.status is WorkStatus.RUNNING:
             self.fail(error)
 

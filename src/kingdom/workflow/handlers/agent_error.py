@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kingdom.workflow.domain.events import AgentError
-from kingdom.workflow.domain.statuses import WorkflowStatus, WorkStatus
+from kingdom.workflow.domain.statuses import AgentStatus, WorkflowStatus, WorkStatus
 from kingdom.workflow.handlers._base import Handler, News
 from kingdom.workflow.parts import Parts, Step
 from kingdom.workflow.services.halting import HaltingService
@@ -26,7 +26,8 @@ class AgentErrorHandler(Handler):
             return None
         if workflow.status is not WorkflowStatus.RUNNING or work.status is not WorkStatus.RUNNING:
             return self.refuse(news, f"the workflow is {workflow.status}, the work {work.status}")
+        begun = work.agent_status is not AgentStatus.ERROR
         work.agent_failed(event.error)
         await step.tx.works.save(work)
-        reason = f"the agent of work {work.name} broke: {event.error}"
-        return await self._halting.give_up(step, workflow, work, reason, fail=True)
+        what = f"the agent of work {work.name} broke" if begun else f"work {work.name} could not begin"
+        return await self._halting.give_up(step, workflow, work, f"{what}: {event.error}", fail=True)

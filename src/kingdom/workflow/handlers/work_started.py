@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kingdom.workflow.domain.events import WorkStarted
-from kingdom.workflow.domain.statuses import TaskStatus, WorkflowStatus, WorkStatus
+from kingdom.workflow.domain.statuses import AgentStatus, TaskStatus, WorkflowStatus, WorkStatus
 from kingdom.workflow.handlers._base import Handler, News
 from kingdom.workflow.parts import Parts, Step
 from kingdom.workflow.usecases.send_query import SendQuery
@@ -26,6 +26,8 @@ class WorkStartedHandler(Handler):
             return None
         if workflow.status is not WorkflowStatus.RUNNING or work.status is not WorkStatus.RUNNING:
             return self.refuse(news, f"the workflow is {workflow.status}, the work {work.status}")
+        if work.agent_status is AgentStatus.ERROR:
+            return None  # it could not begin, and what comes behind this says why
         task = work.current_task
         if task is not None and task.status is TaskStatus.PENDING:
             self._send_query.execute(step, workflow, work, task)

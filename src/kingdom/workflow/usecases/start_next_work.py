@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from kingdom.workflow.domain.events import AgentError, WorkflowCompleted, WorkflowPaused, WorkStarted
 from kingdom.workflow.domain.plan import Plan
 from kingdom.workflow.domain.resources import Checkpoint, WorkSpace, WorkTree
-from kingdom.workflow.domain.statuses import WorkflowStatus, WorkStatus, WorkTreeStatus
+from kingdom.workflow.domain.statuses import AgentStatus, WorkflowStatus, WorkStatus, WorkTreeStatus
 from kingdom.workflow.domain.work import Work
 from kingdom.workflow.domain.workflow import Workflow
 from kingdom.workflow.parts import Parts, Step, told
+from kingdom.workflow.ports import Transaction
 from kingdom.workflow.services.checkpoint import CheckpointService, trees_of
 from kingdom.workflow.services.resource import WorkflowResourceService
 
@@ -73,7 +74,8 @@ class StartNextWork:
     async def begin(self, work: Work, space: WorkSpace | None = None) -> None:
         """Make what a started Work needs, and start its agent; may be repeated. A workspace not given is looked up.
 
-        What goes wrong is told as ``AgentError``: the Work fails with it.
+        What goes wrong is told as ``AgentError``: the Work fails with it, and nothing is asked of its agent before
+        that.
         """
 
         async def start() -> None:
@@ -81,10 +83,17 @@ class StartNextWork:
             await self._parts.files.make(space or await self._space_of(work))
             await self._parts.agents.start(work)
 
+        async def note(tx: Transaction) -> None:
+            stored = await tx.works.find(work.id)
+            if stored is not None and stored.attempt == work.attempt and stored.agent_status is AgentStatus.STARTING:
+                stored.could_not_begin()
+                await tx.works.save(stored)
+
         await self._parts.outside(
             f"work {work.id} could not begin",
             start,
             lambda why: told(work.workflow_id, AgentError(work.id, why), work.attempt),
+            note,
         )
 
     async def _space_of(self, work: Work) -> WorkSpace:

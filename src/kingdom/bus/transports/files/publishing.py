@@ -36,10 +36,14 @@ class Call:
 
     envelopes: Sequence[Envelope]
     at: float
-    future: asyncio.Future[list[str]]
     documents: dict[str, bytes] = field(default_factory=dict)
     accepted: list[str] = field(default_factory=list)
     error: Exception | None = None
+
+
+@dataclass(eq=False, kw_only=True)
+class _Awaited(Call):
+    future: asyncio.Future[list[str]]
 
 
 class _FormChanged(Exception):
@@ -56,13 +60,13 @@ class Publisher:
         self._stream = stream
         self._syncer = syncer
         self._run = run
-        self._waiting: list[Call] = []
+        self._waiting: list[_Awaited] = []
         self._writing: asyncio.Task[None] | None = None
 
     async def publish(self, envelopes: Sequence[Envelope]) -> list[str]:
         """Store the envelopes; return the ids accepted, in order."""
         future: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
-        self._waiting.append(Call(envelopes, round(self._stream.clock(), 6), future))
+        self._waiting.append(_Awaited(envelopes, _now(self._stream), future=future))
         if self._writing is None:
             self._writing = asyncio.create_task(self._write_waiting(), name=f"publish-{self._stream.name}")
         return await future
@@ -86,7 +90,7 @@ class Publisher:
         finally:
             self._writing = None
 
-    def _next_group(self) -> list[Call]:
+    def _next_group(self) -> list[_Awaited]:
         events = 0
         for count, call in enumerate(self._waiting):
             events += len(call.envelopes)
@@ -97,13 +101,22 @@ class Publisher:
         return group
 
 
-def _answer(call: Call) -> None:
+def _answer(call: _Awaited) -> None:
     if call.future.done():
         return  # nobody waits any more
     if call.error is not None:
         call.future.set_exception(call.error)
     else:
         call.future.set_result(call.accepted)
+
+
+def publish_now(stream: FileStream, syncer: Syncer, envelopes: Sequence[Envelope]) -> list[str]:
+    """Store the envelopes, in this thread and by themselves; return the ids accepted, in order."""
+    call = Call(envelopes, _now(stream))
+    publish(stream, syncer, [call])
+    if call.error is not None:
+        raise call.error
+    return call.accepted
 
 
 def publish(stream: FileStream, syncer: Syncer, calls: Sequence[Call]) -> None:
@@ -131,6 +144,10 @@ def publish(stream: FileStream, syncer: Syncer, calls: Sequence[Call]) -> None:
         # One of them may be what does not fit: each gets its own chance and its own error.
         for call in good:
             publish(stream, syncer, [call])
+
+
+def _now(stream: FileStream) -> float:
+    return round(stream.clock(), 6)
 
 
 def _encode(stream: FileStream, envelope: Envelope, created_at: str, index: int) -> bytes:

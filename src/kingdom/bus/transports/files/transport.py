@@ -14,6 +14,7 @@ from kingdom.bus.connecting import url_path
 from kingdom.bus.errors import BusError, InvalidOption, TransactionMismatch
 from kingdom.bus.inotify import Watch
 from kingdom.bus.transports.files import operating, working
+from kingdom.bus.transports.files.direct import Direct
 from kingdom.bus.transports.files.doctor import examine
 from kingdom.bus.transports.files.faults import bus_error
 from kingdom.bus.transports.files.paths import check_version, list_streams, set_up
@@ -71,6 +72,7 @@ class FilesTransport:
         self._streams: dict[str, FileStream] = {}
         self._publishers: dict[str, Publisher] = {}
         self._watches: dict[str, StreamWatch] = {}
+        self._direct = Direct(self._root, self._new_stream, self._syncer)
 
     async def open(self) -> None:
         """Start the threads."""
@@ -116,6 +118,14 @@ class FilesTransport:
         if accepted:
             self._wake(stream)
         return accepted
+
+    def publish_now(self, stream: str, envelopes: Sequence[Envelope]) -> list[str]:
+        """Store the envelopes in the calling thread; durable on return."""
+        return self._direct.publish(stream, envelopes)
+
+    def close_now(self) -> None:
+        """Let go of what ``publish_now`` opened."""
+        self._direct.close()
 
     async def claim(
         self,
@@ -260,11 +270,12 @@ class FilesTransport:
     def _stream(self, name: str) -> FileStream:
         stream = self._streams.get(name)
         if stream is None:
-            options = self._options
-            stream = self._streams[name] = FileStream(
-                self._root, name, self._clock, options.connect_timeout, options.max_bytes, self._syncer
-            )
+            stream = self._streams[name] = self._new_stream(name)
         return stream
+
+    def _new_stream(self, name: str) -> FileStream:
+        options = self._options
+        return FileStream(self._root, name, self._clock, options.connect_timeout, options.max_bytes, self._syncer)
 
     def _wake(self, name: str) -> None:
         if watch := self._watches.get(name):

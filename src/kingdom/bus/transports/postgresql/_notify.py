@@ -56,7 +56,7 @@ class Listener:
             self._task = None
 
     async def _listen(self) -> None:
-        pause = 0.1
+        pause, told = 0.1, False
         while True:
             lost = asyncio.Event()
             connection = None
@@ -64,12 +64,14 @@ class Listener:
                 connection = await self._connections.connect()
                 connection.add_termination_listener(lambda _, lost=lost: lost.set())
                 await connection.add_listener(CHANNEL, self._heard)
-                pause = 0.1
+                pause, told = 0.1, False
                 for stream in self._subscribers:  # whatever came while nobody listened
                     self.wake(stream)
                 await lost.wait()
             except _TROUBLE as error:
-                log.info("not listening for notifications, polling until the server is back: %s", error)
+                if not told:  # once for each time it is away
+                    log.info("not listening for notifications, polling until the server is back: %s", error)
+                    told = True
             finally:
                 if connection is not None:
                     await hang_up(connection)

@@ -337,6 +337,14 @@ class PostgresTransport:
         rows = await self._fetch("find", event_id)
         return _rows.record(rows[0]) if rows else None
 
+    async def records(
+        self, stream: str, *, ids: str, within: float | None, after: Any, limit: int
+    ) -> tuple[list[Record], Any]:
+        """Rows in publish order, a page at a time."""
+        like = ids.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_").replace("*", "%")
+        rows = await self._fetch("listing", stream, after or 0, within, like, limit)
+        return [_rows.record(row) for row in rows], rows[-1]["id"] if len(rows) == limit else None
+
     async def requeue(
         self, stream: str, ids: Sequence[str] | None, *, event_type: str | None, error_code: str | None
     ) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -79,8 +80,18 @@ def find(connection: sqlite3.Connection, event_id: str) -> Record | None:
     return None if row is None else record(row)
 
 
+def listed(
+    connection: sqlite3.Connection, stream: str, ids: str, since: float | None, after: int, limit: int
+) -> tuple[list[Record], int | None]:
+    """A page of rows in publish order, and the last of them if there may be more."""
+    literal = re.sub(r"[][?]", r"[\g<0>]", ids)  # all but the star
+    given = {"stream": stream, "ids": literal, "since": since, "after": after, "limit": limit}
+    rows = connection.execute(statement("sqlite", "listing"), given).fetchall()
+    return [record(row[:-1]) for row in rows], rows[-1][-1] if len(rows) == limit else None
+
+
 def record(row: Sequence[Any]) -> Record:
-    """What find.sql or records.sql found."""
+    """What find.sql, records.sql or, but for its last column, listing.sql found."""
     attempts, code, message, finished, stream, status, created, retry, locked_by, locked_until, outcome = row[6:]
     return Record(
         stream=stream,

@@ -200,6 +200,15 @@ class SqliteTransport:
         """One row, whole."""
         return await self._reader.run(lambda connection: _operate.find(connection, event_id))
 
+    async def records(
+        self, stream: str, *, ids: str, within: float | None, after: Any, limit: int
+    ) -> tuple[list[Record], Any]:
+        """Rows in publish order, a page at a time."""
+        since = None if within is None else self._clock() - within
+        return await self._reader.run(
+            lambda connection: _operate.listed(connection, stream, ids, since, after or 0, limit)
+        )
+
     async def requeue(
         self, stream: str, ids: Sequence[str] | None, *, event_type: str | None, error_code: str | None
     ) -> int:

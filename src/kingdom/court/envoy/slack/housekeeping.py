@@ -39,7 +39,7 @@ class Housekeeping:
             {str(one.get("event_id")) for one in (*mappings.values(), *awaiting.values())} | {*received}
         )
         for task_id, entry in awaiting.items():
-            if entry.get("event_id") in over or self._answered(task_id):
+            if entry.get("event_id") in over or await answered(desk.services, task_id):
                 await desk.close_question(task_id, own(desk.locale, "elsewhere"))
         threads.mappings.remove([task for task, entry in mappings.items() if entry.get("event_id") in over])
         if ended := received.keys() & over.keys():
@@ -68,9 +68,6 @@ class Housekeeping:
         some = (ordered[start:] + ordered[:start])[:_AT_ONCE]
         self._last = some[-1] if some else ""
         return some
-
-    def _answered(self, task_id: str) -> bool:
-        return answered(self._desk.services.home, task_id)
 
     def _discarded(self) -> dict[str, str]:
         """The events that nobody took lately, with their types."""
