@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -25,6 +26,10 @@ os.environ["KINGDOM_WEB"] = "off"
 # How long an example takes says something about the machine, not about what is tested.
 settings.register_profile("kingdom", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("kingdom")
+
+# A shell starts background jobs with SIGINT ignored, and every process started by a test would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _numbers = itertools.count(1)
 

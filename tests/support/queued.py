@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from contextlib import closing
@@ -21,8 +22,10 @@ def lying(home: Home, stream: str) -> list[tuple[str, dict[str, Any]]]:
     """The documents of a queue, each with the state it is in, by id."""
     file = database(home)
     if not file.exists():
-        paths = sorted((home.queue / stream).glob("*/[!.]*.json"), key=lambda path: path.name)
-        return [(path.parent.name, json.loads(path.read_bytes())) for path in paths]
+        while True:
+            paths = sorted((home.queue / stream).glob("*/[!.]*.json"), key=lambda path: path.name)
+            with contextlib.suppress(FileNotFoundError):  # a role moved one between the listing and the reading
+                return [(path.parent.name, json.loads(path.read_bytes())) for path in paths]
     with closing(sqlite3.connect(file)) as connection:
         rows = connection.execute(
             "SELECT status, outcome, payload_json FROM outbox_event WHERE stream = ? ORDER BY event_id", (stream,)
