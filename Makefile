@@ -8,15 +8,14 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Most tests wait for a disk, a process or a server: two more at once than two cores.
 TEST_WORKERS ?= 4
-# Coverage is counted over these: most others do their work in processes of their own, which it does not see.
-IN_PROCESS := tests/unit tests/conformance
+PYTEST := $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal
 BENCH_READY := $(VENV)/.bench-ready
 
 # Tests start thousands of processes. Each would compile the whole package for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test components compiled-tests coverage chaos bench lint fmt requirements clean
+.PHONY: help demo test walks components compiled-tests coverage chaos bench lint fmt requirements clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -37,10 +36,12 @@ $(BENCH_READY): $(READY) requirements/bench.txt
 demo: $(READY)  ## See the system at work: the king is killed half way, nothing is lost
 	@$(BIN)/python -m kingdom demo
 
-test: $(READY)  ## Lint, types, layers and every test but the long campaigns
+test: $(READY)  ## Lint, types, layers and every test but the crash walks and campaigns
 	@$(MAKE) --no-print-directory -j 3 components lint compiled-tests
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal $(IN_PROCESS) --cov --cov-report term:skip-covered
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal $(addprefix --ignore=,$(IN_PROCESS))
+	$(PYTEST) -m "not walk"
+
+walks: $(READY) components  ## Crash walks and short kill campaigns: every enumerated point, every fault
+	$(PYTEST) -m walk
 
 components: $(READY)  # what tests need that pip does not bring
 	@scripts/system-packages
@@ -50,8 +51,8 @@ components: $(READY)  # what tests need that pip does not bring
 compiled-tests: $(READY)  # otherwise each worker does it for itself
 	@found=$$($(BIN)/python -m pytest --quiet --collect-only 2>&1) || { echo "$$found"; exit 1; }
 
-coverage: $(READY)  ## Every test with coverage counted over all of them; some minutes longer
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal --cov --cov-report term:skip-covered
+coverage: $(READY)  ## Every test but the walks, with coverage counted; some minutes longer
+	$(PYTEST) -m "not walk" --cov --cov-report term:skip-covered
 
 chaos: $(READY)  ## The full crash campaign (500 kills); CHAOS_SEED=N repeats a run
 	@scripts/system-packages

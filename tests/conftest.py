@@ -50,8 +50,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers == 1:
         return
-    long = [item for item in items if item.get_closest_marker("chaos")]
-    short = [item for item in items if not item.get_closest_marker("chaos")]
+    long = [item for item in items if item.get_closest_marker("walk")]
+    short = [item for item in items if not item.get_closest_marker("walk")]
     share = -(-len(short) // workers)
     items[:] = [
         item

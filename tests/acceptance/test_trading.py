@@ -87,7 +87,7 @@ class Killer:
                 await processes.kill(process)
 
 
-@pytest.mark.chaos
+@pytest.mark.walk
 @pytest.mark.timeout(300)
 async def test_executors_killed_at_random_place_no_order_twice_and_lose_none(postgres_server: str) -> None:
     seed = int(os.environ.get("TRADING_SEED") or secrets.randbelow(10**9))

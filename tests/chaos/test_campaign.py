@@ -12,7 +12,7 @@ from tests.chaos.engine import Campaign
 from tests.chaos.grounds import TRANSPORTS, grounds
 from tests.chaos.processes import Violation
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.walk, pytest.mark.timeout(600)]
 KILLS = 8
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.support.chamberlain_victim import EXPIRED, LINES
 from tests.support.command import environment
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.walk, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[2]
 
 

@@ -17,7 +17,7 @@ from tests.support.kings import Realm, looks
 from tests.support.stopping import StoppableBus, Stopped, Stopper, stoppable_files
 
 
-@pytest.mark.chaos
+@pytest.mark.walk
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("transport", "kills"), [("files", 8), ("postgresql", 3)])
 def test_nothing_is_lost_or_done_twice_when_a_whole_court_is_killed_again_and_again(

@@ -7,7 +7,7 @@ import pytest
 from tests.chaos.fulldisk import NotPermitted, fill_and_free, ground_on_small_disk
 from tests.chaos.grounds import TRANSPORTS
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.walk, pytest.mark.timeout(120)]
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

@@ -11,7 +11,7 @@ from tests.chaos.faults import walk_faults
 from tests.chaos.sites import open_site
 
 pytestmark = [
-    pytest.mark.chaos,
+    pytest.mark.walk,
     pytest.mark.timeout(600),
     pytest.mark.skipif(not strace.available(), reason="strace is not installed: faults cannot be injected"),
 ]

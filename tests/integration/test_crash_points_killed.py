@@ -12,7 +12,7 @@ from tests.chaos.grounds import TRANSPORTS
 from tests.chaos.sites import open_site
 from tests.chaos.walk import walk
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.walk, pytest.mark.timeout(600)]
 # A walk that found fewer points than this has not looked at what the transport does.
 FEWEST = {"files": 30, "sqlite": 40, "postgresql": 20}
 

@@ -11,7 +11,7 @@ from tests.chaos.durability import judge_trace, undurable
 from tests.chaos.sites import open_site
 from tests.chaos.strace import Call
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.walk, pytest.mark.timeout(120)]
 
 
 @pytest.mark.skipif(not strace.available(), reason="strace is not installed: system calls cannot be seen")

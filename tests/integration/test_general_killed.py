@@ -15,7 +15,7 @@ from tests.support.forking import fate
 from tests.support.general_victim import MANIFEST, SCRIPTS, main, told_off
 from tests.support.generals import Post, posted
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.walk, pytest.mark.timeout(300)]
 
 
 def killed(root: Path, story: str, when: int) -> bool:

@@ -17,7 +17,7 @@ from tests.support.forking import fate
 from tests.support.gitops_victim import act, recover
 from tests.support.repositories import Ground, Remote, on_disk, plain_git
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.walk, pytest.mark.timeout(600)]
 BASE = {"a.txt": "- one\n", "dir/b.txt": "- two\n"}
 
 

@@ -149,7 +149,7 @@ async def siege(tmp_path: Path) -> AsyncIterator[Siege]:
         yield siege
 
 
-@pytest.mark.chaos
+@pytest.mark.walk
 @pytest.mark.timeout(300)
 async def test_nothing_is_lost_or_doubled_however_often_the_listeners_are_killed(siege: Siege) -> None:
     people = asyncio.create_task(siege.work())

@@ -31,7 +31,7 @@ _DEATHS = [
 ]
 
 
-@pytest.mark.chaos
+@pytest.mark.walk
 async def test_a_feeder_that_is_killed_at_any_moment_leaves_no_gap_and_no_repetition(tmp_path: Path) -> None:
     seed = random.randrange(10**6)
     print(f"seed {seed}")

@@ -13,7 +13,7 @@ from tests.chaos.git.operations import OPERATIONS
 from tests.chaos.git.walk import FAULTS, walk
 
 pytestmark = [
-    pytest.mark.chaos,
+    pytest.mark.walk,
     pytest.mark.timeout(600),
     pytest.mark.skipif(not strace.available(), reason="strace is not installed"),
 ]

@@ -14,7 +14,7 @@ from tests.chaos.workflow.stories import STORIES
 from tests.chaos.workflow.walk import LIFE, Walker
 from tests.chaos.zygote import Zygote
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.walk, pytest.mark.timeout(600)]
 KILLS = 4
 EVERY = 30  # points; the full campaign has them all
 

@@ -29,17 +29,17 @@ class Step(Protocol):
     """What the picture knows of a Work."""
 
     @property
-    def id(self) -> str: ...  # noqa: D102
+    def id(self) -> str: ...
     @property
-    def name(self) -> str: ...  # noqa: D102
+    def name(self) -> str: ...
     @property
-    def sequence(self) -> int: ...  # noqa: D102
+    def sequence(self) -> int: ...
     @property
-    def status(self) -> str: ...  # noqa: D102
+    def status(self) -> str: ...
     @property
-    def attempt(self) -> int: ...  # noqa: D102
+    def attempt(self) -> int: ...
     @property
-    def after(self) -> Sequence[str]: ...  # noqa: D102
+    def after(self) -> Sequence[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
