@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from kingdom.bus.inotify import SWITCH
-from kingdom.court.founding import found
+from kingdom.base.inotify import SWITCH
 from kingdom.court.home import Home
+from kingdom.court.init_home import create_home
 from kingdom.court.queues import EVENTS
-from kingdom.court.supervisor.record import running
+from kingdom.court.supervisor.record import running_supervisor
 
 EVENT_TYPE: Final = "bench.work"
 _SYSTEM: Final = "name: bench\nconcurrency:\n  max_soldiers: {soldiers}\n"
@@ -30,7 +30,7 @@ def make_home(folder: Path, *, generals: int = 1, concurrency: int = 1, queues: 
 
     ``queues``: the URL of a database for its queues.
     """
-    home = asyncio.run(found(folder, generals=())).home
+    home = asyncio.run(create_home(folder, generals=())).home
     system = _SYSTEM.format(soldiers=concurrency)
     if queues is not None:
         system += f"queue:\n  transport: '{queues}'\n"
@@ -88,7 +88,7 @@ def count(home: Home, stream: str, state: str) -> int:
 
 def pids(home: Home) -> dict[str, int]:
     """The processes of a court that is up, as its supervisor wrote them down, that of the supervisor too."""
-    record = running(home)
+    record = running_supervisor(home)
     if record is None:
         return {}
     roles = {name: role.process.pid for name, role in record.roles.items() if role.process is not None}

@@ -20,18 +20,18 @@ from pathlib import Path
 from typing import IO, Any, Final
 from urllib.parse import urlsplit
 
-from kingdom.court.founding import found
 from kingdom.court.home import Home
+from kingdom.court.init_home import create_home
+from kingdom.homes import WORKFLOWS_FOLDER
 from kingdom.journal import Journal
-from kingdom.place import FOLDER
 from kingdom.web.app import create_app
-from kingdom.web.opening import open_context
-from kingdom.web.serving import serving
+from kingdom.web.bootstrap import open_context
+from kingdom.web.server import serve
 from kingdom.web.settings import WebSettings
-from kingdom.workflow.bootstrap import system_clock
+from kingdom.workflow.context import system_clock
 from kingdom.workflow.domain.events import TaskStarted
 from kingdom.workflow.home import WorkflowHome
-from kingdom.workflow.ports import Store, Told
+from kingdom.workflow.ports import RecordedEvent, WorkflowStore
 from kingdom.workflow.store import open_store
 
 TOKEN: Final = "b" * 32
@@ -55,7 +55,7 @@ class Server:
 @contextlib.contextmanager
 def server(root: Path) -> Iterator[Server]:
     """A web server of a new court with nothing else in it; stopped in the end."""
-    asyncio.run(found(root, generals=()))
+    asyncio.run(create_home(root, generals=()))
     with _process("serve", str(root)) as process:
         assert process.stdout is not None
         yield Server(json.loads(process.stdout.readline())["url"], process.pid, root)
@@ -65,7 +65,7 @@ async def _serve(root: Path) -> None:
     settings = WebSettings(port=0, requests_per_second=100_000.0, idle_seconds=600.0)
     async with (
         open_context(root, settings, TOKEN, engine=False) as context,
-        serving(create_app(context, pages=False), context) as running,
+        serve(create_app(context, pages=False), context) as running,
     ):
         print(json.dumps({"url": running.url}), flush=True)
         await _until_stdin_ends()
@@ -77,7 +77,7 @@ async def _serve(root: Path) -> None:
 class Happening:
     """Makes things happen at a rate, half of them in the journal and half in a workflow, each with its moment."""
 
-    def __init__(self, store: Store, journal: Journal) -> None:
+    def __init__(self, store: WorkflowStore, journal: Journal) -> None:
         self._store = store
         self._journal = journal
         self.count = 0
@@ -95,13 +95,13 @@ class Happening:
             self._journal.emit("task.started", "gen-bench", {"task_id": f"t-{time.monotonic_ns()}"})
         else:
             async with self._store.transaction() as tx:
-                tx.record(Told(TaskStarted("work-1", f"t-{time.monotonic_ns()}"), "Workflow", WORKFLOW))
+                tx.record(RecordedEvent(TaskStarted("work-1", f"t-{time.monotonic_ns()}"), "Workflow", WORKFLOW))
 
 
 @contextlib.asynccontextmanager
 async def happening(root: Path) -> AsyncIterator[Happening]:
     """From this process, which is not the server's."""
-    async with open_store(WorkflowHome(root / FOLDER).store, system_clock) as store:
+    async with open_store(WorkflowHome(root / WORKFLOWS_FOLDER).store, system_clock) as store:
         journal = Journal(Home(root).journal)
         try:
             yield Happening(store, journal)

@@ -10,11 +10,11 @@ from types import TracebackType
 from typing import Self
 
 from bench.court import count, event
+from kingdom.base.files import read_json
 from kingdom.bus import EventBus
-from kingdom.court.files import read_json
 from kingdom.court.home import Home
 from kingdom.court.models import Event
-from kingdom.court.queues import EVENTS, MESSAGES, STATES, TASKS, declare_queues, open_queues, put
+from kingdom.court.queues import EVENTS, MESSAGES, STATES, TASKS, declare_queues, open_queues, put_documents
 
 
 class Queues:
@@ -40,7 +40,7 @@ class Queues:
         """Put so many events in."""
         for first in range(0, events, 1000):
             numbers = range(first, min(first + 1000, events))
-            self._runner.run(put(self._bus, [Event.model_validate(event(number)) for number in numbers]))
+            self._runner.run(put_documents(self._bus, [Event.model_validate(event(number)) for number in numbers]))
 
     def finished(self, events: int) -> bool:
         """Whether all events are completed."""

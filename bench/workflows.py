@@ -14,23 +14,22 @@ from uuid import uuid4
 
 from bench import ours, pg
 from bench.harness import Figures
-from kingdom.workflow.adapters.queries import Queries
-from kingdom.workflow.adapters.recording import News, Recorder
+from kingdom.workflow.adapters.queries import QueryTemplates
+from kingdom.workflow.adapters.recorder import Recorder, RunEnd
 from kingdom.workflow.adapters.workspaces import Workspaces
-from kingdom.workflow.bootstrap import Outside, open_parts
+from kingdom.workflow.context import ExternalServices, open_context
 from kingdom.workflow.domain.events import QueryResponded
-from kingdom.workflow.domain.template import TaskDefinition, WorkDefinition, WorkflowTemplate
-from kingdom.workflow.engine import Engine
-from kingdom.workflow.usecases.create_workflow import CreateWorkflow
-from kingdom.workflow.usecases.start_workflow import StartWorkflow
+from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, WorkflowTemplate
+from kingdom.workflow.engine import WorkflowEngine
+from kingdom.workflow.usecases.lifecycle import StartWorkflow
+from kingdom.workflow.usecases.workflows import CreateWorkflow
 
 if TYPE_CHECKING:
     from kingdom.bus import Envelope
+    from kingdom.workflow.context import WorkflowContext
     from kingdom.workflow.domain.resources import WorkTree
-    from kingdom.workflow.domain.task import Report, Task
-    from kingdom.workflow.domain.work import Work
-    from kingdom.workflow.parts import Parts
-    from kingdom.workflow.ports import Clock, GitService, Store
+    from kingdom.workflow.domain.work import Report, Task, Work
+    from kingdom.workflow.ports import Clock, GitService, WorkflowStore
 
 _WARMING = 20  # tasks before anything is measured
 
@@ -38,7 +37,7 @@ _WARMING = 20  # tasks before anything is measured
 class InstantAgents:
     """Agents that answer at once, in a task of their own as real ones do; their news go the way of real ones."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: WorkflowStore) -> None:
         self._store = store
         self._recorder = Recorder(store)
         self._answering: set[asyncio.Task[None]] = set()
@@ -55,7 +54,7 @@ class InstantAgents:
     async def _answer(self, work: Work, task: Task) -> None:
         run = f"{task.id}.{task.attempt}"
         event = QueryResponded(work.id, task.id, "It is done.")
-        await self._recorder.tell(News(work.id, task.id, task.attempt, run, event, "session-1"))
+        await self._recorder.tell(RunEnd(work.id, task.id, task.attempt, run, event, "session-1"))
 
     async def write_report(self, work: Work, task: Task, report: Report) -> None:
         raise NotImplementedError("no plan of the benchmark has reports")
@@ -81,7 +80,7 @@ class _NoRepositories:
 class Shop:
     """An engine at work, and how to have workflows done by it."""
 
-    def __init__(self, parts: Parts, agents: InstantAgents) -> None:
+    def __init__(self, parts: WorkflowContext, agents: InstantAgents) -> None:
         self.parts = parts
         self.agents = agents
         self._ends: dict[str, asyncio.Event] = {}
@@ -122,12 +121,12 @@ async def shop(url: str, folder: Path) -> AsyncIterator[Shop]:
     """An engine on an empty store, warmed up."""
     made: list[InstantAgents] = []
 
-    def outside(store: Store, _: Clock) -> Outside:
+    def outside(store: WorkflowStore, _: Clock) -> ExternalServices:
         made.append(InstantAgents(store))
         git = cast("GitService", _NoRepositories())
-        return Outside(made[0], git, Workspaces(folder / "workspaces"), Queries(store))
+        return ExternalServices(made[0], git, Workspaces(folder / "workspaces"), QueryTemplates(store))
 
-    async with open_parts(url, outside) as parts, Engine(parts):
+    async with open_context(url, outside) as parts, WorkflowEngine(parts):
         opened = Shop(parts, made[0])
         await opened.complete(await opened.create(await opened.plan(2, _WARMING // 2)))
         opened.agents.sent.clear()

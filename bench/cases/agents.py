@@ -13,7 +13,7 @@ from bench.context import Context
 from bench.court import nothing_to_do
 from bench.harness import Contestant, Figures, Table
 from bench.stats import percentile
-from kingdom.agents.engine import Engine, Player
+from kingdom.agents.engine import Engine, InProcessEngine
 from kingdom.agents.engines.command import CommandEngine
 from kingdom.agents.engines.scripted import ScriptedEngine
 from kingdom.agents.port import Order
@@ -93,7 +93,7 @@ async def _bare(runs: int) -> Figures:
 def _runner(folder: Path) -> tuple[Path, Runner]:
     place = folder / uuid4().hex
     place.mkdir()
-    engines: dict[str, Engine | Player] = {"scripted": ScriptedEngine(), "command": CommandEngine()}
+    engines: dict[str, Engine | InProcessEngine] = {"scripted": ScriptedEngine(), "command": CommandEngine()}
     runner = Runner(
         soldiers=place / "soldiers",
         sessions=place / "sessions",

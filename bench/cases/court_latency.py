@@ -16,7 +16,7 @@ from bench.context import Context
 from bench.court import count, drop, make_home, up
 from bench.harness import Contestant, Figures, Table
 from bench.stats import percentile
-from kingdom.bus.inotify import CREATE, MOVED_TO, Change, Watch
+from kingdom.base.inotify import CREATE, MOVED_TO, FileChange, FileWatcher
 from kingdom.court.home import Home
 from kingdom.court.queues import EVENTS, TASKS
 
@@ -86,7 +86,7 @@ async def _drop_one(home: Home, number: int) -> dict[str, float]:
 
 @contextlib.contextmanager
 def _watching(home: Home, seen: dict[str, float]) -> Iterator[None]:
-    watch = Watch(asyncio.get_running_loop())
+    watch = FileWatcher(asyncio.get_running_loop())
     try:
         watch.add(home.queue / TASKS / "in_progress", MOVED_TO, partial(_note, seen, "task"))
         watch.add(home.soldiers, CREATE, partial(_note, seen, "soldier"))
@@ -95,7 +95,7 @@ def _watching(home: Home, seen: dict[str, float]) -> Iterator[None]:
         watch.close()
 
 
-def _note(seen: dict[str, float], step: str, _: list[Change]) -> None:
+def _note(seen: dict[str, float], step: str, _: list[FileChange]) -> None:
     seen.setdefault(step, perf_counter())
 
 

@@ -19,9 +19,8 @@ from zoneinfo import ZoneInfo
 from bench.bars import Bar
 from bench.context import Context
 from bench.harness import Contestant, Figures, Table
-from kingdom.court.chamberlain.lines import JournalLines
-from kingdom.court.chamberlain.memory import Memory
-from kingdom.court.chamberlain.tally import Tally
+from kingdom.court.chamberlain.memory import ChamberlainMemory
+from kingdom.court.chamberlain.tally import JournalCounter, JournalTally
 from kingdom.court.home import Home
 from kingdom.journal import EventData, Journal, Reader, catalog
 from kingdom.journal.catalog import TaskCompleted
@@ -188,8 +187,8 @@ def _aggregate(how: str, log: Path) -> Figures:
 def _count(home: Home) -> Figures:
     """As the chamberlain does it at his start, when he has never read the log."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    memory = Memory(Tally(ZoneInfo("Asia/Seoul")))
-    lines = JournalLines(home, memory)
+    memory = ChamberlainMemory(JournalTally(ZoneInfo("Asia/Seoul")))
+    lines = JournalCounter(home, memory)
     started = perf_counter()
     while not lines.read():
         pass

@@ -16,11 +16,11 @@ from bench.context import Context
 from bench.harness import Contestant, Figures, Table
 from kingdom.bus import EventBus
 from kingdom.court.chamberlain import Chamberlain
-from kingdom.court.config.system import SystemConfig
+from kingdom.court.config import SystemConfig
 from kingdom.court.home import Home
 from kingdom.court.loop import Services
 from kingdom.court.models import Event, timestamp
-from kingdom.court.queues import EVENTS, declare_queues, open_queues, put
+from kingdom.court.queues import EVENTS, declare_queues, open_queues, put_documents
 from kingdom.journal import Journal, Reader
 
 TITLE = "retention"
@@ -120,7 +120,7 @@ async def _rest(root: Path) -> Figures:
 
 
 async def _open_event(bus: EventBus) -> None:
-    await put(bus, [Event(id="evt-a-1", type="a.b", source="a", created_at=datetime.now(UTC))])
+    await put_documents(bus, [Event(id="evt-a-1", type="a.b", source="a", created_at=datetime.now(UTC))])
 
 
 async def _longest_pause(over: asyncio.Event) -> float:

@@ -64,8 +64,8 @@ async def _measure(folder: Path, many: int, requests: int) -> Figures:
     import httpx
 
     from kingdom.web.app import create_app
-    from kingdom.web.opening import open_context
-    from kingdom.web.serving import serving
+    from kingdom.web.bootstrap import open_context
+    from kingdom.web.server import serve
     from kingdom.web.settings import WebSettings
 
     token, root = "t" * 32, folder / uuid4().hex
@@ -75,7 +75,7 @@ async def _measure(folder: Path, many: int, requests: int) -> Figures:
         app = create_app(context, pages=False)
         headers = {"Authorization": f"Bearer {token}"}
         async with (
-            serving(app, context) as running,
+            serve(app, context) as running,
             httpx.AsyncClient(base_url=running.url, headers=headers, trust_env=False) as client,
         ):
             figures: Figures = {}
@@ -121,10 +121,9 @@ async def _times(ask: Callable[[int], Awaitable[Any]], requests: int) -> list[fl
 
 async def _fill(context: Any, many: int) -> str:
     """Workflows in every state, and a template to make more from; returns its id."""
-    from kingdom.workflow.domain.changes import work_from
+    from kingdom.workflow.domain.plan import work_from
     from kingdom.workflow.domain.statuses import WorkflowStatus
-    from kingdom.workflow.domain.template import TaskDefinition, WorkDefinition, WorkflowTemplate
-    from kingdom.workflow.domain.workflow import Workflow
+    from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, Workflow, WorkflowTemplate
 
     tasks = tuple(TaskDefinition(f"task-{number}", "Fix {{ issue.key }}. " * 20) for number in range(3))
     works = tuple(WorkDefinition(name, tasks) for name in ("plan", "fix", "check"))

@@ -22,11 +22,11 @@ from bench.cases.web_court import fill
 from bench.context import Context
 from bench.court import cpu_seconds, rss_mib, wait_until
 from bench.harness import Contestant, Figures, Outcome, Table
-from kingdom.court.founding import found
 from kingdom.court.home import Home
+from kingdom.court.init_home import create_home
 from kingdom.journal import Journal
 from kingdom.web.record import running_server
-from kingdom.web.security.token import login_link, obtain_token
+from kingdom.web.security.credentials import login_link, obtain_token
 from tests.support.browser import FLAGS, chromium
 
 TITLE = "the dashboard in a browser"
@@ -170,7 +170,7 @@ def _browser() -> Iterator[Browser]:
 @contextlib.contextmanager
 def _served(root: Path) -> Iterator[_Server]:
     """``kingdom web`` on a court with many tasks."""
-    home = asyncio.run(found(root, generals=())).home
+    home = asyncio.run(create_home(root, generals=())).home
     fill(home, _TASKS)
     token = obtain_token(root)
     command = (sys.executable, "-m", "kingdom", "web", "--home", str(root), "--port", "0")

@@ -17,17 +17,15 @@ from bench.bars import Bar
 from bench.context import Context
 from bench.court import peak_mib, pss_mib, rss_mib
 from bench.harness import Contestant, Figures, Table
-from kingdom.workflow.adapters.room import VARIABLE
-from kingdom.workflow.bootstrap import system_clock
-from kingdom.workflow.commands import answer, ask
-from kingdom.workflow.domain.changes import work_from
+from kingdom.workflow.adapters.orders import SLOTS_VARIABLE
+from kingdom.workflow.commands import send_command, wait_for_command
+from kingdom.workflow.context import TimeOrderedIds, system_clock
+from kingdom.workflow.domain.plan import work_from
 from kingdom.workflow.domain.statuses import WorkflowStatus, WorkStatus
-from kingdom.workflow.domain.template import TaskDefinition, WorkDefinition
-from kingdom.workflow.domain.workflow import Workflow
+from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, Workflow
 from kingdom.workflow.home import WorkflowHome
-from kingdom.workflow.ids import TimeOrderedIds
 from kingdom.workflow.store import open_store
-from kingdom.workflow.store.base import DatabaseStore
+from kingdom.workflow.store.database import DatabaseStore
 
 TITLE = "memory of an engine"
 _OURS = "kingdom workflow engine"
@@ -79,7 +77,7 @@ async def _measure(folder: Path, finished: int) -> Figures:
 async def _engine(root: Path) -> AsyncIterator[int]:
     command = (sys.executable, "-m", "kingdom", "workflow", "engine", "--home", str(root))
     process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, VARIABLE: str(_RUNNING)}
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, SLOTS_VARIABLE: str(_RUNNING)}
     )
     try:
         yield process.pid
@@ -103,9 +101,9 @@ async def _create(store: DatabaseStore, script: list[dict[str, Any]]) -> str:
 
 
 async def _start(store: DatabaseStore, workflow_ids: list[str]) -> None:
-    asked = [await ask(store.bus, "StartWorkflow", workflow_id) for workflow_id in workflow_ids]
+    asked = [await send_command(store.bus, "StartWorkflow", workflow_id) for workflow_id in workflow_ids]
     for one in asked:
-        await answer(store.bus, one, 600)
+        await wait_for_command(store.bus, one, 600)
 
 
 async def _until(store: DatabaseStore, status: WorkflowStatus, count: int) -> None:

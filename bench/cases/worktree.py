@@ -54,9 +54,9 @@ def _git(folder: Path, *words: str) -> None:
 
 
 async def _ours(folder: Path, source: Path) -> Figures:
-    from kingdom.gitops import Clones, Git, Worktrees
+    from kingdom.gitops import Clones, GitRunner, Worktrees
 
-    clones = Clones(Git(), folder / "clones", allow_local=True)
+    clones = Clones(GitRunner(), folder / "clones", allow_local=True)
     clone = (await clones.ensure(str(source), fetch=False)).clone
     started = perf_counter()
     await Worktrees(clones, folder).create(clone, uuid4().hex, "app", "main")
@@ -64,9 +64,9 @@ async def _ours(folder: Path, source: Path) -> Figures:
 
 
 async def _bare(folder: Path, source: Path) -> Figures:
-    from kingdom.gitops import Clones, Git
+    from kingdom.gitops import Clones, GitRunner
 
-    clones = Clones(Git(), folder / "clones", allow_local=True)
+    clones = Clones(GitRunner(), folder / "clones", allow_local=True)
     repo = (await clones.ensure(str(source), fetch=False)).clone.repo
     name = uuid4().hex
     words = ["git", "worktree", "add", "--quiet", "-b", name, str(folder / "bare" / name), _BRANCH]

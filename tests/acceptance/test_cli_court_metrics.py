@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kingdom.agents.ledger import Ledger, entry
+from kingdom.agents.ledger import Ledger, ledger_entry
 from kingdom.agents.port import Order, Outcome, Tokens
 from kingdom.court.home import Home
 from tests.support.command import COMMAND, environment, kingdom, kingdom_json
@@ -47,7 +47,7 @@ def test_the_metrics_of_a_court_that_is_down(home: Home) -> None:
 def test_cost_is_told_by_general(home: Home) -> None:
     order = Order("run-1", "task-1", "scripted", "", home.root, home.root / "r", labels={"general": "gen-pr"})
     outcome = Outcome("success", tokens=Tokens(10, 5), cost_usd=0.5, cost_source="result")
-    Ledger(home.ledger).append(entry(order, outcome, time.time()))
+    Ledger(home.ledger).append(ledger_entry(order, outcome, time.time()))
     found = samples(kingdom("metrics", "--home", str(home.root)).stdout)
     assert found["kingdom_cost_usd_today", "gen-pr"] == 0.5
     assert found["kingdom_tokens_today", "gen-pr"] == 15

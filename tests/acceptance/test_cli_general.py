@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kingdom.court.founding import SHIPPED
 from kingdom.court.home import Home
+from kingdom.court.init_home import SHIPPED_GENERALS_DIR
 from tests.support.command import kingdom, kingdom_json, kingdom_tty
 
 MANIFEST = """\
@@ -93,7 +93,7 @@ def test_check_prints_every_problem_with_its_line_and_fails(home: Home, source: 
 
 def test_check_without_a_name_looks_at_all_that_are_installed(home: Home) -> None:
     for name in ("gen-pr", "gen-jira"):
-        shutil.copytree(SHIPPED / name, home.general(name))
+        shutil.copytree(SHIPPED_GENERALS_DIR / name, home.general(name))
     fine = kingdom("general", "check", KINGDOM_HOME=str(home.root))
     assert (fine.returncode, fine.stdout) == (0, "gen-jira, gen-pr: nothing is wrong\n")
     (home.general("gen-jira") / "manifest.yaml").write_text("name: gen-jira\ndescription: x\nschedules: [{name: a}]\n")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from kingdom.base.yamlfile import load_yaml
 from kingdom.court.chamberlain.config import ChamberlainConfig
-from kingdom.court.config.system import load_system
+from kingdom.court.config import load_system
 from kingdom.court.home import Home
-from kingdom.court.packages.loading import load_generals
-from kingdom.yamlfile import load_yaml
+from kingdom.court.packages.installed import load_generals
 from tests.support.command import kingdom, kingdom_json
 
 

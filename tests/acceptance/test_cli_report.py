@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kingdom.court.files import write_json
+from kingdom.base.files import write_json
 from kingdom.journal import Journal
 from tests.support.chamberlains import here, here_json
 from tests.support.command import kingdom

@@ -7,7 +7,7 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-from kingdom.workflow.commands import COMMANDS
+from kingdom.workflow.commands import COMMAND_STREAM
 from tests.support.command import kingdom
 from tests.support.web import TOKEN, Web, served
 from tests.support.web_work import Desk, scripted
@@ -49,5 +49,6 @@ def _commands(root: Path) -> list[str]:
     """What was asked for through the store, done or not."""
     with contextlib.closing(sqlite3.connect(root / "workflows/workflows.db")) as database:
         return [
-            kind for (kind,) in database.execute("SELECT event_type FROM outbox_event WHERE stream = ?", (COMMANDS,))
+            kind
+            for (kind,) in database.execute("SELECT event_type FROM outbox_event WHERE stream = ?", (COMMAND_STREAM,))
         ]

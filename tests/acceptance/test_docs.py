@@ -17,7 +17,7 @@ import pytest
 import typer
 
 import kingdom.bus
-from kingdom.cli.later import everything
+from kingdom.cli.commands import load_all
 from tests.support.pages import PAGES, ROOT, Block, anchors, blocks, headings, links, name_of
 from tests.support.reader import DATABASE, Reader
 
@@ -154,7 +154,7 @@ def commands(program: str) -> Iterator[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize(("place", "arguments"), list(commands("kingdom")), ids=lambda value: str(value)[:60])
 def test_kingdom_commands_in_the_pages_exist_with_these_options(place: str, arguments: list[str]) -> None:
-    command: Any = typer.main.get_command(everything(typer.Typer()))
+    command: Any = typer.main.get_command(load_all(typer.Typer()))
     context = None
     while hasattr(command, "commands") and arguments and not arguments[0].startswith("-"):
         assert arguments[0] in command.commands, f"{place}: there is no command {arguments[0]}"

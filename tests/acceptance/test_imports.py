@@ -60,5 +60,5 @@ def test_the_help_of_the_root_imports_no_command_and_that_of_a_command_no_other(
     root = modules_after("from kingdom.cli.app import run\nassert run(['--help']) == 0")
     assert within(root, "kingdom.cli") == {f"kingdom.cli{name}" for name in ("", ".app", ".later", ".output")}
     depth = modules_after("from kingdom.cli.app import run\nassert run(['bus', 'depth', '--help']) == 0")
-    assert "kingdom.cli.bus.depth" in depth
+    assert "kingdom.cli.bus.inspection" in depth
     assert within(depth, "kingdom.cli.court", "kingdom.cli.workflow") == set()

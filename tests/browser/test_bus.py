@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
-from kingdom.court.commands import inject
+from kingdom.court.commands import inject_event
 from kingdom.court.queues import EVENTS
 from tests.support.browser import PATIENCE, Visitor, shoot, visiting
 
@@ -23,7 +23,7 @@ async def visitor(browser: Browser, tmp_path: Path) -> AsyncIterator[Visitor]:
         services = visitor.web.context.court
         for number, kind in enumerate(("test.one", "test.one", "test.two")):
             document = {"id": f"evt-test-{number}", "type": kind, "source": "test", "payload": {"n": number}}
-            await inject(services, document)
+            await inject_event(services, document)
         held = await services.bus.claim(EVENTS, worker="king", limit=10, lease=60)
         await services.bus.settle(dead=[(one, "NO_USE", f"why {one.envelope.event_id} died") for one in held])
         yield visitor

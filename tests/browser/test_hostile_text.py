@@ -10,9 +10,9 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
-from kingdom.court.files import write_json
+from kingdom.base.files import write_json
 from kingdom.court.models import Task, timestamp
-from kingdom.court.queues import EVENTS, open_queues, put
+from kingdom.court.queues import EVENTS, open_queues, put_documents
 from tests.support.browser import Visitor, visiting
 from tests.support.seen_court import ASKING, FAILED, RUNNING, SeenCourt
 
@@ -43,7 +43,7 @@ async def visitor(browser: Browser, tmp_path_factory: pytest.TempPathFactory) ->
         journal.write(json.dumps(line) + "\n")
     evil = {"id": EVIL_TASK, "event_id": "evt-x-1", "target_general": "gen-x", "type": EVIL, "created_at": now}
     async with open_queues(court.home.queue_url) as bus:
-        await put(bus, [Task.model_validate({**evil, "payload": {"title": EVIL, EVIL: EVIL}})])
+        await put_documents(bus, [Task.model_validate({**evil, "payload": {"title": EVIL, EVIL: EVIL}})])
         (held,) = await bus.claim(EVENTS, worker="king", ids=[f"evt-github-{FAILED}"], lease=60)
         await bus.settle(dead=[(held, EVIL, EVIL)])
     async with visiting(browser, court.home.root, court=False) as visitor:

@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kingdom.agents.engine import Engine, Examined, Launch, Player
+from kingdom.agents.engine import Engine, Examined, InProcessEngine, Launch
 from kingdom.agents.engines.command import CommandEngine
 from kingdom.agents.engines.scripted import ScriptedEngine
 from kingdom.agents.port import AgentEvent, Began, Finished, Order, Outcome, RateLimit, Text, Timers, Tokens, Usage
-from kingdom.agents.processes import bearing, look_at_all
+from kingdom.agents.process_run import writes_to
+from kingdom.agents.processes import all_processes, processes_of_run
 from kingdom.agents.runner import Runner
-from kingdom.agents.strays import writes
 
 PATIENT = Timers(first_output=30, silence=30, total=60, after_result=10, stop=0.3)
 
@@ -87,7 +87,7 @@ class Barracks:
         self.sessions = root / "sessions"
         self.ledger = root / "ledger"
         self.result = root / "results" / "task-raw.json"
-        self.engines: dict[str, Engine | Player] = {
+        self.engines: dict[str, Engine | InProcessEngine] = {
             "telling": TellingEngine(),
             "command": CommandEngine(),
             "scripted": ScriptedEngine(),
@@ -133,8 +133,8 @@ class Barracks:
     def alive(self, run_id: str = RUN) -> set[int]:
         """Everything of a run that is alive: what has its mark, and what writes to its transcript without it."""
         outputs = [self.sessions / f"{run_id}.json", self.sessions / f"{run_id}.err"]
-        writing = {process.pid for process in look_at_all() if process.alive and writes(process.pid, outputs)}
-        return writing | {process.pid for process in bearing(run_id)}
+        writing = {process.pid for process in all_processes() if process.alive and writes_to(process.pid, outputs)}
+        return writing | {process.pid for process in processes_of_run(run_id)}
 
     def fifo(self, name: str = "go") -> Path:
         """A pipe at which a program waits until the test lets it go."""

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kingdom.base.yamlfile import parse_yaml
 from kingdom.bus import connect
 from kingdom.court.chamberlain import Chamberlain
-from kingdom.court.chamberlain.soldiers import Soldier
-from kingdom.court.config.system import SystemConfig
+from kingdom.court.chamberlain.sessions import SoldierProcess
+from kingdom.court.config import SystemConfig
 from kingdom.court.home import Home
 from kingdom.court.loop import Services
 from kingdom.court.models import timestamp
 from kingdom.court.queues import MAX_DOCUMENT_BYTES, declare_queues
 from kingdom.journal import Journal, Reader
-from kingdom.yamlfile import parse_yaml
 
 START = 1_770_458_400.0  # 2026-02-07 10:00:00 UTC
 
@@ -59,20 +59,20 @@ class Machine:
 class FakeBarracks:
     """Soldiers without processes."""
 
-    found: dict[str, Soldier] = field(default_factory=dict)
+    found: dict[str, SoldierProcess] = field(default_factory=dict)
     stopped: list[str] = field(default_factory=list)
     killed: list[str] = field(default_factory=list)
 
     def add(self, name: str, started_at: float, *, running: bool = True, ended: bool = False) -> None:
-        self.found[name] = Soldier(name, 4711, started_at, running, ended, {})
+        self.found[name] = SoldierProcess(name, 4711, started_at, running, ended, {})
 
-    def soldiers(self) -> list[Soldier]:
+    def soldiers(self) -> list[SoldierProcess]:
         return list(self.found.values())
 
-    def stop(self, soldier: Soldier) -> None:
+    def stop(self, soldier: SoldierProcess) -> None:
         self.stopped.append(soldier.id)
 
-    def kill(self, soldier: Soldier) -> int:
+    def kill(self, soldier: SoldierProcess) -> int:
         self.killed.append(soldier.id)
         return 1
 

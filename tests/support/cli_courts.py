@@ -184,7 +184,7 @@ class CliCourt:
             patch.delenv(name)
         for name, value in {**NO_NETWORK, **SOMEBODY, **cli.variables(users), "HOME": str(users)}.items():
             patch.setenv(name, value)
-        patch.setattr("kingdom.court.general.campaign._BACKOFF", (0.01, 0.01))
+        patch.setattr("kingdom.court.general.task_run._BACKOFF_SECONDS", (0.01, 0.01))
 
     def _configure(self, hub: Path, manifest: dict[str, Any]) -> None:
         folder = self.home.general(GENERAL)

@@ -17,9 +17,9 @@ import rich.live
 import rich.table  # noqa: F401
 
 import kingdom.cli.app
-import kingdom.cli.workflow.session
+import kingdom.cli.session
 import kingdom.court.bootstrap
-import kingdom.workflow.parts  # noqa: F401
+import kingdom.workflow.context  # noqa: F401
 from kingdom.cli import main
 
 

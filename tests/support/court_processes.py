@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kingdom.agents.processes import MARK
-from kingdom.court.home import ENVIRONMENT
+from kingdom.agents.processes import RUN_ID_VARIABLE
+from kingdom.court.home import HOME_VARIABLE
 from tests.chaos.processes import die_with_parent
 from tests.support.command import COMMAND, environment
 
@@ -42,7 +42,7 @@ class CourtProcesses:
         self.root = root
         self.log = log
         self._command = command
-        self._mark = f"{ENVIRONMENT}={root}".encode()
+        self._mark = f"{HOME_VARIABLE}={root}".encode()
         self._up: subprocess.Popen[bytes] | None = None
 
     def start(self, *options: str) -> subprocess.Popen[bytes]:
@@ -53,7 +53,7 @@ class CourtProcesses:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=environment(**{ENVIRONMENT: str(self.root)}),
+                env=environment(**{HOME_VARIABLE: str(self.root)}),
                 start_new_session=True,
                 cwd=ROOT,
                 preexec_fn=die_with_parent,  # and the roles with it: a campaign that is killed leaves no court behind
@@ -132,7 +132,7 @@ class CourtProcesses:
             if not _alive(pid):
                 return None
             for variable in variables:
-                if variable.startswith(f"{MARK}=".encode()) and variable.partition(b"=")[2] in known:
+                if variable.startswith(f"{RUN_ID_VARIABLE}=".encode()) and variable.partition(b"=")[2] in known:
                     return Found(pid, known[variable.partition(b"=")[2]])
             if self._mark in variables:
                 return Found(pid, None)

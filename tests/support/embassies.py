@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from kingdom.bus import RetryPolicy
-from kingdom.court.config.system import SystemConfig
-from kingdom.court.envoy.config import SlackSection, Tokens
+from kingdom.court.config import SystemConfig
+from kingdom.court.envoy.config import SlackSection, SlackTokens
 from kingdom.court.envoy.role import Envoy
-from kingdom.court.envoy.slack.desk import Desk
-from kingdom.court.envoy.slack.ears import SlackEars
-from kingdom.court.envoy.slack.inbox import Inbox
-from kingdom.court.envoy.slack.voice import SlackVoice
+from kingdom.court.envoy.slack.context import SlackContext
+from kingdom.court.envoy.slack.listener import SlackInbox, SlackListener
+from kingdom.court.envoy.slack.sender import SlackSender
 from kingdom.court.home import Home
 from kingdom.court.loop import Services
 from kingdom.court.models import Event, Message, timestamp
-from kingdom.court.queues import EVENTS, declare_queues, open_queues, put
+from kingdom.court.queues import EVENTS, declare_queues, open_queues, put_documents
 from kingdom.journal import Journal
 from tests.support.fake_slack import ANN, APP_TOKEN, BEN, BOT_TOKEN, FakeSlack
 from tests.support.kings import Clock
@@ -55,10 +54,12 @@ class Embassy:
     def envoy(self, services: Services | None = None, *, seconds: float = 10.0, attempts: int = 12) -> Envoy:
         """An envoy who has just been sent; :meth:`Envoy.start` is still to be called."""
         config = SlackSection.model_validate({**self._config, "api_url": self.slack.url})
-        desk = Desk(services or self.services, config, self.system, Tokens(BOT_TOKEN, APP_TOKEN), api_seconds=seconds)
+        context = SlackContext(
+            services or self.services, config, self.system, SlackTokens(BOT_TOKEN, APP_TOKEN), api_seconds=seconds
+        )
         retries = RetryPolicy(base=1.0, jitter=0, max_attempts=attempts)
-        ears = SlackEars(desk, back_off=(0.01, 0.05))
-        return Envoy(services or self.services, SlackVoice(desk), ears, retries=retries)
+        listener = SlackListener(context, back_off=(0.01, 0.05))
+        return Envoy(services or self.services, SlackSender(context), listener, retries=retries)
 
     @contextlib.asynccontextmanager
     async def sent(self, **options: Any) -> AsyncIterator[Envoy]:
@@ -81,13 +82,13 @@ class Embassy:
             context={"task_id": TASK, "event_id": EVENT, **context},
             created_at=timestamp(self.clock()),  # type: ignore[arg-type]
         )
-        await put(self.services.bus, [message])
+        await put_documents(self.services.bus, [message])
 
     async def event(self, event_id: str = EVENT, *, done: bool = False) -> None:
         """Put an event into the queue, and end it."""
         now = timestamp(self.clock())
         event = Event(id=event_id, type="github.pr.opened", source="github", created_at=now)  # type: ignore[arg-type]
-        await put(self.services.bus, [event])
+        await put_documents(self.services.bus, [event])
         if done:
             claimed = await self.services.bus.claim(EVENTS, worker="king", ids=[event_id])
             await self.services.bus.settle(done=claimed)
@@ -95,7 +96,7 @@ class Embassy:
     def hear(self, envelope: dict[str, Any]) -> None:
         """An envelope that was received and acknowledged, whoever did it."""
         self.clock.now += 0.001
-        Inbox(self.home, self.clock).keep(envelope)
+        SlackInbox(self.home, self.clock).store(envelope)
 
     # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(
     [
-        "kingdom.court.envoy.slack.office",
+        "kingdom.court.envoy.slack",
         "tests.support.cli_process",
         "tests.support.general_victim",
         "tests.support.gitops_victim",

@@ -11,15 +11,15 @@ from typing import Any
 
 from kingdom.agents.port import Agents
 from kingdom.bus import EventBus
-from kingdom.court.config.system import SystemConfig
+from kingdom.court.config import SystemConfig
 from kingdom.court.general import General
-from kingdom.court.general.quarters import Habits
+from kingdom.court.general.context import GeneralDeps
 from kingdom.court.home import Home
 from kingdom.court.loop import Services
 from kingdom.court.models import Event, Task
-from kingdom.court.packages.loading import General as Package
+from kingdom.court.packages.installed import GeneralPackage as Package
 from kingdom.court.packages.manifest import Manifest
-from kingdom.court.queues import declare_queues, open_queues, put
+from kingdom.court.queues import declare_queues, open_queues, put_documents
 from kingdom.journal import Journal, JournalEvent, parse
 from tests.support.fake_agents import FakeAgents
 
@@ -55,13 +55,13 @@ class Post:
     async def nap(self, seconds: float) -> None:
         self.naps.append(seconds)
 
-    def general(self, **habits: Any) -> General:
+    def general(self, **deps: Any) -> General:
         services = Services(self.home, self.bus, self.journal, lambda: self.now)
         usual = {"sleep": self.nap, "random": lambda: 0.0, "monotonic": lambda: self.uptime}
         package = Package(self.manifest, self.folder)
         repos = {"repos": {"base_url": self.base_url}} if self.base_url else {}
         system = SystemConfig.model_validate({**repos, **self.system})
-        general = General(services, package, system, self.agents, Habits(**{**usual, **habits}))
+        general = General(services, package, system, self.agents, GeneralDeps(**{**usual, **deps}))
         general.subscribe(self.woken.set)
         return general
 
@@ -86,7 +86,7 @@ class Post:
             **fields,
         }
         task = Task.model_validate(document)
-        await put(self.bus, [event, task])
+        await put_documents(self.bus, [event, task])
         return task
 
     async def work(self, general: General, until: Callable[[], bool]) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kingdom.gitops import CheckpointCommit, Git, Mark, Worktree, merge, reset
+from kingdom.gitops import CheckpointCommit, CheckpointMark, GitRunner, Worktree, merge, reset
 from tests.support.repositories import Ground
 
 FILE_CALLS = ("rename", "replace", "unlink", "mkdir", "symlink_to", "rmdir", "touch")
@@ -35,7 +35,7 @@ def install(kind: str, when: int) -> None:
             setattr(Path, name, _dying(getattr(Path, name), due))
         shutil.rmtree = _dying(shutil.rmtree, due)
         return
-    start = Git._start
+    start = GitRunner._start
 
     async def counted(*arguments: Any) -> Any:
         last = due()
@@ -46,7 +46,7 @@ def install(kind: str, when: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return process
 
-    Git._start = counted  # type: ignore[method-assign]
+    GitRunner._start = counted  # type: ignore[method-assign]
 
 
 def _dying(original: Callable[..., Any], due: Callable[[], bool]) -> Any:
@@ -58,7 +58,7 @@ def _dying(original: Callable[..., Any], due: Callable[[], bool]) -> Any:
     return call
 
 
-async def checkpoint(ground: Ground, trees: Sequence[Worktree], mark: Mark, store: Path) -> None:
+async def checkpoint(ground: Ground, trees: Sequence[Worktree], mark: CheckpointMark, store: Path) -> None:
     """As the layer above does it: intent, commits, done."""
     _write(store, {"intent": mark.checkpoint})
     made = await ground.checkpoints.prepare(trees, mark)
@@ -67,7 +67,7 @@ async def checkpoint(ground: Ground, trees: Sequence[Worktree], mark: Mark, stor
     _write(store, {})
 
 
-async def recover(ground: Ground, trees: Sequence[Worktree], mark: Mark, store: Path) -> None:
+async def recover(ground: Ground, trees: Sequence[Worktree], mark: CheckpointMark, store: Path) -> None:
     """As the layer above does it at start."""
     noted = json.loads(store.read_text()) if store.exists() else {}
     if "commits" in noted:
@@ -98,7 +98,7 @@ async def _act(folder: Path, url: str, operation: str, name: str) -> None:
     elif operation == "create":
         await ground.worktrees.create(ground.clones.find(url), name, "app")
     elif operation == "checkpoint":
-        await checkpoint(ground, ground.worktrees.list("wf"), Mark("wf", name, "work"), folder / "store.json")
+        await checkpoint(ground, ground.worktrees.list("wf"), CheckpointMark("wf", name, "work"), folder / "store.json")
     elif operation == "reset":
         await reset(ground.worktrees.find("wf", "app"), name, clock=ground.clock)
     elif operation == "merge":

@@ -11,16 +11,16 @@ from typing import Any
 
 import yaml
 
+from kingdom.base.files import write_atomic
 from kingdom.bus import EventBus
-from kingdom.court.config.system import SystemConfig
-from kingdom.court.files import write_atomic
+from kingdom.court.config import SystemConfig
 from kingdom.court.home import Home
-from kingdom.court.king.gates import Gate
+from kingdom.court.king.admission import Gate
 from kingdom.court.king.king import King
 from kingdom.court.loop import Services
 from kingdom.court.models import Event, Message, Task, timestamp
-from kingdom.court.packages.loading import GeneralsCache
-from kingdom.court.queues import EVENTS, TASKS, declare_queues, open_queues, put
+from kingdom.court.packages.installed import GeneralsCache
+from kingdom.court.queues import EVENTS, TASKS, declare_queues, open_queues, put_documents
 from kingdom.journal import Journal, Reader
 from tests.support.queued import database, forget, lying
 
@@ -85,7 +85,7 @@ class Realm:
             "payload": {"title": f"change {number}"},
             **fields,
         }
-        await put(self.bus, [Event.model_validate(document)])
+        await put_documents(self.bus, [Event.model_validate(document)])
         return str(document["id"])
 
     async def answer(self, task_id: str, text: str, number: int = 1) -> str:

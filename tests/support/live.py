@@ -14,28 +14,28 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from kingdom.journal import Journal
 from kingdom.workflow.domain.events import TaskCompleted, TaskStarted
-from kingdom.workflow.ports import Told
+from kingdom.workflow.ports import RecordedEvent
 
 if TYPE_CHECKING:
     from kingdom.web.context import WebContext
     from kingdom.web.live.hub import Hub, LiveEvent
-    from kingdom.workflow.ports import Store
+    from kingdom.workflow.ports import WorkflowStore
     from tests.support.web import Served
 
 PATIENCE = 30.0  # seconds before a test gives up
 
 
-async def happen(store: Store, workflow_id: str, count: int = 1, *, start: int = 0) -> None:
+async def happen(store: WorkflowStore, workflow_id: str, count: int = 1, *, start: int = 0) -> None:
     """Have a workflow tell that tasks began, in one transaction."""
     async with store.transaction() as tx:
         for number in range(start, start + count):
-            tx.record(Told(TaskStarted("work-1", f"task-{number}"), "Workflow", workflow_id))
+            tx.record(RecordedEvent(TaskStarted("work-1", f"task-{number}"), "Workflow", workflow_id))
 
 
-async def finish(store: Store, workflow_id: str, task: str = "task-0") -> None:
+async def finish(store: WorkflowStore, workflow_id: str, task: str = "task-0") -> None:
     """Have a workflow tell that a task is done."""
     async with store.transaction() as tx:
-        tx.record(Told(TaskCompleted("work-1", task), "Workflow", workflow_id))
+        tx.record(RecordedEvent(TaskCompleted("work-1", task), "Workflow", workflow_id))
 
 
 def write(context: WebContext, number: int) -> None:

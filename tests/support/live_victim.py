@@ -18,7 +18,7 @@ from typing import Any
 from kingdom.court.home import Home
 from kingdom.web.live.feed import FeedFile
 from kingdom.web.live.hub import open_hub
-from kingdom.workflow.bootstrap import system_clock
+from kingdom.workflow.context import system_clock
 from kingdom.workflow.store import open_store
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from kingdom.court.bootstrap import make_role, open_services
-from kingdom.court.commands import inject
-from kingdom.court.founding import found
+from kingdom.court.commands import inject_event
 from kingdom.court.home import MARKER, Home
+from kingdom.court.init_home import create_home
 from kingdom.court.loop import Services, run_role
 
 PROMPT = "{% if resume %}Go on.{% else %}Do this:\n{{ data }}{% endif %}\n{{ report }}"
@@ -48,7 +48,7 @@ class LivingCourt:
         self._number += 1
         event_id = f"evt-test-{self._number}"
         kind = f"{general.removeprefix('gen-')}.work"
-        await inject(self.services, {"id": event_id, "type": kind, "source": "test", "payload": payload})
+        await inject_event(self.services, {"id": event_id, "type": kind, "source": "test", "payload": payload})
         return event_id
 
 
@@ -69,7 +69,7 @@ def _install(home: Home, name: str, engine: str, **options: Any) -> None:
 @contextlib.asynccontextmanager
 async def living(root: Path, queues: str | None = None) -> AsyncIterator[LivingCourt]:
     """Found a court and have it work for the length of the block; ``queues``: the URL of a database for its queues."""
-    await found(root, (), force=True)
+    await create_home(root, (), force=True)
     home = Home(root)
     if queues is not None:
         (root / MARKER).write_text(f"queue: {{transport: '{queues}'}}\n")

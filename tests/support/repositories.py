@@ -10,12 +10,12 @@ from pathlib import Path
 
 from kingdom.gitops import (
     CheckpointCommit,
+    CheckpointMark,
     Checkpoints,
     Clone,
     Clones,
-    Git,
-    Identity,
-    Mark,
+    CommitAuthor,
+    GitRunner,
     Worktree,
     Worktrees,
 )
@@ -87,11 +87,11 @@ class TickingClock:
 class Ground:
     """Clones, worktrees and checkpoints below one folder."""
 
-    def __init__(self, folder: Path, git: Git | None = None) -> None:
+    def __init__(self, folder: Path, git: GitRunner | None = None) -> None:
         self.folder = folder
         self.clock = TickingClock()
-        self.identity = Identity("Kingdom", "kingdom@example.com")
-        self.clones = Clones(git or Git(), folder / "clones", allow_local=True)
+        self.identity = CommitAuthor("Kingdom", "kingdom@example.com")
+        self.clones = Clones(git or GitRunner(), folder / "clones", allow_local=True)
         self.worktrees = Worktrees(self.clones, folder, clock=self.clock, identity=self.identity)
         self.checkpoints = Checkpoints(clock=self.clock, identity=self.identity)
 
@@ -105,7 +105,7 @@ class Ground:
         """Write the files, if any, and make a checkpoint of all that is there."""
         for path, text in (files or {}).items():
             (tree.path / path).write_text(text)
-        (made,) = await self.checkpoints.create([tree], Mark(tree.workflow, name, f"work-{name}"))
+        (made,) = await self.checkpoints.create([tree], CheckpointMark(tree.workflow, name, f"work-{name}"))
         return made
 
 

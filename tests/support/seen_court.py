@@ -10,12 +10,12 @@ from typing import Any
 
 from kingdom.agents.folder import RunFolder
 from kingdom.agents.port import Order
-from kingdom.agents.processes import boot_id, look
+from kingdom.agents.processes import boot_id, find_process
+from kingdom.base.files import write_json
 from kingdom.bus import EventBus
-from kingdom.court.files import write_json
 from kingdom.court.home import Home
 from kingdom.court.models import Event, Task, timestamp
-from kingdom.court.queues import TASKS, declare_queues, open_queues, put
+from kingdom.court.queues import TASKS, declare_queues, open_queues, put_documents
 from kingdom.journal import Journal
 
 RUNNING, ASKING, FAILED, WAITING = (f"task-20260207-00{number}" for number in range(1, 5))
@@ -62,13 +62,13 @@ class SeenCourt:
         self.station()
         self.spend(2.5)
 
-    async def put(self, bus: EventBus, task_id: str) -> None:
+    async def put_documents(self, bus: EventBus, task_id: str) -> None:
         """A task and its event come into the queues."""
         event = {"id": f"evt-github-{task_id}", "type": "github.pr.opened", "source": "github"}
         task = {"id": task_id, "event_id": event["id"], "target_general": "gen-pr", "type": "github.pr.opened"}
         now = timestamp(time.time())
-        await put(bus, [Event.model_validate({**event, "created_at": now})])
-        await put(bus, [Task.model_validate({**task, "created_at": now, "payload": {}})])
+        await put_documents(bus, [Event.model_validate({**event, "created_at": now})])
+        await put_documents(bus, [Task.model_validate({**task, "created_at": now, "payload": {}})])
         self.emit(
             "task.created",
             "king",
@@ -96,7 +96,7 @@ class SeenCourt:
                 labels={"general": general},
             )
         )
-        process = look(os.getpid())
+        process = find_process(os.getpid())
         assert process is not None
         write_json(
             folder.identity,

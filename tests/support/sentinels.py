@@ -11,15 +11,13 @@ from typing import Any
 import yaml
 
 from kingdom.bus import EventBus
-from kingdom.court.config.section import Section
+from kingdom.court.config import ConfigSection
 from kingdom.court.home import Home
 from kingdom.court.loop import Services
 from kingdom.court.queues import declare_queues, open_queues
-from kingdom.court.sentinel.emitting import Emitter
-from kingdom.court.sentinel.seen import Seen
-from kingdom.court.sentinel.sources import SOURCES
-from kingdom.court.sentinel.state import SourceState
-from kingdom.court.sentinel.watcher import Watch
+from kingdom.court.sentinel.events import EventEmitter, SeenEvents
+from kingdom.court.sentinel.role import WATCHER_FACTORIES
+from kingdom.court.sentinel.watcher import SourcePoller, SourceState
 from kingdom.journal import Journal, Reader
 from tests.support.kings import Clock
 
@@ -48,13 +46,13 @@ class Post:
         return Services(self.home, bus or self.bus, self.journal, self.clock)
 
     @contextlib.asynccontextmanager
-    async def watch(self, name: str, section: Section, bus: Any = None) -> AsyncIterator[Watch]:
+    async def watch(self, name: str, section: ConfigSection, bus: Any = None) -> AsyncIterator[SourcePoller]:
         """A source as a new process would watch it: only what is on disk is known."""
         services, folder = self.services(bus), self.home.role("sentinel")
-        watcher = SOURCES[name](services, section)
-        emitter = Emitter(services, Seen(folder / "seen"))
+        watcher = WATCHER_FACTORIES[name](services, section)
+        emitter = EventEmitter(services, SeenEvents(folder / "seen"))
         try:
-            yield Watch(watcher, emitter, SourceState(folder, name), self.clock, jitter=lambda: 0.0)
+            yield SourcePoller(watcher, emitter, SourceState(folder, name), self.clock, jitter=lambda: 0.0)
         finally:
             await watcher.close()
 

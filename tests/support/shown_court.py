@@ -8,11 +8,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kingdom.court.files import write_json
+from kingdom.base.files import write_json
 from kingdom.court.models import Event, Task, timestamp
-from kingdom.court.queues import EVENTS, TASKS, declare_queues, open_queues, put
-from kingdom.court.supervisor.identity import Identity
-from kingdom.court.supervisor.record import Record, RoleRecord
+from kingdom.court.queues import EVENTS, TASKS, declare_queues, open_queues, put_documents
+from kingdom.court.supervisor.record import ProcessHandle, RoleRecord, SupervisorRecord
 from tests.support.seen_court import SeenCourt
 
 GENERALS = ("gen-jira", "gen-pr", "gen-release")
@@ -75,9 +74,11 @@ class ShownCourt(SeenCourt):
                 event = {"id": f"evt-github-{4700 + number}", "type": kind, "source": "github", "repo": "acme/shop"}
                 payload = {"title": title, "number": 200 + number}
                 created = {"created_at": timestamp(at)}
-                await put(bus, [Event.model_validate({**event, **created, "payload": payload})])
+                await put_documents(bus, [Event.model_validate({**event, **created, "payload": payload})])
                 task = {"id": task_id, "event_id": event["id"], "target_general": general, "type": kind}
-                await put(bus, [Task.model_validate({**task, **created, "repo": "acme/shop", "payload": payload})])
+                await put_documents(
+                    bus, [Task.model_validate({**task, **created, "repo": "acme/shop", "payload": payload})]
+                )
                 (held,) = await bus.claim(EVENTS, worker="king", ids=[event["id"]], lease=3600)
                 await bus.settle(done=[held])
                 if status != "pending":
@@ -118,10 +119,10 @@ class ShownCourt(SeenCourt):
 
     def _run(self, now: float) -> None:
         """All roles run, as far as anybody can see."""
-        me = Identity.of(os.getpid())
+        me = ProcessHandle.of(os.getpid())
         self.home.role("supervisor").mkdir(parents=True, exist_ok=True)
         roles = {name: RoleRecord("running", me, timestamp(now - 7200)) for name in ROLES}
-        Record(me, timestamp(now - 7200), "inline", roles).write(self.home)
+        SupervisorRecord(me, timestamp(now - 7200), "inline", roles).write(self.home)
         for name in ROLES:
             self.home.role(name).mkdir(parents=True, exist_ok=True)
             beat: dict[str, Any] = {"ts": timestamp(now), "pid": os.getpid(), "interval": 60.0}

@@ -18,8 +18,7 @@ from zoneinfo import ZoneInfo
 
 from kingdom.bus.delivery import Delivery
 from kingdom.court.models import Event, Message, Task
-from kingdom.court.queues import EVENTS, MESSAGES, TASKS, put
-from kingdom.court.sequences import Sequences
+from kingdom.court.queues import EVENTS, MESSAGES, TASKS, IdSequences, put_documents
 from kingdom.journal import Reader
 from tests.support.chamberlains import Watched
 
@@ -68,7 +67,7 @@ class SimulatedCourt:
         self.work: list[Work] = []
         self._failed_last: set[str] = set()
         self._number = 0
-        self._sequences = Sequences(watched.home, watched.clock)
+        self._sequences = IdSequences(watched.home, watched.clock)
         for general in GENERALS:
             folder = self.home.general(general)
             folder.mkdir(parents=True)
@@ -107,7 +106,7 @@ class SimulatedCourt:
         self._number += 1
         name = f"evt-github-{self._number}"
         event = Event(id=name, type="github.pr.opened", source="github", created_at=self._moment())
-        await put(self.watched.services.bus, [event])
+        await put_documents(self.watched.services.bus, [event])
         self.watched.old(f"state/sentinel/seen/{name}", 0, "")
         self.emit("event.detected", "sentinel", event_id=name, source="github", event_type=event.type)
 
@@ -123,7 +122,7 @@ class SimulatedCourt:
             task = Task(
                 id=task_id, event_id=held.event_id, target_general=general, type="review", created_at=self._moment()
             )
-            await put(bus, [task])
+            await put_documents(bus, [task])
             soldier = f"soldier-{self._number}-{len(self.work)}{int(now)}"
             self.emit("task.created", "king", task_id=task_id, event_type="x.y", target_general=general, priority="low")
             self.emit("event.dispatched", "king", event_id=held.event_id, task_id=task_id, target_general=general)
@@ -158,7 +157,9 @@ class SimulatedCourt:
         await bus.settle(done=await bus.claim(TASKS, worker=general, ids=[task_id], lease=LEASE))
         await bus.settle(done=[work.event])
         (message_id,) = self._sequences.messages()
-        await put(bus, [Message(id=message_id, type="thread_update", content="done", created_at=self._moment())])
+        await put_documents(
+            bus, [Message(id=message_id, type="thread_update", content="done", created_at=self._moment())]
+        )
 
     def _outcome(self, general: str) -> str:
         """As the script says; else never two failures in a row, so that no rule is met by chance."""

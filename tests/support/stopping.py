@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from kingdom.base import files
 from kingdom.bus import EventBus
-from kingdom.court import files
-from kingdom.court.king import book, commands
+from kingdom.court.king import decisions, write_ahead_log
 
 CHANGES = ("publish", "claim", "settle", "release", "recall")
 
@@ -69,7 +69,7 @@ def stoppable_files(stopper: Stopper) -> Iterator[None]:
         stopper.point(f"before writing {path.name}")
         written(path, data, **options)
 
-    def stoppable_append(self: book.Book, entry: book.Entry) -> None:
+    def stoppable_append(self: write_ahead_log.WriteAheadLog, entry: write_ahead_log.LogEntry) -> None:
         stopper.point("before the entry")
         with (self._path).open("rb") as file:
             whole = file.read()
@@ -81,10 +81,10 @@ def stoppable_files(stopper: Stopper) -> Iterator[None]:
             self._path.write_bytes(whole + line[: len(line) // 2])
             raise
 
-    written, appended = files.write_atomic, book.Book.append
+    written, appended = files.write_atomic, write_ahead_log.WriteAheadLog.append
     with pytest.MonkeyPatch.context() as patch:
-        for module in (files, book, commands):
+        for module in (files, write_ahead_log, decisions):
             patch.setattr(module, "write_atomic", stoppable_write)
-        patch.setattr("kingdom.court.sequences.write_atomic", stoppable_write)
-        patch.setattr(book.Book, "append", stoppable_append)
+        patch.setattr("kingdom.court.queues.write_atomic", stoppable_write)
+        patch.setattr(write_ahead_log.WriteAheadLog, "append", stoppable_append)
         yield

@@ -11,12 +11,12 @@ import httpx
 from fastapi import FastAPI
 from starlette.types import Message, Scope
 
-from kingdom.court.founding import found
+from kingdom.court.init_home import create_home
 from kingdom.web.app import create_app
+from kingdom.web.bootstrap import open_context
 from kingdom.web.context import WebContext
-from kingdom.web.opening import open_context
 from kingdom.web.security import cookie_name, cookie_value, csrf_token
-from kingdom.web.serving import Serving, serving
+from kingdom.web.server import RunningServer, serve
 from kingdom.web.settings import WebSettings
 
 TOKEN = "t" * 32
@@ -51,7 +51,7 @@ class Served(NamedTuple):
     context: WebContext
     app: FastAPI
     client: httpx.AsyncClient
-    running: Serving
+    running: RunningServer
 
     @property
     def websocket_url(self) -> str:
@@ -71,7 +71,7 @@ async def opened(
 ) -> AsyncIterator[WebContext]:
     """The context of a folder, which is made a court's home (without generals) if ``court``."""
     if court:
-        await found(root, (), force=True)
+        await create_home(root, (), force=True)
     async with open_context(root, settings, token, engine=engine, **options) as context:
         yield context
 
@@ -97,7 +97,7 @@ async def served(root: Path, *, pages: bool = False, **options: Any) -> AsyncIte
         app = create_app(context, pages=pages)
         headers = {"Authorization": f"Bearer {context.token}"}
         async with (
-            serving(app, context) as running,
+            serve(app, context) as running,
             httpx.AsyncClient(base_url=running.url, headers=headers, trust_env=False) as client,
         ):
             yield Served(running.url, context, app, client, running)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from kingdom.gitops import GitError
-from kingdom.workflow.bootstrap import Outside, open_parts
+from kingdom.workflow.context import ExternalServices, WorkflowContext, open_context
 from kingdom.workflow.domain.events import (
     AgentError,
     AgentStarted,
@@ -23,14 +23,11 @@ from kingdom.workflow.domain.events import (
     ReportFailed,
     ReportGenerated,
 )
-from kingdom.workflow.domain.resources import Checkpoint, Committed, WorkSpace, WorkTree
-from kingdom.workflow.domain.sources import Git
-from kingdom.workflow.domain.task import Report, Task
-from kingdom.workflow.domain.work import Work
+from kingdom.workflow.domain.resources import Checkpoint, Committed, Git, WorkSpace, WorkTree
+from kingdom.workflow.domain.work import Report, Task, Work
 from kingdom.workflow.domain.workflow import Workflow
-from kingdom.workflow.engine import Engine
-from kingdom.workflow.parts import Parts
-from kingdom.workflow.ports import Clock, PreparedTree, Store, Told, Transaction
+from kingdom.workflow.engine import WorkflowEngine
+from kingdom.workflow.ports import Clock, PreparedTree, RecordedEvent, WorkflowStore, WorkflowTransaction
 
 START = datetime(2026, 2, 7, 10, 0, 0, tzinfo=UTC)
 Run = tuple[str, str, int]  # what is run: work, task or report, attempt
@@ -120,7 +117,7 @@ class World:
 class FakeAgents:
     """Agents that answer at once, unless the world is silent."""
 
-    def __init__(self, world: World, store: Store, stopper: Stopper) -> None:
+    def __init__(self, world: World, store: WorkflowStore, stopper: Stopper) -> None:
         self._world, self._store, self._stopper = world, store, stopper
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -210,7 +207,7 @@ class FakeAgents:
 
     async def _tell(self, work: Work, event: DomainEvent, attempt: int) -> None:
         async with self._store.transaction() as tx:
-            tx.record(Told(event, "Workflow", work.workflow_id, attempt))
+            tx.record(RecordedEvent(event, "Workflow", work.workflow_id, attempt))
 
 
 class FakeGit:
@@ -327,8 +324,8 @@ class PlainTexts:
 class House:
     """An engine with everything it needs, in a world."""
 
-    parts: Parts
-    engine: Engine
+    parts: WorkflowContext
+    engine: WorkflowEngine
     world: World
     agents: FakeAgents
 
@@ -348,9 +345,9 @@ class House:
         return [event.type for event in await self.parts.store.events(workflow_id, after, 10_000)]
 
 
-def outside_of(world: World, stopper: Stopper) -> Callable[[Store, Clock], Outside]:
-    def make(store: Store, clock: Clock) -> Outside:
-        return Outside(
+def outside_of(world: World, stopper: Stopper) -> Callable[[WorkflowStore, Clock], ExternalServices]:
+    def make(store: WorkflowStore, clock: Clock) -> ExternalServices:
+        return ExternalServices(
             FakeAgents(world, store, stopper), FakeGit(world, stopper), FakeFiles(world, stopper), PlainTexts()
         )
 
@@ -358,20 +355,20 @@ def outside_of(world: World, stopper: Stopper) -> Callable[[Store, Clock], Outsi
 
 
 @asynccontextmanager
-async def opened(place: Path | str, world: World, stopper: Stopper | None = None) -> AsyncIterator[Parts]:
+async def opened(place: Path | str, world: World, stopper: Stopper | None = None) -> AsyncIterator[WorkflowContext]:
     """The parts of a house without an engine, in a file or at a URL."""
     stopper = stopper or Stopper()
     url = place if isinstance(place, str) else f"sqlite://{place}"
-    async with open_parts(url, outside_of(world, stopper), clock=world.clock, ids=world) as parts:
+    async with open_context(url, outside_of(world, stopper), clock=world.clock, ids=world) as parts:
         _stop_at_transactions(parts.store, stopper)
         yield parts
 
 
-def _stop_at_transactions(store: Store, stopper: Stopper) -> None:
+def _stop_at_transactions(store: WorkflowStore, stopper: Stopper) -> None:
     plain = store.transaction
 
     @asynccontextmanager
-    async def transaction() -> AsyncIterator[Transaction]:
+    async def transaction() -> AsyncIterator[WorkflowTransaction]:
         stopper.point("begin")
         async with plain() as tx:
             yield tx
@@ -385,7 +382,7 @@ async def house(place: Path | str, world: World | None = None, stopper: Stopper 
     """A house with a running engine. When it is stopped, everything in it is dropped as if killed."""
     world = world or World()
     async with opened(place, world, stopper) as parts:
-        engine = Engine(parts, owner="test", poll=0.05, grace=5)
+        engine = WorkflowEngine(parts, owner="test", poll=0.05, grace=5)
         try:
             async with engine:
                 yield House(parts, engine, world, parts.agents)  # type: ignore[arg-type]

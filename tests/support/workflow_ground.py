@@ -11,24 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from kingdom.agents.port import Text, Timers
-from kingdom.workflow.adapters.agent_client import AgentRuns
-from kingdom.workflow.adapters.mcp import McpFiles
-from kingdom.workflow.adapters.orders import Limits
+from kingdom.workflow.adapters.agent_client import RunnerAgentClient
+from kingdom.workflow.adapters.environment import WorkMcpFiles
+from kingdom.workflow.adapters.orders import RunLimits
 from kingdom.workflow.adapters.workspaces import Workspaces
 from kingdom.workflow.domain.events import DomainEvent, QueryResponded
 from kingdom.workflow.domain.statuses import ReportStatus
-from kingdom.workflow.domain.task import Report, Task
-from kingdom.workflow.domain.work import Work
+from kingdom.workflow.domain.work import Report, Task, Work
 from kingdom.workflow.domain.workflow import Workflow
-from kingdom.workflow.ports import SeenEvent
+from kingdom.workflow.ports import StoredEvent
 from kingdom.workflow.store import open_store
-from kingdom.workflow.store.base import DatabaseStore
+from kingdom.workflow.store.database import DatabaseStore
 from tests.support.agents import Barracks
 
 DONE = [{"say": "It is done."}]  # a script
 NOW = datetime(2026, 2, 7, 10, tzinfo=UTC)
 WORK = f"work-{os.getpid()}"  # runs are told apart on the whole machine by their ids, which begin with it
-LIMITS = Limits(timers=Timers(first_output=30, silence=30, total=60, after_result=0.2, stop=0.3))
+LIMITS = RunLimits(timers=Timers(first_output=30, silence=30, total=60, after_result=0.2, stop=0.3))
 
 
 @asynccontextmanager
@@ -59,11 +58,11 @@ class Office:
     def restart(self) -> None:
         """A new engine; the old one's watching is over, as if it had been killed."""
         self.runner = self.barracks.runner()
-        self.client = AgentRuns(
+        self.client = RunnerAgentClient(
             self.store,
             self.runner,
             self.workspaces,
-            McpFiles(self.mcp_folder, self._environ),
+            WorkMcpFiles(self.mcp_folder, self._environ),
             limits=LIMITS,
             listener=lambda run, event: self.heard.append((run, event)),
         )
@@ -113,7 +112,7 @@ class Office:
             await tx.reports.save(report)
         return work, report
 
-    async def told(self) -> list[SeenEvent]:
+    async def told(self) -> list[StoredEvent]:
         return await self.store.events("wf-1", 0, 1000)
 
     async def hear(self, count: int = 1) -> list[tuple[str, Mapping[str, object]]]:

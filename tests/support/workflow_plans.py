@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kingdom.workflow.domain.sources import Git, GitRef
-from kingdom.workflow.domain.template import TaskDefinition, WorkDefinition, WorkflowTemplate
-from kingdom.workflow.parts import Parts
-from kingdom.workflow.usecases.create_workflow import CreateWorkflow
-from kingdom.workflow.usecases.start_workflow import StartWorkflow
+from kingdom.workflow.context import WorkflowContext
+from kingdom.workflow.domain.resources import Git, GitRef
+from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, WorkflowTemplate
+from kingdom.workflow.usecases.lifecycle import StartWorkflow
+from kingdom.workflow.usecases.workflows import CreateWorkflow
 from tests.support.workflow_fakes import House
 
 REPORTED = TaskDefinition("check", "check it", ("Findings",))
@@ -20,7 +20,7 @@ def work(name: str, *tasks: TaskDefinition | str, **more: Any) -> WorkDefinition
     return WorkDefinition(name, whole, **more)
 
 
-async def created(parts: Parts, *works: WorkDefinition, gits: int = 1, **more: Any) -> str:
+async def created(parts: WorkflowContext, *works: WorkDefinition, gits: int = 1, **more: Any) -> str:
     """A workflow of these works, on so many repositories."""
     refs = tuple(GitRef(f"git-{number}", "main") for number in range(gits))
     async with parts.store.transaction() as tx:

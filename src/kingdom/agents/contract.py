@@ -16,7 +16,7 @@ MAX_BYTES: Final = 1024 * 1024
 MAX_DEPTH: Final = 50
 
 
-class Ask(BaseModel):
+class ResultQuestion(BaseModel):
     """What a person is asked."""
 
     model_config = ConfigDict(extra="allow")
@@ -34,7 +34,7 @@ class RawResult(BaseModel):
     status: Literal["success", "failed", "needs_human", "skipped"]
     summary: str = ""
     error: str | None = None  # why it is not a success
-    question: Ask | None = None  # for needs_human; plain text is taken as its text
+    question: ResultQuestion | None = None  # for needs_human; plain text is taken as its text
     memory_updates: list[str] = Field(default_factory=list, max_length=100)
     links: list[str] = Field(default_factory=list, max_length=100)
 
@@ -56,7 +56,7 @@ class RawResult(BaseModel):
         return self.model_dump(mode="json")
 
 
-def schema() -> dict[str, Any]:
+def result_schema() -> dict[str, Any]:
     """The JSON Schema of a result file."""
     return RawResult.model_json_schema()
 

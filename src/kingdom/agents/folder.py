@@ -29,13 +29,13 @@ from typing import Any, Final
 from kingdom.agents.errors import AlreadyStarted, InvalidOrder, StartFailed
 from kingdom.agents.files import encode, read_json, write_json, write_once
 from kingdom.agents.port import Caps, Order, Outcome, Timers, Tokens
-from kingdom.agents.verdict import Ending, Stop
+from kingdom.agents.verdict import ProcessExit, StopReason
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:@+\-]{0,199}\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ProcessIdentity:
     """Which processes a run has: their numbers, with start times and the boot, so that these are meant and no other."""
 
     boot_id: str
@@ -131,11 +131,11 @@ class RunFolder:
             return Outcome(**{**document, "tokens": Tokens(**document["tokens"])})
         return None
 
-    def read_identity(self) -> Identity | None:
+    def read_identity(self) -> ProcessIdentity | None:
         """Who the agent and its shim are, once the shim has said so."""
         document = read_json(self.identity)
         with contextlib.suppress(KeyError, TypeError, ValueError):
-            return Identity(
+            return ProcessIdentity(
                 boot_id=str(document["boot_id"]),
                 pid=int(document["pid"]),
                 start=_number(document["start"]),
@@ -145,22 +145,22 @@ class RunFolder:
             )
         return None
 
-    def write_stop(self, stop: Stop) -> None:
+    def write_stop(self, stop: StopReason) -> None:
         """Say why we end the run, for whoever takes over from us."""
         write_json(self.stop, _fields(stop))
 
-    def read_stop(self) -> Stop | None:
+    def read_stop(self) -> StopReason | None:
         """Why we ended the run, if we did."""
         document = read_json(self.stop)
         with contextlib.suppress(TypeError):
-            return Stop(**document)
+            return StopReason(**document)
         return None
 
-    def read_ending(self, errors: str) -> tuple[Ending, float | None]:
+    def read_ending(self, errors: str) -> tuple[ProcessExit, float | None]:
         """How the shim says it ended, and when."""
         document = read_json(self.exit)
         with contextlib.suppress(KeyError, TypeError, ValueError):
-            ending = Ending(
+            ending = ProcessExit(
                 code=_number(document["code"]),
                 signal=_number(document["signal"]),
                 stopped=document["stopped"],
@@ -168,10 +168,10 @@ class RunFolder:
                 errors=errors,
             )
             return ending, float(document["ended_at"])
-        return Ending(seen=False, errors=errors), None
+        return ProcessExit(seen=False, errors=errors), None
 
 
-def _fields(one: Outcome | Tokens | Timers | Caps | Stop) -> dict[str, Any]:
+def _fields(one: Outcome | Tokens | Timers | Caps | StopReason) -> dict[str, Any]:
     """The fields of one of our dataclasses; unlike ``asdict`` without copying what is in them."""
     return {name: getattr(one, name) for name in one.__slots__}
 

@@ -21,14 +21,14 @@ _REMEMBERED: Final = 16  # questions whose sums are kept up to date
 
 
 @dataclass(slots=True)
-class Spent:
+class LedgerSum:
     """A sum."""
 
     cost_usd: float = 0.0
     tokens: int = 0
     runs: int = 0
 
-    def add(self, line: Line) -> None:
+    def add(self, line: LedgerLine) -> None:
         """Count one attempt."""
         self.cost_usd += line.cost_usd
         self.tokens += line.tokens
@@ -36,16 +36,16 @@ class Spent:
 
 
 @dataclass(slots=True)
-class Totals:
+class LedgerTotals:
     """What was used in a span of time, altogether and by general."""
 
     cost_usd: float = 0.0
     tokens: int = 0
     runs: int = 0
-    by_general: dict[str, Spent] = field(default_factory=dict)
+    by_general: dict[str, LedgerSum] = field(default_factory=dict)
 
 
-class Line(NamedTuple):
+class LedgerLine(NamedTuple):
     """What a sum needs to know of an attempt."""
 
     ts: float
@@ -54,7 +54,7 @@ class Line(NamedTuple):
     tokens: int
 
 
-def entry(order: Order, outcome: Outcome, now: float, *, price_known: bool = True) -> dict[str, Any]:
+def ledger_entry(order: Order, outcome: Outcome, now: float, *, price_known: bool = True) -> dict[str, Any]:
     """The ledger line of a run that has ended."""
     tokens = outcome.tokens
     made: dict[str, Any] = {
@@ -123,17 +123,17 @@ class Ledger:
         with self._reading:
             return any(run_id in month.run_ids for month in self._months(since, None))
 
-    def totals(self, since: float, until: float | None = None) -> Totals:
+    def totals(self, since: float, until: float | None = None) -> LedgerTotals:
         """What was used from ``since`` to before ``until`` (None: to this day). Cheap to ask again: it reads on."""
-        made = Totals()
+        made = LedgerTotals()
         with self._reading:
             for month in self._months(since, until):
                 month.add_to(made, since, until)
         return made
 
-    def latest(self, general: str, count: int, since: float) -> list[Line]:
+    def latest(self, general: str, count: int, since: float) -> list[LedgerLine]:
         """The last attempts of a general since then, the latest first, ``count`` at most."""
-        found: list[Line] = []
+        found: list[LedgerLine] = []
         with self._reading:
             for month in reversed(self._months(since, None)):
                 found += month.latest(general, count - len(found), since)
@@ -161,8 +161,8 @@ class _Month:
     def _forget(self) -> None:
         self._inode = 0
         self._offset = 0
-        self._lines: list[Line] = []
-        self._sums: dict[tuple[float, float | None], tuple[int, dict[str, Spent]]] = {}
+        self._lines: list[LedgerLine] = []
+        self._sums: dict[tuple[float, float | None], tuple[int, dict[str, LedgerSum]]] = {}
         self.run_ids: set[str] = set()
 
     def read_on(self) -> None:
@@ -189,7 +189,7 @@ class _Month:
         try:
             document = json.loads(raw)
             run_id = str(document["run_id"])
-            line = Line(
+            line = LedgerLine(
                 datetime.fromisoformat(document["ts"]).timestamp(),
                 str(document.get("general") or ""),
                 float(document.get("cost_usd") or 0.0),
@@ -201,17 +201,17 @@ class _Month:
             self.run_ids.add(run_id)
             self._lines.append(line)
 
-    def latest(self, general: str, count: int, since: float) -> list[Line]:
+    def latest(self, general: str, count: int, since: float) -> list[LedgerLine]:
         """The last attempts of a general, the latest first."""
         own = (line for line in reversed(self._lines) if line.general == general and line.ts >= since)
         return list(islice(own, count))
 
-    def add_to(self, totals: Totals, since: float, until: float | None) -> None:
+    def add_to(self, totals: LedgerTotals, since: float, until: float | None) -> None:
         """Add what lies in the span."""
         counted, sums = self._sums.pop((since, until), (0, {}))
         for line in self._lines[counted:]:
             if since <= line.ts and (until is None or line.ts < until):
-                sums.setdefault(line.general, Spent()).add(line)
+                sums.setdefault(line.general, LedgerSum()).add(line)
         self._sums[since, until] = (len(self._lines), sums)
         while len(self._sums) > _REMEMBERED:
             del self._sums[next(iter(self._sums))]
@@ -219,7 +219,7 @@ class _Month:
             totals.cost_usd += spent.cost_usd
             totals.tokens += spent.tokens
             totals.runs += spent.runs
-            own = totals.by_general.setdefault(general, Spent())
+            own = totals.by_general.setdefault(general, LedgerSum())
             own.cost_usd += spent.cost_usd
             own.tokens += spent.tokens
             own.runs += spent.runs

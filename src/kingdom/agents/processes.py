@@ -12,7 +12,7 @@ import os
 import signal
 from typing import Final, NamedTuple
 
-MARK: Final = "KINGDOM_RUN_ID"  # in the environment of everything a run starts
+RUN_ID_VARIABLE: Final = "KINGDOM_RUN_ID"  # in the environment of everything a run starts
 
 
 class Process(NamedTuple):
@@ -35,7 +35,7 @@ def boot_id() -> str:
     return _read("/proc/sys/kernel/random/boot_id").decode().strip()
 
 
-def look(pid: int) -> Process | None:
+def find_process(pid: int) -> Process | None:
     """The process with this pid, if there is one."""
     data = _read(f"/proc/{pid}/stat")
     if not data:
@@ -45,18 +45,18 @@ def look(pid: int) -> Process | None:
     return Process(pid, fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]))
 
 
-def look_at_all() -> list[Process]:
+def all_processes() -> list[Process]:
     """Every process there is."""
     try:
         names = os.listdir("/proc")
     except OSError:
         return []
-    return [process for name in names if name.isdigit() and (process := look(int(name)))]
+    return [process for name in names if name.isdigit() and (process := find_process(int(name)))]
 
 
 def is_running(pid: int, start: int | None) -> bool:
     """Whether exactly this process is still alive."""
-    process = look(pid)
+    process = find_process(pid)
     if process is not None:
         return process.alive and start in (None, process.start)
     if os.path.isdir("/proc/self"):  # noqa: PTH112
@@ -70,7 +70,7 @@ def is_running(pid: int, start: int | None) -> bool:
 def descendants(pid: int) -> list[Process]:
     """All live processes below ``pid``."""
     children: dict[int, list[Process]] = {}
-    for process in look_at_all():
+    for process in all_processes():
         children.setdefault(process.parent, []).append(process)
     found, waiting = [], [pid]
     while waiting:
@@ -80,17 +80,17 @@ def descendants(pid: int) -> list[Process]:
     return found
 
 
-def carries(pid: int, run_id: str) -> bool:
+def has_run_id(pid: int, run_id: str) -> bool:
     """Whether a process has exactly this run id in its environment, as far as we may look."""
-    return f"{MARK}={run_id}".encode() in _read(f"/proc/{pid}/environ").split(b"\0")
+    return f"{RUN_ID_VARIABLE}={run_id}".encode() in _read(f"/proc/{pid}/environ").split(b"\0")
 
 
-def bearing(run_id: str) -> list[Process]:
+def processes_of_run(run_id: str) -> list[Process]:
     """Live processes of ours that carry this run id, this process aside."""
     return [
         process
-        for process in look_at_all()
-        if process.alive and process.pid != os.getpid() and carries(process.pid, run_id)
+        for process in all_processes()
+        if process.alive and process.pid != os.getpid() and has_run_id(process.pid, run_id)
     ]
 
 

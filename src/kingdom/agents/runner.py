@@ -9,22 +9,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kingdom.agents.engine import PROMPT_PATH, Engine, Launch, Player
+from kingdom.agents.engine import PROMPT_PATH, Engine, InProcessEngine, Launch, run_environment
 from kingdom.agents.engines import find_engine
-from kingdom.agents.environment import environment
 from kingdom.agents.errors import AgentsError, InvalidOrder, StartFailed
 from kingdom.agents.files import write_atomic
-from kingdom.agents.folder import Identity, RunFolder
-from kingdom.agents.host import Host, ProcessHost
+from kingdom.agents.folder import ProcessIdentity, RunFolder
+from kingdom.agents.hosts import AgentHost, ProcessHost
 from kingdom.agents.ledger import Ledger
-from kingdom.agents.played_run import PlayedRun
 from kingdom.agents.port import OnEvent, Order, Running
-from kingdom.agents.process_run import ProcessRun
-from kingdom.agents.run import EndedRun, Place, Run, log
-from kingdom.agents.strays import end_strays
-from kingdom.agents.tail import end_of
-from kingdom.agents.watch import Files, ShimWatch, interval
-from kingdom.batches import Batches
+from kingdom.agents.process_run import ProcessRun, RunFileWatch, ShimWatch, kill_strays, poll_interval
+from kingdom.agents.run import BaseRun, EndedRun, InProcessRun, RunDeps, log
+from kingdom.agents.transcript import read_end
+from kingdom.base.batches import Batcher
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -42,38 +38,38 @@ class Runner:
         soldiers: Path,
         sessions: Path,
         ledger: Ledger | Path,
-        engines: Mapping[str, Engine | Player],
-        host: Host | None = None,
+        engines: Mapping[str, Engine | InProcessEngine],
+        host: AgentHost | None = None,
         clock: Callable[[], float] = time.time,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         books = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
-        entries = Batches[dict[str, Any]](lambda lines: books.append(*lines))
-        self._place = Place(soldiers.absolute(), sessions.absolute(), books, entries, clock)
+        entries = Batcher[dict[str, Any]](lambda lines: books.append(*lines))
+        self._place = RunDeps(soldiers.absolute(), sessions.absolute(), books, entries, clock)
         self._engines = engines
         self._host = host or ProcessHost()
         self._environ = os.environ if environ is None else environ
-        self._files = Files()
-        self._active: dict[str, Run] = {}
+        self._files = RunFileWatch()
+        self._active: dict[str, BaseRun] = {}
 
     async def start(self, order: Order, on_event: OnEvent | None = None) -> Running:
         """Start a run. Raises one of :mod:`kingdom.agents.errors` when it cannot be started."""
         folder = RunFolder(self._place.soldiers, order.run_id)
         engine = find_engine(self._engines, order.engine)
         _check(order)
-        launch = None if is_player(engine) else engine.launch(order)
+        launch = None if is_in_process(engine) else engine.launch(order)
         folder.create()
         try:
             self._prepare(folder, order)
             identity = await self._launch(folder, order, launch) if launch else None
         except (AgentsError, OSError) as error:
             folder.give_up()
-            await asyncio.to_thread(end_strays, order.run_id)
+            await asyncio.to_thread(kill_strays, order.run_id)
             if isinstance(error, AgentsError):
                 raise
             raise StartFailed(f"run {order.run_id} could not be started: {error}") from error
-        if is_player(engine):
-            return self._begin(PlayedRun(self._place, folder, order, on_event, player=engine))
+        if is_in_process(engine):
+            return self._begin(InProcessRun(self._place, folder, order, on_event, player=engine))
         assert identity is not None
         return self._begin(self._process_run(folder, order, on_event, engine, identity))
 
@@ -89,12 +85,12 @@ class Runner:
         if (outcome := folder.read_outcome()) is not None:
             return EndedRun(run_id, outcome)
         engine = find_engine(self._engines, order.engine)
-        if is_player(engine):
+        if is_in_process(engine):
             return await self._adopt_played(folder, order, on_event, engine)
         # Without an identity it is given up, unless the shim writes one at this very moment: then it runs.
         identity = folder.read_identity() or (None if folder.give_up() else folder.read_identity())
         if identity is None:
-            await asyncio.to_thread(end_strays, run_id)
+            await asyncio.to_thread(kill_strays, run_id)
             return None
         run = self._process_run(folder, order, on_event, engine, identity, adopted=True)
         return self._begin(run)
@@ -103,7 +99,7 @@ class Runner:
         """Let go of all runs; those with a process go on. Safe to call twice."""
         await asyncio.gather(*(run.let_go() for run in list(self._active.values())))
 
-    def _begin(self, run: Run) -> Run:
+    def _begin(self, run: BaseRun) -> BaseRun:
         run.begin()
         self._active[run.run_id] = run
         run.when_done(lambda run_id: self._active.pop(run_id, None))
@@ -115,7 +111,7 @@ class Runner:
         order: Order,
         on_event: OnEvent | None,
         engine: Engine,
-        identity: Identity,
+        identity: ProcessIdentity,
         *,
         adopted: bool = False,
     ) -> ProcessRun:
@@ -130,9 +126,11 @@ class Runner:
             adopted=adopted,
         )
 
-    async def _adopt_played(self, folder: RunFolder, order: Order, on_event: OnEvent | None, player: Player) -> Running:
+    async def _adopt_played(
+        self, folder: RunFolder, order: Order, on_event: OnEvent | None, player: InProcessEngine
+    ) -> Running:
         """A part that was played in a process that is gone: it was killed with it."""
-        run = PlayedRun(self._place, folder, order, on_event, player=player)
+        run = InProcessRun(self._place, folder, order, on_event, player=player)
         return EndedRun(order.run_id, await run.conclude_lost())
 
     async def _abandon(self, folder: RunFolder) -> None:
@@ -140,7 +138,7 @@ class Runner:
         if folder.path.is_dir():
             log.warning("%s says nothing of a run that began: it is given up", folder.path)
             folder.give_up()
-            await asyncio.to_thread(end_strays, folder.run_id)
+            await asyncio.to_thread(kill_strays, folder.run_id)
 
     def _prepare(self, folder: RunFolder, order: Order) -> None:
         """Write what the run needs, and remove the result of an earlier attempt: it must not count for this one."""
@@ -153,9 +151,9 @@ class Runner:
         except TypeError as error:
             raise InvalidOrder(f"run {order.run_id}: its options must be JSON: {error}") from None
 
-    async def _launch(self, folder: RunFolder, order: Order, launch: Launch) -> Identity:
+    async def _launch(self, folder: RunFolder, order: Order, launch: Launch) -> ProcessIdentity:
         """Start the shim, and return who it says it is."""
-        made = environment(order, self._environ, launch.env)
+        made = run_environment(order, self._environ, launch.env)
         write_atomic(folder.prompt, order.prompt.encode("utf-8", "replace"))
         write_atomic(folder.stdin, launch.stdin)
         timers = order.timers
@@ -178,9 +176,9 @@ class Runner:
                 async with asyncio.timeout(_START_SECONDS):
                     while (identity := folder.read_identity()) is None:
                         if shim is not None and not shim.running:
-                            said = end_of(folder.log) or "it said nothing"
+                            said = read_end(folder.log) or "it said nothing"
                             raise StartFailed(f"the shim of run {order.run_id} did not start: {said}")
-                        await _sleep_until(woken, interval(told=told) / 10)
+                        await _sleep_until(woken, poll_interval(told=told) / 10)
         except TimeoutError:
             raise StartFailed(f"the shim of run {order.run_id} said nothing for {_START_SECONDS:g} s") from None
         finally:
@@ -189,7 +187,7 @@ class Runner:
         return identity
 
 
-def is_player(engine: Engine | Player) -> TypeIs[Player]:
+def is_in_process(engine: Engine | InProcessEngine) -> TypeIs[InProcessEngine]:
     """Whether an engine plays its part inside our process."""
     return hasattr(engine, "play")
 

@@ -24,7 +24,7 @@ if __name__ == "__main__" and not __package__:  # run by path: isolated from the
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
 
 from kingdom.agents.files import encode, read_json, write_json, write_once
-from kingdom.agents.processes import boot_id, descendants, look, send
+from kingdom.agents.processes import boot_id, descendants, find_process, send
 
 _SUBREAPER: Final = 36
 _PDEATHSIG: Final = 1
@@ -87,7 +87,7 @@ class Shim:
         return pid, opened, failure
 
     def _identity(self, started_at: float) -> dict[str, Any]:
-        agent, own = look(self._agent), look(os.getpid())
+        agent, own = find_process(self._agent), find_process(os.getpid())
         return {
             "run_id": self._spec["run_id"],
             "boot_id": boot_id(),

@@ -1,4 +1,4 @@
-"""Reading what a run said from its transcript, from outside, while it runs or later."""
+"""Transcripts: follow a growing file line by line, and read a run's events from it."""
 
 from __future__ import annotations
 
@@ -9,25 +9,87 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kingdom.agents.engines.lines import parse_object
-from kingdom.agents.port import (
-    AgentEvent,
-    Began,
-    Finished,
-    Heartbeat,
-    Order,
-    RateLimit,
-    Text,
-    Tokens,
-    ToolUse,
-    Usage,
-)
-from kingdom.agents.tail import Lines
+from kingdom.agents.engines.programs import parse_object
+from kingdom.agents.port import AgentEvent, Began, Finished, Heartbeat, Order, RateLimit, Text, Tokens, ToolUse, Usage
 
 if TYPE_CHECKING:
-    from kingdom.agents.engine import Engine, Player
+    from kingdom.agents.engine import Engine, InProcessEngine
 
+
+# Following a file that grows, line by line.
+
+
+MAX_LINE: Final = 16 * 1024 * 1024
 _CHUNK: Final = 256 * 1024
+
+
+class LineSplitter:
+    """Splits bytes into lines. A line that is too long is skipped; it comes out as None."""
+
+    def __init__(self, max_line: int = MAX_LINE) -> None:
+        self._max = max_line
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._skipping = False
+
+    def feed(self, data: bytes) -> list[bytes | None]:
+        """The lines that are whole now, without their ends."""
+        *whole, rest = data.split(b"\n")
+        lines: list[bytes | None] = []
+        for piece in whole:
+            self._keep(piece)
+            lines.append(self.rest())
+        self._keep(rest)
+        return lines
+
+    def rest(self) -> bytes | None:
+        """What came after the last line end; begins a new line."""
+        line = None if self._skipping else b"".join(self._parts)
+        self._parts, self._size, self._skipping = [], 0, False
+        return line
+
+    def _keep(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size > self._max:
+            self._skipping = True
+            self._parts = []
+        elif piece:
+            self._parts.append(piece)
+
+
+class FileTail:
+    """Reads on in a file, from its beginning."""
+
+    def __init__(self, path: Path) -> None:
+        self.offset = 0
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def read(self, until: int = 0) -> bytes:
+        """Some of what is new; empty when nothing is. What lies before and after ``until`` comes in two pieces."""
+        size = min(_CHUNK, until - self.offset) if self.offset < until else _CHUNK
+        data = os.pread(self._descriptor, size, self.offset)
+        self.offset += len(data)
+        return data
+
+    def close(self) -> None:
+        """Let go of it. Safe to call twice."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def read_end(path: Path, limit: int = 600) -> str:
+    """The end of a text file, for people; empty when there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
+            return file.read(limit).decode("utf-8", "replace").replace("\0", "").strip()
+    except OSError:
+        return ""
+
+
+# Reading what a run said from its transcript, from outside, while it runs or later.
+
 _PLAYED: Final = {kind.__name__.lower(): kind for kind in (Began, Text, ToolUse, Heartbeat, RateLimit, Finished)}
 
 
@@ -38,11 +100,11 @@ class Transcript:
     """
 
     def __init__(
-        self, path: Path, order: Order, engines: Mapping[str, Engine | Player], *, last: int | None = None
+        self, path: Path, order: Order, engines: Mapping[str, Engine | InProcessEngine], *, last: int | None = None
     ) -> None:
         self._path = path
         self._offset = 0 if last is None else _line_start(path, last)
-        self._lines = Lines()
+        self._lines = LineSplitter()
         self._read = reader_of(order, engines)
 
     def read_on(self) -> list[AgentEvent]:
@@ -58,7 +120,7 @@ class Transcript:
         return found
 
 
-def reader_of(order: Order, engines: Mapping[str, Engine | Player]) -> Callable[[bytes], Sequence[AgentEvent]]:
+def reader_of(order: Order, engines: Mapping[str, Engine | InProcessEngine]) -> Callable[[bytes], Sequence[AgentEvent]]:
     """What the lines of a run's transcript mean, one after the other."""
     engine = engines.get(order.engine)
     if engine is None or hasattr(engine, "play"):
@@ -66,7 +128,7 @@ def reader_of(order: Order, engines: Mapping[str, Engine | Player]) -> Callable[
     return engine.reader(order).feed
 
 
-def words(event: AgentEvent) -> str:
+def describe_event(event: AgentEvent) -> str:
     """An event as people read it; empty for what only machines care about."""
     if isinstance(event, Began):
         return f"began {' '.join(part for part in (event.model, event.session_id) if part)}".strip()
@@ -95,7 +157,7 @@ def _line_start(path: Path, last: int) -> int:
 
 
 def _played(line: bytes) -> Sequence[AgentEvent]:
-    """An event as :class:`kingdom.agents.played_run.PlayedRun` writes it."""
+    """An event as :class:`kingdom.agents.run.InProcessRun` writes it."""
     document: dict[str, Any] = parse_object(line) or {}
     kind = document.pop("type", None)
     try:

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kingdom.agents.account import Account
 from kingdom.agents.contract import check_result
 from kingdom.agents.errors import InvalidResult
 from kingdom.agents.port import Status, Timer
+from kingdom.agents.usage import RunUsage
 
 _SUMMARY: Final = 4000  # characters of what an agent said last that stand for a summary it did not write
 _SHELL_SIGNALS: Final = {128 + number: number for number in (signal.SIGINT, signal.SIGKILL, signal.SIGTERM)}
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopReason:
     """Why we ended a run."""
 
     status: Status | None  # None: it had said that it is done and did not go by itself
@@ -26,7 +26,7 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class ProcessExit:
     """How the process went."""
 
     seen: bool = True  # False: nobody saw its end, its shim is gone too
@@ -43,7 +43,7 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RunVerdict:
     """What is to be believed."""
 
     status: Status
@@ -53,40 +53,45 @@ class Verdict:
 
 
 def judge(
-    account: Account, ending: Ending, stop: Stop | None, result: dict[str, Any] | str | None, *, exit_code_decides: bool
-) -> Verdict:
+    account: RunUsage,
+    ending: ProcessExit,
+    stop: StopReason | None,
+    result: dict[str, Any] | str | None,
+    *,
+    exit_code_decides: bool,
+) -> RunVerdict:
     """Decide. ``result`` is what :func:`kingdom.agents.contract.read_result` says of the result file."""
     document = _document(account, result)
     refused = result if isinstance(result, str) else None
     finished = account.finished
     done = finished is not None and finished.ok
     if stop is not None and stop.status == "killed":
-        return Verdict("killed", document, stop.reason)
+        return RunVerdict("killed", document, stop.reason)
     if account.rejected is not None and not done:
-        return Verdict("rate_limited", document, _rate_limit(account))
+        return RunVerdict("rate_limited", document, _rate_limit(account))
     if stop is not None and stop.status is not None:
-        return Verdict(stop.status, document, stop.reason, stop.timer)
+        return RunVerdict(stop.status, document, stop.reason, stop.timer)
     if ending.start_error:
-        return Verdict("failed", None, f"the program could not be started: {ending.start_error}")
+        return RunVerdict("failed", None, f"the program could not be started: {ending.start_error}")
     if finished is None and (how := _cut_off(ending)):
         if ending.stopped == "ceiling":
-            return Verdict("timeout", document, how, "total")
-        return Verdict("killed", document, how)
+            return RunVerdict("timeout", document, how, "total")
+        return RunVerdict("killed", document, how)
     problem = _problem(account, ending, exit_code_decides=exit_code_decides)
     status = document["status"] if document else None
     if document and status in ("needs_human", "failed"):
-        return Verdict(status, document, document["error"] or _error_of(status, document, problem))
+        return RunVerdict(status, document, document["error"] or _error_of(status, document, problem))
     if problem or refused:
-        return Verdict("failed", document, _joined(problem, refused))
+        return RunVerdict("failed", document, _joined(problem, refused))
     if document and document["error"]:
-        return Verdict("failed", document, f"the result says {status}, with an error: {document['error']}")
+        return RunVerdict("failed", document, f"the result says {status}, with an error: {document['error']}")
     if document:
-        return Verdict(document["status"], document)
+        return RunVerdict(document["status"], document)
     said = (finished.text if finished else None) or account.last_text or ""
-    return Verdict("success", check_result({"status": "success", "summary": _clean(said)}))
+    return RunVerdict("success", check_result({"status": "success", "summary": _clean(said)}))
 
 
-def _document(account: Account, result: dict[str, Any] | str | None) -> dict[str, Any] | None:
+def _document(account: RunUsage, result: dict[str, Any] | str | None) -> dict[str, Any] | None:
     """The result file, else the engine's structured output."""
     if isinstance(result, dict):
         return result
@@ -98,7 +103,7 @@ def _document(account: Account, result: dict[str, Any] | str | None) -> dict[str
         return None
 
 
-def _cut_off(ending: Ending) -> str | None:
+def _cut_off(ending: ProcessExit) -> str | None:
     """Whether it ended before it was done by somebody else's hand, and how."""
     if not ending.seen:
         return "it ended and nobody saw how: it and its watcher were killed, or the machine went down"
@@ -110,7 +115,7 @@ def _cut_off(ending: Ending) -> str | None:
     return f"it was ended by {_name(number)}, not by us" if number else None
 
 
-def _problem(account: Account, ending: Ending, *, exit_code_decides: bool) -> str | None:
+def _problem(account: RunUsage, ending: ProcessExit, *, exit_code_decides: bool) -> str | None:
     """Why what it says cannot be a success."""
     finished = account.finished
     if finished is not None:
@@ -127,13 +132,13 @@ def _error_of(status: Status, document: Mapping[str, Any], problem: str | None) 
     return None if status == "needs_human" else problem or document["summary"] or "it says it failed, and not why"
 
 
-def _rate_limit(account: Account) -> str:
+def _rate_limit(account: RunUsage) -> str:
     rejected = account.rejected
     window = f" ({rejected.window})" if rejected and rejected.window else ""
     return f"the engine's account is over its limit{window}"
 
 
-def _with_errors(text: str, ending: Ending) -> str:
+def _with_errors(text: str, ending: ProcessExit) -> str:
     return f"{text}: {ending.errors}" if ending.errors else text
 
 

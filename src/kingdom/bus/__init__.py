@@ -5,20 +5,18 @@
     from kingdom.bus import connect, Envelope, Worker, RetryPolicy, Retry, Reject
 """
 
-from kingdom.bus.connecting import connect
 from kingdom.bus.delivery import (
     Check,
     DeadLetter,
     DeadVerdict,
     Delivery,
     Depth,
+    DocumentForm,
     DoneVerdict,
     Record,
     RetryVerdict,
     StreamOptions,
 )
-from kingdom.bus.dispatcher import Dispatcher, current_delivery
-from kingdom.bus.document_form import DocumentForm
 from kingdom.bus.envelope import Envelope
 from kingdom.bus.errors import (
     BusError,
@@ -34,9 +32,9 @@ from kingdom.bus.errors import (
     TransportUnavailable,
     UnknownTransport,
 )
-from kingdom.bus.eventbus import EventBus
-from kingdom.bus.inbox import Inbox
-from kingdom.bus.retry import RetryPolicy
+from kingdom.bus.eventbus import EventBus, connect
+from kingdom.bus.handlers import Dispatcher, RetryPolicy, current_delivery
+from kingdom.bus.outbox import Inbox
 from kingdom.bus.sync import publish_sync
 from kingdom.bus.worker import Worker
 

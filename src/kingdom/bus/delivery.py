@@ -1,17 +1,63 @@
-"""What the bus hands out: deliveries, verdicts on them, and what operators see."""
+"""Deliveries, verdicts, stream options, and what operators see of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from kingdom.bus.errors import InvalidOption
+from kingdom.bus.envelope import Envelope, check_event_id, format_time, parse_time
+from kingdom.bus.errors import InvalidEnvelope, InvalidName, InvalidOption
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
-    from kingdom.bus.document_form import DocumentForm
-    from kingdom.bus.envelope import Envelope
+    from kingdom.bus.eventbus import EventBus
+
+
+# Streams whose events are documents of the application's own.
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentForm:
+    """Which fields of a document are what the bus needs to know.
+
+    Where states are seen from outside (files), such a document is stored as it is: its fields ``id``, ``type``,
+    ``time`` and ``priority`` are the envelope's, the whole of it is the envelope's payload, and its field ``status``
+    always says the name of the state it lies in or, once it is DONE, one of ``outcomes`` if it was settled with that.
+    ``None`` for a field means that documents have none. Other stores keep the document as payload.
+    """
+
+    id: str = "id"
+    type: str = "type"
+    time: str | None = "created_at"
+    priority: str | None = "priority"
+    status: str | None = "status"
+    outcomes: tuple[str, ...] = ()
+
+    def envelope(self, document: Mapping[str, Any]) -> Envelope:
+        """The envelope of a document, or :class:`InvalidEnvelope` that says what is wrong with it."""
+        more: dict[str, Any] = {}
+        if self.time is not None and document.get(self.time) is not None:
+            more["occurred_at"] = parse_time(document[self.time], self.time)
+        if self.priority is not None and document.get(self.priority) is not None:
+            more["priority"] = document[self.priority]
+        try:
+            event_id = check_event_id(self._text(document, self.id))
+        except InvalidName as error:
+            raise InvalidEnvelope(f"its {self.id}: {error}") from None
+        return Envelope(type=self._text(document, self.type), payload=document, event_id=event_id, **more)
+
+    @staticmethod
+    def _text(document: Mapping[str, Any], field: str) -> str:
+        value = document.get(field)
+        if isinstance(value, str) and value:
+            return value
+        raise InvalidEnvelope(f"its {field!r} must be text, not {value!r:.60}" if value else f"it has no {field!r}")
+
+
+# What the bus hands out: deliveries, verdicts on them, and what operators see.
+
 
 Status = Literal["PENDING", "PROCESSING", "DONE", "DEAD"]
 DeadHead = Literal["go-on", "park"]
@@ -157,3 +203,84 @@ class Check(NamedTuple):
     level: Literal["ok", "warning", "error"]
     message: str
     hint: str = ""
+
+
+# What operators look at, as plain dictionaries with stable camelCase keys: the command line and the web show them.
+
+
+def depth_document(stream: str, depth: Depth) -> dict[str, Any]:
+    """How full one stream is."""
+    return {
+        "stream": stream,
+        "pending": depth.pending,
+        "processing": depth.processing,
+        "dead": depth.dead,
+        "oldestPendingSeconds": round(depth.oldest_pending_seconds, 3),
+    }
+
+
+def dead_document(letter: DeadLetter) -> dict[str, Any]:
+    """One dead letter."""
+    return {
+        "eventId": letter.event_id,
+        "type": letter.envelope.type,
+        "aggregateType": letter.envelope.aggregate_type,
+        "aggregateId": letter.envelope.aggregate_id,
+        "attempts": letter.attempts,
+        "errorCode": letter.error_code,
+        "errorMessage": letter.error_message,
+        "deadAt": format_optional_time(letter.dead_at),
+        "envelope": letter.envelope.to_dict(),
+    }
+
+
+def record_document(record: Record) -> dict[str, Any]:
+    """Everything known of one event."""
+    envelope = record.envelope
+    return {
+        "eventId": envelope.event_id,
+        "stream": record.stream,
+        "type": envelope.type,
+        "status": record.status,
+        "attempts": record.attempts,
+        "aggregateType": envelope.aggregate_type,
+        "aggregateId": envelope.aggregate_id,
+        "priority": envelope.priority,
+        "notBefore": format_optional_time(envelope.not_before),
+        "createdAt": format_optional_time(record.created_at),
+        "nextRetryAt": format_optional_time(record.next_retry_at),
+        "lockedBy": record.locked_by,
+        "lockedUntil": format_optional_time(record.locked_until),
+        "finishedAt": format_optional_time(record.finished_at),
+        "errorCode": record.error_code,
+        "errorMessage": record.error_message,
+        "outcome": record.outcome,
+        "envelope": envelope.to_dict(),
+    }
+
+
+def check_document(check: Check) -> dict[str, Any]:
+    """One finding of the doctor."""
+    return {"name": check.name, "level": check.level, "message": check.message, "hint": check.hint}
+
+
+def format_optional_time(when: datetime | None) -> str | None:
+    """A time in the form envelopes use, or None."""
+    return None if when is None else format_time(when)
+
+
+async def matching_letters(
+    bus: EventBus, stream: str, limit: int, event_type: str | None, code: str | None
+) -> list[DeadLetter]:
+    """The latest dead letters of a type and an error code, where given; asks for more until enough of them match."""
+    ask = limit
+    while True:
+        letters = await bus.dead(stream, ask)
+        found = [
+            letter
+            for letter in letters
+            if event_type in (None, letter.envelope.type) and code in (None, letter.error_code)
+        ]
+        if len(found) >= limit or len(letters) < ask:
+            return found[:limit]
+        ask *= 4

@@ -1,17 +1,10 @@
-"""The envelope: what every event looks like, whatever carries it.
-
-Its JSON form is fixed, so that an event means the same in a file, a row or a Kafka record::
-
-    {"schemaVersion": 1, "eventId": "…", "type": "CreateOrderAttempt", "occurredAt": "2026-02-17T00:00:00.000Z",
-     "traceId": "…", …attributes…, "payload": {…}}
-
-``aggregate_type``, ``aggregate_id``, ``priority`` and ``not_before`` say how the event is *routed*. They are not part
-of that form: each transport keeps them where it can use them (columns, a key, a header).
-"""
+"""The envelope of an event: its fields, its names and ids, and its JSON form."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -19,10 +12,129 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, Self
 from uuid import UUID
 
+from kingdom.base.jsontext import decode, encode, quoted
 from kingdom.bus.errors import InvalidEnvelope, InvalidName
-from kingdom.bus.ids import new_event_id
-from kingdom.bus.jsontext import decode, encode, quoted
-from kingdom.bus.names import MAX_ID_BYTES, check_event_id, is_name
+
+# What streams, events and workers may be called.
+#
+# Ids become file names, keys and parts of paths, so the rule is one and strict on every transport: the characters
+# ``A-Z a-z 0-9 . _ : @ + -``, no leading dot, at most 200 bytes. Streams follow the same rule at 100 bytes.
+
+
+is_name = re.compile(r"[A-Za-z0-9_:@+\-][A-Za-z0-9._:@+\-]*\Z").match
+_FIRST_BAD = re.compile(r"[^A-Za-z0-9._:@+\-]").search
+
+MAX_ID_BYTES = 200
+MAX_STREAM_BYTES = 100
+_MOST_STREAMS = 1000
+_streams: set[str] = set()  # names found good: a program has few, and uses them all the time
+
+
+def check_event_id(value: str) -> str:
+    """Return ``value`` when it may be an event id; raise :class:`InvalidName` that says why not."""
+    return _check("event id", value, MAX_ID_BYTES)
+
+
+def check_stream(value: str) -> str:
+    """Return ``value`` when it may be a stream name; raise :class:`InvalidName` that says why not."""
+    if value.__class__ is str and value in _streams:
+        return value
+    _check("stream name", value, MAX_STREAM_BYTES)
+    if len(_streams) < _MOST_STREAMS:
+        _streams.add(value)
+    return value
+
+
+def check_worker(value: str) -> str:
+    """Return ``value`` when it may be a worker's name; raise :class:`InvalidName` that says why not."""
+    return _check("worker name", value, MAX_ID_BYTES)
+
+
+def _check(what: str, value: str, limit: int) -> str:
+    if isinstance(value, str) and len(value) <= limit and is_name(value):
+        return value
+    shown = value if isinstance(value, str) and len(value) <= 60 else repr(value)[:60] + "…"
+    rule = "use A-Z a-z 0-9 . _ : @ + - and do not start with a dot"
+    if not isinstance(value, str):
+        reason = f"it must be a string, not {type(value).__name__}"
+    elif not value:
+        reason = "it is empty"
+    elif len(value.encode("utf-8", "replace")) > limit:
+        reason = f"it is longer than {limit} bytes"
+    elif value.startswith("."):
+        reason = "it starts with a dot"
+    elif bad := _FIRST_BAD(value):
+        reason = f"{bad.group()!r} at position {bad.start()} is not allowed"
+    else:
+        reason = "it is not allowed"
+    raise InvalidName(f"{what} {shown!r}: {reason}; {rule}")
+
+
+# Event ids that sort by the time they were made (UUID version 7).
+
+
+_AT_ONCE: Final = 128  # random tails made at a time: one call of the system for all of them
+_HEX: Final = 20  # digits of each
+_VARIANT: Final = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+
+
+class _Ids:
+    """Makes ids: the part that is the time is written once a millisecond, the random one drawn in advance."""
+
+    __slots__ = ("_tails", "_time")
+
+    def __init__(self) -> None:
+        self._time = (0, "")
+        self.forget()
+
+    def forget(self) -> None:
+        """Draw anew: a process that was forked must not use what its parent has drawn."""
+        self._tails: Iterator[str] = iter(())
+
+    def __call__(self) -> str:
+        millis = time.time_ns() // 1_000_000
+        last, head = self._time
+        if millis != last:
+            head = f"{millis >> 16:08x}-{millis & 0xFFFF:04x}-7"  # version 7 leads the third group
+            self._time = (millis, head)  # one assignment: threads see both or neither
+        for tail in self._tails:  # of a list: two threads never get the same one
+            return head + tail
+        self._tails = iter(_tails())
+        return self()
+
+
+def _tails() -> list[str]:
+    noise = os.urandom(_AT_ONCE * _HEX // 2).hex()
+    # The variant of RFC 9562 (one of 8, 9, a, b) leads the fourth group.
+    return [
+        f"{noise[at : at + 3]}-{_VARIANT[noise[at + 3]]}{noise[at + 4 : at + 7]}-{noise[at + 7 : at + 19]}"
+        for at in range(0, len(noise), _HEX)
+    ]
+
+
+_ids: Final = _Ids()
+os.register_at_fork(after_in_child=_ids.forget)
+
+
+def new_event_id() -> str:
+    """Return a new UUIDv7 as text.
+
+    Its leading bits are the time, so ids made one after another lie side by side in every index: with random
+    ids, each insert into a large table touches a page of its own.
+    """
+    return _ids()
+
+
+# The envelope: what every event looks like, whatever carries it.
+#
+# Its JSON form is fixed, so that an event means the same in a file, a row or a Kafka record::
+#
+# {"schemaVersion": 1, "eventId": "…", "type": "CreateOrderAttempt", "occurredAt": "2026-02-17T00:00:00.000Z",
+# "traceId": "…", …attributes…, "payload": {…}}
+#
+# ``aggregate_type``, ``aggregate_id``, ``priority`` and ``not_before`` say how the event is *routed*. They are not part
+# of that form: each transport keeps them where it can use them (columns, a key, a header).
+
 
 Priority = Literal["high", "normal", "low"]
 PRIORITIES: Final[tuple[Priority, ...]] = ("high", "normal", "low")  # in the order they are claimed
@@ -155,7 +267,7 @@ class Envelope:
             f'{more}"payload":{encode(payload)}}}'
         )
 
-    def let_know(self) -> None:
+    def mark_stored(self) -> None:
         """Note that a store has it: from now on its id is one that may be there already, whoever made it."""
         _put_own_id(self, False)
 

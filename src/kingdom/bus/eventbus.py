@@ -1,13 +1,13 @@
-"""The event bus: one contract over every transport.
-
-It checks what callers pass, so that a transport only ever sees names, envelopes and numbers it can trust.
-"""
+"""The event bus: one contract over every transport, and how to connect to one."""
 
 from __future__ import annotations
 
+import importlib
+import re
 from collections.abc import AsyncIterator, Callable, Collection, Container, Iterable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import parse_qsl, urlsplit
 
 from kingdom.bus.delivery import (
     Check,
@@ -22,16 +22,20 @@ from kingdom.bus.delivery import (
     Status,
     StreamOptions,
 )
-from kingdom.bus.envelope import Envelope
-from kingdom.bus.errors import InvalidEnvelope, InvalidOption, TransactionMismatch
-from kingdom.bus.names import check_event_id, check_stream, check_worker
-from kingdom.bus.transport import ListingTransport, TransactionalTransport
+from kingdom.bus.envelope import DEFAULT_MAX_BYTES, Envelope, check_event_id, check_stream, check_worker
+from kingdom.bus.errors import InvalidEnvelope, InvalidOption, TransactionMismatch, UnknownTransport
+from kingdom.bus.transport import Clock, ListingTransport, TransactionalTransport, Transport, TransportOptions
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from kingdom.bus.document_form import DocumentForm
-    from kingdom.bus.transport import Transport
+    from kingdom.bus.delivery import DocumentForm
+
+
+# The event bus: one contract over every transport.
+#
+# It checks what callers pass, so that a transport only ever sees names, envelopes and numbers it can trust.
+
 
 Seconds = float | int | timedelta
 DEFAULT_MAX_ATTEMPTS = 10
@@ -323,3 +327,87 @@ def _retry(item: Delivery | RetryVerdict | tuple[Any, ...]) -> RetryVerdict:
 
 def _dead(item: Delivery | DeadVerdict | tuple[Any, ...]) -> DeadVerdict:
     return DeadVerdict(item) if isinstance(item, Delivery) else DeadVerdict(*item)
+
+
+# From a URL to a bus.
+
+
+ALIASES: Final = {"postgres": "postgresql", "file": "files"}
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):")
+_GROUP: Final = "kingdom.bus.transports"
+
+
+def connect(
+    url: str,
+    *,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+    clock: Clock | None = None,
+    connect_timeout: float = 15.0,
+) -> EventBus:
+    """Return the bus at ``url``, to be used as ``async with connect(url) as bus``.
+
+    ========================== ====================================================================================
+    ``files:///var/bus``       a directory; ``files:queue`` for one relative to the working directory
+    ``sqlite:///var/bus.db``   an SQLite file; ``sqlite:bus.db`` for a relative one
+    ``postgresql://…``         a PostgreSQL database, in the form libpq takes
+    ``memory:``                this process's memory only, for tests and demos: nothing is durable
+    ========================== ====================================================================================
+
+    ``max_bytes`` limits one envelope's JSON form. ``connect_timeout`` is how long a store that is away is tried, with
+    back-off, before ``TransportUnavailable`` is raised. ``clock`` replaces ``time.time`` where the store has no clock.
+    """
+    if max_bytes < 1024:
+        raise InvalidOption(f"connect(max_bytes={max_bytes}): must be 1024 or more")
+    match = _SCHEME.match(url) if isinstance(url, str) else None
+    if not match:
+        shown = redact_url(url) if isinstance(url, str) else url
+        raise UnknownTransport(f"{shown!r} is not a URL; {_known()}")
+    scheme = match.group(1).lower()
+    options = TransportOptions(
+        max_bytes=max_bytes,
+        clock=clock,
+        connect_timeout=connect_timeout,
+        query=dict(parse_qsl(urlsplit(url).query, keep_blank_values=True)),
+    )
+    return EventBus(_opener(ALIASES.get(scheme, scheme), url)(url, options), url)
+
+
+def url_path(url: str) -> str:
+    """The path of a ``files:`` or ``sqlite:`` URL: absolute after ``//``, else relative to the working directory."""
+    parts = urlsplit(url)
+    if parts.netloc not in ("", ".", "localhost"):
+        raise InvalidOption(
+            f"{url!r}: a path starts after three slashes ({parts.scheme}:///absolute/path), "
+            f"or after none ({parts.scheme}:relative/path)"
+        )
+    path = "." + parts.path if parts.netloc == "." else parts.path
+    if not path or path == "/":
+        raise InvalidOption(f"{url!r} names no path: write {parts.scheme}:///absolute/path")
+    return "/" + path.lstrip("/") if path.startswith("/") else path
+
+
+def _opener(scheme: str, url: str) -> Callable[[str, TransportOptions], Transport]:
+    """Find the module ``kingdom.bus.transports.<scheme>``, or another distribution's entry point of that name."""
+    module: Any
+    if re.fullmatch(r"[a-z][a-z0-9]*", scheme):
+        try:
+            module = importlib.import_module(f"{_GROUP}.{scheme}")
+        except ModuleNotFoundError as error:
+            if error.name != f"{_GROUP}.{scheme}":
+                raise
+        else:
+            return module.open  # type: ignore[no-any-return]
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group=_GROUP, name=scheme):
+        return entry.load()  # type: ignore[no-any-return]
+    raise UnknownTransport(f"{scheme}: is no transport this installation knows (in {redact_url(url)!r}); {_known()}")
+
+
+def _known() -> str:
+    return "use files:///dir, sqlite:///file.db, postgresql://… or memory:"
+
+
+def redact_url(url: str) -> str:
+    """The URL without user, password and the like, fit to be shown."""
+    return re.sub(r"(password=)[^&]*", r"\1…", re.sub(r"[^/@]*@", "…@", url, count=1))

@@ -20,9 +20,9 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from kingdom.bus.dispatcher import current
 from kingdom.bus.envelope import format_time
 from kingdom.bus.errors import InvalidOption
+from kingdom.bus.handlers import current_delivery_var
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -36,7 +36,7 @@ _STANDARD: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
     """The extras of a record, preceded by the fields of the event it is about, if it is about one."""
     extras = {key: value for key, value in record.__dict__.items() if key not in _STANDARD}
-    delivery = current.get() if "eventId" not in extras else None
+    delivery = current_delivery_var.get() if "eventId" not in extras else None
     return extras if delivery is None else {**delivery.log_fields(), **extras}
 
 

@@ -12,13 +12,13 @@ import typer
 
 from kingdom import __version__
 from kingdom.cli import output
-from kingdom.cli.later import Root
+from kingdom.cli.commands import RootGroup
 
 # The only usage error that every version of typer exports is BadParameter; its base is what they all share.
 _UsageError: Final[type[Exception]] = typer.BadParameter.__bases__[0]
 
 app = typer.Typer(
-    cls=Root,
+    cls=RootGroup,
     help="Kingdom: an event-driven runtime for AI teammates, and the durable event bus it stands on.",
     rich_markup_mode=None,  # rich help pages cost more time than everything else `--help` does
     pretty_exceptions_enable=False,
@@ -39,7 +39,7 @@ def _root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    output.help_when_alone(context)
+    output.show_help_if_no_command(context)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -47,11 +47,11 @@ def run(arguments: Sequence[str]) -> int:
     as_json = "--json" in arguments
     try:
         return app(args=list(arguments), prog_name="kingdom", standalone_mode=False) or 0
-    except output.Failure as failure:
-        return output.report(failure, as_json)
+    except output.CommandError as failure:
+        return output.print_error(failure, as_json)
     except _UsageError as error:
-        return output.report(output.usage_failure(error), as_json)
+        return output.print_error(output.from_usage_error(error), as_json)
     except (typer.Abort, KeyboardInterrupt):
         return output.INTERRUPTED
     except OSError as error:
-        return output.report(output.Failure("OS_ERROR", str(error)), as_json)
+        return output.print_error(output.CommandError("OS_ERROR", str(error)), as_json)

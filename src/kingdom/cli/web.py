@@ -1,4 +1,4 @@
-"""``kingdom web``: the dashboard, the API and live events, on this machine."""
+"""Servers: ``kingdom web`` and ``kingdom mcp serve``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kingdom.cli import output
-from kingdom.cli.workflow.options import HomeOption, StoreOption
+from kingdom.cli.options import StoreOption, WorkflowHomeOption
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from kingdom.web.settings import WebSettings
 
 
+# ``kingdom web``: the dashboard, the API and live events, on this machine.
+
+
 def web(
-    home: HomeOption = None,
+    home: WorkflowHomeOption = None,
     store: StoreOption = None,
     host: Annotated[
         str | None,
@@ -46,13 +49,12 @@ def web(
     Works in the home of a court, and in any folder with workflows. `kingdom up` has a web server of its own: beside it
     use --link, --open and --new-token.
     """
-    from kingdom.cli.home import errors_told
-    from kingdom.cli.workflow.place import find_place
+    from kingdom.cli.session import court_errors_reported, find_workflow_home
     from kingdom.web.record import running_server
-    from kingdom.web.security.token import obtain_token, renew_token
+    from kingdom.web.security.credentials import obtain_token, renew_token
     from kingdom.web.settings import settings_of
 
-    root = find_place(home, store).root.parent
+    root = find_workflow_home(home, store).root.parent
     if new_token:
         renew_token(root)
     token = obtain_token(root)
@@ -60,13 +62,13 @@ def web(
     if running is not None and (link or new_token or open_browser):
         if new_token:
             output.say("there is a new token: browsers and programs with the old one are let go of within a second")
-        _show(running.url, token, link=link or new_token, in_browser=open_browser)
+        _show_link(running.url, token, link=link or new_token, in_browser=open_browser)
         return
-    with errors_told():
+    with court_errors_reported():
         settings = _settings(settings_of(root), host, port, allow_host)
         settings.check()
-    _warn_of_network(settings)
-    _serve(root, settings, token, store=store, engine=not no_engine, link=link, in_browser=open_browser)
+    _warn_if_open_to_network(settings)
+    _serve_web(root, settings, token, store=store, engine=not no_engine, link=link, in_browser=open_browser)
 
 
 def _settings(configured: WebSettings, host: str | None, port: int | None, allow_host: list[str] | None) -> WebSettings:
@@ -81,7 +83,7 @@ def _settings(configured: WebSettings, host: str | None, port: int | None, allow
     )
 
 
-def _warn_of_network(settings: WebSettings) -> None:
+def _warn_if_open_to_network(settings: WebSettings) -> None:
     from kingdom.web.settings import is_loopback
 
     if not is_loopback(settings.host):
@@ -91,29 +93,32 @@ def _warn_of_network(settings: WebSettings) -> None:
         )
 
 
-def _serve(
+def _serve_web(
     root: Path, settings: WebSettings, token: str, *, store: str | None, engine: bool, link: bool, in_browser: bool
 ) -> None:
-    from kingdom.cli.home import errors_told
-    from kingdom.cli.workflow.running import stop_signals
-    from kingdom.cli.workflow.session import log_to, told
-    from kingdom.place import FOLDER
+    from kingdom.cli.session import court_errors_reported, log_to, run_reporting_errors
+    from kingdom.cli.workflow.runner import stop_signals
+    from kingdom.homes import WORKFLOWS_FOLDER
     from kingdom.web.app import create_app
-    from kingdom.web.opening import open_context
-    from kingdom.web.serving import listen, serving, settle_memory
+    from kingdom.web.bootstrap import open_context
+    from kingdom.web.server import freeze_garbage_collector, listen, serve
     from kingdom.workflow.home import WorkflowHome
 
     async def run() -> None:
         import asyncio
 
-        with stop_signals() as stop, listen(root, settings) as listener, log_to(WorkflowHome(root / FOLDER).log):
+        with (
+            stop_signals() as stop,
+            listen(root, settings) as listener,
+            log_to(WorkflowHome(root / WORKFLOWS_FOLDER).log),
+        ):
             async with (
                 open_context(root, settings, token, store=store, engine=engine) as context,
-                serving(create_app(context), context, listener) as running,
+                serve(create_app(context), context, listener) as running,
             ):
-                settle_memory()
+                freeze_garbage_collector()
                 output.say(f"the dashboard is at {running.url} (Ctrl-C ends it)")
-                _show(running.url, token, link=link or sys.stdout.isatty(), in_browser=in_browser)
+                _show_link(running.url, token, link=link or sys.stdout.isatty(), in_browser=in_browser)
                 stopping, broken = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(running.wait())
                 await asyncio.wait({stopping, broken}, return_when=asyncio.FIRST_COMPLETED)
                 if broken.done():
@@ -122,13 +127,13 @@ def _serve(
                 broken.cancel()
         output.say("the web server has stopped")
 
-    with errors_told():
-        told(run)
+    with court_errors_reported():
+        run_reporting_errors(run)
 
 
-def _show(url: str, token: str, *, link: bool, in_browser: bool) -> None:
+def _show_link(url: str, token: str, *, link: bool, in_browser: bool) -> None:
     """Print the link that logs in, or open it. It holds the token: it goes to a terminal, never into a log."""
-    from kingdom.web.security.token import login_link
+    from kingdom.web.security.credentials import login_link
 
     address = login_link(url, token)
     if link:
@@ -142,4 +147,39 @@ def _show(url: str, token: str, *, link: bool, in_browser: bool) -> None:
 
 
 def _warn(text: str) -> None:
-    typer.echo(f"warning: {output.clean(text)}", err=True)
+    typer.echo(f"warning: {output.sanitize(text)}", err=True)
+
+
+# ``kingdom mcp serve``: the court and its workflows as an MCP server.
+
+
+def mcp_serve(
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Offer only tools that look, and none that change anything.")
+    ] = False,
+    home: WorkflowHomeOption = None,
+    store: StoreOption = None,
+) -> None:
+    """Be an MCP server on standard input and output, for an agent that is to see tasks and start work.
+
+    As in: claude mcp add kingdom -- kingdom mcp serve --home DIR. Workflows started here are worked on by whoever runs
+    the engine, else by this process for as long as it lives.
+    """
+    from kingdom.cli.session import court_errors_reported, find_workflow_home, run_reporting_errors
+
+    place = find_workflow_home(home, store)
+    with court_errors_reported():
+        run_reporting_errors(lambda: _serve_mcp(place.root.parent, store, read_only=read_only))
+
+
+async def _serve_mcp(root: Path, store: str | None, *, read_only: bool) -> None:
+    from kingdom.cli.session import log_to
+    from kingdom.homes import WORKFLOWS_FOLDER
+    from kingdom.web.bootstrap import open_context
+    from kingdom.web.mcp_server import make_server
+    from kingdom.web.settings import WebSettings
+    from kingdom.workflow.home import WorkflowHome
+
+    with log_to(WorkflowHome(root / WORKFLOWS_FOLDER).log):  # standard output is the protocol's
+        async with open_context(root, WebSettings(), "", store=store, engine=not read_only) as context:
+            await make_server(context, read_only=read_only).run_stdio_async()

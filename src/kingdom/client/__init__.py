@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 from kingdom.client.client import Client
-from kingdom.client.errors import ClientError, Refused, ServerAway, TooOld
-from kingdom.client.finding import NoServer, find_server
+from kingdom.client.connection import ClientError, NoServer, Refused, ServerAway, TooOld, find_server
 
 __all__ = ["Client", "ClientError", "NoServer", "Refused", "ServerAway", "TooOld", "find_server"]

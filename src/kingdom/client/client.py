@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from kingdom.client.errors import TooOld
+from kingdom.client.connection import TooOld
 from kingdom.client.models import Page
 from kingdom.client.operations import Operations
 
@@ -30,8 +30,8 @@ class Client(Operations):
         """What happens, as it happens: to one workflow, or everywhere. ``last``: the number of the last one known.
 
         Each is a document with ``sequenceNumber`` and ``event``. Ends when the connection does
-        (:class:`~kingdom.client.errors.ServerAway`): go on with the last number. Raises
-        :class:`~kingdom.client.errors.TooOld` when what came behind that number is not kept any more.
+        (:class:`~kingdom.client.connection.ServerAway`): go on with the last number. Raises
+        :class:`~kingdom.client.connection.TooOld` when what came behind that number is not kept any more.
         """
         headers = {"Accept": "text/event-stream"} | ({} if last is None else {"Last-Event-ID": str(last)})
         data: list[str] = []

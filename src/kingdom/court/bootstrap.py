@@ -17,7 +17,7 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Final
 
-from kingdom.court.config.system import load_system
+from kingdom.court.config import load_system
 from kingdom.court.errors import CourtError, InvalidConfig
 from kingdom.court.loop import Services
 from kingdom.court.queues import declare_queues, open_queues
@@ -26,23 +26,23 @@ from kingdom.journal import Journal
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from kingdom.agents.engine import Engine, Player
-    from kingdom.court.config.system import SystemConfig
+    from kingdom.agents.engine import Engine, InProcessEngine
+    from kingdom.court.config import SystemConfig
     from kingdom.court.home import Home
     from kingdom.court.loop import Role
 
 # The roles of the court itself that are no generals, in the order in which they are stopped: first who brings work in,
 # then who gives it out. The generals come between king and envoy, so that what they reported last still goes out.
 FIXED_ROLES: Final = ("sentinel", "king", "envoy", "chamberlain")
-_BEFORE_GENERALS: Final = 2
-_MODULES: Final = {
+_ROLES_BEFORE_GENERALS: Final = 2
+_ROLE_MODULES: Final = {
     "sentinel": "kingdom.court.sentinel",
     "king": "kingdom.court.king.king",
     "envoy": "kingdom.court.envoy.role",
     "chamberlain": "kingdom.court.chamberlain",
 }
 ROLES_GROUP: Final = "kingdom.court.roles"
-_OFF: Final = ("off", "no", "false", "0")
+_OFF_VALUES: Final = ("off", "no", "false", "0")
 
 
 class UnknownRole(CourtError):
@@ -71,24 +71,24 @@ def available_roles(home: Home | None = None) -> list[str]:
     A further role is switched off by ``enabled: false`` in its section of ``config/system.yaml``, or by the environment
     variable of its name, as ``KINGDOM_WEB=off``.
     """
-    fixed = [name for name in FIXED_ROLES if _is_there(_MODULES[name])]
-    further = sorted(_further_roles())
-    return fixed + [name for name in further if home is None or _is_on(name, home)]
+    fixed = [name for name in FIXED_ROLES if _module_exists(_ROLE_MODULES[name])]
+    further = sorted(_plugin_roles())
+    return fixed + [name for name in further if home is None or _is_enabled(name, home)]
 
 
 @lru_cache(maxsize=1)
-def _further_roles() -> dict[str, EntryPoint]:
+def _plugin_roles() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=ROLES_GROUP) if point.name not in FIXED_ROLES}
 
 
-def _is_on(name: str, home: Home) -> bool:
-    if os.environ.get(f"KINGDOM_{name.upper()}", "").lower() in _OFF:
+def _is_enabled(name: str, home: Home) -> bool:
+    if os.environ.get(f"KINGDOM_{name.upper()}", "").lower() in _OFF_VALUES:
         return False
     section = getattr(load_system(home), name, None)
     return bool(getattr(section, "enabled", True))
 
 
-def _is_there(module: str) -> bool:
+def _module_exists(module: str) -> bool:
     try:
         found = importlib.util.find_spec(module)
     except ModuleNotFoundError:  # not even its package
@@ -98,12 +98,12 @@ def _is_there(module: str) -> bool:
 
 def stop_order(name: str) -> int:
     """The place of a role when the court stops: the smaller goes first."""
-    if name in _further_roles():
+    if name in _plugin_roles():
         return 0
     if name not in FIXED_ROLES:
-        return _BEFORE_GENERALS
+        return _ROLES_BEFORE_GENERALS
     place = FIXED_ROLES.index(name)
-    return place if place < _BEFORE_GENERALS else place + 1
+    return place if place < _ROLES_BEFORE_GENERALS else place + 1
 
 
 def make_role(name: str, services: Services, *, foreground: bool = False) -> Role:
@@ -114,63 +114,63 @@ def make_role(name: str, services: Services, *, foreground: bool = False) -> Rol
     """
     system = load_system(services.home)
     if name == "king":
-        return _king(services, system)
+        return _make_king(services, system)
     if name == "envoy":
-        return _envoy(services, system, foreground=foreground)
-    if (further := _further_roles().get(name)) is not None:
+        return _make_envoy(services, system, foreground=foreground)
+    if (further := _plugin_roles().get(name)) is not None:
         made: Role = further.load()(services)
         return made
     if name not in FIXED_ROLES:
-        return _general(name, services, system)
+        return _make_general(name, services, system)
     if name not in available_roles():
         raise UnknownRole(f"this version has no {name}: its roles are {', '.join(available_roles())} and the generals")
-    role: Role = importlib.import_module(_MODULES[name]).make(services)
+    role: Role = importlib.import_module(_ROLE_MODULES[name]).make(services)
     return role
 
 
-def preload() -> None:
+def preload_modules() -> None:
     """Import what the roles of a court need, for a process that is going to fork them."""
-    fixed = [module for module in _MODULES.values() if _is_there(module)]
+    fixed = [module for module in _ROLE_MODULES.values() if _module_exists(module)]
     for module in ("kingdom.bus.transports.files", "kingdom.court.general", *fixed):
         importlib.import_module(module)
 
 
-def _king(services: Services, system: SystemConfig) -> Role:
+def _make_king(services: Services, system: SystemConfig) -> Role:
     from kingdom.court.budget import Budget
     from kingdom.court.king.king import King
-    from kingdom.court.packages.loading import GeneralsCache
+    from kingdom.court.packages.installed import GeneralsCache
 
     generals = GeneralsCache(services.home)
     budget = Budget(services.home, system, lambda: generals.current().by_name)
     return King(services, system, load_generals=generals.current, gates=[budget])
 
 
-def _envoy(services: Services, system: SystemConfig, *, foreground: bool) -> Role:
+def _make_envoy(services: Services, system: SystemConfig, *, foreground: bool) -> Role:
     from kingdom.court.envoy.config import load_envoy, slack_tokens
-    from kingdom.court.envoy.console import ConsoleVoice, TypedAnswers
+    from kingdom.court.envoy.console import ConsoleListener, ConsoleSender
     from kingdom.court.envoy.role import Envoy
 
     config = load_envoy(services.home)
-    console = ConsoleVoice(services.home, shown=sys.stdout.isatty())
-    typed = [TypedAnswers(services)] if foreground else []
+    console = ConsoleSender(services.home, shown=sys.stdout.isatty())
+    typed = [ConsoleListener(services)] if foreground else []
     tokens = slack_tokens(config.slack)
     if tokens is None:
         return Envoy(services, console, *typed)
     try:
-        from kingdom.court.envoy.slack.office import RETRIES, open_office
+        from kingdom.court.envoy.slack import SLACK_RETRY_POLICY, open_slack
     except ModuleNotFoundError as error:
         raise InvalidConfig(
             f"Slack cannot be used, since the package {error.name} is not installed: pip install slack-sdk aiohttp"
         ) from None
-    from kingdom.court.envoy.together import AllEars, Voices
+    from kingdom.court.envoy.port import MultiListener, MultiSender
 
-    voice, ears = open_office(services, config.slack, system, tokens)
-    both = Voices(voice, console) if config.console else voice
-    return Envoy(services, both, AllEars(ears, *typed), retries=RETRIES)
+    voice, ears = open_slack(services, config.slack, system, tokens)
+    both = MultiSender(voice, console) if config.console else voice
+    return Envoy(services, both, MultiListener(ears, *typed), retries=SLACK_RETRY_POLICY)
 
 
-def _general(name: str, services: Services, system: SystemConfig) -> Role:
-    from kingdom.court.packages.loading import load_generals
+def _make_general(name: str, services: Services, system: SystemConfig) -> Role:
+    from kingdom.court.packages.installed import load_generals
 
     generals = load_generals(services.home)
     if name in generals.broken:
@@ -178,9 +178,8 @@ def _general(name: str, services: Services, system: SystemConfig) -> Role:
     if name not in generals.by_name:
         known = ", ".join((*available_roles(), *generals.by_name))
         raise UnknownRole(f"no role {name!r:.80} here: there are {known} (kingdom general ls shows the generals)")
-    from kingdom.agents.host import ProcessHost
+    from kingdom.agents.hosts import ProcessHost, TmuxHost
     from kingdom.agents.runner import Runner
-    from kingdom.agents.tmux import TmuxHost
     from kingdom.court.general import General
 
     home = services.home
@@ -188,14 +187,14 @@ def _general(name: str, services: Services, system: SystemConfig) -> Role:
         soldiers=home.soldiers,
         sessions=home.sessions,
         ledger=home.ledger,
-        engines=engines_of(system),
+        engines=configured_engines(system),
         host=TmuxHost() if system.host == "tmux" else ProcessHost(),
         clock=services.clock,
     )
     return General(services, generals.by_name[name], system, agents)
 
 
-def engines_of(system: SystemConfig) -> Mapping[str, Engine | Player]:
+def configured_engines(system: SystemConfig) -> Mapping[str, Engine | InProcessEngine]:
     """The engines, with what the configuration says of them."""
     from kingdom.agents.engines import default_engines
 

@@ -1,57 +1,65 @@
-"""What may still be spent: per day and month, for the whole court and for each general, in USD and in tokens.
-
-A run costs something only when it has run. So whoever starts one reserves what it will probably cost, and what is
-reserved counts as spent: however many start at the same moment, together they stay within the limits. Days and months
-are those of the court's time zone. Reservations live in the king's memory; after a restart it reserves anew for the
-tasks it finds under way.
-"""
+"""Budgets and costs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+import contextlib
+import json
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
-from kingdom.agents.ledger import Ledger, Spent, Totals
-from kingdom.court.days import day_of, start_of
+from kingdom.agents.ledger import Ledger, LedgerSum, LedgerTotals
+from kingdom.court.days import day_of, start_of_day
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from kingdom.court.config.system import BudgetSection, SystemConfig
+    from kingdom.court.config import BudgetSection, SystemConfig
     from kingdom.court.home import Home
-    from kingdom.court.packages.loading import General
+    from kingdom.court.packages.installed import GeneralPackage
     from kingdom.court.packages.manifest import GeneralBudget
 
-Unit = Literal["usd", "tokens"]
-Period = Literal["daily", "monthly"]
 
-_RUNS: Final = 20  # how many of a general's latest runs its estimate is made of
-_RUNS_WITHIN: Final = 30 * 86400.0
-_FEWEST_RUNS: Final = 3  # fewer say nothing
+# What may still be spent: per day and month, for the whole court and for each general, in USD and in tokens.
+#
+# A run costs something only when it has run. So whoever starts one reserves what it will probably cost, and what is
+# reserved counts as spent: however many start at the same moment, together they stay within the limits. Days and months
+# are those of the court's time zone. Reservations live in the king's memory; after a restart it reserves anew for the
+# tasks it finds under way.
 
 
-class Estimate(NamedTuple):
+BudgetUnit = Literal["usd", "tokens"]
+BudgetPeriod = Literal["daily", "monthly"]
+
+_ESTIMATE_RUNS: Final = 20  # how many of a general's latest runs its estimate is made of
+_ESTIMATE_WINDOW_SECONDS: Final = 30 * 86400.0
+_MIN_ESTIMATE_RUNS: Final = 3  # fewer say nothing
+
+
+class RunEstimate(NamedTuple):
     """What a run will probably cost."""
 
     usd: float
     tokens: int
 
 
-UNKNOWN_RUN: Final = Estimate(1.0, 300_000)  # of a general that has hardly run yet
+DEFAULT_ESTIMATE: Final = RunEstimate(1.0, 300_000)  # of a general that has hardly run yet
 
 
-class Limit(NamedTuple):
+class BudgetLimit(NamedTuple):
     """One limit that holds."""
 
     general: str | None  # None: for the whole court
-    period: Period
-    unit: Unit
+    period: BudgetPeriod
+    unit: BudgetUnit
     amount: float
 
-    def used(self, spending: Spending) -> float:
+    def used(self, spending: PeriodSpending) -> float:
         """How much of it is spent."""
         totals = spending.day if self.period == "daily" else spending.month
-        spent = totals if self.general is None else totals.by_general.get(self.general, Spent())
+        spent = totals if self.general is None else totals.by_general.get(self.general, LedgerSum())
         return spent.cost_usd if self.unit == "usd" else float(spent.tokens)
 
     def show(self, amount: float) -> str:
@@ -64,48 +72,50 @@ class Limit(NamedTuple):
         return f"{self.period} budget" + ("" if self.general is None else f" of {self.general}")
 
 
-class Spending(NamedTuple):
+class PeriodSpending(NamedTuple):
     """What was spent today and this month."""
 
-    day: Totals
-    month: Totals
+    day: LedgerTotals
+    month: LedgerTotals
 
 
-def spending_at(ledger: Ledger, now: float, zone: ZoneInfo) -> Spending:
+def spending_at(ledger: Ledger, now: float, zone: ZoneInfo) -> PeriodSpending:
     """What was spent in the day and the month that it is."""
     today = day_of(now, zone)
-    return Spending(ledger.totals(start_of(today, zone)), ledger.totals(start_of(today.replace(day=1), zone)))
+    return PeriodSpending(
+        ledger.totals(start_of_day(today, zone)), ledger.totals(start_of_day(today.replace(day=1), zone))
+    )
 
 
-def limits_of(section: BudgetSection | GeneralBudget, general: str | None = None) -> list[Limit]:
+def limits_of(section: BudgetSection | GeneralBudget, general: str | None = None) -> list[BudgetLimit]:
     """The limits that a configuration sets."""
-    found: list[tuple[Period, Unit, float | None]] = [
+    found: list[tuple[BudgetPeriod, BudgetUnit, float | None]] = [
         ("daily", "usd", section.daily_usd),
         ("daily", "tokens", section.daily_tokens),
         ("monthly", "usd", section.monthly_usd),
     ]
-    return [Limit(general, period, unit, float(amount)) for period, unit, amount in found if amount is not None]
+    return [BudgetLimit(general, period, unit, float(amount)) for period, unit, amount in found if amount is not None]
 
 
 class Budget:
-    """The gate that a task passes before it starts (:class:`kingdom.court.king.gates.Reserving`)."""
+    """The gate that a task passes before it starts (:class:`kingdom.court.king.admission.ReservingGate`)."""
 
     def __init__(
         self,
         home: Home,
         system: SystemConfig,
-        generals: Callable[[], Mapping[str, General]],
+        generals: Callable[[], Mapping[str, GeneralPackage]],
         *,
         ledger: Ledger | None = None,
-        unknown_run: Estimate = UNKNOWN_RUN,
+        unknown_run: RunEstimate = DEFAULT_ESTIMATE,
     ) -> None:
         self._ledger = ledger or Ledger(home.ledger)
         self._zone = ZoneInfo(system.timezone)
         self._limits = limits_of(system.budget)
         self._generals = generals
         self._unknown_run = unknown_run
-        self._reserved: dict[str, tuple[str, Estimate]] = {}  # by task
-        self._spending: tuple[float, Spending] | None = None  # and when we looked
+        self._reserved: dict[str, tuple[str, RunEstimate]] = {}  # by task
+        self._spending: tuple[float, PeriodSpending] | None = None  # and when we looked
 
     def refusal(self, general: str, priority: str, now: float) -> str | None:
         """Why a run of this general may not start now, in words for a person; None when it may.
@@ -121,7 +131,7 @@ class Budget:
         for limit in limits:
             spent = limit.used(spending)
             reserved = self._reserved_for(limit)
-            wanted = _part(estimate, limit.unit)
+            wanted = _amount_in(estimate, limit.unit)
             used = spent + reserved
             if used + wanted > limit.amount and (used > 0 or limit.amount == 0):
                 return (
@@ -130,7 +140,7 @@ class Budget:
                 )
         return None
 
-    def reserve(self, task_id: str, general: str, now: float) -> Estimate:
+    def reserve(self, task_id: str, general: str, now: float) -> RunEstimate:
         """Count a task that starts, or is under way, as spent. Doing it twice for one task counts once."""
         if task_id not in self._reserved:
             self._reserved[task_id] = general, self.estimate(general, now)
@@ -141,39 +151,81 @@ class Budget:
         self._reserved.pop(task_id, None)
         self._spending = None
 
-    def estimate(self, general: str, now: float) -> Estimate:
+    def estimate(self, general: str, now: float) -> RunEstimate:
         """What a run will probably cost: nine of ten of the general's latest runs cost no more."""
-        runs = self._ledger.latest(general, _RUNS, now - _RUNS_WITHIN)
-        if len(runs) >= _FEWEST_RUNS:
-            return Estimate(_p90(run.cost_usd for run in runs), int(_p90(run.tokens for run in runs)))
+        runs = self._ledger.latest(general, _ESTIMATE_RUNS, now - _ESTIMATE_WINDOW_SECONDS)
+        if len(runs) >= _MIN_ESTIMATE_RUNS:
+            return RunEstimate(_p90(run.cost_usd for run in runs), int(_p90(run.tokens for run in runs)))
         found = self._generals().get(general)
         caps = None if found is None else found.manifest.caps
-        return Estimate(
+        return RunEstimate(
             self._unknown_run.usd if caps is None or caps.cost_usd is None else caps.cost_usd,
             self._unknown_run.tokens if caps is None or caps.tokens is None else caps.tokens,
         )
 
-    def _look(self, now: float) -> Spending:
+    def _look(self, now: float) -> PeriodSpending:
         if self._spending is None or self._spending[0] != now:
             self._spending = now, spending_at(self._ledger, now, self._zone)
         return self._spending[1]
 
-    def _limits_of(self, general: str) -> list[Limit]:
+    def _limits_of(self, general: str) -> list[BudgetLimit]:
         found = self._generals().get(general)
         return [] if found is None else limits_of(found.manifest.budget, general)
 
-    def _reserved_for(self, limit: Limit) -> float:
+    def _reserved_for(self, limit: BudgetLimit) -> float:
         return sum(
-            _part(estimate, limit.unit)
+            _amount_in(estimate, limit.unit)
             for general, estimate in self._reserved.values()
             if limit.general in (None, general)
         )
 
 
-def _part(estimate: Estimate, unit: Unit) -> float:
+def _amount_in(estimate: RunEstimate, unit: BudgetUnit) -> float:
     return estimate.usd if unit == "usd" else float(estimate.tokens)
 
 
 def _p90(values: Iterable[float]) -> float:
     ordered = sorted(values)
     return ordered[-(-len(ordered) * 9 // 10) - 1]
+
+
+# What was spent, what may be, and what a task cost.
+
+
+@dataclass(frozen=True, slots=True)
+class CostSummary:
+    """What was spent, and what may be."""
+
+    day_usd: float
+    day_tokens: int
+    month_usd: float
+    limits: dict[str, tuple[str, float]]  # of each limit by its name: what is used and allowed, and the part of it
+
+
+def cost_summary(now: float, ledger: Ledger, system: SystemConfig) -> CostSummary:
+    """What the whole court has spent in the day and the month that it is."""
+    spending = spending_at(ledger, now, ZoneInfo(system.timezone))
+    limits = {}
+    for limit in limits_of(system.budget):
+        limits[limit.name] = limit_usage(limit, spending)
+    return CostSummary(spending.day.cost_usd, spending.day.tokens, spending.month.cost_usd, limits)
+
+
+def limit_usage(limit: BudgetLimit, spending: PeriodSpending) -> tuple[str, float]:
+    """What is used of a limit and what is allowed, for people, and the part of it."""
+    used = limit.used(spending)
+    return f"{limit.show(used)} of {limit.show(limit.amount)}", used / limit.amount if limit.amount else 1.0
+
+
+def ledger_lines(folder: Path, tasks: Collection[str]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """What the runs of some tasks used: the lines of the ledger, each with the file it is in."""
+    needles = [json.dumps(one).encode() for one in tasks]
+    for path in sorted(folder.glob("*.jsonl")) if tasks else []:
+        with path.open("rb") as file:
+            for raw in file:
+                if not any(needle in raw for needle in needles):
+                    continue
+                with contextlib.suppress(ValueError):
+                    line = json.loads(raw)
+                    if isinstance(line, dict) and line.get("task_id") in tasks:
+                        yield path, line

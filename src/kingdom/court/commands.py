@@ -1,23 +1,41 @@
-"""What people ask of a court: each is an event, so that it is durable, and done whether the court runs or not."""
+"""Commands from people to a court, and waiting for their outcome."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from kingdom.court.documents import answered, cancelled, find_document
+from kingdom.base.files import read_json
 from kingdom.court.errors import CourtError
-from kingdom.court.home import checked
+from kingdom.court.home import check_name
 from kingdom.court.models import Event, timestamp
-from kingdom.court.queues import TASKS, put, read
+from kingdom.court.queues import (
+    EVENTS,
+    TASKS,
+    all_documents,
+    find_document,
+    is_answered,
+    is_cancelled,
+    parse_document,
+    put_documents,
+)
 from kingdom.journal.catalog import EventDetected, MessageHumanResponse
 
 if TYPE_CHECKING:
-    from kingdom.court.documents import Stored
-    from kingdom.court.loop import Services
+    from collections.abc import Iterable
 
-CONSOLE: Final = "console"
-OPEN: Final = ("pending", "in_progress")
-ASKING: Final = "needs_human"
+    from kingdom.court.loop import Services
+    from kingdom.court.queues import StoredDocument
+
+
+# What people ask of a court: each is an event, so that it is durable, and done whether the court runs or not.
+
+
+CONSOLE_SOURCE: Final = "console"
+OPEN_STATUSES: Final = ("pending", "in_progress")
+NEEDS_HUMAN: Final = "needs_human"
 
 
 class UnknownTask(CourtError):
@@ -26,7 +44,7 @@ class UnknownTask(CourtError):
     code = "NOT_FOUND"
 
 
-class NotNow(CourtError):
+class InvalidTaskState(CourtError):
     """The task is not in a state in which that can be asked of it."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -34,93 +52,93 @@ class NotNow(CourtError):
         self.code = code
 
 
-async def inject(services: Services, document: dict[str, Any]) -> bool:
+async def inject_event(services: Services, document: dict[str, Any]) -> bool:
     """Put an event into the queue; False when one with its id was there before.
 
     Raises :class:`~kingdom.court.errors.InvalidDocument` when it does not follow the schema.
     """
-    event = read(Event, {"created_at": timestamp(services.clock()), **document}, "the event")
-    accepted = bool(await put(services.bus, [event]))
+    event = parse_document(Event, {"created_at": timestamp(services.clock()), **document}, "the event")
+    accepted = bool(await put_documents(services.bus, [event]))
     if accepted:
         services.journal.emit(EventDetected(event.id, event.source, event.type), "envoy")
     return accepted
 
 
-async def find_task(services: Services, task_id: str) -> Stored:
+async def find_task(services: Services, task_id: str) -> StoredDocument:
     """The task of that id. Raises :class:`UnknownTask`."""
-    found = await find_document(services, checked("task", task_id))
+    found = await find_document(services, check_name("task", task_id))
     if found is None or found.stream != TASKS:
         raise UnknownTask(f"no task {task_id} here: kingdom task ls lists those there are")
     return found
 
 
-async def allowed_now(services: Services, task: Stored) -> list[str]:
+async def allowed_actions(services: Services, task: StoredDocument) -> list[str]:
     """What can be asked of a task as it is: ``cancel``, ``retry``, ``answer``."""
     state = task.document.get("status")
-    if state in OPEN:
+    if state in OPEN_STATUSES:
         return ["cancel"]
-    if state == ASKING and not await answered(services, task.id) and not await cancelled(services, task.id):
+    if state == NEEDS_HUMAN and not await is_answered(services, task.id) and not await is_cancelled(services, task.id):
         return ["answer", "cancel"]
     return ["retry"]
 
 
-async def answer_question(services: Services, task_id: str, text: str, user: str, source: str = CONSOLE) -> str:
+async def answer_question(services: Services, task_id: str, text: str, user: str, source: str = CONSOLE_SOURCE) -> str:
     """Answer the question of a task, as the first one to do so; returns the id of the event.
 
     Raises :class:`UnknownTask`, and :class:`NotNow` when it asks nothing, or not any more.
     """
     task = await find_task(services, task_id)
     state = task.document.get("status")
-    if state != ASKING:
-        raise NotNow("NO_QUESTION", f"{task_id} is {state} and asks nothing: kingdom status lists questions")
-    if await answered(services, task_id):
-        raise NotNow("ANSWERED", f"{task_id} is answered already: kingdom trace {task_id} tells by whom")
-    if await cancelled(services, task_id):
-        raise NotNow("CANCELLED", f"{task_id} is cancelled, and asks nothing any more")
-    return await answer(services, task_id, text, user, source)
+    if state != NEEDS_HUMAN:
+        raise InvalidTaskState("NO_QUESTION", f"{task_id} is {state} and asks nothing: kingdom status lists questions")
+    if await is_answered(services, task_id):
+        raise InvalidTaskState("ANSWERED", f"{task_id} is answered already: kingdom trace {task_id} tells by whom")
+    if await is_cancelled(services, task_id):
+        raise InvalidTaskState("CANCELLED", f"{task_id} is cancelled, and asks nothing any more")
+    return await submit_answer(services, task_id, text, user, source)
 
 
-async def cancel_task(services: Services, task_id: str, user: str, source: str = CONSOLE) -> str:
+async def cancel_task(services: Services, task_id: str, user: str, source: str = CONSOLE_SOURCE) -> str:
     """Have a task ended; returns the id of the event. Raises :class:`UnknownTask` and :class:`NotNow`."""
     state = (await find_task(services, task_id)).document.get("status")
-    if state not in (*OPEN, ASKING):
-        raise NotNow("ALREADY_ENDED", f"{task_id} has ended already ({state}): there is nothing to cancel")
-    return await cancel(services, task_id, user, source)
+    if state not in (*OPEN_STATUSES, NEEDS_HUMAN):
+        raise InvalidTaskState("ALREADY_ENDED", f"{task_id} has ended already ({state}): there is nothing to cancel")
+    return await submit_cancel(services, task_id, user, source)
 
 
-async def retry_task(services: Services, task_id: str, user: str, source: str = CONSOLE) -> str:
+async def retry_task(services: Services, task_id: str, user: str, source: str = CONSOLE_SOURCE) -> str:
     """Have a task that ended done once more; returns the id of the event. Raises as :func:`cancel_task` does."""
     state = (await find_task(services, task_id)).document.get("status")
-    if state in OPEN:
-        raise NotNow("NOT_ENDED", f"{task_id} is {state}: kingdom task cancel {task_id} ends it first")
-    return await retry(services, task_id, user, source)
+    if state in OPEN_STATUSES:
+        raise InvalidTaskState("NOT_ENDED", f"{task_id} is {state}: kingdom task cancel {task_id} ends it first")
+    return await submit_retry(services, task_id, user, source)
 
 
-async def answer(services: Services, task_id: str, text: str, user: str, source: str = CONSOLE) -> str:
+async def submit_answer(services: Services, task_id: str, text: str, user: str, source: str = CONSOLE_SOURCE) -> str:
     """Pass an answer on, whatever the task is up to; returns the id of the event.
 
     Raises :class:`NotNow` when there was one in this very second.
     """
-    event_id, accepted = await _command(
+    event_id, accepted = await _submit_command(
         services, source, "response", "human_response", task_id, {"text": text, "user": user}
     )
     if not accepted:
-        raise NotNow("ANSWERED", f"{task_id} is answered already: kingdom trace {task_id} tells by whom")
+        raise InvalidTaskState("ANSWERED", f"{task_id} is answered already: kingdom trace {task_id} tells by whom")
     services.journal.emit(MessageHumanResponse(task_id, source), "envoy")
     return event_id
 
 
-async def cancel(services: Services, task_id: str, user: str, source: str = CONSOLE) -> str:
+async def submit_cancel(services: Services, task_id: str, user: str, source: str = CONSOLE_SOURCE) -> str:
     """Have a task ended, whatever it is up to; returns the id of the event."""
-    return (await _command(services, source, "cancel", "task_cancel", task_id, {"user": user}))[0]
+    return (await _submit_command(services, source, "cancel", "task_cancel", task_id, {"user": user}))[0]
 
 
-async def retry(services: Services, task_id: str, user: str, source: str = CONSOLE) -> str:
+async def submit_retry(services: Services, task_id: str, user: str, source: str = CONSOLE_SOURCE) -> str:
     """Have a task done once more, whatever it is up to; returns the id of the event."""
-    return (await _command(services, source, "retry", "task_retry", task_id, {"user": user}))[0]
+    return (await _submit_command(services, source, "retry", "task_retry", task_id, {"user": user}))[0]
 
 
-async def _command(
+async def _submit_command(
     services: Services, source: str, word: str, kind: str, task_id: str, payload: dict[str, Any]
 ) -> tuple[str, bool]:
     """Put a command into the queue; False when the same was asked in the same second."""
@@ -132,4 +150,77 @@ async def _command(
         "payload": {"task_id": task_id, **payload},
         "priority": "high",
     }
-    return event_id, await inject(services, document)
+    return event_id, await inject_event(services, document)
+
+
+# Waiting until something is known of an event: its end, or a question on the way.
+
+
+_POLL_SECONDS: Final = 1.0  # seconds between looks when nothing wakes us
+
+
+@dataclass(frozen=True, slots=True)
+class EventOutcome:
+    """What became of an event. ``status`` is the event's own, or ``needs_human``."""
+
+    event_id: str
+    status: str
+    task_id: str | None = None
+    result: str | None = None  # the status of the last task's result
+    summary: str = ""
+
+    @property
+    def good(self) -> bool:
+        """Whether it ended as it should."""
+        return self.status == "completed" and self.result in (None, "success", "skipped")
+
+
+async def wait_for_outcome(services: Services, event_id: str) -> EventOutcome:
+    """Return when an event has ended, or a person is asked because of it."""
+    woken = asyncio.Event()
+    undo = services.bus.subscribe(EVENTS, woken.set)
+    try:
+        while True:
+            woken.clear()
+            if (known := await _find_outcome(services, event_id)) is not None:
+                return known
+            # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with what it waits for.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_POLL_SECONDS):
+                    await woken.wait()
+    finally:
+        undo()
+
+
+async def _find_outcome(services: Services, event_id: str) -> EventOutcome | None:
+    record = await services.bus.find(event_id)
+    if record is None:
+        return EventOutcome(event_id, "unknown")
+    if record.status == "DEAD":
+        return EventOutcome(event_id, "invalid", summary=record.error_message or "")
+    if record.status == "PENDING":
+        return None
+    task_id = last_task(await all_documents(services, (TASKS,)), event_id)
+    result = read_json(services.home.result(task_id)) if task_id else None
+    found = result if isinstance(result, dict) else {}
+    if record.status == "DONE":
+        summary = found.get("summary") or found.get("error") or ""
+        return EventOutcome(
+            event_id, str(record.envelope.payload.get("status")), task_id, found.get("status"), str(summary)
+        )
+    if found.get("status") == "needs_human":
+        question = found.get("question")
+        text = question.get("text") if isinstance(question, dict) else found.get("summary")
+        return EventOutcome(event_id, "needs_human", task_id, "needs_human", str(text))
+    return None
+
+
+def last_task(tasks: Iterable[StoredDocument], event_id: str) -> str | None:
+    """The last of the tasks an event led to; those that went on after an answer belong to it, too."""
+    last: str | None = None
+    for task in sorted(tasks, key=lambda item: item.id):
+        payload = task.document.get("payload")
+        goes_on = isinstance(payload, dict) and last is not None and payload.get("original_task_id") == last
+        if goes_on or task.document.get("event_id") == event_id:
+            last = task.id
+    return last

@@ -16,7 +16,7 @@ def day_of(seconds: float, zone: ZoneInfo) -> date:
     return datetime.fromtimestamp(seconds, zone).date()
 
 
-def moment_of(day: date, at: time, zone: ZoneInfo) -> float:
+def seconds_at(day: date, at: time, zone: ZoneInfo) -> float:
     """When a clock in the zone shows this time on this day: the first time, where it shows it twice.
 
     A time that the clock jumps over counts as just as long after the jump as it would have been before.
@@ -24,12 +24,12 @@ def moment_of(day: date, at: time, zone: ZoneInfo) -> float:
     return datetime.combine(day, at, tzinfo=zone).timestamp()
 
 
-def start_of(day: date, zone: ZoneInfo) -> float:
+def start_of_day(day: date, zone: ZoneInfo) -> float:
     """When the day begins."""
-    return moment_of(day, time(), zone)
+    return seconds_at(day, time(), zone)
 
 
-def last_due(now: float, at: time, zone: ZoneInfo) -> date:
+def last_due_day(now: float, at: time, zone: ZoneInfo) -> date:
     """The latest day on which the time of day ``at`` has come."""
     today = day_of(now, zone)
-    return today if now >= moment_of(today, at, zone) else today - ONE_DAY
+    return today if now >= seconds_at(today, at, zone) else today - ONE_DAY

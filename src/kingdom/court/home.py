@@ -11,13 +11,13 @@ from typing import Final
 from kingdom.court.errors import HomeNotFound, InvalidId
 
 MARKER: Final = "config/system.yaml"  # what makes a folder a home
-ENVIRONMENT: Final = "KINGDOM_HOME"
-_NAME: Final = re.compile(r"[A-Za-z0-9_:@+][A-Za-z0-9._:@+\-]*\Z")
+HOME_VARIABLE: Final = "KINGDOM_HOME"
+_NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_:@+][A-Za-z0-9._:@+\-]*\Z")
 
 
-def checked(what: str, name: str) -> str:
+def check_name(what: str, name: str) -> str:
     """Return a name that may become part of a path; raise :class:`InvalidId` for any other."""
-    if isinstance(name, str) and len(name) <= 200 and _NAME.match(name):
+    if isinstance(name, str) and len(name) <= 200 and _NAME_PATTERN.match(name):
         return name
     raise InvalidId(
         f"{what} {name!r:.80} cannot be a file name: use A-Z a-z 0-9 . _ : @ + - and no leading dot or dash"
@@ -27,14 +27,14 @@ def checked(what: str, name: str) -> str:
 def named_path(folder: Path, what: str, name: str, ending: str = "") -> Path:
     """The path of what has this name in a folder. Raises :class:`InvalidId` for a name that cannot be part of one."""
     if not isinstance(name, str):  # it may come from a document that anybody wrote
-        checked(what, name)
+        check_name(what, name)
     return _named_path(folder, what, name, ending)
 
 
 @lru_cache(maxsize=4096)
 def _named_path(folder: Path, what: str, name: str, ending: str) -> Path:
     # Kept: a busy general asks for the paths of hundreds of tasks again and again, and making one is slow.
-    return folder / f"{checked(what, name)}{ending}"
+    return folder / f"{check_name(what, name)}{ending}"
 
 
 class Home:
@@ -63,11 +63,11 @@ class Home:
     @classmethod
     def find(cls, start: Path | None = None) -> Home:
         """The home around ``start`` (or the working folder), or the one ``KINGDOM_HOME`` names."""
-        if start is None and (named := os.environ.get(ENVIRONMENT)):
+        if start is None and (named := os.environ.get(HOME_VARIABLE)):
             home = cls(named)
             if home.exists:
                 return home
-            raise HomeNotFound(f"{ENVIRONMENT} is {named}, but there is no {MARKER} in it: kingdom init {named}")
+            raise HomeNotFound(f"{HOME_VARIABLE} is {named}, but there is no {MARKER} in it: kingdom init {named}")
         folder = Path(start or Path.cwd()).absolute()
         for candidate in (folder, *folder.parents):
             home = cls(candidate)
@@ -75,7 +75,7 @@ class Home:
                 return home
         raise HomeNotFound(
             f"{folder} is not in the home of a court (no {MARKER} here or above): "
-            f"kingdom init DIR makes one, --home DIR or {ENVIRONMENT} names one"
+            f"kingdom init DIR makes one, --home DIR or {HOME_VARIABLE} names one"
         )
 
     @property

@@ -1,8 +1,4 @@
-"""The loop every role runs: look at what lies there, act, wait to be woken.
-
-A role is level-triggered. ``tick`` looks at everything it is responsible for, every time; a wake-up only makes it look
-earlier. So nothing depends on having been awake when something happened.
-"""
+"""The loop of a role."""
 
 from __future__ import annotations
 
@@ -15,9 +11,8 @@ import time
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from kingdom.base.files import write_json
 from kingdom.court.errors import AlreadyRunning
-from kingdom.court.files import write_json
-from kingdom.court.leftovers import sweep
 from kingdom.court.models import timestamp
 
 if TYPE_CHECKING:
@@ -29,7 +24,27 @@ if TYPE_CHECKING:
     from kingdom.journal import Journal
 
 
-_FAILED_TICK: Final = (1.0, 30.0)  # seconds before the next look after a tick that raised: at first, at most
+# What killed processes were writing, and nobody will rename into place any more.
+
+
+_STALE_TEMPORARY_SECONDS: Final = 60.0  # seconds: no write takes that long
+
+
+def remove_stale_temporaries(folder: Path) -> None:
+    """Remove it from a folder. Work goes on where that is not possible."""
+    with contextlib.suppress(OSError):
+        for path in folder.glob(".tmp-*"):
+            if time.time() - path.lstat().st_mtime > _STALE_TEMPORARY_SECONDS:
+                path.unlink()
+
+
+# The loop every role runs: look at what lies there, act, wait to be woken.
+#
+# A role is level-triggered. ``tick`` looks at everything it is responsible for, every time; a wake-up only makes it look
+# earlier. So nothing depends on having been awake when something happened.
+
+
+_RETRY_SECONDS: Final = (1.0, 30.0)  # seconds before the next look after a tick that raised: at first, at most
 current_role: Final = ContextVar[str | None]("current_role", default=None)
 """Whose code runs: roles may share a process."""
 log = logging.getLogger("kingdom.court")
@@ -76,18 +91,18 @@ async def run_role(role: Role, services: Services, stop: asyncio.Event) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     current_role.set(role.name)
     with role_lock(folder, role.name):
-        sweep(folder)
+        remove_stale_temporaries(folder)
         woken = asyncio.Event()
         undo = role.subscribe(woken.set)
         try:
             await role.start()
-            await _loop(role, services, stop, woken)
+            await _run_loop(role, services, stop, woken)
         finally:
             undo()
             await role.stop()
 
 
-async def _loop(role: Role, services: Services, stop: asyncio.Event, woken: asyncio.Event) -> None:
+async def _run_loop(role: Role, services: Services, stop: asyncio.Event, woken: asyncio.Event) -> None:
     path, began, failures = services.home.heartbeat(role.name), services.clock(), 0
     stopping = asyncio.ensure_future(stop.wait())
     try:
@@ -98,9 +113,9 @@ async def _loop(role: Role, services: Services, stop: asyncio.Event, woken: asyn
                 failures = 0
             except Exception:
                 log.exception("%s: a look at the court failed; trying again", role.name)
-                wait = min(_FAILED_TICK[0] * 2**failures, _FAILED_TICK[1])
+                wait = min(_RETRY_SECONDS[0] * 2**failures, _RETRY_SECONDS[1])
                 failures += 1
-            _beat(path, role, services.clock(), began, failures)
+            _write_heartbeat(path, role, services.clock(), began, failures)
             seconds = role.interval if wait is None else min(wait, role.interval)
             waking = asyncio.ensure_future(woken.wait())
             if failures:
@@ -111,7 +126,7 @@ async def _loop(role: Role, services: Services, stop: asyncio.Event, woken: asyn
         stopping.cancel()
 
 
-def _beat(path: Path, role: Role, now: float, began: float, failures: int) -> None:
+def _write_heartbeat(path: Path, role: Role, now: float, began: float, failures: int) -> None:
     heartbeat = {
         "ts": timestamp(now),
         "pid": os.getpid(),

@@ -9,11 +9,11 @@ from zoneinfo import ZoneInfo
 from prometheus_client.core import GaugeMetricFamily
 
 from kingdom.agents.ledger import Ledger
+from kingdom.base.files import read_json
 from kingdom.court.chamberlain.config import LEVELS
-from kingdom.court.config.system import load_system
-from kingdom.court.days import day_of, start_of
-from kingdom.court.files import read_json
-from kingdom.court.overview import look
+from kingdom.court.config import load_system
+from kingdom.court.days import day_of, start_of_day
+from kingdom.court.overview import read_overview
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
     from kingdom.court.loop import Services
-    from kingdom.court.overview import Overview
+    from kingdom.court.overview import CourtOverview
 
 
 class CourtMetrics:
@@ -48,11 +48,11 @@ class CourtMetrics:
         self._services = services
         self._prefix = prefix
         self._ledger = Ledger(services.home.ledger)
-        self._seen: Overview | None = None
+        self._seen: CourtOverview | None = None
 
     async def sample(self) -> None:
         """Look at the court."""
-        self._seen = await look(self._services)
+        self._seen = await read_overview(self._services)
 
     def collect(self) -> Iterator[Metric]:
         """What the last look saw; nothing before the first."""
@@ -63,7 +63,7 @@ class CourtMetrics:
             yield from self._cost()
             yield from self._records()
 
-    def _roles(self, seen: Overview) -> Iterator[Metric]:
+    def _roles(self, seen: CourtOverview) -> Iterator[Metric]:
         up = self._gauge("role_up", "Whether a role runs", ["role"])
         age = self._gauge("role_heartbeat_seconds", "The age of a role's heartbeat", ["role"])
         deaths = self._gauge("role_restarts", "How often a role died in a row", ["role"])
@@ -74,7 +74,7 @@ class CourtMetrics:
                 age.add_metric([role.name], role.heartbeat_seconds)
         yield from (up, age, deaths)
 
-    def _queues(self, seen: Overview) -> Iterator[Metric]:
+    def _queues(self, seen: CourtOverview) -> Iterator[Metric]:
         documents = self._gauge("queue_documents", "Documents that are not finished", ["queue", "state"])
         oldest = self._gauge("queue_oldest_seconds", "How long the oldest one has been waiting", ["queue"])
         for queue in seen.queues:
@@ -86,7 +86,7 @@ class CourtMetrics:
             held.add_metric([str(reason)], float(told.get("count", 0)) if isinstance(told, dict) else 0.0)
         yield from (documents, oldest, held)
 
-    def _work(self, seen: Overview) -> Iterator[Metric]:
+    def _work(self, seen: CourtOverview) -> Iterator[Metric]:
         soldiers = self._gauge("soldiers", "Agents at work", ["general"])
         for general, count in Counter(soldier.general for soldier in seen.soldiers).items():
             soldiers.add_metric([general], count)
@@ -96,7 +96,7 @@ class CourtMetrics:
 
     def _cost(self) -> Iterator[Metric]:
         zone = ZoneInfo(load_system(self._services.home).timezone)
-        midnight = start_of(day_of(self._services.clock(), zone), zone)
+        midnight = start_of_day(day_of(self._services.clock(), zone), zone)
         cost = self._gauge("cost_usd_today", "Spent since local midnight, in US dollars", ["general"])
         tokens = self._gauge("tokens_today", "Used since local midnight", ["general"])
         for general, spent in self._ledger.totals(midnight).by_general.items():

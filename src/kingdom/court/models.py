@@ -1,15 +1,19 @@
-"""The documents that travel through the court: Event, Task, Message, Result.
-
-Field names, id patterns and words are fixed: people, scripts and other versions read these files. What is not known
-here survives a round trip.
-"""
+"""The documents of a court: Event, Task, Message, Result."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+
+# The documents that travel through the court: Event, Task, Message, Result.
+#
+# Field names, id patterns and words are fixed: people, scripts and other versions read these files. What is not known
+# here survives a round trip.
+
 
 Priority = Literal["high", "normal", "low"]
 EventStatus = Literal["pending", "dispatched", "completed", "failed"]
@@ -19,21 +23,21 @@ MessageType = Literal["thread_start", "thread_update", "human_input_request", "n
 Urgency = Literal["normal", "high", "urgent"]
 ResultStatus = Literal["success", "failed", "needs_human", "skipped", "killed", "timeout"]
 
-# Ids become file names: nothing but these characters, no leading dot, 200 bytes (kingdom.bus.names).
-_TAIL: Final = r"[A-Za-z0-9._:@+\-]"
-EventId = Annotated[str, StringConstraints(pattern=rf"^evt-[a-z0-9_]+-{_TAIL}+$", max_length=200)]
+# Ids become file names: nothing but these characters, no leading dot, 200 bytes (kingdom.bus.envelope).
+_ID_TAIL: Final = r"[A-Za-z0-9._:@+\-]"
+EventId = Annotated[str, StringConstraints(pattern=rf"^evt-[a-z0-9_]+-{_ID_TAIL}+$", max_length=200)]
 TaskId = Annotated[str, StringConstraints(pattern=r"^task-\d{8}-\d{3,}$", max_length=200)]
 MessageId = Annotated[str, StringConstraints(pattern=r"^msg-\d{8}-\d{3,}$", max_length=200)]
-CauseId = Annotated[str, StringConstraints(pattern=rf"^(evt-[a-z0-9_]+|schedule)-{_TAIL}+$", max_length=200)]
+CauseId = Annotated[str, StringConstraints(pattern=rf"^(evt-[a-z0-9_]+|schedule)-{_ID_TAIL}+$", max_length=200)]
 EventType = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+(\.[a-z0-9_]+)+$", max_length=200)]
 GeneralName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_\-]*$", max_length=60)]
 
 
-def _with_zone(moment: datetime) -> datetime:
+def _assume_utc(moment: datetime) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-Moment = Annotated[datetime, AfterValidator(_with_zone)]  # a time that names no zone, as by hand, is UTC
+UtcTime = Annotated[datetime, AfterValidator(_assume_utc)]  # a time that names no zone, as by hand, is UTC
 
 
 def timestamp(seconds: float) -> str:
@@ -41,7 +45,7 @@ def timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-class Document(BaseModel):
+class CourtDocument(BaseModel):
     """What all of them share: fields we do not know are kept as they are."""
 
     model_config = ConfigDict(extra="allow")
@@ -51,7 +55,7 @@ class Document(BaseModel):
         return self.model_dump(mode="json", exclude_unset=False)
 
 
-class Event(Document):
+class Event(CourtDocument):
     """Something that happened outside, and may become a task."""
 
     id: EventId
@@ -60,7 +64,7 @@ class Event(Document):
     repo: str | None = None
     payload: dict[str, Any] = Field(default_factory=dict)
     priority: Priority = "normal"
-    created_at: Moment
+    created_at: UtcTime
     status: EventStatus = "pending"
 
 
@@ -68,7 +72,7 @@ EVENT_FIELDS: Final = ("id", "type", "source", "repo", "priority", "created_at")
 """What a task says of the event it comes from, in a field ``event``."""
 
 
-class Task(Document):
+class Task(CourtDocument):
     """Work for one general."""
 
     id: TaskId
@@ -77,11 +81,11 @@ class Task(Document):
     type: str = Field(min_length=1, max_length=200)
     payload: dict[str, Any] = Field(default_factory=dict)
     priority: Priority = "normal"
-    created_at: Moment
+    created_at: UtcTime
     status: TaskStatus = "pending"
 
 
-class Message(Document):
+class Message(CourtDocument):
     """Something to tell a person."""
 
     id: MessageId
@@ -90,7 +94,7 @@ class Message(Document):
     urgency: Urgency = "normal"
     content: str
     context: dict[str, Any] = Field(default_factory=dict)
-    created_at: Moment
+    created_at: UtcTime
     status: MessageStatus = "pending"
 
 
@@ -102,7 +106,7 @@ class Question(BaseModel):
     text: str = Field(min_length=1)
     choices: list[str] = Field(default_factory=list)
     default: str | None = None  # taken when nobody answers in time
-    deadline: Moment | None = None
+    deadline: UtcTime | None = None
 
 
 class EvidenceCheck(BaseModel):
@@ -113,7 +117,7 @@ class EvidenceCheck(BaseModel):
     detail: str = ""
 
 
-class Result(Document):
+class Result(CourtDocument):
     """What came of a task, as the general reports it to the king (``state/results/<task>.json``)."""
 
     task_id: TaskId
@@ -127,11 +131,62 @@ class Result(Document):
     session_id: str | None = None
     engine: str | None = None
     model: str | None = None
-    started_at: Moment
-    ended_at: Moment
+    started_at: UtcTime
+    ended_at: UtcTime
     duration_seconds: float = 0.0
     tokens: dict[str, int] = Field(default_factory=dict)
     cost_usd: float | None = None
     evidence: list[EvidenceCheck] = Field(default_factory=list)
     links: list[str] = Field(default_factory=list)
     memory_updates: list[str] = Field(default_factory=list)
+
+
+# What an event is about: the pull request, issue or ticket. One subject has one active task at a time.
+
+
+_NUMBER_FIELDS: Final = ("pr_number", "issue_number", "number")  # in a payload, or in its pull_request or issue
+_NESTED_FIELDS: Final = ("pull_request", "pr", "issue")
+_TICKET_FIELDS: Final = ("ticket_key", "issue_key", "ticket", "key")
+_TICKET_KEY_PATTERN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,30}-\d{1,12}\Z")
+_MAX_SUBJECT_CHARS: Final = 200
+
+
+def subject_of(event: Event | Mapping[str, Any]) -> str | None:
+    """The name of an event's subject, the same for all events about it; None when it has none.
+
+    A payload may name it itself in ``subject``. Pull requests and issues of one repository share their numbers, so
+    both are ``owner/repo#12``; a ticket is its key.
+    """
+    document = event.model_dump() if isinstance(event, Event) else event
+    payload = document.get("payload")
+    if not isinstance(payload, Mapping):
+        return None
+    named = payload.get("subject")
+    if isinstance(named, str) and 0 < len(named) <= _MAX_SUBJECT_CHARS:
+        return named
+    ticket = next(
+        (
+            key
+            for name in _TICKET_FIELDS
+            if isinstance(key := payload.get(name), str) and _TICKET_KEY_PATTERN.match(key)
+        ),
+        None,
+    )
+    if ticket is not None:
+        return ticket.upper()
+    repo, number = document.get("repo") or payload.get("repo"), _issue_number(payload)
+    if isinstance(repo, str) and 0 < len(repo) <= _MAX_SUBJECT_CHARS and number is not None:
+        return f"{repo.lower()}#{number}"
+    return None
+
+
+def _issue_number(payload: Mapping[str, Any]) -> int | None:
+    inside = [found for holder in _NESTED_FIELDS if isinstance(found := payload.get(holder), Mapping)]
+    for place in (payload, *inside):
+        for name in _NUMBER_FIELDS:
+            value = place.get(name)
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                return value
+            if isinstance(value, str) and value.isascii() and value.isdigit() and 0 < len(value) <= 12:
+                return int(value)
+    return None

@@ -8,17 +8,25 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.processes import is_running
+from kingdom.base.files import read_json
+from kingdom.base.times import epoch_seconds
 from kingdom.bus import BusError
+from kingdom.court.activity import journal_tail
 from kingdom.court.bootstrap import available_roles, stop_order
-from kingdom.court.documents import answered, answered_in_files, invalid_files, on_files
-from kingdom.court.files import read_json
-from kingdom.court.journal_tail import journal_tail
-from kingdom.court.king.times import seconds_of
-from kingdom.court.packages.loading import load_generals
-from kingdom.court.queues import EVENTS, MESSAGES, STATES, TASKS
-from kingdom.court.soldiers import Roster
-from kingdom.court.supervisor.record import running
-from kingdom.court.trust.config import FILE as TRUST
+from kingdom.court.packages.installed import load_generals
+from kingdom.court.queues import (
+    EVENTS,
+    MESSAGES,
+    STATES,
+    TASKS,
+    invalid_files,
+    is_answered,
+    is_answered_in_files,
+    uses_files,
+)
+from kingdom.court.soldiers import SoldierIndex
+from kingdom.court.supervisor.record import running_supervisor
+from kingdom.court.trust.config import TRUST_FILE as TRUST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,11 +35,11 @@ if TYPE_CHECKING:
     from kingdom.court.loop import Services
     from kingdom.court.soldiers import Soldier
 
-_RECENT: Final = 24 * 3600.0  # seconds for which a failed task is told
-_MOST: Final = 20  # problems of one kind that are told
-_LOOKED_AT: Final = 1000  # of the tasks that wait
-_LEAST_FREE: Final = 1 << 20  # bytes on the disk of the home
-_INTERVAL: Final = 60.0
+_RECENT_FAILURE_SECONDS: Final = 24 * 3600.0  # seconds for which a failed task is told
+_MAX_PROBLEMS: Final = 20  # problems of one kind that are told
+_MAX_WAITING_TASKS: Final = 1000  # of the tasks that wait
+_MIN_FREE_BYTES: Final = 1 << 20  # bytes on the disk of the home
+_DEFAULT_INTERVAL_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +95,11 @@ class ProblemView:
 
 
 @dataclass(slots=True)
-class Overview:
+class CourtOverview:
     """All of it."""
 
     home: str
-    running: bool
+    running_supervisor: bool
     supervisor_pid: int | None
     mode: str | None
     roles: list[RoleView] = field(default_factory=list)
@@ -106,22 +114,22 @@ class Overview:
         return asdict(self)
 
 
-async def look(services: Services, roster: Roster | None = None) -> Overview:
+async def read_overview(services: Services, roster: SoldierIndex | None = None) -> CourtOverview:
     """Look at a court, running or not. With a ``roster`` it is cheaper to look again and again."""
-    view = await asyncio.to_thread(look_beside_queues, services.home, services.clock(), roster)
+    view = await asyncio.to_thread(read_overview_without_queues, services.home, services.clock(), roster)
     try:
         view.questions = await _unanswered(services, view.questions)
         view.queues = await _queues(services)
-        view.problems += await _in_queues(services)
+        view.problems += await _queue_problems(services)
     except BusError as error:  # a disk without room for a note on a new file: the rest can be told all the same
         view.problems.insert(0, ProblemView("queues", str(error)))
     return view
 
 
-def look_beside_queues(home: Home, now: float, roster: Roster | None = None) -> Overview:
+def read_overview_without_queues(home: Home, now: float, roster: SoldierIndex | None = None) -> CourtOverview:
     """What can be told of a court without opening its queues."""
-    record = running(home)
-    view = Overview(
+    record = running_supervisor(home)
+    view = CourtOverview(
         str(home.root),
         record is not None,
         record.supervisor.pid if record else None,
@@ -131,9 +139,9 @@ def look_beside_queues(home: Home, now: float, roster: Roster | None = None) -> 
     king = read_json(home.heartbeat("king"))
     holds = king.get("holds") if isinstance(king, dict) else None
     view.holds = holds if isinstance(holds, dict) else {}
-    view.soldiers = _soldiers((roster or Roster(home)).at_work(), now)
+    view.soldiers = _soldiers((roster or SoldierIndex(home)).at_work(), now)
     view.questions = _questions(home)
-    view.problems = _of_home(home) + _failures(home, now)
+    view.problems = _home_problems(home) + _recent_failures(home, now)
     return view
 
 
@@ -143,9 +151,9 @@ async def open_questions(services: Services) -> list[QuestionView]:
 
 
 async def _unanswered(services: Services, asked: list[QuestionView]) -> list[QuestionView]:
-    if on_files(services.bus):
+    if uses_files(services.bus):
         return asked  # they were looked at already
-    return [one for one in asked if not await answered(services, one.task_id)]
+    return [one for one in asked if not await is_answered(services, one.task_id)]
 
 
 def _soldiers(soldiers: Iterable[Soldier], now: float) -> list[SoldierView]:
@@ -163,15 +171,15 @@ def _soldiers(soldiers: Iterable[Soldier], now: float) -> list[SoldierView]:
 
 
 def _roles(home: Home, now: float) -> list[RoleView]:
-    record = running(home)
+    record = running_supervisor(home)
     recorded = record.roles if record else {}
     names = {*available_roles(home), *load_generals(home).by_name, *recorded}
     found = []
     for name in sorted(names, key=lambda one: (stop_order(one), one)):
         heartbeat = read_json(home.heartbeat(name))
         beat = heartbeat if isinstance(heartbeat, dict) else {}
-        age = None if (then := seconds_of(beat.get("ts"))) is None else max(now - then, 0.0)
-        interval = beat["interval"] if isinstance(beat.get("interval"), (int, float)) else _INTERVAL
+        age = None if (then := epoch_seconds(beat.get("ts"))) is None else max(now - then, 0.0)
+        interval = beat["interval"] if isinstance(beat.get("interval"), (int, float)) else _DEFAULT_INTERVAL_SECONDS
         late = age is None or age > 3 * interval + 60
         known = recorded.get(name)
         pid: int | None = known.process.pid if known and known.process else None
@@ -209,7 +217,7 @@ def _questions(home: Home) -> list[QuestionView]:
     found = []
     for task_id in asking if isinstance(asking, list) else []:
         result = read_json(home.result(task_id))
-        if not isinstance(result, dict) or answered_in_files(home, task_id):
+        if not isinstance(result, dict) or is_answered_in_files(home, task_id):
             continue
         question = result.get("question")
         question = question if isinstance(question, dict) else {"text": result.get("summary")}
@@ -225,36 +233,36 @@ def _questions(home: Home) -> list[QuestionView]:
     return found
 
 
-def _of_home(home: Home) -> list[ProblemView]:
+def _home_problems(home: Home) -> list[ProblemView]:
     found = [ProblemView("config", problem) for problem in load_generals(home).problems]
     free = shutil.disk_usage(home.root).free
-    if free < _LEAST_FREE:
+    if free < _MIN_FREE_BYTES:
         found.append(ProblemView("disk", f"only {free:,} bytes are free where the home lies: make room"))
     return found
 
 
-async def _in_queues(services: Services) -> list[ProblemView]:
+async def _queue_problems(services: Services) -> list[ProblemView]:
     """What lies in the queues and does not get on."""
     generals = await asyncio.to_thread(load_generals, services.home)
     known = {*generals.by_name, *generals.broken}
-    waiting = await services.bus.peek(TASKS, limit=_LOOKED_AT)
+    waiting = await services.bus.peek(TASKS, limit=_MAX_WAITING_TASKS)
     strays = [record.envelope for record in waiting if record.envelope.type not in known]
-    found = [ProblemView(one.event_id, f"waits: {one.type} is not installed") for one in strays[:_MOST]]
+    found = [ProblemView(one.event_id, f"waits: {one.type} is not installed") for one in strays[:_MAX_PROBLEMS]]
     aside = await asyncio.to_thread(lambda: [*invalid_files(services.home)])
-    found += [ProblemView(path, why) for path, why in aside[:_MOST]]
+    found += [ProblemView(path, why) for path, why in aside[:_MAX_PROBLEMS]]
     for stream in (EVENTS, TASKS, MESSAGES):
-        for letter in await services.bus.dead(stream, _MOST):
+        for letter in await services.bus.dead(stream, _MAX_PROBLEMS):
             path = letter.event_id
-            if on_files(services.bus):
+            if uses_files(services.bus):
                 path = f"queue/{stream}/{STATES[stream]['DEAD']}/{letter.event_id}.json"
             if path not in dict(aside):
                 found.append(ProblemView(path, letter.error_message or letter.error_code or "no reason given"))
     return found
 
 
-def _failures(home: Home, now: float) -> list[ProblemView]:
+def _recent_failures(home: Home, now: float) -> list[ProblemView]:
     """The tasks that failed lately, and the events that were refused."""
-    recent = [entry for entry in journal_tail(home.journal) if now - entry.at.timestamp() < _RECENT]
+    recent = [entry for entry in journal_tail(home.journal) if now - entry.at.timestamp() < _RECENT_FAILURE_SECONDS]
     failed = [
         ProblemView(str(entry.fields.get("task_id")), f"failed: {entry.fields.get('error')}")
         for entry in recent
@@ -265,4 +273,4 @@ def _failures(home: Home, now: float) -> list[ProblemView]:
         for entry in recent
         if entry.type == "event.discarded" and TRUST in str(entry.fields.get("reason"))
     ]
-    return failed[-_MOST:] + refused[-_MOST:]
+    return failed[-_MAX_PROBLEMS:] + refused[-_MAX_PROBLEMS:]

@@ -1,35 +1,51 @@
-"""The three queues of a court, as streams of the bus.
-
-============  =========  ============  ==================
-stream        waiting    held          finished
-============  =========  ============  ==================
-``events``    pending    dispatched    completed
-``tasks``     pending    in_progress   completed
-``messages``  pending    (pending)     sent, failed
-============  =========  ============  ==================
-
-The documents are the court's own (:mod:`kingdom.court.models`), one file each; the ``status`` in a document and the
-directory it lies in always agree. What cannot be read or is not valid lies in ``invalid/`` with its reason beside it.
-
-A claimed document is ``delivery.envelope.payload``; ``read`` turns it into its model. Tasks are claimed by the name of
-the general (``claim(TASKS, types=[name])``), events and messages by their type.
-"""
+"""The three queues of a court."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import ValidationError
 
+from kingdom.base.files import write_atomic
 from kingdom.bus import DocumentForm, Envelope, connect
 from kingdom.court.errors import InvalidDocument
-from kingdom.court.models import Document, Event, Message, Task
+from kingdom.court.home import check_name
+from kingdom.court.models import CourtDocument, Event, Message, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
     from kingdom.bus import EventBus
-    from kingdom.bus.delivery import Status
+    from kingdom.bus.delivery import Record, Status
+    from kingdom.court.home import Home
+    from kingdom.court.loop import Services
+
+
+# The three queues of a court, as streams of the bus.
+#
+# ============  =========  ============  ==================
+# stream        waiting    held          finished
+# ============  =========  ============  ==================
+# ``events``    pending    dispatched    completed
+# ``tasks``     pending    in_progress   completed
+# ``messages``  pending    (pending)     sent, failed
+# ============  =========  ============  ==================
+#
+# The documents are the court's own (:mod:`kingdom.court.models`), one file each; the ``status`` in a document and the
+# directory it lies in always agree. What cannot be read or is not valid lies in ``invalid/`` with its reason beside it.
+#
+# A claimed document is ``delivery.envelope.payload``; ``read`` turns it into its model. Tasks are claimed by the name of
+# the general (``claim(TASKS, types=[name])``), events and messages by their type.
+
 
 EVENTS: Final = "events"
 TASKS: Final = "tasks"
@@ -41,13 +57,13 @@ STATES: Final[dict[str, dict[Status, str]]] = {
     TASKS: {"PENDING": "pending", "PROCESSING": "in_progress", "DONE": "completed", "DEAD": "invalid"},
     MESSAGES: {"PENDING": "pending", "PROCESSING": "pending", "DONE": "sent", "DEAD": "failed"},
 }
-_FORMS: Final = {
+_DOCUMENT_FORMS: Final = {
     EVENTS: DocumentForm(outcomes=("failed",)),
     TASKS: DocumentForm(type="target_general", outcomes=("failed", "needs_human")),
     MESSAGES: DocumentForm(priority=None),
 }
-_MODELS: Final[dict[str, type[Document]]] = {EVENTS: Event, TASKS: Task, MESSAGES: Message}
-D = TypeVar("D", bound=Document)
+_DOCUMENT_MODELS: Final[dict[str, type[CourtDocument]]] = {EVENTS: Event, TASKS: Task, MESSAGES: Message}
+DocumentT = TypeVar("D", bound=CourtDocument)
 
 
 def open_queues(url: str) -> EventBus:
@@ -59,10 +75,10 @@ async def declare_queues(bus: EventBus) -> None:
     """Make the queues. Safe to repeat."""
     await bus.setup()
     for stream, states in STATES.items():
-        await bus.declare(stream, states=states, document=_FORMS[stream])
+        await bus.declare(stream, states=states, document=_DOCUMENT_FORMS[stream])
 
 
-async def put(bus: EventBus, documents: Iterable[Event | Task | Message]) -> list[str]:
+async def put_documents(bus: EventBus, documents: Iterable[Event | Task | Message]) -> list[str]:
     """Put new documents into their queues, durably; return the ids accepted. One that is known is left out."""
     accepted: list[str] = []
     batches: dict[str, list[Envelope]] = {EVENTS: [], TASKS: [], MESSAGES: []}
@@ -75,18 +91,18 @@ async def put(bus: EventBus, documents: Iterable[Event | Task | Message]) -> lis
     return accepted
 
 
-def queue_of(document: Document) -> str:
+def queue_of(document: CourtDocument) -> str:
     """The queue a document belongs to."""
-    return next(stream for stream, model in _MODELS.items() if isinstance(document, model))
+    return next(stream for stream, model in _DOCUMENT_MODELS.items() if isinstance(document, model))
 
 
-def envelope_of(stream: str, document: Document) -> Envelope:
+def envelope_of(stream: str, document: CourtDocument) -> Envelope:
     """The envelope a document travels in."""
     payload = document.document()
-    return _FORMS[stream].envelope(payload)
+    return _DOCUMENT_FORMS[stream].envelope(payload)
 
 
-def read(model: type[D], payload: Any, where: str) -> D:
+def parse_document(model: type[DocumentT], payload: Any, where: str) -> DocumentT:
     """The model of a claimed document, or :class:`InvalidDocument` that names what is wrong and where."""
     try:
         return model.model_validate(payload)
@@ -95,3 +111,243 @@ def read(model: type[D], payload: Any, where: str) -> D:
             f"{'.'.join(str(part) for part in item['loc']) or 'the document'}: {item['msg']}" for item in error.errors()
         )
         raise InvalidDocument(f"{where}: {problems}") from None
+
+
+# Looking at the documents of a court from outside: all of them, whatever state they are in.
+
+
+STREAMS: Final = (EVENTS, TASKS, MESSAGES)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDocument:
+    """A document and where it lies."""
+
+    stream: str
+    state: str  # the directory, or what the store calls it
+    document: dict[str, Any]
+    path: Path | None = None  # None when the queues are in a database
+    problem: str | None = None  # why it is in invalid/
+    locked_by: str | None = None
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return str(self.document.get("id", ""))
+
+
+async def all_documents(services: Services, streams: tuple[str, ...] = STREAMS) -> list[StoredDocument]:
+    """Every document the court still has."""
+    if uses_files(services.bus):
+        queue = services.home.queue
+        return await asyncio.to_thread(
+            lambda: [stored for stream in streams for stored in _documents_in(queue / stream, stream)]
+        )
+    return [document_from_record(record) for stream in streams async for record in services.bus.records(stream)]
+
+
+def uses_files(bus: EventBus) -> bool:
+    """Whether the queues are files, which anybody can look at; else they are in a database."""
+    return bus.url.startswith("files:")
+
+
+async def find_document(services: Services, document_id: str) -> StoredDocument | None:
+    """One document by its id."""
+    record = await services.bus.find(document_id)
+    return None if record is None else document_from_record(record)
+
+
+def invalid_files(home: Home) -> Iterator[tuple[str, str]]:
+    """What was put aside because it could not be understood: its path below the home, and why. The newest first."""
+    found = []
+    for stream in STREAMS:
+        for path in (home.queue / stream / "invalid").glob("[!.]*"):
+            with contextlib.suppress(OSError):
+                if path.suffix != ".reason":
+                    found.append((path.stat().st_mtime, path))
+    for _, path in sorted(found, reverse=True):
+        yield str(path.relative_to(home.root)), _read_reason(path) or "no reason given"
+
+
+async def is_answered(services: Services, task_id: str) -> bool:
+    """Whether an answer to the question of a task is there, or was."""
+    return await _command_exists(services, task_id, "response")
+
+
+async def is_cancelled(services: Services, task_id: str) -> bool:
+    """Whether somebody wants a task to be cancelled, or wanted it."""
+    return await _command_exists(services, task_id, "cancel")
+
+
+def is_answered_in_files(home: Home, task_id: str) -> bool:
+    """As :func:`answered`, from the files alone: where queues are in a database, those tell nothing."""
+    return _event_file_exists(home, _command_id_pattern(task_id, "response"))
+
+
+async def _command_exists(services: Services, task_id: str, word: str) -> bool:
+    ids = _command_id_pattern(task_id, word)
+    if uses_files(services.bus):
+        return await asyncio.to_thread(_event_file_exists, services.home, ids)
+    async for _ in services.bus.records(EVENTS, ids=ids):
+        return True
+    return False
+
+
+def _command_id_pattern(task_id: str, word: str) -> str:
+    return f"evt-*-{word}-{check_name('task', task_id)}-*"
+
+
+def _event_file_exists(home: Home, ids: str) -> bool:
+    return any((home.queue / EVENTS).glob(f"*/{ids}.json"))
+
+
+def document_from_record(record: Record) -> StoredDocument:
+    """A document as the bus found it."""
+    payload = record.envelope.payload
+    document = dict(payload) if isinstance(payload, dict) else {"id": record.envelope.event_id}
+    # A database keeps the document as it was put into it: it does not know how that spells its state.
+    state = record.outcome or STATES.get(record.stream, {}).get(record.status, record.status.lower())
+    document["status"] = state
+    return StoredDocument(
+        record.stream, state, document, problem=record.error_message or None, locked_by=record.locked_by or None
+    )
+
+
+def document_from_file(path: Path, stream: str, state: str) -> StoredDocument | None:
+    """The document in a file of a queue; None when it went on to another state meanwhile."""
+    document = _read_document(path)
+    if document is None or state != "invalid":
+        return None if document is None else StoredDocument(stream, state, document, path)
+    # Known by its file, as status names it: what it says of itself may be anything.
+    return StoredDocument(stream, state, {**document, "id": path.name.removesuffix(".json")}, path, _read_reason(path))
+
+
+def _documents_in(folder: Path, stream: str) -> Iterator[StoredDocument]:
+    for state in sorted(_directories(folder)):
+        with os.scandir(folder / state) as entries:
+            names = [entry.name for entry in entries if not entry.name.startswith(".")]
+        for name in names:
+            if name.endswith(".reason") or (state != "invalid" and not name.endswith(".json")):
+                continue
+            stored = document_from_file(folder / state / name, stream, state)
+            if stored is not None:
+                yield stored
+
+
+def _directories(folder: Path) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
+    except FileNotFoundError:
+        return []
+
+
+def _read_document(path: Path) -> dict[str, Any] | None:
+    """What a file holds; for one that cannot be read, only its name. None: it went on to another state meanwhile."""
+    try:
+        document = json.loads(path.read_bytes(), parse_constant=_reject_constant)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError):
+        document = None
+    return document if isinstance(document, dict) else {"id": path.name.removesuffix(".json")}
+
+
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _read_reason(path: Path) -> str | None:
+    try:
+        return path.with_name(path.name + ".reason").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+# The numbers in ids: ``task-20260207-001``, ``msg-20260207-001``.
+#
+# The last one given stands in a file as ``YYYYMMDD:number``. Several processes draw from it, so it is changed under a
+# lock; it is on the disk before an id is handed out, so a power cut gives no id twice. A clock that is set back goes on
+# in the later day. When the file is lost, what lies in the court shows which numbers are taken; where the queues are in a
+# database, whoever draws asks there first (:meth:`Sequences.recover`).
+
+
+_STORED_PATTERN: Final = re.compile(r"(\d{8}):(\d+)\s*\Z")
+
+
+class IdSequences:
+    """Draws ids for tasks and messages."""
+
+    def __init__(self, home: Home, clock: Callable[[], float]) -> None:
+        self._home = home
+        self._clock = clock
+
+    async def recover(self, bus: EventBus) -> None:
+        """Make up for a file that was lost, where the ids that were given are in a database. Nothing else needs it."""
+        if uses_files(bus):
+            return
+        for kind, stream in (("task", TASKS), ("msg", MESSAGES)):
+            if _read_stored(self._path(kind)) is None:
+                given = [record.envelope.event_id async for record in bus.records(stream, ids=f"{kind}-*")]
+                with self._locked(kind) as path:
+                    names = _file_names(self._places(kind))
+                    day, last = max(_highest_id(kind, (*given, *names)), _read_stored(path) or ("", 0))
+                    if day:
+                        write_atomic(path, f"{day}:{last}\n")
+
+    def tasks(self, count: int = 1) -> list[str]:
+        """New ids of tasks, never given before."""
+        return self._draw("task", count)
+
+    def messages(self, count: int = 1) -> list[str]:
+        """New ids of messages, never given before."""
+        return self._draw("msg", count)
+
+    def _draw(self, kind: str, count: int) -> list[str]:
+        if count < 1:
+            return []
+        with self._locked(kind) as path:
+            today = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y%m%d")
+            day, last = _read_stored(path) or _highest_id(kind, _file_names(self._places(kind)))
+            if day < today:
+                day, last = today, 0
+            write_atomic(path, f"{day}:{last + count}\n")
+        return [f"{kind}-{day}-{number:03d}" for number in range(last + 1, last + count + 1)]
+
+    def _places(self, kind: str) -> list[Path]:
+        """Where files bear such ids in their names."""
+        queue, state = self._home.queue, self._home.state
+        return [queue / TASKS, state] if kind == "task" else [queue / MESSAGES]
+
+    def _path(self, kind: str) -> Path:
+        return self._home.role("king") / f"{kind}-seq"
+
+    @contextlib.contextmanager
+    def _locked(self, kind: str) -> Iterator[Path]:
+        """The file of the last number, while nobody else changes it."""
+        path = self._path(kind)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.with_name(f".{path.name}.lock").open("a+b") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield path
+
+
+def _read_stored(path: Path) -> tuple[str, int] | None:
+    try:
+        found = _STORED_PATTERN.match(path.read_text(encoding="ascii"))
+    except (OSError, UnicodeDecodeError):
+        return None
+    return (found[1], int(found[2])) if found else None
+
+
+def _highest_id(kind: str, names: Iterable[str]) -> tuple[str, int]:
+    """The highest id in some names."""
+    pattern = re.compile(rf"{kind}-(\d{{8}})-(\d+)")
+    found = (pattern.search(name) for name in names)
+    return max(((match[1], int(match[2])) for match in found if match), default=("", 0))
+
+
+def _file_names(places: list[Path]) -> Iterator[str]:
+    for place in places:
+        for folder in (place, *(sub for sub in place.glob("*") if sub.is_dir())):
+            yield from (path.name for path in folder.glob("*"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.contract import RawResult
 from kingdom.court.chamberlain.config import ChamberlainConfig
-from kingdom.court.config.system import SystemConfig
+from kingdom.court.config import SystemConfig
 from kingdom.court.envoy.config import EnvoyConfig
 from kingdom.court.models import Event, Message, Result, Task
 from kingdom.court.packages.manifest import Manifest

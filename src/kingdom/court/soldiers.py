@@ -1,27 +1,35 @@
-"""The soldiers of a court, as their files tell of them to whoever looks from outside."""
+"""Soldiers and their transcripts."""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kingdom.agents.errors import AgentsError
 from kingdom.agents.folder import RunFolder
+from kingdom.agents.transcript import MAX_LINE, LineSplitter, Transcript, describe_event, reader_of
+from kingdom.base.files import read_json
+from kingdom.base.times import epoch_seconds
 from kingdom.court.errors import CourtError
-from kingdom.court.files import read_json
-from kingdom.court.king.times import seconds_of
-from kingdom.court.supervisor.identity import Identity
+from kingdom.court.supervisor.record import ProcessHandle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
+    from kingdom.agents.engine import Engine, InProcessEngine
     from kingdom.agents.port import Order
     from kingdom.court.home import Home
 
-_PLAYERS: Final = ("scripted", "workflow")  # engines without a process
+
+# The soldiers of a court, as their files tell of them to whoever looks from outside.
+
+
+_PROCESSLESS_ENGINES: Final = ("scripted", "workflow")  # engines without a process
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +40,7 @@ class Soldier:
     folder: Path
     order: Order
     pid: int | None
-    shim: Identity | None  # the process that looks after it; None when it has none, or none yet
+    shim: ProcessHandle | None  # the process that looks after it; None when it has none, or none yet
     started_at: float | None
     transcript: Path
     errors: Path
@@ -81,13 +89,13 @@ def all_soldiers(home: Home) -> Iterator[Soldier]:
             yield found
 
 
-def soldiers_of(home: Home, task_id: str) -> list[Soldier]:
+def soldiers_of_task(home: Home, task_id: str) -> list[Soldier]:
     """Those that are or were on a task, the first one first."""
     found = [soldier for soldier in all_soldiers(home) if soldier.task_id == task_id]
-    return sorted(found, key=_by_start)
+    return sorted(found, key=_start_key)
 
 
-def _by_start(soldier: Soldier) -> tuple[float, str]:
+def _start_key(soldier: Soldier) -> tuple[float, str]:
     return soldier.started_at or 0.0, soldier.id
 
 
@@ -109,8 +117,8 @@ def find_soldier(home: Home, name: str) -> Soldier | None:
         folder=folder.path,
         order=order,
         pid=pid if isinstance(pid, int) else None,
-        shim=Identity.read({"pid": shim_pid, "start_time": shim_start, "boot_id": identity.get("boot_id")}),
-        started_at=_modified(folder.order) if played else seconds_of(identity.get("started_at")),
+        shim=ProcessHandle.read({"pid": shim_pid, "start_time": shim_start, "boot_id": identity.get("boot_id")}),
+        started_at=_modified(folder.order) if played else epoch_seconds(identity.get("started_at")),
         transcript=home.sessions / f"{name}.json",
         errors=home.sessions / f"{name}.err",
         played=played,
@@ -122,7 +130,7 @@ def _is_played(home: Home, folder: RunFolder, order: Order) -> bool:
     try:
         task = home.soldier_id(order.task_id)
         return (
-            order.engine in _PLAYERS
+            order.engine in _PROCESSLESS_ENGINES
             and not folder.outcome.exists()
             and task.read_text().strip() == folder.run_id
             and not home.result(order.task_id).exists()
@@ -138,7 +146,7 @@ def _modified(path: Path) -> float | None:
         return None
 
 
-class Roster:
+class SoldierIndex:
     """Who is or was on which task, for whoever asks often: what never changes of a soldier is read once.
 
     Any thread may ask.
@@ -160,7 +168,7 @@ class Roster:
                     self._tasks[name] = soldier.task_id
             own = [name for name, task in self._tasks.items() if task == task_id]
         found = (find_soldier(self._home, name) for name in own)
-        return sorted((one for one in found if one is not None), key=_by_start)
+        return sorted((one for one in found if one is not None), key=_start_key)
 
     def at_work(self) -> list[Soldier]:
         """Those that work now, by id."""
@@ -182,3 +190,106 @@ class Roster:
         self._tasks = {name: task for name, task in self._tasks.items() if name in names}
         self._ended &= names
         return names
+
+
+# What soldiers said and did, read from their transcripts: all of it, a page, or the last lines of those at work.
+
+
+TRANSCRIPT_PAGE_BYTES: Final = 64 * 1024
+_TAIL_LINES: Final = 50
+_TAIL_START_BYTES: Final = 256 * 1024  # bytes of a long transcript that are read at first
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptItem:
+    """One thing a soldier said or did."""
+
+    kind: str
+    """``text``, ``tooluse``, ``began``, ``finished``, ``ratelimit``, or ``raw`` for what nobody here can read."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptPage:
+    """A part of a transcript."""
+
+    items: list[TranscriptItem] = field(default_factory=list)
+    next_offset: int = 0
+    """Where the next part begins. Asking for it later brings what was said meanwhile."""
+    size: int = 0
+    """How large the transcript is now; a ``next_offset`` below it means that there is more already."""
+
+
+def transcript_lines(soldier: Soldier, engines: Mapping[str, Engine | InProcessEngine]) -> Iterator[str]:
+    """What a soldier said and did, in lines for people."""
+    if soldier.order.engine in engines:
+        said = map(describe_event, Transcript(soldier.transcript, soldier.order, engines).read_on())
+        yield from filter(None, said)
+    else:  # an engine that is not installed any more: nobody knows how to read it
+        with soldier.transcript.open("rb") as file:
+            for raw in file:
+                yield raw.rstrip(b"\n").decode(errors="replace")
+
+
+def read_transcript_page(
+    soldier: Soldier,
+    engines: Mapping[str, Engine | InProcessEngine],
+    offset: int,
+    *,
+    raw: bool = False,
+    most: int = TRANSCRIPT_PAGE_BYTES,
+) -> TranscriptPage:
+    """What lies from ``offset`` on, about ``most`` bytes, in whole lines; a negative one counts from the end.
+
+    Raises ``FileNotFoundError`` when there is no transcript, or none any more.
+    """
+    with soldier.transcript.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        begin = min(offset, size) if offset >= 0 else max(size + offset, 0)
+        if begin and offset < 0:  # at the next whole line
+            file.seek(begin - 1)
+            begin += len(file.readline(MAX_LINE)) - 1
+        file.seek(begin)
+        data = file.read(most)
+        if b"\n" not in data and len(data) == most:  # one long line: all of it, or else nobody ever got past it
+            data += file.readline(MAX_LINE)
+            if not data.endswith(b"\n") and begin + len(data) < size:
+                return TranscriptPage([TranscriptItem("raw", "(a line too long to be shown)")], begin + len(data), size)
+    whole = data[: data.rfind(b"\n") + 1]
+    known = soldier.order.engine in engines and not raw
+    reader = reader_of(soldier.order, engines) if known else None
+    items: list[TranscriptItem] = []
+    for line in filter(None, LineSplitter().feed(whole)):
+        if reader is None:
+            items.append(TranscriptItem("raw", line.decode(errors="replace")))
+            continue
+        said = ((type(event).__name__.lower(), describe_event(event)) for event in reader(line))
+        items += [TranscriptItem(kind, text) for kind, text in said if text]
+    return TranscriptPage(items, begin + len(whole), size)
+
+
+class TranscriptTails:
+    """Follows the transcripts of some soldiers."""
+
+    def __init__(self, home: Home, engines: Mapping[str, Engine | InProcessEngine]) -> None:
+        self._home = home
+        self._engines = engines
+        self._heard: dict[str, tuple[Transcript, deque[str]]] = {}
+
+    def hear(self, soldiers: Iterable[str]) -> dict[str, list[str]]:
+        """The last lines of each of these soldiers; the others are forgotten."""
+        wanted = list(soldiers)
+        self._heard = {name: heard for name, heard in self._heard.items() if name in wanted}
+        return {name: self._last(name) for name in wanted}
+
+    def _last(self, name: str) -> list[str]:
+        if name not in self._heard:
+            soldier = find_soldier(self._home, name)
+            if soldier is None:
+                return []
+            transcript = Transcript(soldier.transcript, soldier.order, self._engines, last=_TAIL_START_BYTES)
+            self._heard[name] = transcript, deque(maxlen=_TAIL_LINES)
+        transcript, lines = self._heard[name]
+        for event in transcript.read_on():
+            lines.extend(line for line in describe_event(event).splitlines() if line.strip())
+        return list(lines)

@@ -3,11 +3,16 @@
 Nothing of a repository is trusted: see ``hardening`` for what git may read and run, and ``control`` for where.
 """
 
-from kingdom.gitops.checkpoints import CheckpointCommit, Checkpoints, Mark
-from kingdom.gitops.clock import Clock
-from kingdom.gitops.clones import CloneOptions, Clones, Ensured
-from kingdom.gitops.commits import Commit, Identity
-from kingdom.gitops.diffs import FileDiff, diff, log
+from kingdom.gitops.checkpoints import (
+    CheckpointCommit,
+    CheckpointMark,
+    CheckpointProblem,
+    Checkpoints,
+    RecordedCheckpoint,
+    verify,
+)
+from kingdom.gitops.clones import CloneOptions, Clones, EnsuredClone
+from kingdom.gitops.commits import Clock, Commit, CommitAuthor, FileDiff, diff, log
 from kingdom.gitops.errors import (
     BaseNotFound,
     BranchExists,
@@ -26,15 +31,12 @@ from kingdom.gitops.errors import (
     WorktreeBroken,
     WorktreeDirty,
 )
-from kingdom.gitops.hardening import RemoteAccess
-from kingdom.gitops.merging import Conflict, Merge, merge
+from kingdom.gitops.merges import Conflict, MergeResult, merge
 from kingdom.gitops.repository import Clone
-from kingdom.gitops.rescue import Rescue, list_rescues, remove_rescue
-from kingdom.gitops.reset import Reset, reset
-from kingdom.gitops.runner import Git, Place, Result
-from kingdom.gitops.verifying import Problem, Recorded, verify
+from kingdom.gitops.reset import Rescue, ResetResult, list_rescues, remove_rescue, reset
+from kingdom.gitops.runner import GitLocation, GitResult, GitRunner, RemoteAccess
 from kingdom.gitops.worktree import Worktree
-from kingdom.gitops.worktrees import Pruned, Worktrees
+from kingdom.gitops.worktrees import PruneResult, Worktrees
 
 __all__ = [
     "BaseNotFound", "BranchExists", "CheckpointCommit", "CheckpointConflict", "Checkpoints", "Clock", "Clone",

@@ -1,16 +1,4 @@
-"""Checkpoints: what a Work left, as a commit that nothing loses; of several repositories all or nothing.
-
-The caller records three moments in its own store, and a crash between any two of them is finished or undone at start:
-
-1. *intent*: which checkpoint of which worktrees is about to be made. Then :meth:`Checkpoints.prepare`: commits are
-   made and kept under ``refs/kingdom/pending``; no branch moves.
-2. *commits*: what ``prepare`` returned. Then :meth:`Checkpoints.complete`: each commit is kept under
-   ``refs/kingdom/checkpoints`` and becomes the tip of its branch.
-3. *done*.
-
-With an intent and no commits recorded: :meth:`Checkpoints.undo`, then begin again. With commits recorded and not done:
-:meth:`Checkpoints.complete` again; it does what is missing.
-"""
+"""Checkpoints: commits of what a Work left, all or none over several repositories."""
 
 from __future__ import annotations
 
@@ -18,23 +6,35 @@ import asyncio
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from kingdom.gitops.clock import Clock, system_clock
-from kingdom.gitops.commits import Identity, independent, make_commit, read_commits
+from kingdom.gitops.commits import Clock, CommitAuthor, independent, make_commit, read_commits, system_clock
 from kingdom.gitops.errors import CheckpointConflict, InvalidInput
-from kingdom.gitops.names import check_hash, check_id, is_hash
-from kingdom.gitops.refs import checkpoint_ref, checkpoints_of, pending_of, pending_ref
-from kingdom.gitops.snapshot import snapshot
+from kingdom.gitops.names import check_hash, check_id, checkpoint_ref, checkpoints_of, is_hash, pending_of, pending_ref
+from kingdom.gitops.worktree import snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kingdom.gitops.commits import Commit
     from kingdom.gitops.repository import Clone
     from kingdom.gitops.worktree import Worktree
 
 
+# Checkpoints: what a Work left, as a commit that nothing loses; of several repositories all or nothing.
+#
+# The caller records three moments in its own store, and a crash between any two of them is finished or undone at start:
+#
+# 1. *intent*: which checkpoint of which worktrees is about to be made. Then :meth:`Checkpoints.prepare`: commits are
+# made and kept under ``refs/kingdom/pending``; no branch moves.
+# 2. *commits*: what ``prepare`` returned. Then :meth:`Checkpoints.complete`: each commit is kept under
+# ``refs/kingdom/checkpoints`` and becomes the tip of its branch.
+# 3. *done*.
+#
+# With an intent and no commits recorded: :meth:`Checkpoints.undo`, then begin again. With commits recorded and not done:
+# :meth:`Checkpoints.complete` again; it does what is missing.
+
+
 @dataclass(frozen=True)
-class Mark:
+class CheckpointMark:
     """Which checkpoint, of which workflow, after which Work, in which attempt."""
 
     workflow: str
@@ -86,17 +86,17 @@ class CheckpointCommit:
 class Checkpoints:
     """Makes, finishes and undoes checkpoints."""
 
-    def __init__(self, *, clock: Clock = system_clock, identity: Identity | None = None) -> None:
+    def __init__(self, *, clock: Clock = system_clock, identity: CommitAuthor | None = None) -> None:
         self._clock = clock
-        self._identity = identity or Identity()
+        self._identity = identity or CommitAuthor()
 
-    async def create(self, trees: Sequence[Worktree], mark: Mark) -> tuple[CheckpointCommit, ...]:
+    async def create(self, trees: Sequence[Worktree], mark: CheckpointMark) -> tuple[CheckpointCommit, ...]:
         """``prepare`` and ``complete`` in one call, for callers that keep no record in between."""
         prepared = await self.prepare(trees, mark)
         await self.complete(trees, mark, prepared)
         return prepared
 
-    async def prepare(self, trees: Sequence[Worktree], mark: Mark) -> tuple[CheckpointCommit, ...]:
+    async def prepare(self, trees: Sequence[Worktree], mark: CheckpointMark) -> tuple[CheckpointCommit, ...]:
         """Make a commit in each worktree, moving nothing. When one fails, those that were made are undone.
 
         A checkpoint that is complete already is returned as it is.
@@ -110,7 +110,9 @@ class Checkpoints:
             raise failures[0]
         return tuple(outcome for outcome in outcomes if isinstance(outcome, CheckpointCommit))
 
-    async def complete(self, trees: Sequence[Worktree], mark: Mark, commits: Sequence[CheckpointCommit]) -> None:
+    async def complete(
+        self, trees: Sequence[Worktree], mark: CheckpointMark, commits: Sequence[CheckpointCommit]
+    ) -> None:
         """Keep each commit for good and move the branches. Can be repeated at any time."""
         _check_trees(trees, mark)
         by_name = {commit.worktree: commit for commit in commits}
@@ -118,7 +120,7 @@ class Checkpoints:
             raise InvalidInput(f"checkpoint {mark.checkpoint}: the commits are not those of the worktrees given")
         await asyncio.gather(*(self._complete(tree, mark, by_name[tree.name]) for tree in trees))
 
-    async def undo(self, trees: Sequence[Worktree], mark: Mark) -> None:
+    async def undo(self, trees: Sequence[Worktree], mark: CheckpointMark) -> None:
         """Take back a checkpoint that was prepared, or completed in some worktrees only. No file is touched."""
         _check_trees(trees, mark)
         await asyncio.gather(*(self._undo(tree, mark) for tree in trees))
@@ -143,11 +145,11 @@ class Checkpoints:
         if ref in await clone.refs(checkpoints_of(workflow)):
             await clone.update_refs([f"delete {ref}"])
 
-    async def _prepare(self, tree: Worktree, mark: Mark) -> CheckpointCommit:
+    async def _prepare(self, tree: Worktree, mark: CheckpointMark) -> CheckpointCommit:
         async with tree.hold() as held:
             clone = tree.clone
             if (done := await clone.commit_of(checkpoint_ref(mark.workflow, mark.checkpoint))) is not None:
-                return _described(tree, mark, await _only(clone, done))
+                return _described(tree, mark, await _read_commit(clone, done))
             stored = await snapshot(held)
             tip = await tree.tip() or tree.base
             parents = await independent(clone, await held.head(), tip)
@@ -155,10 +157,10 @@ class Checkpoints:
             title = mark.title or f"Checkpoint {mark.checkpoint} after work {mark.work}"
             commit = await make_commit(clone, stored, parents, title, trailers, self._identity, self._clock())
             await clone.update_refs([f"update {pending_ref(mark.workflow, mark.checkpoint)} {commit}"])
-            held.take_next_index()
+            held.adopt_next_index()
             return CheckpointCommit(tree.name, commit, stored, tip)
 
-    async def _complete(self, tree: Worktree, mark: Mark, made: CheckpointCommit) -> None:
+    async def _complete(self, tree: Worktree, mark: CheckpointMark, made: CheckpointCommit) -> None:
         clone = tree.clone
         pin, pending = checkpoint_ref(mark.workflow, mark.checkpoint), pending_ref(mark.workflow, mark.checkpoint)
         async with tree.hold() as held:
@@ -181,35 +183,35 @@ class Checkpoints:
             held.publish()
             await clone.update_refs([f"delete {pending}"])
 
-    async def _let_go(self, tree: Worktree, mark: Mark) -> None:
+    async def _let_go(self, tree: Worktree, mark: CheckpointMark) -> None:
         """Drop what was prepared and not completed."""
         pending = pending_ref(mark.workflow, mark.checkpoint)
         async with tree.hold(check=False) as held:
             if await tree.clone.commit_of(pending) is not None:
                 await tree.clone.update_refs([f"delete {pending}"])
-                held.forget_index()  # it names objects that no ref may hold any more
+                held.discard_index()  # it names objects that no ref may hold any more
 
-    async def _undo(self, tree: Worktree, mark: Mark) -> None:
+    async def _undo(self, tree: Worktree, mark: CheckpointMark) -> None:
         clone = tree.clone
         pin, pending = checkpoint_ref(mark.workflow, mark.checkpoint), pending_ref(mark.workflow, mark.checkpoint)
         async with tree.hold(check=False) as held:
             commit = await clone.commit_of(pending) or await clone.commit_of(pin)
             if commit is None:
                 return
-            made = _described(tree, mark, await _only(clone, commit))
+            made = _described(tree, mark, await _read_commit(clone, commit))
             changes = [f"delete {ref}" for ref in (pin, pending) if await clone.commit_of(ref) == commit]
             if await tree.tip() == commit:
                 changes.append(f"update {tree.ref} {made.previous} {commit}")
             await clone.update_refs(changes)
-            held.forget_index()
+            held.discard_index()
 
 
-async def _only(clone: Clone, commit: str) -> Commit:
+async def _read_commit(clone: Clone, commit: str) -> Commit:
     (found,) = await read_commits(clone, commit, history=False)
     return found
 
 
-def _described(tree: Worktree, mark: Mark, commit: Commit) -> CheckpointCommit:
+def _described(tree: Worktree, mark: CheckpointMark, commit: Commit) -> CheckpointCommit:
     expected = {**mark.trailers, "Kingdom-Worktree": tree.name}
     trailers = commit.trailers
     previous = trailers.get("Kingdom-Previous", "")
@@ -220,10 +222,63 @@ def _described(tree: Worktree, mark: Mark, commit: Commit) -> CheckpointCommit:
     return CheckpointCommit(tree.name, commit.hash, commit.tree, previous)
 
 
-def _check_trees(trees: Sequence[Worktree], mark: Mark) -> None:
+def _check_trees(trees: Sequence[Worktree], mark: CheckpointMark) -> None:
     if not trees:
         raise InvalidInput(f"checkpoint {mark.checkpoint}: no worktree given")
     if any(tree.workflow != mark.workflow for tree in trees):
         raise InvalidInput(f"checkpoint {mark.checkpoint}: a worktree is not one of workflow {mark.workflow}")
     if len({tree.clone.folder for tree in trees}) != len(trees) or len({tree.name for tree in trees}) != len(trees):
         raise InvalidInput(f"checkpoint {mark.checkpoint}: two worktrees of one clone need a checkpoint each")
+
+
+# Proof that recorded checkpoints are there: each hash exists, is held by its ref, and has its recorded tree.
+
+
+@dataclass(frozen=True)
+class RecordedCheckpoint:
+    """A checkpoint as the caller's store knows it."""
+
+    workflow: str
+    checkpoint: str
+    commit: str
+    tree: str
+
+    def __post_init__(self) -> None:
+        checkpoint_ref(self.workflow, self.checkpoint)
+        check_hash("commit", self.commit)
+        check_hash("tree", self.tree)
+
+
+@dataclass(frozen=True)
+class CheckpointProblem:
+    """A recorded checkpoint that is not as it was recorded."""
+
+    recorded: RecordedCheckpoint
+    what: str
+
+
+async def verify(
+    clone: Clone, recorded: Iterable[RecordedCheckpoint], *, deep: bool = False
+) -> list[CheckpointProblem]:
+    """Every problem of the recorded checkpoints of one clone. ``deep`` also walks to every file of each."""
+    records = list(recorded)
+    if not records:
+        return []
+    refs = await clone.refs("refs/kingdom/checkpoints/")
+    asked = "".join(f"{record.commit}^{{tree}}\n{record.commit}\n" for record in records).encode()
+    answers = (await clone.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked)).text.splitlines()
+    problems = []
+    for record, tree, commit in zip(records, answers[::2], answers[1::2], strict=True):
+        ref = checkpoint_ref(record.workflow, record.checkpoint)
+        if commit != f"{record.commit} commit":
+            problems.append(CheckpointProblem(record, f"commit {record.commit} does not exist"))
+        elif tree.endswith(" missing"):
+            problems.append(CheckpointProblem(record, f"the tree {record.tree} does not exist"))
+        elif tree != f"{record.tree} tree":
+            problems.append(CheckpointProblem(record, f"its tree is {tree.split()[0]}, and {record.tree} was recorded"))
+        elif refs.get(ref) != record.commit:
+            holds = f"it is at {refs[ref]}" if ref in refs else "there is no such ref"
+            problems.append(CheckpointProblem(record, f"{ref} does not hold the commit: {holds}"))
+        elif deep and (missing := await clone.missing_objects(record.commit)):
+            problems.append(CheckpointProblem(record, f"not all of it is there: {missing}"))
+    return problems

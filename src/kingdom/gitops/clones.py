@@ -1,36 +1,122 @@
-"""One bare clone per URL, made once, fetched into afterwards.
-
-A clone is made beside its place and moved there when it is complete, so that a clone which is there is whole. Whatever
-a killed process left is removed at the next call. A clone that turns out damaged is moved aside, never deleted: it may
-hold checkpoints that exist nowhere else; what can be read of them is in the new one before that takes its place.
-"""
+"""One bare clone per URL, made once, fetched into afterwards."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import secrets
 import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kingdom.gitops.control import CONTROL, REPO, control_is_whole, make_control, make_pair, restore_config
-from kingdom.gitops.errors import BaseNotFound, CloneBroken, CommandFailed, InvalidInput
+from kingdom.gitops.errors import BaseNotFound, CloneBroken, CommandFailed, GitError, InvalidInput
 from kingdom.gitops.files import write_file
 from kingdom.gitops.locks import locked
-from kingdom.gitops.names import check_ref
-from kingdom.gitops.refs import OURS
-from kingdom.gitops.repository import ORIGIN, Clone
-from kingdom.gitops.runner import Git, Place
-from kingdom.gitops.salvage import salvage
-from kingdom.gitops.urls import RepositoryUrl, check_url
+from kingdom.gitops.names import OWN_REFS, RepositoryUrl, check_ref, check_url, is_hash
+from kingdom.gitops.repository import (
+    CONTROL,
+    ORIGIN_REFS,
+    REPO,
+    Clone,
+    control_intact,
+    make_control,
+    make_git_dirs,
+    restore_config,
+)
+from kingdom.gitops.runner import GitLocation, GitRunner
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-_NOTE: Final = "clone.json"
-_ASIDE: Final = "broken-*.git"
-_HEADS: Final = "+refs/heads/*:refs/remotes/origin/*"
+
+# Taking over what a damaged clone still holds: branches of workflows, checkpoints, rescues, and its worktrees.
+#
+# The damaged repository is read as files. git is never run in it: its configuration may be somebody else's.
+
+
+_OWN_REFS: Final = ("refs/kingdom/", "refs/heads/kingdom/")
+_is_object_file = re.compile(r"(?:[0-9a-f]{2}/[0-9a-f]{38,62}|pack/pack-[0-9a-f]+\.(?:pack|idx|rev))\Z").match
+
+
+async def salvage(clone: Clone, damaged: Sequence[Path]) -> tuple[str, ...]:
+    """Copy the objects of damaged repositories, and our refs of the first of them, into a new clone.
+
+    Returns the refs that could not be taken over.
+    """
+    first, *_ = damaged
+    wanted = _refs(first)
+    for broken in damaged if wanted else ():
+        _copy_objects(broken / "objects", clone.repo / "objects")
+    if (first / "worktrees").is_dir():
+        shutil.copytree(first / "worktrees", clone.repo / "worktrees", symlinks=True)
+    return tuple([name for name, value in sorted(wanted.items()) if not await _restore_ref(clone, name, value)])
+
+
+async def _restore_ref(clone: Clone, name: str, value: str) -> bool:
+    if await clone.missing_objects(value):
+        return False
+    try:
+        await clone.update_refs([f"create {name} {value}"])
+    except CommandFailed as error:
+        if "exists; cannot create" not in error.said:
+            raise
+        return False  # somebody made refs that cannot be side by side, as a/b beside a
+    return True
+
+
+def _refs(broken: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
+    try:
+        packed = (broken / "packed-refs").read_text("utf-8", "replace")
+    except OSError:
+        packed = ""
+    for line in packed.splitlines():
+        value, _, name = line.partition(" ")
+        _add_ref(found, name, value)
+    for prefix in _OWN_REFS:
+        for folder, _, files in os.walk(broken / prefix):
+            for file in files:
+                path = broken / folder / file
+                try:
+                    value = path.read_text("utf-8", "replace").strip()
+                except OSError:
+                    continue
+                _add_ref(found, path.relative_to(broken).as_posix(), value)
+    return found
+
+
+def _add_ref(found: dict[str, str], name: str, value: str) -> None:
+    if not name.startswith(_OWN_REFS) or not is_hash(value):
+        return
+    try:
+        found[check_ref("ref", name)] = value
+    except GitError:
+        return
+
+
+def _copy_objects(source: Path, target: Path) -> None:
+    """Copy what is not there yet. Only names of objects and packs: no alternates, no helper files."""
+    for folder, _, files in os.walk(source):
+        for file in files:
+            path = source / folder / file
+            name = path.relative_to(source).as_posix()
+            if _is_object_file(name) and not path.is_symlink() and not (target / name).exists():
+                (target / name).parent.mkdir(exist_ok=True)
+                shutil.copyfile(path, target / name)
+
+
+# One bare clone per URL, made once, fetched into afterwards.
+#
+# A clone is made beside its place and moved there when it is complete, so that a clone which is there is whole. Whatever
+# a killed process left is removed at the next call. A clone that turns out damaged is moved aside, never deleted: it may
+# hold checkpoints that exist nowhere else; what can be read of them is in the new one before that takes its place.
+
+
+_CLONE_NOTE: Final = "clone.json"
+_BROKEN_PATTERN: Final = "broken-*.git"
+_BRANCHES_REFSPEC: Final = "+refs/heads/*:refs/remotes/origin/*"
 _is_filter = re.compile(r"(?:blob:none|tree:0|blob:limit=[0-9]+[kmg]?)\Z").match
 
 
@@ -51,7 +137,7 @@ class CloneOptions:
 
 
 @dataclass(frozen=True)
-class Ensured:
+class EnsuredClone:
     """The clone, and what was done to have it."""
 
     clone: Clone
@@ -68,7 +154,7 @@ class Clones:
 
     def __init__(
         self,
-        git: Git,
+        git: GitRunner,
         folder: Path,
         *,
         allow_local: bool = False,
@@ -86,14 +172,14 @@ class Clones:
         checked = check_url(url, allow_local=self.allow_local)
         folder = self.folder / checked.key
         try:
-            partial = json.loads((folder / _NOTE).read_text("utf-8")).get("partial")
+            partial = json.loads((folder / _CLONE_NOTE).read_text("utf-8")).get("partial")
         except (OSError, ValueError, AttributeError):
             partial = None
         return Clone(self.git, checked, folder, partial)
 
     async def ensure(
         self, url: str, options: CloneOptions | None = None, *, fetch: bool = True, deep: bool = False
-    ) -> Ensured:
+    ) -> EnsuredClone:
         """Clone, or fetch what is new, or (``fetch=False``) only see that the clone is whole.
 
         ``deep`` looks at every object instead of the refs only. Safe to call from several processes at once.
@@ -104,13 +190,13 @@ class Clones:
             self._sweep(clone.folder)
             if not (clone.folder / REPO).exists():
                 made, lost = await self._make(clone.url, options or CloneOptions())
-                return Ensured(made, made=True, fetched=True, lost=lost)
+                return EnsuredClone(made, made=True, fetched=True, lost=lost)
             if damage := await self._damage(clone, deep=deep):
                 return await self._make_again(clone, options or CloneOptions(partial=clone.partial), damage)
             await restore_config(self.git, clone.folder)
             if fetch:
                 await self._fetch_branches(clone, None)
-            return Ensured(clone, fetched=fetch)
+            return EnsuredClone(clone, fetched=fetch)
 
     async def fetch_ref(self, clone: Clone, source: str, target: str) -> str:
         """Fetch what is no branch, as the head of a pull request, into a ref of ours; return its commit.
@@ -118,8 +204,8 @@ class Clones:
         Raises :class:`RemoteFailed` when the remote has no ref ``source``. Safe to call from several processes at once.
         """
         check_ref("source", source)
-        if not check_ref("target", target).startswith(OURS):
-            raise InvalidInput(f"target {target!r}: only refs below {OURS} are for what we fetch")
+        if not check_ref("target", target).startswith(OWN_REFS):
+            raise InvalidInput(f"target {target!r}: only refs below {OWN_REFS} are for what we fetch")
         async with locked(clone.folder / "lock", self._lock_timeout):
             await self._fetch(clone, f"+{source}:{target}")
         if (commit := await clone.commit_of(target)) is None:
@@ -139,20 +225,20 @@ class Clones:
         folder = self.folder / url.key
         making = folder / f"making-{secrets.token_hex(4)}"
         making.mkdir()
-        listing = Place(making, protocol=url.protocol)
+        listing = GitLocation(making, protocol=url.protocol)
         advertised = await self.git.run_remote(
             listing, "ls-remote", "--symref", "--end-of-options", url.text, "HEAD", limit=self._network_timeout
         )
         wide = re.search(r"^[0-9a-f]{64}\t", advertised.text, re.MULTILINE) is not None
         object_format = "sha256" if wide else "sha1"
-        await make_pair(self.git, making, object_format=object_format, url=url.text, partial=options.partial)
+        await make_git_dirs(self.git, making, object_format=object_format, url=url.text, partial=options.partial)
         fresh = Clone(self.git, url, making, options.partial)
         await self._fetch_branches(fresh, options.depth)
         # A clone has all that those before it held, so the last one's refs count. The time of its renaming says which.
-        aside = sorted(folder.glob(_ASIDE), key=lambda path: path.stat().st_ctime_ns, reverse=True)
+        aside = sorted(folder.glob(_BROKEN_PATTERN), key=lambda path: path.stat().st_ctime_ns, reverse=True)
         lost = await salvage(fresh, aside) if aside else ()
         note = {"version": 1, "url": url.text, "partial": options.partial, "objectFormat": object_format}
-        write_file(folder / _NOTE, json.dumps(note).encode())
+        write_file(folder / _CLONE_NOTE, json.dumps(note).encode())
         if (folder / CONTROL).exists():
             shutil.rmtree(folder / CONTROL)
         (folder / REPO).parent.mkdir(exist_ok=True)
@@ -164,23 +250,23 @@ class Clones:
     async def _fetch(self, clone: Clone, refspec: str, *options: str) -> None:
         words = ["fetch", "--quiet", "--no-write-fetch-head", "--no-auto-maintenance", "--no-recurse-submodules"]
         words += ["--force", *options, *([f"--filter={clone.partial}"] if clone.partial else [])]
-        place = Place(clone.control, protocol=clone.url.protocol)
+        place = GitLocation(clone.control, protocol=clone.url.protocol)
         words += ["--", "origin", refspec]
-        await clone.past_locks(lambda: self.git.run_remote(place, *words, limit=self._network_timeout))
+        await clone.retry_past_locks(lambda: self.git.run_remote(place, *words, limit=self._network_timeout))
 
     async def _fetch_branches(self, clone: Clone, depth: int | None) -> None:
-        await self._fetch(clone, _HEADS, "--prune", *([f"--depth={depth}"] if depth else []))
-        if await clone.commit_of(f"{ORIGIN}HEAD") is None:
+        await self._fetch(clone, _BRANCHES_REFSPEC, "--prune", *([f"--depth={depth}"] if depth else []))
+        if await clone.commit_of(f"{ORIGIN_REFS}HEAD") is None:
             await self._find_default_branch(clone)
 
     async def _find_default_branch(self, clone: Clone) -> None:
-        place = Place(clone.control, protocol=clone.url.protocol)
+        place = GitLocation(clone.control, protocol=clone.url.protocol)
         words = ("ls-remote", "--symref", "--", "origin", "HEAD")
         advertised = await self.git.run_remote(place, *words, limit=self._network_timeout)
         found = re.search(r"^ref: refs/heads/(\S+)\tHEAD$", advertised.text, re.MULTILINE)
         for name in [found[1]] if found else ["main", "master"]:
-            if await clone.commit_of(f"{ORIGIN}{name}"):
-                await clone.run("symbolic-ref", f"{ORIGIN}HEAD", f"{ORIGIN}{name}")
+            if await clone.commit_of(f"{ORIGIN_REFS}{name}"):
+                await clone.run("symbolic-ref", f"{ORIGIN_REFS}HEAD", f"{ORIGIN_REFS}{name}")
                 return
 
     async def _damage(self, clone: Clone, *, deep: bool) -> str:
@@ -188,7 +274,7 @@ class Clones:
         repo = clone.repo
         if missing := [name for name in ("HEAD", "objects", "refs") if not (repo / name).exists()]:
             return f"{', '.join(missing)} missing"
-        if not control_is_whole(clone.folder):
+        if not control_intact(clone.folder):
             try:
                 await self._remake_control(clone)
             except CloneBroken as error:
@@ -213,18 +299,18 @@ class Clones:
 
     async def _remake_control(self, clone: Clone) -> None:
         try:
-            note = json.loads((clone.folder / _NOTE).read_text("utf-8"))
+            note = json.loads((clone.folder / _CLONE_NOTE).read_text("utf-8"))
             object_format, partial = str(note["objectFormat"]), note["partial"]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CloneBroken(f"{clone.folder / _NOTE} cannot be read: {error}") from None
+            raise CloneBroken(f"{clone.folder / _CLONE_NOTE} cannot be read: {error}") from None
         scratch = clone.folder / f"making-{secrets.token_hex(4)}"
         scratch.mkdir()
-        await make_pair(self.git, scratch, object_format=object_format, url=clone.url.text, partial=partial)
+        await make_git_dirs(self.git, scratch, object_format=object_format, url=clone.url.text, partial=partial)
         await make_control(self.git, clone.folder, object_format, (scratch / REPO / "config").read_bytes())
         shutil.rmtree(scratch)
 
-    async def _make_again(self, clone: Clone, options: CloneOptions, damage: str) -> Ensured:
-        aside = clone.folder / _ASIDE.replace("*", secrets.token_hex(4))
+    async def _make_again(self, clone: Clone, options: CloneOptions, damage: str) -> EnsuredClone:
+        aside = clone.folder / _BROKEN_PATTERN.replace("*", secrets.token_hex(4))
         clone.repo.rename(aside)
         try:
             made, lost = await self._make(clone.url, options)
@@ -232,7 +318,7 @@ class Clones:
             raise CloneBroken(
                 f"the clone {clone.repo} is damaged ({damage}) and was moved to {aside}; a new one failed: {error}"
             ) from error
-        return Ensured(made, made=True, fetched=True, broken=aside, lost=lost)
+        return EnsuredClone(made, made=True, fetched=True, broken=aside, lost=lost)
 
     def _sweep(self, folder: Path) -> None:
         for pattern in ("making-*", f"{CONTROL}-*"):

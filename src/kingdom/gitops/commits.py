@@ -1,27 +1,53 @@
-"""Making commits without a work tree, and reading them back with their trailers."""
+"""Make commits without a work tree, read them back, and compare them."""
 
 from __future__ import annotations
 
+import asyncio
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from kingdom.gitops.clock import git_date
 from kingdom.gitops.errors import InvalidInput
-from kingdom.gitops.names import check_line
+from kingdom.gitops.names import check_hash, check_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from kingdom.gitops.repository import Clone
 
-_FIELDS: Final = "%H%x00%T%x00%P%x00%an%x00%ae%x00%ct%x00%B"
-_trailer = re.compile(r"^(Kingdom-[A-Za-z-]+): (.*)$", re.MULTILINE)
+
+# The time, passed in.
+
+
+Clock = Callable[[], datetime]
+
+
+def system_clock() -> datetime:
+    """The time now, in UTC."""
+    return datetime.now(UTC)
+
+
+def stamp(moment: datetime) -> str:
+    """A moment as part of a ref: ``20260131T235959.123456Z``."""
+    return moment.astimezone(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+
+
+def git_date(moment: datetime) -> str:
+    """A moment as git's environment wants it."""
+    return f"{int(moment.timestamp())} +0000"
+
+
+# Making commits without a work tree, and reading them back with their trailers.
+
+
+_LOG_FORMAT: Final = "%H%x00%T%x00%P%x00%an%x00%ae%x00%ct%x00%B"
+_trailer_line = re.compile(r"^(Kingdom-[A-Za-z-]+): (.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Identity:
+class CommitAuthor:
     """Who a commit is by."""
 
     name: str = "Kingdom"
@@ -53,7 +79,7 @@ class Commit:
     def trailers(self) -> dict[str, str]:
         """The ``Kingdom-…`` lines at the end of the message."""
         last = self.message.rstrip().rpartition("\n\n")[2]
-        return dict(_trailer.findall(last))
+        return dict(_trailer_line.findall(last))
 
 
 async def make_commit(
@@ -62,7 +88,7 @@ async def make_commit(
     parents: Sequence[str],
     message: str,
     trailers: Mapping[str, str],
-    by: Identity,
+    by: CommitAuthor,
     at: datetime,
 ) -> str:
     """Store a commit and return its hash. No ref names it yet."""
@@ -84,7 +110,7 @@ async def read_commits(clone: Clone, *revisions: str, limit: int | None = None, 
     """The commits that ``revisions`` (hashes, ``^hash``) select, newest first; or only these (``history=False``)."""
     if not revisions:
         return []
-    words = ["log", "-z", f"--format=tformat:{_FIELDS}", "--no-show-signature", "--no-mailmap", "--no-color"]
+    words = ["log", "-z", f"--format=tformat:{_LOG_FORMAT}", "--no-show-signature", "--no-mailmap", "--no-color"]
     words += [] if limit is None else [f"--max-count={limit}"]
     words += [] if history else ["--no-walk=unsorted"]
     fields = (await clone.run(*words, "--end-of-options", *revisions, "--")).fields
@@ -104,3 +130,116 @@ def _commit(fields: Sequence[str]) -> Commit:
     name, tree, parents, author, email, seconds, message = fields
     at = datetime.fromtimestamp(int(seconds), UTC)
     return Commit(name, tree, tuple(parents.split()), author, email, at, message)
+
+
+# What changed between two commits: files, counts, patches, and the commits in between.
+
+
+STATUS_WORDS: Final = {
+    "A": "added",
+    "M": "modified",
+    "D": "deleted",
+    "R": "renamed",
+    "C": "copied",
+    "T": "type changed",
+}
+_MAX_PARALLEL_PATCHES: Final = 4
+
+
+@dataclass(frozen=True)
+class FileDiff:
+    """One changed file. ``added`` and ``removed`` count lines; both are None for a binary file."""
+
+    path: str
+    status: str
+    """``added``, ``modified``, ``deleted``, ``renamed``, ``copied`` or ``type changed``."""
+    old_path: str | None
+    """Where a renamed or copied file was."""
+    old_mode: str
+    new_mode: str
+    added: int | None
+    removed: int | None
+    patch: str | None = None
+    """The change in unified form, when it was asked for and the file is not binary."""
+    truncated: bool = False
+    """Whether the patch was cut off at the size limit."""
+
+    @property
+    def binary(self) -> bool:
+        """Whether git takes it for binary, so that there is no patch."""
+        return self.added is None
+
+
+async def diff(
+    clone: Clone,
+    older: str,
+    newer: str,
+    *,
+    patches: bool = False,
+    max_patch: int = 256 * 1024,
+    max_patches: int | None = None,
+) -> list[FileDiff]:
+    """What changed from one commit to another, file by file; with ``patches`` each up to ``max_patch`` bytes.
+
+    Files behind the first ``max_patches`` get none, and count as truncated.
+    """
+    check_hash("commit", older)
+    check_hash("commit", newer)
+    words = ("diff-tree", "-r", "-z", "-M", "--raw", "--numstat", "--no-ext-diff", "--no-textconv", "--no-color")
+    fields = (await clone.run(*words, "--ignore-submodules=none", older, newer)).fields
+    files = list(_parse(fields))
+    if not patches:
+        return files
+    limit = asyncio.Semaphore(_MAX_PARALLEL_PATCHES)
+
+    async def with_patch(file: FileDiff) -> FileDiff:
+        async with limit:
+            return await _with_patch(clone, older, newer, file, max_patch)
+
+    shown = await asyncio.gather(*map(with_patch, files[:max_patches]))
+    left = [] if max_patches is None else [replace(file, truncated=not file.binary) for file in files[max_patches:]]
+    return [*shown, *left]
+
+
+async def log(clone: Clone, older: str | None, newer: str, *, limit: int = 1000) -> list[Commit]:
+    """The commits of ``newer`` that ``older`` does not have, newest first."""
+    if limit < 1:
+        raise InvalidInput(f"limit {limit}: at least one commit is needed")
+    shown = [check_hash("commit", newer), *([f"^{check_hash('commit', older)}"] if older else [])]
+    return await read_commits(clone, *shown, limit=limit)
+
+
+def _parse(fields: list[str]) -> Iterator[FileDiff]:
+    """Raw records begin with a colon; the numstat records follow them, in the same order."""
+    raw: list[tuple[list[str], str | None, str]] = []
+    at = 0
+    while at < len(fields) and fields[at].startswith(":"):
+        about = fields[at][1:].split()
+        two = about[4][0] in "RC"
+        raw.append((about, fields[at + 1] if two else None, fields[at + 2 if two else at + 1]))
+        at += 3 if two else 2
+    for about, old_path, path in raw:
+        added, removed, name = fields[at].split("\t", 2)
+        at += 1 if name else 3
+        yield FileDiff(
+            path,
+            STATUS_WORDS.get(about[4][0], about[4]),
+            old_path,
+            about[0],
+            about[1],
+            None if added == "-" else int(added),
+            None if removed == "-" else int(removed),
+        )
+
+
+async def _with_patch(clone: Clone, older: str, newer: str, file: FileDiff, room: int) -> FileDiff:
+    if file.binary:
+        return file
+    words = ("diff-tree", "-r", "-p", "-M", "--no-ext-diff", "--no-textconv", "--no-color", "--full-index")
+    paths = [path for path in (file.old_path, file.path) if path is not None]
+    shown = await clone.run(*words, older, newer, "--", *paths, truncate_at=room)
+    text = shown.out.decode("utf-8", "replace")
+    return FileDiff(
+        file.path, file.status, file.old_path, file.old_mode, file.new_mode, file.added, file.removed, text,
+        shown.truncated,
+    )  # fmt: skip

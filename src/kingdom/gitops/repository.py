@@ -1,27 +1,136 @@
-"""One clone on disk: reading and changing its refs and objects."""
+"""One clone on disk: its two git directories, its refs and its objects."""
 
 from __future__ import annotations
 
 import re
+import secrets
+import shutil
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kingdom.gitops.control import CONTROL, REPO
 from kingdom.gitops.errors import BaseNotFound, CloneBroken, CommandFailed
+from kingdom.gitops.files import write_file
 from kingdom.gitops.locks import remove_stale_locks
 from kingdom.gitops.names import check_ref, is_hash
-from kingdom.gitops.runner import Git, Place, Result
+from kingdom.gitops.runner import GitLocation, GitResult, GitRunner
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-    from kingdom.gitops.urls import RepositoryUrl
+    from kingdom.gitops.names import RepositoryUrl
 
-ORIGIN: Final = "refs/remotes/origin/"
+
+# The two git directories of a clone, and why there are two.
+#
+# ``repo/.git`` is the bare repository that worktrees belong to. Whoever works in a worktree can write to it: its objects
+# and refs (they must), but also its configuration, its hooks and its ``info`` folder. ``control`` is the git directory
+# that our own calls name. Its configuration is ours; its objects and refs are symbolic links into ``repo/.git``. So what
+# somebody writes into ``repo/.git/config`` reaches their git, and never ours.
+
+
+# Named as in a clone of anybody's: with another name, Claude Code takes no git command in a worktree for read-only.
+REPO: Final = "repo/.git"
+CONTROL: Final = "control"
+_SHARED_ENTRIES: Final = ("objects", "refs", "packed-refs", "shallow")
+# What may stand in repo/.git/config. Anything else (filters, hooks, aliases, includes, …) is somebody's trap for the
+# next person or agent who uses git in a worktree, and the file is put back to what it was.
+_HARMLESS_SETTINGS: Final = frozenset({
+    "core.repositoryformatversion", "core.filemode", "core.bare", "core.symlinks", "core.ignorecase",
+    "core.precomposeunicode", "core.logallrefupdates", "extensions.objectformat", "extensions.partialclone",
+    "remote.origin.url", "remote.origin.fetch", "remote.origin.promisor", "remote.origin.partialclonefilter",
+    "user.name", "user.email",
+})  # fmt: skip
+
+
+async def make_git_dirs(git: GitRunner, folder: Path, *, object_format: str, url: str, partial: str | None) -> None:
+    """Make an empty ``repo/.git`` and its ``control`` in ``folder``."""
+    repo = folder / REPO
+    repo.parent.mkdir()
+    await _init(git, repo, object_format)
+    place = GitLocation(repo)
+    settings = [("remote.origin.url", url), ("remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*")]
+    if partial is not None:
+        settings += [
+            ("core.repositoryformatversion", "1"),
+            ("extensions.partialClone", "origin"),
+            ("remote.origin.promisor", "true"),
+            ("remote.origin.partialclonefilter", partial),
+        ]
+    for name, value in settings:
+        await git.run(place, "config", "--file", str(repo / "config"), name, value)
+    (repo / "packed-refs").touch()
+    await make_control(git, folder, object_format, (repo / "config").read_bytes())
+
+
+async def make_control(git: GitRunner, folder: Path, object_format: str, config: bytes) -> None:
+    """Make ``control`` beside ``repo/.git``, replacing one that is damaged."""
+    fresh = folder / f"{CONTROL}-{secrets.token_hex(4)}"
+    await _init(git, fresh, object_format)
+    for name in ("objects", "refs"):
+        shutil.rmtree(fresh / name)
+    for name in _SHARED_ENTRIES:
+        (fresh / name).symlink_to(f"../{REPO}/{name}")
+    (fresh / "config").write_bytes(config)
+    if (folder / CONTROL).exists():
+        shutil.rmtree(folder / CONTROL)
+    fresh.rename(folder / CONTROL)
+
+
+def control_intact(folder: Path) -> bool:
+    """Whether ``control`` has its own configuration and leads into ``repo/.git``."""
+    control = folder / CONTROL
+    try:
+        for name in _SHARED_ENTRIES:
+            if not (control / name).is_symlink():  # git unlinks shallow when a clone is no longer shallow
+                (control / name).symlink_to(f"../{REPO}/{name}")
+        leads = all(str((control / name).readlink()) == f"../{REPO}/{name}" for name in _SHARED_ENTRIES)
+        return leads and (control / "HEAD").is_file() and (control / "config").stat().st_size > 0
+    except OSError:
+        return False
+
+
+async def restore_config(git: GitRunner, folder: Path) -> bool:
+    """Put ``repo/.git/config`` back when it has settings that are not harmless; whether that was needed.
+
+    Call it under the lock of the clone.
+    """
+    theirs, ours = folder / REPO / "config", folder / CONTROL / "config"
+    if theirs.is_file() and theirs.read_bytes() == ours.read_bytes():
+        return False
+    expected = dict(await _settings(git, ours))
+    try:
+        harmless = all(
+            name in _HARMLESS_SETTINGS
+            and expected.get(name, value if name.startswith(("user.", "core.")) else None) == value
+            for name, value in await _settings(git, theirs)
+        )
+    except CommandFailed:
+        harmless = False
+    if harmless:
+        return False
+    write_file(theirs, ours.read_bytes(), scratch=folder)
+    return True
+
+
+async def _settings(git: GitRunner, path: Path) -> list[tuple[str, str]]:
+    listed = await git.run(GitLocation(path.parent), "config", "--file", str(path), "--no-includes", "--list", "-z")
+    pairs = (field.partition("\n") for field in listed.fields)
+    return [(name, value) for name, _, value in pairs]
+
+
+async def _init(git: GitRunner, folder: Path, object_format: str) -> None:
+    words = ("init", "--quiet", "--bare", "--template=", f"--object-format={object_format}")
+    await git.run(GitLocation(folder), *words)
+
+
+# One clone on disk: reading and changing its refs and objects.
+
+
+ORIGIN_REFS: Final = "refs/remotes/origin/"
 # Locks, and the new packed-refs, which is written under a lock and stays when its writer is killed.
-_left_in_the_way = re.compile(r"nable to create (?:file )?'?(.+?(?:\.lock|/packed-refs\.new))'?: File exists").findall
+_blocking_files = re.compile(r"nable to create (?:file )?'?(.+?(?:\.lock|/packed-refs\.new))'?: File exists").findall
 _LOCK_TRIES: Final = 5
 
 
@@ -29,7 +138,7 @@ _LOCK_TRIES: Final = 5
 class Clone:
     """A clone that :class:`~kingdom.gitops.clones.Clones` has made. Its methods never touch a worktree's files."""
 
-    git: Git
+    git: GitRunner
     url: RepositoryUrl
     folder: Path
     partial: str | None = None
@@ -44,9 +153,11 @@ class Clone:
         """The git directory that our own calls name (see ``control``)."""
         return self.folder / CONTROL
 
-    def place(self, work_tree: Path | None = None, index: Path | None = None, locks: tuple[int, ...] = ()) -> Place:
+    def place(
+        self, work_tree: Path | None = None, index: Path | None = None, locks: tuple[int, ...] = ()
+    ) -> GitLocation:
         """Where a command on this clone works."""
-        return Place(self.control, work_tree, index, locks, self.url.protocol if self.partial else None)
+        return GitLocation(self.control, work_tree, index, locks, self.url.protocol if self.partial else None)
 
     async def run(
         self,
@@ -55,7 +166,7 @@ class Clone:
         ok: Collection[int] = (0,),
         environment: Mapping[str, str] | None = None,
         truncate_at: int | None = None,
-    ) -> Result:
+    ) -> GitResult:
         """Run a git command that needs no work tree."""
         return await self.git.run(
             self.place(), *words, stdin=stdin, ok=ok, environment=environment, truncate_at=truncate_at
@@ -87,23 +198,25 @@ class Clone:
             branch = await self.default_branch()
             if branch is None:
                 raise BaseNotFound(f"{self.url.text} has no default branch: is it empty? Name a base branch")
-            base = f"{ORIGIN}{branch}"
+            base = f"{ORIGIN_REFS}{branch}"
         if is_hash(base):
             names = [base]
         else:
             check_ref("base", base)
-            names = [base] if base.startswith("refs/") else [f"{ORIGIN}{base}", f"refs/tags/{base}"]
+            names = [base] if base.startswith("refs/") else [f"{ORIGIN_REFS}{base}", f"refs/tags/{base}"]
         for name in names:
             if commit := await self.commit_of(name):
                 return commit
-        known = [name.removeprefix(ORIGIN) for name in await self.refs(ORIGIN) if name != f"{ORIGIN}HEAD"]
+        known = [
+            name.removeprefix(ORIGIN_REFS) for name in await self.refs(ORIGIN_REFS) if name != f"{ORIGIN_REFS}HEAD"
+        ]
         some = ", ".join(known[:10]) + (", …" if len(known) > 10 else "")
         raise BaseNotFound(f"{self.url.text} has no branch, tag or commit {base!r}; its branches: {some or 'none'}")
 
     async def default_branch(self) -> str | None:
         """The branch that the remote's HEAD names, without ``refs/heads/``; None for an empty repository."""
-        found = await self.run("symbolic-ref", "--quiet", f"{ORIGIN}HEAD", ok=(0, 1))
-        return found.text.removeprefix(ORIGIN) if found.code == 0 else None
+        found = await self.run("symbolic-ref", "--quiet", f"{ORIGIN_REFS}HEAD", ok=(0, 1))
+        return found.text.removeprefix(ORIGIN_REFS) if found.code == 0 else None
 
     async def refs(self, prefix: str) -> dict[str, str]:
         """Every ref below a prefix that ends in a slash, with the object it names."""
@@ -116,7 +229,7 @@ class Clone:
         """Whether every commit of ``older`` is in the history of ``newer``."""
         return (await self.run("merge-base", "--is-ancestor", older, newer, ok=(0, 1))).code == 0
 
-    async def lacks(self, commit: str) -> str:
+    async def missing_objects(self, commit: str) -> str:
         """What git says is missing of a commit, its history and its files; nothing when all of it is there."""
         try:
             await self.run("rev-list", "--objects", "--quiet", "--end-of-options", commit, "--")
@@ -129,9 +242,9 @@ class Clone:
     async def update_refs(self, changes: Sequence[str]) -> None:
         """Change refs in one go, in the language of ``git update-ref --stdin``."""
         lines = "".join(f"{change}\n" for change in changes).encode()
-        await self.past_locks(lambda: self.run("update-ref", "--no-deref", "--stdin", stdin=lines))
+        await self.retry_past_locks(lambda: self.run("update-ref", "--no-deref", "--stdin", stdin=lines))
 
-    async def past_locks(self, step: Callable[[], Awaitable[object]]) -> None:
+    async def retry_past_locks(self, step: Callable[[], Awaitable[object]]) -> None:
         """Do what changes refs; once more when files were in its way that a killed git left, or that are gone now."""
         for left in reversed(range(_LOCK_TRIES)):
             try:
@@ -145,7 +258,7 @@ class Clone:
     def _cleared(self, said: str) -> bool:
         """Whether git stumbled over what another one had left, and none of it is there any more."""
         # git names it as it was asked to, and makes it where the links in ``control`` lead.
-        named = [self.control / path for path in _left_in_the_way(said)]
+        named = [self.control / path for path in _blocking_files(said)]
         found = [(path.parent / path.stem).resolve().with_name(path.name) for path in named]
         remove_stale_locks(found, [self.folder])
         return bool(found) and not any(path.exists() for path in found)

@@ -1,30 +1,96 @@
-"""Going back: the files and the branch of a worktree become exactly those of a commit, and nothing is lost.
-
-Call it only when nothing is at work in the worktree any more: whoever writes there now writes into the result.
-"""
+"""Reset a worktree to a commit, and keep what that would drop."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kingdom.gitops.clock import Clock, system_clock
-from kingdom.gitops.commits import Identity
+from kingdom.gitops.commits import Clock, CommitAuthor, independent, make_commit, read_commits, stamp, system_clock
 from kingdom.gitops.errors import BaseNotFound, TreeMismatch
 from kingdom.gitops.files import in_the_way
-from kingdom.gitops.names import check_hash
-from kingdom.gitops.rescue import rescue
-from kingdom.gitops.snapshot import snapshot
+from kingdom.gitops.names import check_hash, rescue_ref, rescues_of
+from kingdom.gitops.worktree import snapshot
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from kingdom.gitops.repository import Clone
     from kingdom.gitops.worktree import HeldWorktree, Worktree
 
-_PASSES: Final = 3
+
+# Keeping what a reset would drop.
+#
+# Before files are replaced or a branch is moved back, everything that would be out of reach afterwards becomes a commit
+# of its own under ``refs/kingdom/rescue/<workflow>/<time>``: the files as they were, with the dropped commits as parents.
 
 
 @dataclass(frozen=True)
-class Reset:
+class Rescue:
+    """Something that was kept."""
+
+    ref: str
+    commit: str
+    worktree: str
+    at: datetime
+    title: str
+
+    @property
+    def name(self) -> str:
+        """The last part of its ref, by which it is removed."""
+        return self.ref.rpartition("/")[2]
+
+
+async def rescue(
+    held: HeldWorktree, tree: str, why: str, clock: Clock, by: CommitAuthor, *, target: str | None
+) -> str | None:
+    """Keep the files (already stored as ``tree``) and the commits that going to ``target`` would drop.
+
+    Returns the ref, or None when nothing would be dropped.
+    """
+    clone, workflow = held.clone, held.tree.workflow
+    kept_by = await independent(clone, await held.head(), await held.tree.tip())
+    # Files that are exactly the target's, or exactly those of a commit that stays or is kept, are no loss.
+    trees = [await clone.tree_of(commit) for commit in ([target] if target else []) + kept_by[:1]]
+    dropped = [commit for commit in kept_by if target is None or not await clone.is_ancestor(commit, target)]
+    if tree in trees and not dropped:
+        return None
+    at = clock()
+    trailers = {"Kingdom-Workflow": workflow, "Kingdom-Worktree": held.tree.name}
+    commit = await make_commit(clone, tree, kept_by, why, trailers, by, at)
+    there = await clone.refs(rescues_of(workflow))
+    names = (stamp(at) + (f"-{number}" if number > 1 else "") for number in itertools.count(1))
+    ref = next(ref for ref in (rescue_ref(workflow, name) for name in names) if ref not in there)
+    await clone.update_refs([f"create {ref} {commit}"])
+    return ref
+
+
+async def list_rescues(clone: Clone, workflow: str) -> list[Rescue]:
+    """What was rescued from a workflow's worktrees on this clone, oldest first."""
+    refs = await clone.refs(rescues_of(workflow))
+    commits = {commit.hash: commit for commit in await read_commits(clone, *refs.values(), history=False)}
+    found = [(ref, commits[value]) for ref, value in sorted(refs.items())]
+    return [Rescue(ref, c.hash, c.trailers.get("Kingdom-Worktree", ""), c.at, c.title) for ref, c in found]
+
+
+async def remove_rescue(clone: Clone, workflow: str, name: str) -> None:
+    """Let go of one rescue. git deletes what only it held when it next prunes."""
+    ref = rescue_ref(workflow, name)
+    if ref in await clone.refs(rescues_of(workflow)):
+        await clone.update_refs([f"delete {ref}"])
+
+
+# Going back: the files and the branch of a worktree become exactly those of a commit, and nothing is lost.
+#
+# Call it only when nothing is at work in the worktree any more: whoever writes there now writes into the result.
+
+
+_MAX_PASSES: Final = 3
+
+
+@dataclass(frozen=True)
+class ResetResult:
     """Where a worktree is after a reset, and where what it dropped is kept."""
 
     commit: str
@@ -39,8 +105,8 @@ async def reset(
     expected_tree: str | None = None,
     remove_ignored: bool = False,
     clock: Clock = system_clock,
-    identity: Identity | None = None,
-) -> Reset:
+    identity: CommitAuthor | None = None,
+) -> ResetResult:
     """Reset a worktree to a commit, or (None) to the base its branch began at.
 
     Uncommitted files and commits that would be dropped are kept under a rescue ref first. Ignored files stay, unless
@@ -55,18 +121,18 @@ async def reset(
         if expected_tree is not None and wanted != expected_tree:
             raise TreeMismatch(f"commit {target} has the tree {wanted}, and {expected_tree} was recorded")
         why = f"Kept when {tree.branch} was reset to {target}"
-        by = identity or Identity()
-        rescues = await bring_to(held, target, wanted, why, clock, by, remove_ignored=remove_ignored)
-    return Reset(target, wanted, rescues)
+        by = identity or CommitAuthor()
+        rescues = await check_out(held, target, wanted, why, clock, by, remove_ignored=remove_ignored)
+    return ResetResult(target, wanted, rescues)
 
 
-async def bring_to(
+async def check_out(
     held: HeldWorktree,
     target: str,
     wanted: str,
     why: str,
     clock: Clock,
-    by: Identity,
+    by: CommitAuthor,
     *,
     remove_ignored: bool = False,
 ) -> tuple[str, ...]:
@@ -79,14 +145,14 @@ async def bring_to(
     rescues: list[str] = []
     # More than one pass: the target may have other rules on what is ignored, so that files show up which are neither
     # in the target nor rescued yet.
-    for number in range(_PASSES):
+    for number in range(_MAX_PASSES):
         found = await _snapshot(held, wanted, ignored=remove_ignored)
         if number and found == wanted:
             break
         kept = await rescue(held, found, why, clock, by, target=target)
         rescues += [kept] if kept else []
         await held.run("read-tree", "--reset", "-u", target, index=held.next_index)
-        held.take_next_index()
+        held.adopt_next_index()
         await tree.clone.update_refs([f"update {tree.ref} {target}"])
         held.restore_links()
     else:

@@ -1,4 +1,4 @@
-"""Running git: an argument list, never a shell; a time limit, a size limit, and an error that says what happened."""
+"""Run git with an argument list, a clean environment, a time limit and a size limit."""
 
 from __future__ import annotations
 
@@ -8,34 +8,133 @@ import os
 import re
 import signal
 from asyncio.subprocess import DEVNULL, PIPE
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kingdom.gitops.errors import CommandFailed, CommandTimedOut, GitNotUsable, OutputTooLarge, RemoteFailed
-from kingdom.gitops.hardening import (
-    SETTINGS,
-    RemoteAccess,
-    as_options,
-    local_environment,
-    remote_environment,
-    remote_settings,
-)
 from kingdom.gitops.locks import held
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-MIB: Final = 1024 * 1024
-OLDEST_GIT: Final = (2, 38)  # the first with ``merge-tree --write-tree``
-_CHUNK: Final = 64 * 1024
-_MAX_WORDS: Final = 64 * 1024  # of what git says on stderr
-_AFTER_KILL: Final = 5.0
+
+# What git may read and run when we call it: almost nothing.
+#
+# git runs programs that its configuration, its environment and the repository name: hooks, the fsmonitor, filters,
+# diff and merge drivers, ssh, credential helpers, editors, pagers. An agent can write all of a repository and parts of
+# its configuration. So git gets an environment made from nothing, no configuration of the system or the user, and every
+# setting that could run something is overridden on the command line. Settings with free names (``filter.<name>.clean``)
+# cannot be overridden one by one; for these, git is pointed at a configuration file that no agent writes (``control``).
+
+
+SAFE_SETTINGS: Final = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.untrackedCache=false",
+    "core.attributesFile=/dev/null",
+    "core.excludesFile=/dev/null",
+    "core.pager=cat",
+    "core.editor=false",
+    "core.askPass=",
+    "core.sshCommand=false",
+    "core.protectHFS=true",
+    "core.protectNTFS=true",
+    "core.quotePath=false",
+    "credential.helper=",
+    "diff.ignoreSubmodules=all",
+    "submodule.recurse=false",
+    "fetch.recurseSubmodules=false",
+    "protocol.allow=never",
+    "commit.gpgSign=false",
+    "tag.gpgSign=false",
+    "log.showSignature=false",
+    "gpg.program=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "color.ui=false",
+    "advice.detachedHead=false",
+)
+"""Overrides for every call."""
+
+_BASE_ENVIRONMENT: Final = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_SYSTEM": "/dev/null",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "false",
+    "SSH_ASKPASS": "false",
+    "GIT_PAGER": "cat",
+    "GIT_EDITOR": "false",
+    "GIT_SEQUENCE_EDITOR": "false",
+    "GIT_LITERAL_PATHSPECS": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_FLUSH": "1",
+    "LC_ALL": "C",
+    "TZ": "UTC",
+}
+# What reaching a remote needs from its caller's environment, and nothing that names a program.
+_REMOTE_VARIABLES: Final = (
+    "HOME", "USER", "LOGNAME", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR",
+    "http_proxy", "https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Result:
+class RemoteAccess:
+    """How the operator lets git reach remotes. Nothing here comes from a repository."""
+
+    credential_helper: str | None = None
+    """A git credential helper, for private repositories over https (as in ``git config credential.helper``)."""
+    ssh_command: str = "ssh -o BatchMode=yes"
+    """The ssh to run, as in ``GIT_SSH_COMMAND``. It must not ask questions."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """More variables for clone and fetch, such as a token the helper reads."""
+
+
+def local_environment(path: str | None = None) -> dict[str, str]:
+    """The environment for a call that reaches no remote."""
+    return {**_BASE_ENVIRONMENT, "PATH": path or os.environ.get("PATH", os.defpath), "GIT_ALLOW_PROTOCOL": "none"}
+
+
+def remote_environment(protocol: str, access: RemoteAccess, path: str | None = None) -> dict[str, str]:
+    """The environment for a call that reaches a remote over one protocol."""
+    passed = {name: os.environ[name] for name in _REMOTE_VARIABLES if name in os.environ}
+    return {
+        **local_environment(path),
+        **passed,
+        **access.environment,
+        "GIT_ALLOW_PROTOCOL": protocol,
+        "GIT_SSH_COMMAND": access.ssh_command,
+        "GIT_SSH_VARIANT": "ssh",
+    }
+
+
+def remote_settings(access: RemoteAccess) -> list[str]:
+    """The overrides a call to a remote gets after those of every call."""
+    return ["credential.helper=", f"credential.helper={access.credential_helper}"] if access.credential_helper else []
+
+
+def as_options(settings: Iterable[str]) -> list[str]:
+    """Settings as ``-c`` options."""
+    return [word for setting in settings for word in ("-c", setting)]
+
+
+# Running git: an argument list, never a shell; a time limit, a size limit, and an error that says what happened.
+
+
+MIB: Final = 1024 * 1024
+OLDEST_GIT: Final = (2, 38)  # the first with ``merge-tree --write-tree``
+_CHUNK_BYTES: Final = 64 * 1024
+_MAX_STDERR_BYTES: Final = 64 * 1024  # of what git says on stderr
+_AFTER_KILL_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True)
+class GitResult:
     """What a command printed. ``truncated`` when it was stopped because it had printed as much as was asked for."""
 
     code: int
@@ -55,7 +154,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Place:
+class GitLocation:
     """Where a command works: the git directory, and for some the work tree, the index and open locks.
 
     ``locks`` are file descriptors that git inherits. A lock (``flock``) is then held until the last process that works
@@ -75,7 +174,7 @@ class Place:
         return named if self.work_tree is None else [*named, f"--work-tree={self.work_tree}"]
 
 
-class Git:
+class GitRunner:
     """Calls the git program. One object serves any number of repositories and concurrent calls."""
 
     def __init__(
@@ -95,28 +194,28 @@ class Git:
 
     async def run(
         self,
-        place: Place,
+        place: GitLocation,
         *words: str,
         stdin: bytes | None = None,
         ok: Collection[int] = (0,),
         environment: Mapping[str, str] | None = None,
         limit: float | None = None,
         truncate_at: int | None = None,
-    ) -> Result:
+    ) -> GitResult:
         """Run one command. Raises :class:`CommandFailed` when its exit code is not in ``ok``.
 
         It is ended after ``limit`` seconds, or when it has printed ``truncate_at`` bytes.
         """
-        settings: Sequence[str] = SETTINGS
+        settings: Sequence[str] = SAFE_SETTINGS
         if place.protocol is None:
             given = local_environment(self._path)
         else:
             given = remote_environment(place.protocol, self.access, self._path)
-            settings = (*SETTINGS, *remote_settings(self.access))
+            settings = (*SAFE_SETTINGS, *remote_settings(self.access))
         given |= environment or {}
         return await self._run(place, settings, words, given, stdin, ok, limit, truncate_at)
 
-    async def run_remote(self, place: Place, *words: str, limit: float | None = None) -> Result:
+    async def run_remote(self, place: GitLocation, *words: str, limit: float | None = None) -> GitResult:
         """Run one command whose purpose is to reach a remote. Raises :class:`RemoteFailed`."""
         try:
             return await self.run(place, *words, limit=limit)
@@ -128,7 +227,7 @@ class Git:
 
     async def check_version(self) -> tuple[int, ...]:
         """The version of git. Raises :class:`GitNotUsable` when it is missing or too old."""
-        result = await self.run(Place(Path("/")), "version")
+        result = await self.run(GitLocation(Path("/")), "version")
         found = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", result.text)
         version = tuple(int(number) for number in found.groups(default="0")) if found else ()
         if version < OLDEST_GIT:
@@ -138,7 +237,7 @@ class Git:
 
     async def _run(
         self,
-        place: Place,
+        place: GitLocation,
         settings: Sequence[str],
         words: Sequence[str],
         environment: dict[str, str],
@@ -146,7 +245,7 @@ class Git:
         ok: Collection[int],
         limit: float | None,
         truncate_at: int | None,
-    ) -> Result:
+    ) -> GitResult:
         shown = ["git", *words]
         limit = self.timeout if limit is None else limit
         if place.index is not None:
@@ -156,7 +255,7 @@ class Git:
         said = bytearray()
         try:
             async with asyncio.timeout(limit):
-                out, truncated = await _talk(process, stdin, room, said)
+                out, truncated = await _communicate(process, stdin, room, said)
                 if truncated and truncate_at is None:
                     raise OutputTooLarge(shown, None, f"more than {room} bytes")
                 if not truncated:
@@ -165,15 +264,15 @@ class Git:
             words_said = said.decode("utf-8", "replace")
             raise CommandTimedOut(shown, None, words_said, f"no end within {limit:g} s") from None
         finally:
-            await _end(process)
+            await _kill(process)
         code = 0 if truncated else process.returncode or 0
-        result = Result(code, out, said.decode("utf-8", "replace").strip(), truncated)
+        result = GitResult(code, out, said.decode("utf-8", "replace").strip(), truncated)
         if code not in ok:
             raise CommandFailed(shown, code, result.said)
         return result
 
     async def _start(
-        self, arguments: list[str], place: Place, environment: dict[str, str], stdin: bytes | None
+        self, arguments: list[str], place: GitLocation, environment: dict[str, str], stdin: bytes | None
     ) -> Process:
         folder = place.work_tree or Path("/")
         try:
@@ -194,16 +293,16 @@ class Git:
             raise GitNotUsable(f"{self.program} was not found: install git {OLDEST_GIT[0]}.{OLDEST_GIT[1]}+") from None
 
 
-async def _talk(process: Process, stdin: bytes | None, room: int, said: bytearray) -> tuple[bytes, bool]:
+async def _communicate(process: Process, stdin: bytes | None, room: int, said: bytearray) -> tuple[bytes, bool]:
     """Feed and read until git has ended its output, or has printed more than there is room for."""
     assert process.stdout is not None
     assert process.stderr is not None
     feeding = asyncio.create_task(_feed(process, stdin))
-    listening = asyncio.create_task(_listen(process.stderr, said))
+    listening = asyncio.create_task(_read_stderr(process.stderr, said))
     out = bytearray()
     try:
         while len(out) <= room:
-            chunk = await process.stdout.read(_CHUNK)
+            chunk = await process.stdout.read(_CHUNK_BYTES)
             if not chunk:
                 await feeding
                 await listening
@@ -226,12 +325,12 @@ async def _feed(process: Process, stdin: bytes | None) -> None:
     process.stdin.close()
 
 
-async def _listen(stream: asyncio.StreamReader, said: bytearray) -> None:
-    while chunk := await stream.read(_CHUNK):
-        said += chunk[: _MAX_WORDS - len(said)]
+async def _read_stderr(stream: asyncio.StreamReader, said: bytearray) -> None:
+    while chunk := await stream.read(_CHUNK_BYTES):
+        said += chunk[: _MAX_STDERR_BYTES - len(said)]
 
 
-async def _end(process: Process) -> None:
+async def _kill(process: Process) -> None:
     """Make sure that nothing of the process group is left, and that its pipes are closed."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -240,8 +339,8 @@ async def _end(process: Process) -> None:
         process.stdin.close()
     streams = [stream for stream in (process.stdout, process.stderr) if stream is not None and not stream.at_eof()]
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_AFTER_KILL):
+        async with asyncio.timeout(_AFTER_KILL_SECONDS):
             for stream in streams:
-                while await stream.read(_CHUNK):
+                while await stream.read(_CHUNK_BYTES):
                     pass
             await process.wait()

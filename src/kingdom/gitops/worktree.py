@@ -1,13 +1,8 @@
-"""One worktree: where its parts are, how it is held, and how they are put back when somebody has changed them.
-
-Its parts: the folder with the files; ``.git`` in it, a file that points to the admin folder; the admin folder in
-``repo/.git/worktrees``, which the git of whoever works there reads; and a state folder with what only we read: the
-record, the lock and an index of our own. We never follow ``.git`` and never trust the admin folder: both can be
-rewritten by whoever works in the worktree.
-"""
+"""One worktree: its files, its lock, and its content as a git tree."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import shutil
@@ -15,21 +10,30 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from kingdom.gitops.errors import InvalidInput, WorktreeBroken
-from kingdom.gitops.files import real_folder, write_file
+from kingdom.gitops.errors import CommandFailed, InvalidInput, WorktreeBroken
+from kingdom.gitops.files import files_below, real_folder, sort_out, write_file
 from kingdom.gitops.locks import locked, remove_stale_locks
 from kingdom.gitops.names import is_hash
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable
     from pathlib import Path
 
     from kingdom.gitops.repository import Clone
-    from kingdom.gitops.runner import Place, Result
+    from kingdom.gitops.runner import GitLocation, GitResult
+
+
+# One worktree: where its parts are, how it is held, and how they are put back when somebody has changed them.
+#
+# Its parts: the folder with the files; ``.git`` in it, a file that points to the admin folder; the admin folder in
+# ``repo/.git/worktrees``, which the git of whoever works there reads; and a state folder with what only we read: the
+# record, the lock and an index of our own. We never follow ``.git`` and never trust the admin folder: both can be
+# rewritten by whoever works in the worktree.
+
 
 State = Literal["creating", "ready", "releasing"]
-RECORD: Final = "worktree.json"
-_UNFINISHED: Final = (
+RECORD_FILE: Final = "worktree.json"
+_OPERATION_FILES: Final = (
     "MERGE_HEAD", "MERGE_MSG", "MERGE_MODE", "AUTO_MERGE", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD",
     "rebase-merge", "rebase-apply", "sequencer", "config.worktree", "info",
 )  # fmt: skip
@@ -80,7 +84,7 @@ class Worktree:
             yield HeldWorktree(self, fd)
 
     def _check(self) -> None:
-        if not (self.state_folder / RECORD).exists():
+        if not (self.state_folder / RECORD_FILE).exists():
             raise WorktreeBroken(f"worktree {self.branch} was released: create it again")
         if not real_folder(self.path):
             what = "is a link to somewhere else" if self.path.is_symlink() else "is gone, or behind a link"
@@ -101,11 +105,11 @@ class HeldWorktree:
         """There while a merge changes the files: where from, and where to. See ``merging``."""
         self.lock = lock
 
-    async def run(self, *words: str, index: Path, stdin: bytes | None = None, ok: tuple[int, ...] = (0,)) -> Result:
+    async def run(self, *words: str, index: Path, stdin: bytes | None = None, ok: tuple[int, ...] = (0,)) -> GitResult:
         """Run a git command on the files of the worktree, with an index of ours."""
         return await self.clone.git.run(self.place(index), *words, stdin=stdin, ok=ok)
 
-    def place(self, index: Path) -> Place:
+    def place(self, index: Path) -> GitLocation:
         """Where such a command works. git inherits the lock."""
         return self.clone.place(self.tree.path, index, (self.lock,))
 
@@ -122,11 +126,11 @@ class HeldWorktree:
             found = None
         return found or await self.tree.tip()
 
-    def take_next_index(self) -> None:
+    def adopt_next_index(self) -> None:
         """Make the index that an operation prepared the current one."""
         self.next_index.replace(self.index)
 
-    def forget_index(self) -> None:
+    def discard_index(self) -> None:
         """Have the next operation read the files anew."""
         self.index.unlink(missing_ok=True)
 
@@ -159,7 +163,7 @@ class HeldWorktree:
         self.restore_links()
         admin = self.tree.admin
         remove_stale_locks([admin / "index.lock", admin / "HEAD.lock"], [self.tree.path, self.clone.folder])
-        for name in _UNFINISHED:
+        for name in _OPERATION_FILES:
             left = admin / name
             if left.is_dir() and not left.is_symlink():
                 shutil.rmtree(left)
@@ -185,7 +189,7 @@ class HeldWorktree:
             "path": str(tree.path),
             "base": tree.base,
         }
-        write_file(tree.state_folder / RECORD, json.dumps(note).encode())
+        write_file(tree.state_folder / RECORD_FILE, json.dumps(note).encode())
 
     def _free_name(self, name: str) -> Path:
         number = 1
@@ -197,11 +201,80 @@ class HeldWorktree:
 def read_record(state_folder: Path) -> dict[str, Any] | None:
     """The record of a worktree, or None when there is none that can be read."""
     try:
-        note = json.loads((state_folder / RECORD).read_text("utf-8"))
+        note = json.loads((state_folder / RECORD_FILE).read_text("utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise WorktreeBroken(f"{state_folder / RECORD} cannot be read: {error}; delete it to start anew") from None
+        raise WorktreeBroken(f"{state_folder / RECORD_FILE} cannot be read: {error}; delete it to start anew") from None
     if not isinstance(note, dict) or note.get("version") != 1:
-        raise WorktreeBroken(f"{state_folder / RECORD} was written by another version of this program")
+        raise WorktreeBroken(f"{state_folder / RECORD_FILE} was written by another version of this program")
     return note
+
+
+# What is in a worktree right now, as a tree: tracked and new files, deletions, executable bits, links.
+#
+# Plumbing, not ``git add``: ``git add`` looks into nested repositories by running git there, with their configuration.
+# Here only the files are read. A nested repository's files are taken like any others, without its ``.git``.
+
+
+async def snapshot(held: HeldWorktree, *, ignored: bool = False, also: Iterable[str] = ()) -> str:
+    """Store the files as a tree and return its hash. The index of it is left in ``held.next_index``.
+
+    Files that ``.gitignore`` names are left out unless ``ignored``; ``also`` names files to take in any case.
+    """
+    extra = list(also)
+    if held.index.exists():
+        await asyncio.to_thread(shutil.copy2, held.index, held.next_index)  # with its time: see ``publish``
+        try:
+            return await _store(held, ignored=ignored, also=extra)
+        except CommandFailed:
+            # The index may name objects that no ref held when somebody pruned: read everything anew, once.
+            held.next_index.with_name(f"{held.next_index.name}.lock").unlink(missing_ok=True)
+    held.next_index.unlink(missing_ok=True)
+    head = await held.head()
+    await held.run("read-tree", *([head] if head else ["--empty"]), index=held.next_index)
+    return await _store(held, ignored=ignored, also=extra)
+
+
+async def _store(held: HeldWorktree, *, ignored: bool, also: list[str]) -> str:
+    words = ("ls-files", "-z", "--modified", "--others", *(() if ignored else ("--exclude-standard",)))
+    listed = (await held.run(*words, index=held.next_index)).fields
+    paths = [path for path in listed if not path.endswith("/")]
+    nested = [path for path in listed if path.endswith("/")]
+    if nested:
+        paths += await _files_of_nested(held, nested, ignored=ignored)
+    for path in also:
+        paths += await asyncio.to_thread(files_below, held.tree.path, path)
+    there, gone, folders = await asyncio.to_thread(sort_out, held.tree.path, dict.fromkeys(paths))
+    submodules = await _submodules(held, folders) if folders else set()
+    there += [folder for folder in folders if folder in submodules]
+    gone += [folder for folder in folders if folder not in submodules]  # a file was there before
+    if gone:
+        await held.run("update-index", "-z", "--force-remove", "--stdin", index=held.next_index, stdin=_names(gone))
+    if there:
+        words = ("update-index", "-z", "--add", "--remove", "--replace", "--stdin")
+        await held.run(*words, index=held.next_index, stdin=_names(there))
+    return (await held.run("write-tree", index=held.next_index)).text
+
+
+async def _submodules(held: HeldWorktree, folders: list[str]) -> set[str]:
+    """Which of the folders the index knows as submodules."""
+    staged = (await held.run("ls-files", "-z", "--stage", "--", *folders, index=held.next_index)).fields
+    return {entry.partition("\t")[2] for entry in staged if entry.startswith("160000 ")}
+
+
+async def _files_of_nested(held: HeldWorktree, nested: list[str], *, ignored: bool) -> list[str]:
+    root: Path = held.tree.path
+    found = [path for folder in nested for path in await asyncio.to_thread(files_below, root, folder)]
+    if ignored or not found:
+        return found
+    # This command knows no literal paths; "./" keeps a name that starts with a colon from being read as a pattern.
+    names, patterns = _names(f"./{path}" for path in found), {"GIT_LITERAL_PATHSPECS": "0"}
+    words = ("check-ignore", "-z", "--stdin", "--no-index")
+    result = await held.clone.git.run(held.place(held.next_index), *words, stdin=names, ok=(0, 1), environment=patterns)
+    left_out = set(result.fields)
+    return [path for path in found if f"./{path}" not in left_out]
+
+
+def _names(paths: Iterable[str]) -> bytes:
+    return b"".join(path.encode("utf-8", "surrogateescape") + b"\0" for path in paths)

@@ -12,15 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kingdom.gitops.clock import Clock, system_clock
-from kingdom.gitops.commits import Identity
+from kingdom.gitops.commits import Clock, CommitAuthor, system_clock
 from kingdom.gitops.errors import BranchExists, CommandFailed, FolderExists, WorktreeBroken
 from kingdom.gitops.files import real_folder
 from kingdom.gitops.locks import remove_stale_locks
 from kingdom.gitops.names import check_id, is_hash
-from kingdom.gitops.rescue import rescue
-from kingdom.gitops.snapshot import snapshot
-from kingdom.gitops.worktree import HeldWorktree, Worktree, read_record
+from kingdom.gitops.reset import rescue
+from kingdom.gitops.worktree import HeldWorktree, Worktree, read_record, snapshot
 
 if TYPE_CHECKING:
     from kingdom.gitops.clones import Clones
@@ -30,7 +28,7 @@ _TRASH: Final = "trash"
 
 
 @dataclass(frozen=True)
-class Pruned:
+class PruneResult:
     """What was found at start."""
 
     finished: tuple[str, ...] = ()
@@ -50,14 +48,14 @@ class Worktrees:
         folder: Path,
         *,
         clock: Clock = system_clock,
-        identity: Identity | None = None,
+        identity: CommitAuthor | None = None,
         lock_timeout: float = 60.0,
     ) -> None:
         self._clones = clones
         self._files = folder.resolve() / "worktrees"
         self._states = folder.resolve() / "state"
         self._clock = clock
-        self._identity = identity or Identity()
+        self._identity = identity or CommitAuthor()
         self._lock_timeout = lock_timeout
 
     async def create(
@@ -120,7 +118,7 @@ class Worktrees:
             await self._finish_release(held, delete_branch=delete_branch)
         return kept
 
-    async def prune(self) -> Pruned:
+    async def prune(self) -> PruneResult:
         """Clean up after processes that were killed. Call it once at start, before work begins.
 
         A worktree that was half made or half released is released (it never was given to anybody, or was given up).
@@ -142,7 +140,7 @@ class Worktrees:
             locks += remove_stale_locks(left, [clone.folder, *(tree.path for tree in trees)])
         known = {tree.path for tree in self.list()}
         unknown = tuple(path for path in sorted(self._files.glob("*/*")) if path not in known)
-        return Pruned(tuple(finished), tuple(locks), unknown)
+        return PruneResult(tuple(finished), tuple(locks), unknown)
 
     def _describe(self, clone: Clone, workflow: str, name: str, base: str) -> Worktree:
         check_id("workflow", workflow)
@@ -181,7 +179,7 @@ class Worktrees:
         tree.path.mkdir(parents=True, exist_ok=True)
         held.next_index.unlink(missing_ok=True)
         await held.run("read-tree", "--reset", "-u", tip, index=held.next_index)
-        held.take_next_index()
+        held.adopt_next_index()
         held.publish()
         held.write_record("ready")
 

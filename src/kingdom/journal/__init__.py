@@ -14,12 +14,11 @@
 """
 
 from kingdom.journal import catalog as catalog  # fills the registry
+from kingdom.journal.catalog import CATALOG, DataField, EventData, EventType
 from kingdom.journal.cursor import Cursor
-from kingdom.journal.errors import InvalidCursor, InvalidEvent, InvalidLine, JournalError, JournalUnavailable
+from kingdom.journal.errors import InvalidCursor, InvalidEvent, InvalidLine, JournalError, JournalUnavailable, Problem
 from kingdom.journal.lines import MAX_LINE_BYTES, Entry, JournalEvent, UnknownEvent, parse
-from kingdom.journal.problems import Problem
 from kingdom.journal.reader import Reader
-from kingdom.journal.registry import CATALOG, DataField, EventData, EventType
 from kingdom.journal.rotation import Rotation, copy_to_old, rotate, rotate_to_old
 from kingdom.journal.writer import Journal
 

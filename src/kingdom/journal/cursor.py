@@ -21,7 +21,7 @@ _VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FilePosition:
     """How much of one file was taken. ``sealed``: it is closed, and nobody writes to it any more."""
 
     inode: int
@@ -34,7 +34,7 @@ class Place:
 class Cursor:
     """Everything a reader has to remember. ``after`` is the newest closed file that is not ahead of it."""
 
-    files: tuple[Place, ...] = ()  # oldest first; the last is the one being read
+    files: tuple[FilePosition, ...] = ()  # oldest first; the last is the one being read
     after: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class Cursor:
             )
         try:
             after, files = document["after"], document["files"]  # type: ignore[index]
-            places = tuple(Place(item["inode"], item["offset"], item["head"], item["sealed"]) for item in files)
+            places = tuple(FilePosition(item["inode"], item["offset"], item["head"], item["sealed"]) for item in files)
         except (TypeError, KeyError) as error:
             raise InvalidCursor(f"not a cursor: {type(error).__name__}: {error}") from None
         sound = after is None or isinstance(after, str)
@@ -66,7 +66,7 @@ class Cursor:
         return cls(places, after)
 
 
-def load(path: Path) -> Cursor | None:
+def load_cursor(path: Path) -> Cursor | None:
     """The remembered place; None where there is none yet."""
     try:
         text = path.read_bytes()
@@ -82,7 +82,7 @@ def load(path: Path) -> Cursor | None:
         ) from None
 
 
-def save(path: Path, cursor: Cursor, *, sync: bool) -> None:
+def save_cursor(path: Path, cursor: Cursor, *, sync: bool) -> None:
     """Remember a place: written beside, then renamed, so that a reader of the file finds the old or the new one."""
     beside = path.with_name(f".{path.name}.new")
     try:

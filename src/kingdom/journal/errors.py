@@ -1,19 +1,22 @@
-"""Every exception of the journal, in one place.
-
-::
-
-    JournalError              anything the journal itself raises
-    ├── InvalidEvent          somebody tried to emit what the catalog does not allow (a ValueError too)
-    ├── InvalidLine           a line that was read is not an event at all (a ValueError too)
-    ├── InvalidCursor         the file that remembers a reader's place cannot be understood (a ValueError too)
-    └── JournalUnavailable    the file system refused: no room, no permission, not a file (an OSError too)
-"""
+"""The journal's exceptions, and the problems a reader reports without raising."""
 
 from __future__ import annotations
 
 import errno
 import os
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal
+
+# Every exception of the journal, in one place.
+#
+# ::
+#
+# JournalError              anything the journal itself raises
+# ├── InvalidEvent          somebody tried to emit what the catalog does not allow (a ValueError too)
+# ├── InvalidLine           a line that was read is not an event at all (a ValueError too)
+# ├── InvalidCursor         the file that remembers a reader's place cannot be understood (a ValueError too)
+# └── JournalUnavailable    the file system refused: no room, no permission, not a file (an OSError too)
+
 
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED: Final = {errno.EACCES, errno.EPERM}
@@ -81,3 +84,29 @@ def _owner(path: str | os.PathLike[str]) -> str:
             continue
         return f"; {place} belongs to user {owner} and this process runs as {os.geteuid()}: change its owner or mode"
     return ""
+
+
+# What a reader could not take, and where.
+
+
+ProblemKind = Literal["not-event", "too-long", "torn", "gone", "shrunk"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something was passed over: which file, at which byte, and why.
+
+    * ``not-event``: a line that is not JSON, or not an event;
+    * ``too-long``: a line of more than a megabyte;
+    * ``torn``: the last line of a closed file has no end;
+    * ``gone``: a file was removed before it was read to its end;
+    * ``shrunk``: a file is shorter than what was read of it, so reading began again at its start.
+    """
+
+    kind: ProblemKind
+    file: str
+    offset: int
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.file}, byte {self.offset:,}: {self.detail}"

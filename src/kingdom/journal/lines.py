@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from kingdom.journal.catalog import CATALOG, EventData
 from kingdom.journal.errors import InvalidEvent, InvalidLine
-from kingdom.journal.registry import CATALOG, EventData
 
 MAX_LINE_BYTES: Final = 1024 * 1024  # with its newline: what a reader takes in at once
 CUT_TO_CHARACTERS: Final = 10_000  # of each text in a line that would be longer: four of them always fit

@@ -1,44 +1,80 @@
-"""Reading the journal: every line once and in order, across rotation, restarts and lines that are not whole yet.
-
-Why no line is lost. A closed file stays in hand until its lock was free once after it lost its name: from then on
-nobody writes to it (:mod:`kingdom.journal.writer`). The files after it are found by their names, whose order is that
-of their closing (:mod:`kingdom.journal.splits`).
-
-Why the order holds. The sizes are taken newest file first, then the files are read oldest first, each up to its size.
-What a writer put into a newer file before we looked there, it put there after everything it had put into an older one;
-so we find the older lines when we look at the older file, which is later.
-
-Why none is repeated. The cursor moves with each line that is handed out; :meth:`Reader.commit` keeps it in a file, or
-:attr:`Reader.cursor` gives it to be kept elsewhere, together with what was made of the lines.
-"""
+"""Read the journal: every line once and in order, across rotation, restarts and unfinished lines."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
+from kingdom.base import inotify
+from kingdom.base.inotify import FileChange, FileWatcher
 from kingdom.journal import cursor as cursors
-from kingdom.journal.chain import Chain
 from kingdom.journal.cursor import Cursor
-from kingdom.journal.errors import InvalidLine, unavailable
+from kingdom.journal.errors import InvalidLine, Problem, unavailable
 from kingdom.journal.lines import Entry, entry_of, parse
-from kingdom.journal.logfile import LogFile
-from kingdom.journal.problems import Problem
-from kingdom.journal.wake import waking
+from kingdom.journal.logfiles import LogFile, LogSequence
+
+# Waiting until somebody writes to a log, or rotates it.
+
+
+@asynccontextmanager
+async def watch_log(path: Path, poll: float) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Give a function that waits for the next change of the log, ``poll`` seconds at most.
+
+    A change that happens between two calls is not missed: it lets the next call return at once.
+    """
+    changed = asyncio.Event()
+
+    def heard(changes: list[FileChange]) -> None:
+        # Other logs lie in the same directory; a closed file of ours begins with the log's stem.
+        if any(not change.name or change.name.startswith(path.stem) for change in changes):
+            changed.set()
+
+    async def wait() -> None:
+        # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with what it waits for.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(poll):
+                await changed.wait()
+        changed.clear()
+
+    watch = FileWatcher(asyncio.get_running_loop())
+    try:
+        try:
+            watch.add(path.parent, inotify.MODIFY | inotify.CREATE | inotify.MOVED_TO, heard)
+        except OSError as error:
+            raise unavailable(error, "watch", path.parent) from error
+        yield wait
+    finally:
+        watch.close()
+
+
+# Reading the journal: every line once and in order, across rotation, restarts and lines that are not whole yet.
+#
+# Why no line is lost. A closed file stays in hand until its lock was free once after it lost its name: from then on
+# nobody writes to it (:mod:`kingdom.journal.writer`). The files after it are found by their names, whose order is that
+# of their closing (:mod:`kingdom.journal.logfiles`).
+#
+# Why the order holds. The sizes are taken newest file first, then the files are read oldest first, each up to its size.
+# What a writer put into a newer file before we looked there, it put there after everything it had put into an older one;
+# so we find the older lines when we look at the older file, which is later.
+#
+# Why none is repeated. The cursor moves with each line that is handed out; :meth:`Reader.commit` keeps it in a file, or
+# :attr:`Reader.cursor` gives it to be kept elsewhere, together with what was made of the lines.
+
 
 log = logging.getLogger("kingdom.journal")
 
 _BREATH: Final = 500  # entries between two moments at which other coroutines may run
 
 
-def warn(problem: Problem) -> None:
+def log_problem(problem: Problem) -> None:
     """Report a problem as a warning."""
     log.warning("journal: %s", problem)
 
@@ -58,16 +94,16 @@ class Reader:
         *,
         cursor: Cursor | None = None,
         start: Literal["oldest", "newest"] = "oldest",
-        report: Callable[[Problem], None] = warn,
+        report: Callable[[Problem], None] = log_problem,
         sync: bool = True,
     ) -> None:
         self._path = Path(path)
         self._cursor_path = None if cursor_path is None else Path(cursor_path)
         self._report = report
         self._sync = sync
-        self._chain = Chain(self._path, report)
+        self._chain = LogSequence(self._path, report)
         if cursor is None and self._cursor_path is not None:
-            cursor = cursors.load(self._cursor_path)
+            cursor = cursors.load_cursor(self._cursor_path)
         with self._faults():
             if cursor is not None:
                 self._chain.resume(cursor)
@@ -108,21 +144,21 @@ class Reader:
         for block in self.read_blocks():
             yield block.records()
 
-    def read_blocks(self) -> Iterator[Block]:
+    def read_blocks(self) -> Iterator[LineBlock]:
         """The lines as they are, some hundreds at a time, for whoever has a faster way to look at them than JSON.
 
         The place moves with each block.
         """
         for file, raw in self._blocks():
             at, file.offset = file.offset, file.offset + len(raw)
-            yield Block(raw, partial(self._one_by_one, file), at)
+            yield LineBlock(raw, partial(self._one_by_one, file), at)
 
     async def follow(self, *, poll: float = 1.0) -> AsyncIterator[Entry]:
         """The events from here on, for ever: those that are there, then each as it is written.
 
         The kernel says when there is more; where it cannot, the file is looked at every ``poll`` seconds.
         """
-        async with waking(self._path, poll) as wait:
+        async with watch_log(self._path, poll) as wait:
             while True:
                 for number, entry in enumerate(self.read(), 1):
                     yield entry
@@ -139,7 +175,7 @@ class Reader:
                 for file in self._chain.files:
                     file.sync()
             place = self._chain.cursor
-        cursors.save(self._cursor_path, place, sync=self._sync)
+        cursors.save_cursor(self._cursor_path, place, sync=self._sync)
 
     def close(self) -> None:
         """Close the files. Nothing is committed by it."""
@@ -220,7 +256,7 @@ class Reader:
             raise unavailable(error, "read", self._path) from error
 
 
-class Block:
+class LineBlock:
     """Some whole lines of a log."""
 
     __slots__ = ("_at", "_one_by_one", "_passed", "raw")

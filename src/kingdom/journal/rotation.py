@@ -18,10 +18,10 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Final, Literal
 
+from kingdom.base.locks import try_lock
 from kingdom.journal.errors import InvalidLine, not_a_file, unavailable
 from kingdom.journal.lines import parse_ts
-from kingdom.journal.locking import try_lock
-from kingdom.journal.splits import list_splits, next_key, split_name
+from kingdom.journal.logfiles import list_rotated, next_rotation_key, rotated_name
 
 MAX_BYTES: Final = 100 * 1024 * 1024
 _HEAD_BYTES: Final = 64 * 1024  # in which a line with a time is looked for
@@ -101,7 +101,7 @@ def copy_to_old(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> 
 
 def _close(log: Path, folder: int, day: date, size: int, reason: Literal["day", "size"]) -> Rotation:
     # Only rotators make names of this form, and we are the only one: what is free now is free at the rename.
-    target = log.with_name(split_name(log, next_key(day, list_splits(log))))
+    target = log.with_name(rotated_name(log, next_rotation_key(day, list_rotated(log))))
     os.rename(log, target)
     os.close(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
     os.fsync(folder)

@@ -2,7 +2,7 @@
 
 How an event gets into the file:
 
-1. take the file's lock (:mod:`kingdom.journal.locking`);
+1. take the file's lock (:mod:`kingdom.base.locks`);
 2. if the path now names another file (it was rotated), let go, open that one, begin again;
 3. if the file does not end in a newline (somebody died, or the disk was full, in the middle of a line), begin with one;
 4. append the line with one ``write`` on an ``O_APPEND`` descriptor;
@@ -23,10 +23,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, overload
 from weakref import WeakSet
 
+from kingdom.base.locks import lock, unlock
+from kingdom.journal.catalog import EventData, event_type
 from kingdom.journal.errors import InvalidEvent, not_a_file, unavailable
 from kingdom.journal.lines import compose, encode_data, format_ts
-from kingdom.journal.locking import lock, unlock
-from kingdom.journal.registry import EventData, event_type
 
 Clock = Callable[[], float]  # seconds since the epoch, as time.time
 

@@ -15,26 +15,26 @@ from kingdom.web.envelope import ApiError
 if TYPE_CHECKING:
     from kingdom.bus import EventBus
     from kingdom.court.loop import Services
-    from kingdom.web.control import Control
+    from kingdom.web.bootstrap import WorkflowControl
     from kingdom.web.live.hub import Hub
     from kingdom.web.settings import WebSettings
+    from kingdom.workflow.context import WorkflowContext
     from kingdom.workflow.home import WorkflowHome
-    from kingdom.workflow.parts import Parts
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class WebContext:
-    """Made by :func:`kingdom.web.opening.open_context`."""
+    """Made by :func:`kingdom.web.bootstrap.open_context`."""
 
     root: Path
     """The home of the court, or the folder that has ``workflows/``."""
     settings: WebSettings
     token: str
     place: WorkflowHome
-    parts: Parts
-    control: Control
+    parts: WorkflowContext
+    control: WorkflowControl
     live: Hub
     services: Services | None
     """The court; None where there are workflows only."""

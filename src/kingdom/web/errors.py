@@ -10,20 +10,20 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from kingdom.agents.errors import AgentsError
+from kingdom.base.yamlfile import YamlProblem
 from kingdom.bus import BusError, InvalidEnvelope, InvalidName, InvalidOption
 from kingdom.court.errors import CourtError
 from kingdom.gitops import GitError
 from kingdom.web.envelope import ApiError
-from kingdom.workflow.domain.errors import WorkflowError
-from kingdom.yamlfile import YamlProblem
+from kingdom.workflow.errors import WorkflowError
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request
 
 log = logging.getLogger("kingdom.web")
 
-_BAD: Final = 422
-_STATUS: Final = {
+_UNPROCESSABLE: Final = 422
+_STATUS_BY_CODE: Final = {
     "SYS_NOT_FOUND": 404,
     "NOT_FOUND": 404,
     "ALREADY_ENDED": 409,
@@ -32,27 +32,33 @@ _STATUS: Final = {
     "ANSWERED": 409,
     "CANCELLED": 409,
     "WFL_NO_ANSWER": 504,
-    "TPL_INVALID": _BAD,
-    "INVALID_ID": _BAD,
-    "INVALID_DOCUMENT": _BAD,
+    "TPL_INVALID": _UNPROCESSABLE,
+    "INVALID_ID": _UNPROCESSABLE,
+    "INVALID_DOCUMENT": _UNPROCESSABLE,
     "INVALID_CONFIG": 500,
 }
-_PREFIXES: Final = ("GIT", "MCP", "TPL", "WFL", "MOD", "SYS")
-_WORDS: Final = {401: "UNAUTHORIZED", 403: "FORBIDDEN", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 413: "TOO_LARGE"}
-_LONGEST_INPUT: Final = 200
+_CODE_PREFIXES: Final = ("GIT", "MCP", "TPL", "WFL", "MOD", "SYS")
+_CODE_BY_STATUS: Final = {
+    401: "UNAUTHORIZED",
+    403: "FORBIDDEN",
+    404: "NOT_FOUND",
+    405: "METHOD_NOT_ALLOWED",
+    413: "TOO_LARGE",
+}
+_MAX_INPUT_CHARS: Final = 200
 
 
-def install(app: FastAPI) -> None:
+def add_error_handlers(app: FastAPI) -> None:
     """Have every error of an application told in the envelope."""
-    app.add_exception_handler(ApiError, _told)
-    app.add_exception_handler(RequestValidationError, _told)
-    app.add_exception_handler(HTTPException, _told)
+    app.add_exception_handler(ApiError, _error_response)
+    app.add_exception_handler(RequestValidationError, _error_response)
+    app.add_exception_handler(HTTPException, _error_response)
     for kind in (WorkflowError, CourtError, BusError, GitError, AgentsError, YamlProblem):
-        app.add_exception_handler(kind, _told)
-    app.add_exception_handler(Exception, _told)
+        app.add_exception_handler(kind, _error_response)
+    app.add_exception_handler(Exception, _error_response)
 
 
-async def _told(request: Request, error: Exception) -> JSONResponse:
+async def _error_response(request: Request, error: Exception) -> JSONResponse:
     told = as_api_error(error)
     if told.status >= 500:
         log.error("%s %s: %s", request.method, request.url.path, error, exc_info=error)
@@ -64,33 +70,40 @@ def as_api_error(error: Exception) -> ApiError:
     if isinstance(error, ApiError):
         return error
     if isinstance(error, RequestValidationError):
-        return ApiError(_BAD, "SYS_INVALID", "the request is not valid: details say what, and where", _wrong(error))
+        return ApiError(
+            _UNPROCESSABLE,
+            "SYS_INVALID",
+            "the request is not valid: details say what, and where",
+            _invalid_fields(error),
+        )
     if isinstance(error, HTTPException):
-        told = ApiError(error.status_code, f"SYS_{_WORDS.get(error.status_code, 'REFUSED')}", str(error.detail))
+        told = ApiError(
+            error.status_code, f"SYS_{_CODE_BY_STATUS.get(error.status_code, 'REFUSED')}", str(error.detail)
+        )
         told.headers.update(error.headers or {})
         return told
     if isinstance(error, WorkflowError | CourtError | AgentsError | YamlProblem):
-        status = _STATUS.get(error.code, 409 if isinstance(error, WorkflowError) else _BAD)
+        status = _STATUS_BY_CODE.get(error.code, 409 if isinstance(error, WorkflowError) else _UNPROCESSABLE)
         return ApiError(status, _prefixed(error.code), str(error))
     if isinstance(error, GitError):
         return ApiError(409, "GIT_FAILED", str(error))
     if isinstance(error, InvalidEnvelope | InvalidName | InvalidOption):
-        return ApiError(_BAD, "SYS_INVALID", str(error))
+        return ApiError(_UNPROCESSABLE, "SYS_INVALID", str(error))
     if isinstance(error, BusError):
         return ApiError(503, "SYS_STORE", str(error))
     return ApiError(500, "SYS_INTERNAL", "something went wrong here that is not your fault: the server's log has it")
 
 
 def _prefixed(code: str) -> str:
-    return code if code.startswith(_PREFIXES) else f"SYS_{code}"
+    return code if code.startswith(_CODE_PREFIXES) else f"SYS_{code}"
 
 
-def _wrong(error: RequestValidationError) -> list[dict[str, Any]]:
+def _invalid_fields(error: RequestValidationError) -> list[dict[str, Any]]:
     return [
         {
             "where": ".".join(str(part) for part in one["loc"]),
             "what": one["msg"],
-            "given": repr(one.get("input"))[:_LONGEST_INPUT],
+            "given": repr(one.get("input"))[:_MAX_INPUT_CHARS],
         }
         for one in error.errors()
     ]

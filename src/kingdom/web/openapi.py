@@ -1,25 +1,73 @@
-"""The OpenAPI document: what holds for every operation is written into it here, once.
-
-Errors by status, the token, ``Idempotency-Key``, ``ETag``, and an example of every body that has none of its own.
-"""
+"""Complete the OpenAPI document with what holds for every operation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from kingdom.web.example import Examples
-from kingdom.web.idempotency import HEADER, KEY_PATTERN, METHODS
-from kingdom.web.security.guard import OPEN, OPEN_BELOW
+from kingdom.web.middleware import CHANGING_METHODS, IDEMPOTENCY_HEADER, KEY_PATTERN
+from kingdom.web.security.guard import OPEN_PATHS, OPEN_PREFIX
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-_JSON: Final = "application/json"
-_METHODS: Final = ("get", "post", "put", "patch", "delete")
-_SCHEME: Final = "token"
-_OPEN: Final = (*OPEN, OPEN_BELOW)  # without a token
-_FAILED: Final = "#/components/schemas/Failed"
+
+# An example of what a JSON schema describes, from the examples of its parts.
+
+
+_MAX_EXAMPLE_DEPTH: Final = 12
+_EXAMPLE_BY_TYPE: Final = {"string": "…", "integer": 1, "number": 1.0, "boolean": False, "null": None}
+_EXAMPLE_BY_FORMAT: Final = {"date-time": "2026-01-31T12:00:00Z", "date": "2026-01-31", "binary": ""}
+
+
+class SchemaExamples:
+    """Makes examples; ``components`` are the schemas that others refer to by name."""
+
+    def __init__(self, components: dict[str, Any]) -> None:
+        self._components = components
+
+    def of(self, schema: dict[str, Any], deep: int = 0) -> Any:
+        """One example."""
+        if "$ref" in schema:
+            name = str(schema["$ref"]).rpartition("/")[2]
+            return self.of({**self._components[name], **{k: v for k, v in schema.items() if k == "examples"}}, deep)
+        for key in ("example", "const", "default"):
+            if key in schema and not (key == "default" and schema.get("examples")):
+                return schema[key]
+        if schema.get("examples"):
+            return schema["examples"][0]
+        if "enum" in schema:
+            return schema["enum"][0]
+        return self._by_kind(schema, deep)
+
+    def _by_kind(self, schema: dict[str, Any], deep: int) -> Any:
+        for key in ("anyOf", "oneOf", "allOf"):
+            if key in schema:
+                parts = [part for part in schema[key] if part.get("type") != "null"]
+                return self.of(parts[0], deep) if parts else None
+        kind = schema.get("type")
+        if kind == "array":
+            return [] if deep > _MAX_EXAMPLE_DEPTH else [self.of(schema.get("items", {}), deep + 1)]
+        if kind == "object" or "properties" in schema:
+            return self._object(schema, deep)
+        return _EXAMPLE_BY_FORMAT.get(schema.get("format", ""), _EXAMPLE_BY_TYPE.get(str(kind), {}))
+
+    def _object(self, schema: dict[str, Any], deep: int) -> dict[str, Any]:
+        if deep > _MAX_EXAMPLE_DEPTH:
+            return {}
+        return {name: self.of(part, deep + 1) for name, part in schema.get("properties", {}).items()}
+
+
+# The OpenAPI document: what holds for every operation is written into it here, once.
+#
+# Errors by status, the token, ``Idempotency-Key``, ``ETag``, and an example of every body that has none of its own.
+
+
+_JSON_TYPE: Final = "application/json"
+_OPENAPI_METHODS: Final = ("get", "post", "put", "patch", "delete")
+_SECURITY_SCHEME: Final = "token"
+_OPEN_PATHS: Final = (*OPEN_PATHS, OPEN_PREFIX)  # without a token
+_FAILED_REF: Final = "#/components/schemas/Failed"
 _ERRORS: Final = {
     "401": ("There is no token, or a wrong one.", "SYS_UNAUTHORIZED"),
     "403": ("Host, Origin or CSRF token are not ours.", "SYS_FORBIDDEN"),
@@ -55,35 +103,37 @@ _TAGS: Final = {
 }
 
 
-def describe(app: FastAPI) -> None:
+def complete_openapi(app: FastAPI) -> None:
     """Have the document of an application completed."""
     made = app.openapi
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = completed(made())
+            app.openapi_schema = complete(made())
         return app.openapi_schema
 
     app.openapi = document  # type: ignore[method-assign]
 
 
-def completed(document: dict[str, Any]) -> dict[str, Any]:
+def complete(document: dict[str, Any]) -> dict[str, Any]:
     """The document with everything that holds for all operations."""
     components = document.setdefault("components", {})
     document["info"]["description"] = _DESCRIPTION
     components["securitySchemes"] = {
-        _SCHEME: {"type": "http", "scheme": "bearer", "description": "The token of the server."}
+        _SECURITY_SCHEME: {"type": "http", "scheme": "bearer", "description": "The token of the server."}
     }
     components["responses"] = _error_responses()
-    document["security"] = [{_SCHEME: []}]
-    examples = Examples(components.get("schemas", {}))
+    document["security"] = [{_SECURITY_SCHEME: []}]
+    examples = SchemaExamples(components.get("schemas", {}))
     used: set[str] = set()
     for path, method, operation in _operations(document):
         used.update(operation.get("tags", ()))
         _add_errors(path, method, operation)
-        if method.upper() in METHODS and path.startswith("/api/"):
-            _add_parameter(operation, HEADER, {"type": "string", "pattern": KEY_PATTERN}, "Carried out once per key.")
-        if method == "get" and path.startswith("/api/") and _JSON in _content(operation, "200"):
+        if method.upper() in CHANGING_METHODS and path.startswith("/api/"):
+            _add_parameter(
+                operation, IDEMPOTENCY_HEADER, {"type": "string", "pattern": KEY_PATTERN}, "Carried out once per key."
+            )
+        if method == "get" and path.startswith("/api/") and _JSON_TYPE in _content(operation, "200"):
             _add_etag(operation)
         _add_examples(operation, examples)
     document["tags"] = [{"name": name, "description": words} for name, words in _TAGS.items() if name in used]
@@ -93,7 +143,7 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
 def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            if method in _METHODS:
+            if method in _OPENAPI_METHODS:
                 yield path, method, operation
 
 
@@ -104,7 +154,7 @@ def _content(operation: dict[str, Any], status: str) -> dict[str, Any]:
 
 def _add_errors(path: str, method: str, operation: dict[str, Any]) -> None:
     statuses = ["500"]
-    if path.startswith(_OPEN):
+    if path.startswith(_OPEN_PATHS):
         operation["security"] = []
     else:
         statuses += ["401", "403", "429"]
@@ -118,7 +168,7 @@ def _add_errors(path: str, method: str, operation: dict[str, Any]) -> None:
     for status in statuses:
         if status in responses:
             continue
-        responses[status] = {"$ref": f"#/components/responses/{_name(status)}"}
+        responses[status] = {"$ref": f"#/components/responses/{_response_name(status)}"}
     operation["responses"] = dict(sorted(responses.items()))
 
 
@@ -128,12 +178,12 @@ def _error_responses() -> dict[str, Any]:
     for status, (words, code) in _ERRORS.items():
         error = {"code": code, "message": words, "details": []}
         example = {"success": False, "error": error, "timestamp": "2026-01-31T12:00:00Z"}
-        content = {_JSON: {"schema": {"$ref": _FAILED}, "example": example}}
-        made[_name(status)] = {"description": words, "content": content}
+        content = {_JSON_TYPE: {"schema": {"$ref": _FAILED_REF}, "example": example}}
+        made[_response_name(status)] = {"description": words, "content": content}
     return made
 
 
-def _name(status: str) -> str:
+def _response_name(status: str) -> str:
     return f"Error{status}"
 
 
@@ -150,8 +200,8 @@ def _add_etag(operation: dict[str, Any]) -> None:
     operation["responses"]["304"] = {"description": "You have it already.", "headers": {"ETag": tag}}
 
 
-def _add_examples(operation: dict[str, Any], examples: Examples) -> None:
+def _add_examples(operation: dict[str, Any], examples: SchemaExamples) -> None:
     bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
-    for media in (body.get("content", {}).get(_JSON) for body in bodies):
+    for media in (body.get("content", {}).get(_JSON_TYPE) for body in bodies):
         if media and "example" not in media and "examples" not in media:
             media["example"] = examples.of(media.get("schema", {}))

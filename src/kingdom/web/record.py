@@ -6,14 +6,14 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from kingdom.court.files import read_json, write_json
-from kingdom.court.supervisor.identity import Identity, own_identity
+from kingdom.base.files import read_json, write_json
+from kingdom.court.supervisor.record import ProcessHandle, own_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-FOLDER: Final = "state/web"
+STATE_FOLDER: Final = "state/web"
 """Where a server keeps its own files, below its root."""
 
 
@@ -22,7 +22,7 @@ class ServerRecord:
     """A server, and the process it runs in."""
 
     url: str
-    process: Identity
+    process: ProcessHandle
 
     def document(self) -> dict[str, Any]:
         """The JSON form."""
@@ -31,22 +31,22 @@ class ServerRecord:
 
 def record_path(root: Path) -> Path:
     """Where the file lies."""
-    return root / FOLDER / "server.json"
+    return root / STATE_FOLDER / "server.json"
 
 
 def running_server(root: Path) -> ServerRecord | None:
     """The server that runs for a root now, or None."""
     document = read_json(record_path(root))
-    process = Identity.read(document)
+    process = ProcessHandle.read(document)
     if document is None or process is None or not isinstance(document.get("url"), str) or not process.alive:
         return None
     return ServerRecord(document["url"], process)
 
 
 @contextlib.contextmanager
-def recorded(root: Path, url: str) -> Iterator[None]:
+def record_server(root: Path, url: str) -> Iterator[None]:
     """Let others find a server of this process while the block runs."""
-    own = ServerRecord(url, own_identity())
+    own = ServerRecord(url, own_process())
     path = record_path(root)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, own.document(), durable=False)

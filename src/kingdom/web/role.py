@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kingdom.court.loop import Services
-    from kingdom.web.serving import Serving
+    from kingdom.web.server import RunningServer
     from kingdom.web.settings import WebSettings
 
-_INTERVAL: Final = 10.0
-_AGAIN: Final = 5.0  # seconds before another try to listen
+_TICK_SECONDS: Final = 10.0
+_LISTEN_RETRY_SECONDS: Final = 5.0  # seconds before another try to listen
 log = logging.getLogger("kingdom.web")
 
 
@@ -25,12 +25,12 @@ class WebRole:
     """Keeps the server running. A port that is taken is tried again, and told in ``kingdom status``."""
 
     name = "web"
-    interval = _INTERVAL
+    interval = _TICK_SECONDS
 
     def __init__(self, services: Services, settings: WebSettings) -> None:
         self._services = services
         self._settings = settings
-        self._running: Serving | None = None
+        self._running: RunningServer | None = None
         self._held = contextlib.AsyncExitStack()
         self._trouble = ""
 
@@ -50,7 +50,7 @@ class WebRole:
                 if self._trouble != str(error):
                     log.warning("%s", error)
                 self._trouble = str(error)
-                return _AGAIN
+                return _LISTEN_RETRY_SECONDS
             except BaseException:
                 await self.stop()  # above all the port: the next try needs it
                 raise
@@ -70,7 +70,7 @@ class WebRole:
         await held.aclose()
 
     async def _open(self) -> None:
-        from kingdom.web.serving import listen
+        from kingdom.web.server import listen
 
         self._settings.check()
         root = self._services.home.root
@@ -78,16 +78,16 @@ class WebRole:
         self._held.callback(listener.close)
 
         from kingdom.web.app import create_app
-        from kingdom.web.opening import open_context
+        from kingdom.web.bootstrap import open_context
         from kingdom.web.security import obtain_token
-        from kingdom.web.serving import serving, settle_memory
+        from kingdom.web.server import freeze_garbage_collector, serve
 
         context = await self._held.enter_async_context(
             open_context(root, self._settings, obtain_token(root), services=self._services, clock=self._services.clock)
         )
-        self._running = await self._held.enter_async_context(serving(create_app(context), context, listener))
+        self._running = await self._held.enter_async_context(serve(create_app(context), context, listener))
         self._trouble = ""
-        settle_memory()
+        freeze_garbage_collector()
         log.info("the dashboard is at %s (kingdom web --link logs a browser in)", self._running.url)
 
 

@@ -6,10 +6,10 @@ import ipaddress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kingdom.court.config.system import load_system
+from kingdom.court.config import load_system
 from kingdom.court.errors import InvalidConfig
 from kingdom.court.home import Home
-from kingdom.place import is_court
+from kingdom.homes import is_court
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,18 +13,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.bus import BusError, Envelope, Reject, Worker
-from kingdom.workflow.domain.errors import WorkflowError
+from kingdom.workflow.errors import WorkflowError
 
 if TYPE_CHECKING:
     from kingdom.bus import EventBus
 
-COMMANDS: Final = "workflow.commands"
-Carry = Callable[..., Awaitable[object]]
+COMMAND_STREAM: Final = "workflow.commands"
+CommandHandler = Callable[..., Awaitable[object]]
 """Carries a command out: called with the workflow's id and the command's arguments by name."""
 
-_LOOK: Final = 0.02  # seconds between the first two looks at what became of a command; later ones are further apart
-_LOOK_MOST: Final = 0.5
-_KEEP: Final = 86400.0  # seconds for which a refused command is kept
+_FIRST_POLL_SECONDS: Final = (
+    0.02  # seconds between the first two looks at what became of a command; later ones are further apart
+)
+_MAX_POLL_SECONDS: Final = 0.5
+_REFUSED_KEPT_SECONDS: Final = 86400.0  # seconds for which a refused command is kept
 
 
 class CommandRefused(WorkflowError):
@@ -35,14 +37,14 @@ class CommandRefused(WorkflowError):
         self.code = code
 
 
-class NoAnswer(WorkflowError):
+class CommandPending(WorkflowError):
     """The engine has not come to it yet; it still will."""
 
     code = "WFL_NO_ANSWER"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SentCommand:
     """A command that is on its way."""
 
     id: str
@@ -50,22 +52,22 @@ class Asked:
     workflow_id: str
 
 
-async def ask(bus: EventBus, kind: str, workflow_id: str, **arguments: Any) -> Asked:
+async def send_command(bus: EventBus, kind: str, workflow_id: str, **arguments: Any) -> SentCommand:
     """Ask the engine for something. The store's tables must be there (``store.setup``)."""
-    await bus.declare(COMMANDS)
+    await bus.declare(COMMAND_STREAM)
     envelope = Envelope(
         type=kind,
         payload={"workflowId": workflow_id, "arguments": arguments},
         aggregate_type="Workflow",
         aggregate_id=workflow_id,
     )
-    await bus.publish(COMMANDS, envelope)
-    return Asked(envelope.event_id, kind, workflow_id)
+    await bus.publish(COMMAND_STREAM, envelope)
+    return SentCommand(envelope.event_id, kind, workflow_id)
 
 
-async def answer(bus: EventBus, asked: Asked, seconds: float) -> None:
+async def wait_for_command(bus: EventBus, asked: SentCommand, seconds: float) -> None:
     """Wait until a command was carried out. Raises :class:`CommandRefused`, or :class:`NoAnswer` after that long."""
-    pause = _LOOK
+    pause = _FIRST_POLL_SECONDS
     try:
         async with asyncio.timeout(seconds):
             while True:
@@ -75,29 +77,29 @@ async def answer(bus: EventBus, asked: Asked, seconds: float) -> None:
                 if record.status == "DEAD":
                     raise CommandRefused(record.error_code or "WFL", record.error_message or "no reason was given")
                 await asyncio.sleep(pause)
-                pause = min(_LOOK_MOST, 1.5 * pause)
+                pause = min(_MAX_POLL_SECONDS, 1.5 * pause)
     except TimeoutError:
-        raise NoAnswer(
+        raise CommandPending(
             f"the engine has not come to {asked.type} of {asked.workflow_id} in {seconds:g} s; it stays asked for "
             f"({asked.id}), and kingdom workflow show {asked.workflow_id} tells what became of it"
         ) from None
 
 
-def command_worker(bus: EventBus, carriers: Mapping[str, Carry], *, name: str = "engine") -> Worker:
+def command_worker(bus: EventBus, carriers: Mapping[str, CommandHandler], *, name: str = "engine") -> Worker:
     """A worker that carries commands out; ``carriers`` by the command's type. Call :func:`prepare` before it runs."""
-    worker = Worker(bus, COMMANDS, name=name, signals=False)
+    worker = Worker(bus, COMMAND_STREAM, name=name, signals=False)
     for kind, carry in carriers.items():
         worker.on(kind)(_handler(carry))
     return worker
 
 
-async def prepare(bus: EventBus) -> None:
+async def prepare_commands(bus: EventBus) -> None:
     """Make the stream ready for a worker, and forget old refusals."""
-    await bus.declare(COMMANDS)
-    await bus.purge(_KEEP, stream=COMMANDS, dead=True)
+    await bus.declare(COMMAND_STREAM)
+    await bus.purge(_REFUSED_KEPT_SECONDS, stream=COMMAND_STREAM, dead=True)
 
 
-def _handler(carry: Carry) -> Callable[[Envelope], Awaitable[None]]:
+def _handler(carry: CommandHandler) -> Callable[[Envelope], Awaitable[None]]:
     async def handle(envelope: Envelope) -> None:
         payload = envelope.payload
         try:

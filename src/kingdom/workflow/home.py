@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from kingdom.agents.engine import Engine, Player
-    from kingdom.workflow.adapters.agent_client import AgentRuns
+    from kingdom.agents.engine import Engine, InProcessEngine
+    from kingdom.workflow.adapters.agent_client import RunnerAgentClient
     from kingdom.workflow.adapters.git_service import GitopsService
-    from kingdom.workflow.parts import Parts
-    from kingdom.workflow.ports import Clock, Store
+    from kingdom.workflow.context import WorkflowContext
+    from kingdom.workflow.ports import Clock, WorkflowStore
 
 _DATABASE: Final = "workflows.db"
 
@@ -36,16 +36,16 @@ class WorkflowHome:
 
 def git_service(home: WorkflowHome, clock: Clock) -> GitopsService:
     """The clones and worktrees of a home."""
-    from kingdom.gitops import Git
+    from kingdom.gitops import GitRunner
     from kingdom.workflow.adapters.git_service import GitopsService
 
-    return GitopsService(Git(), home.root, clock=clock)
+    return GitopsService(GitRunner(), home.root, clock=clock)
 
 
 @asynccontextmanager
 async def open_home(
-    home: WorkflowHome, engines: Mapping[str, Engine | Player], *, environ: Mapping[str, str] | None = None
-) -> AsyncIterator[Parts]:
+    home: WorkflowHome, engines: Mapping[str, Engine | InProcessEngine], *, environ: Mapping[str, str] | None = None
+) -> AsyncIterator[WorkflowContext]:
     """The parts of the workflows of a home; its folders and tables are made first.
 
     ``KINGDOM_WORKFLOW_AGENTS`` says how many agents may run at once (8); the others wait their turn. At the end agents
@@ -53,26 +53,27 @@ async def open_home(
     """
     # Whoever only looks at a home needs none of these, and they take a while to import.
     from kingdom.agents.runner import Runner
-    from kingdom.workflow.adapters.agent_client import AgentRuns
-    from kingdom.workflow.adapters.mcp import McpFiles
-    from kingdom.workflow.adapters.queries import Queries
-    from kingdom.workflow.adapters.room import Room, places_of
-    from kingdom.workflow.adapters.run_files import RunFiles
-    from kingdom.workflow.adapters.workspaces import Workspaces
-    from kingdom.workflow.bootstrap import Outside, open_parts
+    from kingdom.workflow.adapters.agent_client import RunnerAgentClient
+    from kingdom.workflow.adapters.environment import WorkMcpFiles
+    from kingdom.workflow.adapters.orders import AgentSlots, agent_slots_from
+    from kingdom.workflow.adapters.queries import QueryTemplates
+    from kingdom.workflow.adapters.workspaces import RunFiles, Workspaces
+    from kingdom.workflow.context import ExternalServices, open_context
 
     home.root.mkdir(parents=True, exist_ok=True)
     environ = os.environ if environ is None else environ
     runner = Runner(soldiers=home.runs, sessions=home.sessions, ledger=home.ledger, engines=engines, environ=environ)
-    room, files = Room(places_of(environ)), RunFiles(home.runs, home.sessions)
-    made: list[AgentRuns] = []
+    room, files = AgentSlots(agent_slots_from(environ)), RunFiles(home.runs, home.sessions)
+    made: list[RunnerAgentClient] = []
 
-    def outside(store: Store, clock: Clock) -> Outside:
+    def outside(store: WorkflowStore, clock: Clock) -> ExternalServices:
         workspaces = Workspaces(home.workspaces)
-        made.append(AgentRuns(store, runner, workspaces, McpFiles(home.mcp, environ), room=room, files=files))
-        return Outside(made[0], git_service(home, clock), workspaces, Queries(store))
+        made.append(
+            RunnerAgentClient(store, runner, workspaces, WorkMcpFiles(home.mcp, environ), room=room, files=files)
+        )
+        return ExternalServices(made[0], git_service(home, clock), workspaces, QueryTemplates(store))
 
-    async with open_parts(home.store, outside) as parts:
+    async with open_context(home.store, outside) as parts:
         try:
             yield parts
         finally:

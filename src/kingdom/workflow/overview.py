@@ -1,22 +1,25 @@
-"""Everything about one workflow, read in one transaction, and as a document for programs."""
+"""Everything about one workflow, as a document for programs and as text for people."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 from kingdom.workflow.domain.statuses import WorkStatus
 
 if TYPE_CHECKING:
     from kingdom.workflow.domain.resources import Checkpoint, WorkTree
-    from kingdom.workflow.domain.task import Report, Task
-    from kingdom.workflow.domain.work import Work
+    from kingdom.workflow.domain.work import Report, Task, Work
     from kingdom.workflow.domain.workflow import Workflow
-    from kingdom.workflow.ports import Transaction
+    from kingdom.workflow.ports import WorkflowStore, WorkflowTransaction
+
+
+# Everything about one workflow, read in one transaction, and as a document for programs.
 
 
 @dataclass(frozen=True, slots=True)
-class Overview:
+class WorkflowOverview:
     """A workflow with what belongs to it, read in one transaction."""
 
     workflow: Workflow
@@ -27,7 +30,7 @@ class Overview:
     git_names: dict[str, str]
 
     @classmethod
-    async def read(cls, tx: Transaction, workflow: Workflow) -> Overview:
+    async def read(cls, tx: WorkflowTransaction, workflow: Workflow) -> WorkflowOverview:
         """Read what belongs to a workflow."""
         trees = await tx.work_trees.of_workflow(workflow.id)
         ids = {ref.git_id for ref in workflow.git_refs} | {tree.git_id for tree in trees}
@@ -53,7 +56,7 @@ class Overview:
     def document(self) -> dict[str, Any]:
         """All of it."""
         return {
-            **summary(self.workflow),
+            **workflow_summary(self.workflow),
             "description": self.workflow.description,
             "reason": self.workflow.reason,
             "variables": dict(self.workflow.variables),
@@ -135,7 +138,7 @@ class Overview:
         }
 
 
-def summary(workflow: Workflow) -> dict[str, Any]:
+def workflow_summary(workflow: Workflow) -> dict[str, Any]:
     """The few facts that a list has of a workflow."""
     done = list(workflow.work_statuses.values()).count(WorkStatus.COMPLETED)
     return {
@@ -148,3 +151,83 @@ def summary(workflow: Workflow) -> dict[str, Any]:
         "worksTotal": len(workflow.work_statuses),
         "worksCompleted": done,
     }
+
+
+# What an event of a workflow tells people: whether it is good news, and what it is about.
+
+
+EventTone: TypeAlias = Literal["bad", "good", "plain"]
+_BAD_WORDS: Final = ("Failed", "Error", "Cancelled")
+_GOOD_WORDS: Final = ("Completed", "CheckpointCreated", "ReportGenerated")
+_MAX_VALUE_CHARS: Final = 200  # characters of one value
+
+
+class DescribedEvent(Protocol):
+    """What is known of something that happened."""
+
+    @property
+    def type(self) -> str: ...  # noqa: D102
+    @property
+    def payload(self) -> Mapping[str, Any]: ...  # noqa: D102
+
+
+class Named(Protocol):
+    """Something with a name."""
+
+    @property
+    def id(self) -> str: ...  # noqa: D102
+    @property
+    def name(self) -> str: ...  # noqa: D102
+
+
+class NamedWork(Named, Protocol):
+    """A Work with its tasks."""
+
+    @property
+    def tasks(self) -> Sequence[Named]: ...  # noqa: D102
+
+
+def event_tone(event: DescribedEvent) -> EventTone:
+    """How people take it."""
+    if any(word in event.type for word in _BAD_WORDS) or event.payload.get("status") == "FAILED":
+        return "bad"
+    return "good" if any(word in event.type for word in _GOOD_WORDS) else "plain"
+
+
+def names_by_id(works: Iterable[NamedWork]) -> dict[str, str]:
+    """The names of works and their tasks, by id."""
+    return {one.id: one.name for work in works for one in (work, *work.tasks)}
+
+
+def event_details(event: DescribedEvent, names: Mapping[str, str]) -> str:
+    """Everything it carries, in one line, with names for the ids of works and tasks."""
+    told = (names.get(str(value), _shortened(value)) for key, value in event.payload.items() if key != "workflowId")
+    return " · ".join(word for word in told if word)
+
+
+def _shortened(value: Any) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    line = " ".join(text.split())
+    return line if len(line) <= _MAX_VALUE_CHARS else f"{line[: _MAX_VALUE_CHARS - 1]}…"
+
+
+# How far the events of a store have come, without reading them all.
+
+
+async def last_event_number(store: WorkflowStore, workflow_id: str | None) -> int:
+    """The number of the last event of a workflow (or of all); 0 when there is none. Some dozen short looks."""
+
+    async def is_beyond(number: int) -> bool:
+        return bool(await store.events(workflow_id, number, 1))
+
+    low, step = -1, 1  # the last number is above `low`
+    while await is_beyond(low + step):
+        low, step = low + step, step * 2
+    high = low + step  # nothing is above it
+    while high - low > 1:
+        middle = (low + high) // 2
+        if await is_beyond(middle):
+            low = middle
+        else:
+            high = middle
+    return high

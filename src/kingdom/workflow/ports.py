@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kingdom.bus import Envelope, EventBus
 from kingdom.workflow.domain.events import DomainEvent
-from kingdom.workflow.domain.resources import Checkpoint, Committed, WorkSpace, WorkTree
-from kingdom.workflow.domain.sources import Git, McpServer
-from kingdom.workflow.domain.task import Report, Task
-from kingdom.workflow.domain.template import WorkflowTemplate
-from kingdom.workflow.domain.work import Work
-from kingdom.workflow.domain.workflow import Workflow
+from kingdom.workflow.domain.resources import Checkpoint, Committed, Git, McpServer, WorkSpace, WorkTree
+from kingdom.workflow.domain.work import Report, Task, Work
+from kingdom.workflow.domain.workflow import Workflow, WorkflowTemplate
 
 if TYPE_CHECKING:
-    from kingdom.workflow.store.transactions import Inline
+    from kingdom.workflow.store.transactions import InlineHandler
 
 A = TypeVar("A")
 
@@ -27,7 +24,7 @@ class Repository(Protocol[A]):
     """The aggregates of one kind, inside a transaction."""
 
     async def get(self, item_id: str) -> A:
-        """One of them; raises :class:`kingdom.workflow.domain.errors.NotFound`."""
+        """One of them; raises :class:`kingdom.workflow.errors.NotFound`."""
 
     async def find(self, item_id: str) -> A | None:
         """One of them, or None."""
@@ -59,7 +56,7 @@ class Repository(Protocol[A]):
         """The newest first; ``after`` is the id the last page ended with."""
 
 
-class OfWorkflow(Repository[A], Protocol[A]):
+class WorkflowRepository(Repository[A], Protocol[A]):
     """Aggregates that belong to a workflow."""
 
     async def of_workflow(self, workflow_id: str, rank: int | None = None) -> list[A]:
@@ -67,7 +64,7 @@ class OfWorkflow(Repository[A], Protocol[A]):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RecordedEvent:
     """An event with what travels beside its payload."""
 
     event: DomainEvent
@@ -76,23 +73,23 @@ class Told:
     attempt: int | None = None
 
 
-class Transaction(Protocol):
+class WorkflowTransaction(Protocol):
     """One unit of work: everything saved and recorded in it happens, or nothing does."""
 
     gits: Repository[Git]
     mcp_servers: Repository[McpServer]
     templates: Repository[WorkflowTemplate]
     workflows: Repository[Workflow]
-    works: OfWorkflow[Work]
-    reports: OfWorkflow[Report]
-    checkpoints: OfWorkflow[Checkpoint]
-    work_trees: OfWorkflow[WorkTree]
-    work_spaces: OfWorkflow[WorkSpace]
+    works: WorkflowRepository[Work]
+    reports: WorkflowRepository[Report]
+    checkpoints: WorkflowRepository[Checkpoint]
+    work_trees: WorkflowRepository[WorkTree]
+    work_spaces: WorkflowRepository[WorkSpace]
 
-    def record(self, *told: Told) -> None:
+    def record(self, *told: RecordedEvent) -> None:
         """Have events numbered, kept for the interface, and published, all with the commit."""
 
-    def afterwards(self, action: Callable[[], Awaitable[None]]) -> None:
+    def before_commit(self, action: Callable[[], Awaitable[None]]) -> None:
         """Have something done in this transaction, after the events it records were handled, where that is possible.
 
         What both change is written once then.
@@ -105,19 +102,19 @@ class Transaction(Protocol):
         """End an event of the bus with this transaction; False when it is not there to be handled (any more)."""
 
 
-class Store(Protocol):
+class WorkflowStore(Protocol):
     """Where workflows are kept."""
 
     bus: EventBus
-    inline: Inline | None  # handles events in the transaction that records them; an engine sets it
+    inline: InlineHandler | None  # handles events in the transaction that records them; an engine sets it
 
-    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
+    def transaction(self) -> AbstractAsyncContextManager[WorkflowTransaction]:
         """Begin; commits at the end of the block, rolls back when it raises."""
 
-    def reading(self) -> AbstractAsyncContextManager[Transaction]:
+    def reading(self) -> AbstractAsyncContextManager[WorkflowTransaction]:
         """The same for who only looks: nobody who writes waits for it. Nothing is to be saved in it."""
 
-    async def events(self, workflow_id: str | None, after: int, limit: int) -> list[SeenEvent]:
+    async def events(self, workflow_id: str | None, after: int, limit: int) -> list[StoredEvent]:
         """What the interface shows: the events of a workflow (or of all) behind a number, in order."""
 
     async def lock_engine(self) -> EngineLock | None:
@@ -144,7 +141,7 @@ class EngineLock(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SeenEvent:
+class StoredEvent:
     """An event as an interface sees it. ``sequence`` counts per workflow, without a gap; ``position`` over all."""
 
     position: int
@@ -249,13 +246,13 @@ class WorkFiles(Protocol):
         """Give a Work of another workflow the files of this one; may be repeated."""
 
 
-class QueryTexts(Protocol):
+class QueryRenderer(Protocol):
     """What is really sent."""
 
     async def text(self, workflow: Workflow, work: Work, task: Task) -> str:
         """The query of a task with its variables filled in.
 
-        Raises :class:`kingdom.workflow.domain.errors.WorkflowError` when one of them is not known.
+        Raises :class:`kingdom.workflow.errors.WorkflowError` when one of them is not known.
         """
 
 

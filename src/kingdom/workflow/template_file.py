@@ -1,6 +1,6 @@
 """The YAML file of a template: what may stand in it.
 
-Everything a person can get wrong is told with its line (:mod:`kingdom.yamlfile`). Names of repositories, MCP servers
+Everything a person can get wrong is told with its line (:mod:`kingdom.base.yamlfile`). Names of repositories, MCP servers
 and engines are compared with those there are when the reader knows them (:class:`Known`).
 """
 
@@ -23,16 +23,16 @@ from pydantic import (
     model_validator,
 )
 
-from kingdom.workflow.domain.errors import InvalidPlan
-from kingdom.workflow.domain.template import START, OnFailure, check_plan
+from kingdom.workflow.domain.workflow import START, OnFailure, check_plan
+from kingdom.workflow.errors import InvalidPlan
 
 _NAME: Final = re.compile(r"[^\W_][^/\\\x00-\x1f\x7f]*")
-_KNOWN: Final = "known"
-_WORKS: Final = "works"
+_KNOWN_KEY: Final = "known"
+_WORKS_KEY: Final = "works"
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownNames:
     """What there is around a template. None: the reader does not know, and any name will do."""
 
     repositories: Collection[str] | None = None
@@ -41,7 +41,7 @@ class Known:
 
     def context(self) -> dict[str, Any]:
         """As the models below get it: this, and room for the names of the works."""
-        return {_KNOWN: self, _WORKS: []}
+        return {_KNOWN_KEY: self, _WORKS_KEY: []}
 
 
 def checked_name(text: str) -> str:
@@ -51,7 +51,7 @@ def checked_name(text: str) -> str:
     return text
 
 
-def _words(text: str) -> str:
+def _has_text(text: str) -> str:
     if not text.strip():
         raise ValueError("must have text in it")
     return text
@@ -61,7 +61,7 @@ def _query(text: str) -> str:
     from kingdom.workflow.adapters.queries import QueryInvalid, check_query  # brings jinja2 with it
 
     try:
-        check_query(_words(text), "a task")
+        check_query(_has_text(text), "a task")
     except QueryInvalid as error:
         raise ValueError(str(error).removeprefix("a task: ")) from None
     return text
@@ -71,13 +71,13 @@ def _one_or_more(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-def _some(items: list[Any]) -> list[Any]:
+def _not_empty(items: list[Any]) -> list[Any]:
     if not items:
         raise ValueError("at least one is needed")
     return items
 
 
-def _once(names: list[str]) -> list[str]:
+def _unique(names: list[str]) -> list[str]:
     if twice := [name for at, name in enumerate(names) if name in names[:at]]:
         raise ValueError(f"{twice[0]!r:.80} is given twice")
     return names
@@ -90,25 +90,25 @@ Env = dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
 
 
 def _check_known(info: ValidationInfo, name: str, kind: str, what: str, advice: str) -> str:
-    there = getattr((info.context or {}).get(_KNOWN), kind, None)
+    there = getattr((info.context or {}).get(_KNOWN_KEY), kind, None)
     if there is not None and name not in there:
         raise ValueError(f"there is no {what} {name!r} ({', '.join(sorted(there)) or 'none at all'}): {advice}")
     return name
 
 
-def _works(info: ValidationInfo) -> list[str]:
+def _work_names(info: ValidationInfo) -> list[str]:
     """The names of all works of the file: a Work is checked before those after it are read."""
-    names: list[str] = (info.context or {}).get(_WORKS, [])
+    names: list[str] = (info.context or {}).get(_WORKS_KEY, [])
     return names
 
 
-class Section(BaseModel):
+class TemplateSection(BaseModel):
     """A part of the file: unknown keys and wrong types are mistakes. Types are YAML's own: ``yes`` is no number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
 
 
-class Short(Section):
+class ShortSection(TemplateSection):
     """A part that may also be written as one text, the value of the key that ``short`` names."""
 
     short: ClassVar[str]
@@ -119,7 +119,7 @@ class Short(Section):
         return {cls.short: value} if isinstance(value, str) else value
 
 
-class EngineSection(Short):
+class WorkEngineSection(ShortSection):
     """Which engine does the work; in short, only its name."""
 
     short: ClassVar[str] = "name"
@@ -134,7 +134,7 @@ class EngineSection(Short):
         return _check_known(info, name, "engines", "engine", "use one of these")
 
 
-class RepositorySection(Short):
+class RepositorySection(ShortSection):
     """A repository that is worked on; in short, only its name."""
 
     short: ClassVar[str] = "name"
@@ -151,7 +151,7 @@ class RepositorySection(Short):
         return _check_known(info, name, "repositories", "repository", advice)
 
 
-class McpSection(Short):
+class McpSection(ShortSection):
     """An MCP server the agents are given; in short, only its name."""
 
     short: ClassVar[str] = "name"
@@ -168,7 +168,7 @@ class McpSection(Short):
         return _check_known(info, name, "mcp_servers", "MCP server", advice)
 
 
-class TaskSection(Short):
+class TaskSection(ShortSection):
     """One query to the agent of a Work; in short, only the query."""
 
     short: ClassVar[str] = "query"
@@ -176,18 +176,20 @@ class TaskSection(Short):
     name: Name | None = None
     query: Annotated[str, AfterValidator(_query)]
     """May have variables: ``{{ issue.key }}`` (:mod:`kingdom.workflow.adapters.queries`)."""
-    report: Annotated[list[Heading], BeforeValidator(_one_or_more), AfterValidator(_once)] = Field(default_factory=list)
+    report: Annotated[list[Heading], BeforeValidator(_one_or_more), AfterValidator(_unique)] = Field(
+        default_factory=list
+    )
     """The sections of the report it asks for."""
     retries: Retries | None = None
 
 
-class WorkSection(Section):
+class WorkSection(TemplateSection):
     """A Work: a conversation with one agent, task after task."""
 
     name: Name
-    engine: EngineSection | None = None
+    engine: WorkEngineSection | None = None
     model: str | None = Field(default=None, min_length=1)
-    after: Annotated[list[Name], BeforeValidator(_one_or_more), AfterValidator(_once)] = Field(default_factory=list)
+    after: Annotated[list[Name], BeforeValidator(_one_or_more), AfterValidator(_unique)] = Field(default_factory=list)
     """The works it waits for; without it, all that stand before it."""
     merge: bool = False
     """It merges what the works it waits for did beside each other."""
@@ -195,13 +197,13 @@ class WorkSection(Section):
     """A person looks before the next one starts."""
     retries: Retries | None = None
     mcp: list[McpSection] = Field(default_factory=list)
-    tasks: Annotated[list[TaskSection], AfterValidator(_some)]
+    tasks: Annotated[list[TaskSection], AfterValidator(_not_empty)]
 
     @model_validator(mode="after")
     def _sensible(self) -> WorkSection:
         if self.merge and len(self.after) < 2:
             raise ValueError("merge: true needs the works to merge, as after: [api, docs]")
-        _once(self.task_names)
+        _unique(self.task_names)
         return self
 
     @property
@@ -212,7 +214,7 @@ class WorkSection(Section):
     @field_validator("name")
     @classmethod
     def _its_own(cls, name: str, info: ValidationInfo) -> str:
-        if _works(info).count(name) > 1:
+        if _work_names(info).count(name) > 1:
             raise ValueError(f"two works are called {name!r}: each needs a name of its own")
         return name
 
@@ -229,13 +231,13 @@ class WorkSection(Section):
     @field_validator("after")
     @classmethod
     def _there(cls, after: list[str], info: ValidationInfo) -> list[str]:
-        names = _works(info)
+        names = _work_names(info)
         if unknown := [name for name in after if name not in names and name != START]:
             raise ValueError(f"there is no work {unknown[0]!r}: {', '.join(names)}")
         return after
 
 
-class TemplateFile(Section):
+class TemplateFile(TemplateSection):
     """A whole file."""
 
     name: Name
@@ -243,21 +245,21 @@ class TemplateFile(Section):
     repositories: list[RepositorySection] = Field(default_factory=list)
     """Without any, each workflow names its own: ``kingdom workflow create … --repo NAME``."""
     mcp: list[McpSection] = Field(default_factory=list)
-    engine: EngineSection = Field(default_factory=lambda: EngineSection(name="claude"))
+    engine: WorkEngineSection = Field(default_factory=lambda: WorkEngineSection(name="claude"))
     """For works that choose no other."""
     model: str | None = Field(default=None, min_length=1)
     """For works that choose no other, and no other engine."""
     retries: Retries = 1
     """How often a failed query or report is tried again before somebody has to decide."""
     on_failure: OnFailure = "pause"
-    works: Annotated[list[WorkSection], AfterValidator(_some)]
+    works: Annotated[list[WorkSection], AfterValidator(_not_empty)]
 
     @model_validator(mode="before")
     @classmethod
     def _note_works(cls, value: Any, info: ValidationInfo) -> Any:
         works = value.get("works") if isinstance(value, dict) else None
         if isinstance(works, list):
-            _works(info).extend(str(work["name"]) for work in works if isinstance(work, dict) and "name" in work)
+            _work_names(info).extend(str(work["name"]) for work in works if isinstance(work, dict) and "name" in work)
         return value
 
     @field_validator("works")
@@ -272,10 +274,10 @@ class TemplateFile(Section):
     @field_validator("repositories", "mcp")
     @classmethod
     def _each_once(cls, items: list[Any]) -> list[Any]:
-        _once([item.name for item in items])
+        _unique([item.name for item in items])
         return items
 
 
-def documented(mapping: Mapping[str, Any]) -> dict[str, Any]:
+def without_empty(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """A part of a file as it is written: without what is not there."""
     return {key: value for key, value in mapping.items() if value not in (None, "", [], {}, ())}

@@ -1,72 +1,92 @@
-"""Templates as YAML files that people write, and templates written out as such files again."""
+"""Templates as YAML files, and the changes that turn one plan into another."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import yaml
 
-from kingdom.workflow.domain.sources import GitRef, McpServerRef
-from kingdom.workflow.domain.template import TaskDefinition, WorkDefinition, WorkflowTemplate
-from kingdom.workflow.template_file import (
-    Known,
-    McpSection,
-    TemplateFile,
-    WorkSection,
-    documented,
+from kingdom.base.yamlfile import parse_yaml, read_text
+from kingdom.workflow.domain.plan import (
+    AddTask,
+    AddWork,
+    Change,
+    RemoveTask,
+    RemoveWork,
+    ReorderTasks,
+    ReorderWorks,
+    SetGitRefs,
+    SetMcpServerRefs,
+    UpdateTask,
+    UpdateWork,
 )
-from kingdom.yamlfile import parse_yaml, read_text
+from kingdom.workflow.domain.resources import GitRef, McpServerRef
+from kingdom.workflow.domain.statuses import TaskStatus, WorkStatus
+from kingdom.workflow.domain.work import Task, Work
+from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, Workflow, WorkflowTemplate
+from kingdom.workflow.errors import NotModifiable
+from kingdom.workflow.template_file import KnownNames, McpSection, TemplateFile, WorkSection, without_empty
+from kingdom.workflow.usecases.catalog import definition_of
+
+if TYPE_CHECKING:
+    from kingdom.workflow.ports import WorkflowStore
+
+
+# Templates as YAML files that people write, and templates written out as such files again.
+
 
 # What a file need not say: the defaults of TemplateFile.
-_RETRIES: Final = 1
-_PAUSE: Final = "pause"
-_ENGINE: Final = "claude"
+_DEFAULT_RETRIES: Final = 1
+_DEFAULT_ON_FAILURE: Final = "pause"
+_DEFAULT_ENGINE: Final = "claude"
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class SourceIds:
     """The repositories and MCP servers there are: the id of each name."""
 
     repositories: Mapping[str, str] = field(default_factory=dict)
     mcp_servers: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_file(path: Path, known: Known | None = None) -> TemplateFile:
-    """Read and check a template's file; raises :class:`kingdom.yamlfile.YamlProblem` with every mistake's line."""
-    return parse_file(read_text(path), str(path), known)
+def read_template_file(path: Path, known: KnownNames | None = None) -> TemplateFile:
+    """Read and check a template's file; raises :class:`kingdom.base.yamlfile.YamlProblem` with every mistake's line."""
+    return parse_template_file(read_text(path), str(path), known)
 
 
-def parse_file(text: str, name: str, known: Known | None = None) -> TemplateFile:
+def parse_template_file(text: str, name: str, known: KnownNames | None = None) -> TemplateFile:
     """The same for text that is already there; ``name`` stands before the line numbers."""
-    return parse_yaml(text, TemplateFile, name, (known or Known()).context())
+    return parse_yaml(text, TemplateFile, name, (known or KnownNames()).context())
 
 
-def load_template(path: Path, template_id: str, sources: Sources, known: Known | None = None) -> WorkflowTemplate:
+def load_template(
+    path: Path, template_id: str, sources: SourceIds, known: KnownNames | None = None
+) -> WorkflowTemplate:
     """The template of a file. Names that ``sources`` does not have are mistakes of the file."""
     return parse_template(read_text(path), str(path), template_id, sources, known)
 
 
 def parse_template(
-    text: str, name: str, template_id: str, sources: Sources, known: Known | None = None
+    text: str, name: str, template_id: str, sources: SourceIds, known: KnownNames | None = None
 ) -> WorkflowTemplate:
     """The same for text that is already there; ``name`` stands before the line numbers."""
     engines = None if known is None else known.engines
-    checked = parse_file(text, name, Known(sources.repositories, sources.mcp_servers, engines))
+    checked = parse_template_file(text, name, KnownNames(sources.repositories, sources.mcp_servers, engines))
     return WorkflowTemplate(
         id=template_id,
         name=checked.name,
         description=checked.description,
-        works=tuple(_work(work, checked, sources) for work in checked.works),
+        works=tuple(_work_definition(work, checked, sources) for work in checked.works),
         git_refs=tuple(GitRef(sources.repositories[one.name], one.base) for one in checked.repositories),
         mcp_server_refs=_mcp_refs(checked.mcp, sources),
         on_failure=checked.on_failure,
     )
 
 
-def _work(work: WorkSection, template: TemplateFile, sources: Sources) -> WorkDefinition:
+def _work_definition(work: WorkSection, template: TemplateFile, sources: SourceIds) -> WorkDefinition:
     engine = work.engine or template.engine
     model = work.model or (template.model if engine.name == template.engine.name else None)
     retries = template.retries if work.retries is None else work.retries
@@ -91,58 +111,58 @@ def _work(work: WorkSection, template: TemplateFile, sources: Sources) -> WorkDe
     )
 
 
-def _mcp_refs(servers: list[McpSection], sources: Sources) -> tuple[McpServerRef, ...]:
+def _mcp_refs(servers: list[McpSection], sources: SourceIds) -> tuple[McpServerRef, ...]:
     return tuple(McpServerRef(sources.mcp_servers[server.name], dict(server.env)) for server in servers)
 
 
 # ── and back ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def write_template(template: WorkflowTemplate, sources: Sources) -> str:
+def write_template(template: WorkflowTemplate, sources: SourceIds) -> str:
     """The file of a template: what :func:`parse_template` reads the same template from."""
     repositories = {git_id: name for name, git_id in sources.repositories.items()}
     servers = {server_id: name for name, server_id in sources.mcp_servers.items()}
     first = template.works[0]
-    shared = all(_played_by(work) == _played_by(first) for work in template.works)
-    document = documented(
+    shared = all(_engine_key(work) == _engine_key(first) for work in template.works)
+    document = without_empty(
         {
             "name": template.name,
             "description": template.description,
             "repositories": [
-                _short("name", {"name": repositories.get(ref.git_id, ref.git_id), "base": ref.base})
+                _shortened_form("name", {"name": repositories.get(ref.git_id, ref.git_id), "base": ref.base})
                 for ref in template.git_refs
             ],
-            "mcp": _mcp(template.mcp_server_refs, servers),
-            **(_engine(first) if shared else {}),
-            "on_failure": None if template.on_failure == _PAUSE else template.on_failure,
+            "mcp": _mcp_section(template.mcp_server_refs, servers),
+            **(_engine_section(first) if shared else {}),
+            "on_failure": None if template.on_failure == _DEFAULT_ON_FAILURE else template.on_failure,
             "works": [_work_section(work, servers, with_engine=not shared) for work in template.works],
         }
     )
-    return written(document)
+    return dump_yaml(document)
 
 
-def written(document: Mapping[str, Any]) -> str:
+def dump_yaml(document: Mapping[str, Any]) -> str:
     """A document as the text of a file: queries as blocks, as a person writes them."""
     return yaml.dump(dict(document), Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=100)
 
 
 def _work_section(work: WorkDefinition, servers: Mapping[str, str], *, with_engine: bool) -> dict[str, Any]:
     after = list(work.after)
-    return documented(
+    return without_empty(
         {
             "name": work.name,
-            **(_engine(work) if with_engine else {}),
+            **(_engine_section(work) if with_engine else {}),
             "after": after[0] if len(after) == 1 else after,
             "merge": work.merge or None,
             "pause_after": work.pause_after or None,
-            "mcp": _mcp(work.mcp_server_refs, servers),
+            "mcp": _mcp_section(work.mcp_server_refs, servers),
             "tasks": [
-                documented(
+                without_empty(
                     {
                         "name": task.name,
                         "query": task.query,
                         "report": list(task.outline),
-                        "retries": None if task.retries == _RETRIES else task.retries,
+                        "retries": None if task.retries == _DEFAULT_RETRIES else task.retries,
                     }
                 )
                 for task in work.tasks
@@ -151,23 +171,23 @@ def _work_section(work: WorkDefinition, servers: Mapping[str, str], *, with_engi
     )
 
 
-def _played_by(work: WorkDefinition) -> tuple[object, ...]:
+def _engine_key(work: WorkDefinition) -> tuple[object, ...]:
     return work.engine, work.model, dict(work.engine_options)
 
 
-def _engine(work: WorkDefinition) -> dict[str, Any]:
-    engine = _short("name", {"name": work.engine, "options": dict(work.engine_options)})
-    return {"engine": None if engine == _ENGINE else engine, "model": work.model}
+def _engine_section(work: WorkDefinition) -> dict[str, Any]:
+    engine = _shortened_form("name", {"name": work.engine, "options": dict(work.engine_options)})
+    return {"engine": None if engine == _DEFAULT_ENGINE else engine, "model": work.model}
 
 
-def _mcp(refs: tuple[McpServerRef, ...], servers: Mapping[str, str]) -> list[Any]:
+def _mcp_section(refs: tuple[McpServerRef, ...], servers: Mapping[str, str]) -> list[Any]:
     named = [{"name": servers.get(ref.mcp_server_id, ref.mcp_server_id), "env": dict(ref.env)} for ref in refs]
-    return [_short("name", one) for one in named]
+    return [_shortened_form("name", one) for one in named]
 
 
-def _short(key: str, mapping: Mapping[str, Any]) -> Any:
+def _shortened_form(key: str, mapping: Mapping[str, Any]) -> Any:
     """Only the value of the key when nothing else is there."""
-    plain = documented(mapping)
+    plain = without_empty(mapping)
     return plain[key] if plain.keys() == {key} else plain
 
 
@@ -181,10 +201,124 @@ class _Dumper(yaml.SafeDumper):
         return super().increase_indent(flow, indentless=False)
 
 
-def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
     # What may be read as a number by one version of YAML and as text by another is quoted.
     style = "|" if "\n" in text else '"' if text[:1] in "+-.0123456789" else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
-_Dumper.add_representer(str, _text)
+_Dumper.add_representer(str, _represent_text)
+
+
+# The names by which templates know repositories and MCP servers.
+
+
+MAX_NAMES: Final = 100_000  # of one kind: names are compared with all of them
+
+
+async def read_source_ids(store: WorkflowStore) -> SourceIds:
+    """The names of all repositories and MCP servers there are."""
+    async with store.reading() as tx:
+        gits = await tx.gits.list(limit=MAX_NAMES)
+        servers = await tx.mcp_servers.list(limit=MAX_NAMES)
+    return SourceIds({git.name: git.id for git in gits}, {server.name: server.id for server in servers})
+
+
+# A plan that was edited as a whole, as the changes that make it so: each with its words for people.
+#
+# Works and tasks are known by their names: what has another name is another one.
+
+
+DescribedChange: TypeAlias = tuple[str, Change]
+N = TypeVar("N", Work, Task)
+
+
+def plan_of(workflow: Workflow, works: Sequence[Work]) -> WorkflowTemplate:
+    """The plan a workflow has now, in the form of a template."""
+    return WorkflowTemplate(
+        workflow.id,
+        workflow.name,
+        tuple(definition_of(work) for work in works),
+        workflow.description,
+        workflow.git_refs,
+        workflow.mcp_server_refs,
+        workflow.on_failure,
+    )
+
+
+def plan_changes(workflow: Workflow, works: Sequence[Work], wanted: WorkflowTemplate) -> list[DescribedChange]:
+    """What makes the plan of a workflow into the wanted one; empty when it is that.
+
+    Raises :class:`NotModifiable` for what cannot be changed in a workflow. What has begun is left to
+    :class:`kingdom.workflow.usecases.workflows.ModifyWorkflow` to refuse.
+    """
+    if wanted.on_failure != workflow.on_failure:
+        raise NotModifiable(f"on_failure of workflow {workflow.id} is {workflow.on_failure} and stays so")
+    found: list[DescribedChange] = []
+    if wanted.git_refs != workflow.git_refs:
+        found.append(("other repositories", SetGitRefs(wanted.git_refs)))
+    if wanted.mcp_server_refs != workflow.mcp_server_refs:
+        found.append(("other MCP servers", SetMcpServerRefs(wanted.mcp_server_refs)))
+    return [*found, *_work_changes(works, wanted.works)]
+
+
+def _work_changes(works: Sequence[Work], wanted: Sequence[WorkDefinition]) -> Iterator[DescribedChange]:
+    new = {definition.name: definition for definition in wanted}
+    for work in works:
+        if work.name not in new:
+            yield f"work {work.name} is removed", RemoveWork(work.id)
+    kept = [work for work in works if work.name in new]
+    for work in kept:
+        definition = new[work.name]
+        if values := _changed_fields(definition_of(work), definition, leave="tasks"):
+            yield f"work {work.name}: another {_listed(values)}", UpdateWork(work.id, values)
+        yield from _task_changes(work, definition.tasks)
+    yield from _work_order_changes(kept, list(new))
+    old = {work.name for work in works}
+    for at, definition in enumerate(wanted):
+        if definition.name not in old:
+            yield f"work {definition.name} is added", AddWork(definition, at)
+
+
+def _work_order_changes(kept: Sequence[Work], names: Sequence[str]) -> Iterator[DescribedChange]:
+    ordered = _sorted_by_name(kept, names)
+    if ordered == list(kept):
+        return
+    begun = max((at + 1 for at, work in enumerate(kept) if work.status is not WorkStatus.PENDING), default=0)
+    if ordered[:begun] != list(kept[:begun]):
+        stay = ", ".join(work.name for work in kept[:begun])
+        raise NotModifiable(f"works up to the last one that has begun stay in their order: {stay}")
+    order = ", ".join(work.name for work in ordered)
+    yield f"works in another order: {order}", ReorderWorks(tuple(work.id for work in ordered[begun:]))
+
+
+def _task_changes(work: Work, wanted: Sequence[TaskDefinition]) -> Iterator[DescribedChange]:
+    new = {definition.name: definition for definition in wanted}
+    before = {task.name: definition for task, definition in zip(work.tasks, definition_of(work).tasks, strict=True)}
+    for task in work.tasks:
+        if task.name not in new:
+            yield f"work {work.name}: task {task.name} is removed", RemoveTask(task.id)
+        elif values := _changed_fields(before[task.name], new[task.name]):
+            yield f"work {work.name}: task {task.name}: another {_listed(values)}", UpdateTask(task.id, values)
+    kept = [task for task in work.tasks if task.name in new]
+    ordered = _sorted_by_name(kept, list(new))
+    if ordered != kept:
+        waiting = tuple(task.id for task in ordered if task.status is TaskStatus.PENDING)
+        order = ", ".join(task.name for task in ordered)
+        yield f"work {work.name}: tasks in another order: {order}", ReorderTasks(work.id, waiting)
+    for at, definition in enumerate(wanted):
+        if definition.name not in before:
+            yield f"work {work.name}: task {definition.name} is added", AddTask(work.id, definition, at)
+
+
+def _sorted_by_name(items: Sequence[N], names: Sequence[str]) -> list[N]:
+    return sorted(items, key=lambda item: names.index(item.name))
+
+
+def _changed_fields(before: Any, after: Any, leave: str = "") -> dict[str, Any]:
+    names = [field.name for field in fields(before) if field.name != leave]
+    return {name: getattr(after, name) for name in names if getattr(before, name) != getattr(after, name)}
+
+
+def _listed(values: dict[str, Any]) -> str:
+    return ", ".join(name.replace("_", " ") for name in values)

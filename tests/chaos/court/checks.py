@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from kingdom.court.config.system import load_system
+from kingdom.court.config import load_system
 from kingdom.court.home import Home
 from kingdom.court.queues import MESSAGES, STATES, declare_queues, open_queues
 from tests.chaos.court.homes import ASK, HAND, TREE, Effect

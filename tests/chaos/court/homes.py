@@ -14,9 +14,8 @@ from typing import Any, Final
 
 import yaml
 
-from kingdom.agents.environment import inherited
-from kingdom.court.documents import of_record
-from kingdom.court.queues import STATES, declare_queues, open_queues
+from kingdom.agents.engine import inherited_environment
+from kingdom.court.queues import STATES, declare_queues, document_from_record, open_queues
 from tests.support.courts import Court
 
 HAND: Final = "gen-hand"  # a program, in a folder of its own
@@ -137,7 +136,7 @@ class Grounds:
         place.mkdir(parents=True)
         git = ["git", "-c", "user.name=Crown", "-c", "user.email=crown@kingdom.invalid", "-C", str(place)]
         for arguments in (["init", "-q", "-b", "main"], ["commit", "-q", "--allow-empty", "-m", "the first stone"]):
-            subprocess.run([*git, *arguments], check=True, env=inherited(os.environ))
+            subprocess.run([*git, *arguments], check=True, env=inherited_environment(os.environ))
 
 
 async def _draw(url: str, folder: Path) -> None:
@@ -149,4 +148,4 @@ async def _draw(url: str, folder: Path) -> None:
                 (folder / stream / state).mkdir(parents=True, exist_ok=True)
             async for record in bus.records(stream):
                 path = folder / stream / states[record.status] / f"{record.envelope.event_id}.json"
-                path.write_text(json.dumps(of_record(record).document))
+                path.write_text(json.dumps(document_from_record(record).document))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kingdom.court.bootstrap import open_services
-from kingdom.court.commands import answer, cancel, inject
+from kingdom.court.commands import inject_event, submit_answer, submit_cancel
 from kingdom.court.home import Home
 from kingdom.court.loop import Services
 from tests.chaos.court.homes import ASK, HAND, PLAY, REPO, TREE, Grounds
@@ -53,10 +53,10 @@ class Load:
 
         async def act(services: Services) -> None:
             for task in asked:
-                self.commands.add(await answer(services, task, "left", "ann"))
+                self.commands.add(await submit_answer(services, task, "left", "ann"))
                 self._answered.add(task)
             for task in unwanted:
-                self.commands.add(await cancel(services, task, "ann"))
+                self.commands.add(await submit_cancel(services, task, "ann"))
                 self._cancelled.add(task)
 
         if asked or unwanted:
@@ -129,7 +129,7 @@ class Load:
 
 async def _inject(services: Services, documents: list[dict[str, Any]]) -> None:
     for document in documents:
-        if not await inject(services, document):
+        if not await inject_event(services, document):
             raise AssertionError(f"{document['id']} was refused as known, and it is new")
 
 

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kingdom.gitops import Git, Mark, Recorded, Worktree, list_rescues, merge, reset, verify
+from kingdom.gitops import CheckpointMark, GitRunner, RecordedCheckpoint, Worktree, list_rescues, merge, reset, verify
 from tests.support.repositories import Ground, Remote, on_disk, plain_git
 
 BASE: Final = {"a.txt": "one\n", "dir/b.txt": "two\n"}
-_MARK: Final = Mark("wf", "one", "work")
+_MARK: Final = CheckpointMark("wf", "one", "work")
 _SIDES: Final = ("kingdom/wf/side-0", "kingdom/wf/side-1")
 
 
 class Scene:
     """A remote repository, and what is made of it below one folder."""
 
-    def __init__(self, folder: Path, git: Git | None = None) -> None:
+    def __init__(self, folder: Path, git: GitRunner | None = None) -> None:
         self.remote = folder / "remote"
         self.ground = Ground(folder / "ground", git)
 
@@ -89,7 +89,7 @@ async def _mended(scene: Scene) -> None:
     tree = scene.tree
     tip = str(await tree.tip())
     assert await scene.ground.checkpoints.list(tree.clone, "wf") == {"zero": tip}
-    recorded = Recorded("wf", "zero", tip, await tree.clone.tree_of(tip))
+    recorded = RecordedCheckpoint("wf", "zero", tip, await tree.clone.tree_of(tip))
     assert await verify(tree.clone, [recorded], deep=True) == []
     assert _status(tree) == ""
 

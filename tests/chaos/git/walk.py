@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from kingdom.gitops import Git, GitError
+from kingdom.gitops import GitError, GitRunner
 from tests.chaos.git.operations import OPERATIONS, Scene
 from tests.chaos.processes import Violation
 from tests.chaos.strace import Call, read_trace
@@ -34,7 +34,7 @@ class Point(NamedTuple):
     when: int
 
 
-class WatchedGit(Git):
+class WatchedGit(GitRunner):
     """Notes what changes its processes make, or has a fault happen to one of them at a point."""
 
     def __init__(self, folder: Path, point: Point | None = None, fault: str = "") -> None:

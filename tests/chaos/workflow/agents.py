@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from kingdom.agents.processes import MARK
+from kingdom.agents.processes import RUN_ID_VARIABLE
 from kingdom.workflow.home import WorkflowHome
 from tests.support.court_processes import kill
 
@@ -21,7 +21,7 @@ class Agent(NamedTuple):
 
 def agents_of(home: WorkflowHome) -> list[Agent]:
     """Every process of the runs of a home."""
-    known = {f"{MARK}={name}".encode(): name for name in os.listdir(home.runs)} if home.runs.exists() else {}
+    known = {f"{RUN_ID_VARIABLE}={name}".encode(): name for name in os.listdir(home.runs)} if home.runs.exists() else {}
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():

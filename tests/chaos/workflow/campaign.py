@@ -18,11 +18,11 @@ from typing import Any, Final
 
 from kingdom.agents.engines.command import CommandEngine
 from kingdom.agents.engines.scripted import ScriptedEngine
-from kingdom.workflow.commands import ask
+from kingdom.workflow.commands import send_command
+from kingdom.workflow.context import WorkflowContext
 from kingdom.workflow.domain.statuses import WorkflowStatus, WorkStatus
 from kingdom.workflow.home import WorkflowHome, open_home
-from kingdom.workflow.parts import Parts
-from kingdom.workflow.usecases.create_workflow import CreateWorkflow
+from kingdom.workflow.usecases.workflows import CreateWorkflow
 from tests.chaos.processes import ROOT, Violation, die_with_parent
 from tests.chaos.workflow.agents import agents_of, kill_runs
 from tests.chaos.workflow.reckoning import alive, left_at_all, left_over, reckon, sent_as
@@ -103,7 +103,7 @@ class WorkflowCampaign:
 
     # ── rounds ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _undisturbed(self, parts: Parts, story: str) -> dict[str, Any]:
+    async def _undisturbed(self, parts: WorkflowContext, story: str) -> dict[str, Any]:
         """What a story comes to when nobody is killed."""
         workflow_id = await self._create(parts, story)
         self._start()
@@ -112,7 +112,7 @@ class WorkflowCampaign:
         self._object(found["wrong"])
         return found
 
-    async def _round(self, parts: Parts) -> None:
+    async def _round(self, parts: WorkflowContext) -> None:
         chance = self._chance
         self._start()
         if chance.random() < 0.2:
@@ -137,13 +137,13 @@ class WorkflowCampaign:
             self._hit |= kill_runs(agents_of(self._home))
             self.tally.with_agents += 1
 
-    async def _create(self, parts: Parts, story: str) -> str:
+    async def _create(self, parts: WorkflowContext, story: str) -> str:
         workflow_id = await CreateWorkflow(parts).execute(await self._site.save_template(parts, story))
         self._stories[workflow_id] = story
         self.tally.workflows += 1
         return workflow_id
 
-    async def _push(self, parts: Parts) -> int:
+    async def _push(self, parts: WorkflowContext) -> int:
         """Ask for what a person would ask for next; returns how many workflows are not at their end."""
         async with parts.store.reading() as tx:
             resting = await tx.workflows.with_status(WorkflowStatus.CREATED, WorkflowStatus.PAUSED)
@@ -156,11 +156,11 @@ class WorkflowCampaign:
                 continue  # it was asked for, and will come
             self._pushed[workflow.id] = time.monotonic()
             if workflow.status is WorkflowStatus.CREATED:
-                await ask(parts.store.bus, "StartWorkflow", workflow.id)
+                await send_command(parts.store.bus, "StartWorkflow", workflow.id)
             elif workflow.reason == REVIEW:
                 first = firsts[workflow.id]
                 point = None if first is None else first.id
-                await ask(parts.store.bus, "ResumeWorkflow", workflow.id, checkpoint_id=point)
+                await send_command(parts.store.bus, "ResumeWorkflow", workflow.id, checkpoint_id=point)
             else:
                 raise Violation(f"{workflow.id} is paused, and nobody wanted that: {workflow.reason}")
         return len(resting) + len(going)
@@ -202,7 +202,7 @@ class WorkflowCampaign:
 
     # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _finish(self, parts: Parts) -> None:
+    async def _finish(self, parts: WorkflowContext) -> None:
         """Let the engine do all there is to do, and stop it the polite way."""
         self._start()
         await self._until_over(parts)
@@ -213,7 +213,7 @@ class WorkflowCampaign:
         if code != 0:
             raise Violation(f"the engine stopped with exit code {code}:\n{self._said()}")
 
-    async def _until_over(self, parts: Parts) -> None:
+    async def _until_over(self, parts: WorkflowContext) -> None:
         last, since = -1, time.monotonic()
         while left := await self._push(parts):
             position = await self._position(parts)
@@ -225,17 +225,17 @@ class WorkflowCampaign:
                 raise Violation(f"the engine ended by itself with exit code {code}:\n{self._said()}")
             await asyncio.sleep(_LOOK)
 
-    async def _position(self, parts: Parts) -> int:
+    async def _position(self, parts: WorkflowContext) -> int:
         async with parts.store.reading() as tx:
             ((last,),) = await tx.session.fetch("SELECT coalesce(max(position), 0) FROM wf_event")  # type: ignore[attr-defined]
         return int(last)
 
-    async def _states(self, parts: Parts) -> dict[str, str]:
+    async def _states(self, parts: WorkflowContext) -> dict[str, str]:
         async with parts.store.reading() as tx:
             found = await tx.workflows.list(limit=10_000)
         return {one.id: f"{one.status} {one.reason}" for one in found if one.status is not WorkflowStatus.COMPLETED}
 
-    async def _reckon(self, parts: Parts, expected: dict[str, dict[str, Any]]) -> None:
+    async def _reckon(self, parts: WorkflowContext, expected: dict[str, dict[str, Any]]) -> None:
         wrong = await left_over(parts, self._site)
         tasks: dict[str, str] = {}
         for workflow_id, story in self._stories.items():
@@ -275,11 +275,11 @@ class WorkflowCampaign:
             wrong.append(f"{self.tally.again} queries were asked again, {self._allowed} works were hit")
         return wrong
 
-    async def _remove(self, parts: Parts) -> None:
+    async def _remove(self, parts: WorkflowContext) -> None:
         """Have every workflow deleted: nothing of them may be left."""
         self._start()
         for workflow_id in self._stories:
-            await ask(parts.store.bus, "DeleteWorkflow", workflow_id)
+            await send_command(parts.store.bus, "DeleteWorkflow", workflow_id)
         end = time.monotonic() + _DRAIN
         while await self._there(parts):
             if time.monotonic() > end:
@@ -288,7 +288,7 @@ class WorkflowCampaign:
         self._kill()
         self._object(left_at_all(self._site))
 
-    async def _there(self, parts: Parts) -> bool:
+    async def _there(self, parts: WorkflowContext) -> bool:
         async with parts.store.reading() as tx:
             return bool(await tx.workflows.list(limit=1))
 

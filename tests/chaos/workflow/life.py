@@ -20,12 +20,12 @@ from typing import Any, Final
 from kingdom.agents.engines.command import CommandEngine
 from kingdom.agents.engines.scripted import ScriptedEngine
 from kingdom.agents.port import Finished, OnEvent, Order
+from kingdom.workflow.context import WorkflowContext
 from kingdom.workflow.domain.statuses import WorkflowStatus
+from kingdom.workflow.engine import run_engine
 from kingdom.workflow.home import WorkflowHome, open_home
-from kingdom.workflow.parts import Parts
-from kingdom.workflow.ports import Transaction
-from kingdom.workflow.serving import serving
-from kingdom.workflow.usecases.create_workflow import CreateWorkflow
+from kingdom.workflow.ports import WorkflowTransaction
+from kingdom.workflow.usecases.workflows import CreateWorkflow
 from tests.chaos.processes import say
 from tests.chaos.workflow.reckoning import left_over, reckon
 from tests.chaos.workflow.stories import Site, push
@@ -105,7 +105,7 @@ async def _live(site: Site, story: str, workflow_id: str, die_at: int | None) ->
         parts.files = Watched(parts.files, points)
         _watch_commits(parts.store, points)
         await _create(site, parts, story, workflow_id)
-        async with serving(parts, patience=5.0) as engine, asyncio.timeout(_PATIENCE):
+        async with run_engine(parts, patience=5.0) as engine, asyncio.timeout(_PATIENCE):
             await _see_through(parts, workflow_id)
             await engine.idle()
             parts.git = git
@@ -118,7 +118,7 @@ def _watch_commits(store: Any, points: Points) -> None:
     plain = store.transaction
 
     @asynccontextmanager
-    async def transaction() -> AsyncIterator[Transaction]:
+    async def transaction() -> AsyncIterator[WorkflowTransaction]:
         before = store._connection.total_changes
         async with plain() as tx:
             yield tx
@@ -128,7 +128,7 @@ def _watch_commits(store: Any, points: Points) -> None:
     store.transaction = transaction
 
 
-async def _create(site: Site, parts: Parts, story: str, workflow_id: str) -> None:
+async def _create(site: Site, parts: WorkflowContext, story: str, workflow_id: str) -> None:
     async with parts.store.transaction() as tx:
         there = await tx.workflows.find(workflow_id)
     if there is None:
@@ -136,7 +136,7 @@ async def _create(site: Site, parts: Parts, story: str, workflow_id: str) -> Non
         await CreateWorkflow(parts).execute(template_id, workflow_id=workflow_id)
 
 
-async def _see_through(parts: Parts, workflow_id: str) -> None:
+async def _see_through(parts: WorkflowContext, workflow_id: str) -> None:
     while True:
         async with parts.store.transaction() as tx:
             workflow = await tx.workflows.get(workflow_id)

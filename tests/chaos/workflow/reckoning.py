@@ -7,8 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
+from kingdom.workflow.context import WorkflowContext
 from kingdom.workflow.domain.statuses import WorkTreeStatus
-from kingdom.workflow.parts import Parts
 from kingdom.workflow.store.transactions import STREAM
 from tests.chaos.workflow.stories import Site
 from tests.support.repositories import plain_git
@@ -21,7 +21,7 @@ _ONCE: Final = (
 )  # fmt: skip
 
 
-async def reckon(parts: Parts, workflow_id: str) -> dict[str, Any]:
+async def reckon(parts: WorkflowContext, workflow_id: str) -> dict[str, Any]:
     """The state that must be the same whatever happened on the way, and what is wrong in any case."""
     async with parts.store.transaction() as tx:
         workflow = await tx.workflows.get(workflow_id)
@@ -56,7 +56,7 @@ async def reckon(parts: Parts, workflow_id: str) -> dict[str, Any]:
     return {"state": state, "wrong": wrong, "runs": {task.id: tasks[task.id] for work in works for task in work.tasks}}
 
 
-async def left_over(parts: Parts, site: Site) -> list[str]:
+async def left_over(parts: WorkflowContext, site: Site) -> list[str]:
     """Events nobody handled, worktrees nobody knows of, locks, and refs of checkpoints that are under way."""
     async with parts.store.transaction() as tx:
         known = {str(tree.path) for tree in await tx.work_trees.with_status(WorkTreeStatus.READY)}

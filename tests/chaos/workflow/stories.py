@@ -7,15 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from kingdom.workflow.domain.resources import Checkpoint
-from kingdom.workflow.domain.sources import Git, GitRef
+from kingdom.workflow.context import WorkflowContext
+from kingdom.workflow.domain.resources import Checkpoint, Git, GitRef
 from kingdom.workflow.domain.statuses import WorkflowStatus
-from kingdom.workflow.domain.template import TaskDefinition, WorkDefinition, WorkflowTemplate
-from kingdom.workflow.domain.workflow import Workflow
-from kingdom.workflow.parts import Parts
-from kingdom.workflow.ports import Transaction
-from kingdom.workflow.usecases.resume_workflow import ResumeWorkflow
-from kingdom.workflow.usecases.start_workflow import StartWorkflow
+from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, Workflow, WorkflowTemplate
+from kingdom.workflow.ports import WorkflowTransaction
+from kingdom.workflow.usecases.lifecycle import ResumeWorkflow, StartWorkflow
 from tests.support.repositories import Remote
 
 GIT: Final = "git-app"
@@ -92,7 +89,7 @@ class Site:
         build = self.program_work("build", _task("write"), _task("check"), pause_after=story == "back")
         return plan, build, self.scripted("ship", _task("describe"))
 
-    async def save_template(self, parts: Parts, story: str) -> str:
+    async def save_template(self, parts: WorkflowContext, story: str) -> str:
         """The template of a story; returns its id. May be repeated."""
         template_id = f"tpl-{story}"
         async with parts.store.transaction() as tx:
@@ -109,7 +106,7 @@ STORIES: Final = ("plain", "back", "beside")
 checkpoint before it, and on to the end. ``beside``: two Works at the same time, merged by a third."""
 
 
-async def push(parts: Parts, workflow: Workflow) -> None:
+async def push(parts: WorkflowContext, workflow: Workflow) -> None:
     """Do what a person would do next; nothing when the workflow goes on by itself."""
     if workflow.status is WorkflowStatus.CREATED:
         await StartWorkflow(parts).execute(workflow.id)
@@ -119,7 +116,7 @@ async def push(parts: Parts, workflow: Workflow) -> None:
         await ResumeWorkflow(parts).execute(workflow.id, checkpoint_id=None if first is None else first.id)
 
 
-async def to_go_back_to(tx: Transaction, workflow_id: str) -> Checkpoint | None:
+async def to_go_back_to(tx: WorkflowTransaction, workflow_id: str) -> Checkpoint | None:
     """The first checkpoint, until one went back to it."""
     points = sorted(await tx.checkpoints.of_workflow(workflow_id), key=lambda point: point.id)
     return points[0] if points and all(point.valid for point in points) else None

@@ -1,7 +1,7 @@
 """The engines, found by name: ours, and those other distributions bring (entry points of ``kingdom.agents.engines``).
 
 An entry point names a callable that takes the engine's settings (a mapping, from ``engines:`` in the configuration) and
-returns an :class:`~kingdom.agents.engine.Engine` or a :class:`~kingdom.agents.engine.Player`. An engine is imported
+returns an :class:`~kingdom.agents.engine.Engine` or a :class:`~kingdom.agents.engine.InProcessEngine`. An engine is imported
 when it is first asked for.
 """
 
@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import entry_points
 from typing import Any, Final
 
-from kingdom.agents.engine import Engine, Player
+from kingdom.agents.engine import Engine, InProcessEngine
 from kingdom.agents.errors import EngineUnknown
 
 GROUP: Final = "kingdom.agents.engines"
-Factory = Callable[[Mapping[str, Any]], Engine | Player]
+Factory = Callable[[Mapping[str, Any]], Engine | InProcessEngine]
 
 _OURS: Final = {
     "claude": "kingdom.agents.engines.claude:ClaudeEngine",
@@ -26,14 +26,14 @@ _OURS: Final = {
 }
 
 
-class Engines(Mapping[str, Engine | Player]):
+class Engines(Mapping[str, Engine | InProcessEngine]):
     """Engines by name, each made with its own settings when it is first asked for."""
 
     def __init__(self, settings: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         self._settings = settings or {}
-        self._made: dict[str, Engine | Player] = {}
+        self._made: dict[str, Engine | InProcessEngine] = {}
 
-    def __getitem__(self, name: str) -> Engine | Player:
+    def __getitem__(self, name: str) -> Engine | InProcessEngine:
         if name not in self._made:
             self._made[name] = self._factory(name)(self._settings.get(name) or {})
         return self._made[name]
@@ -60,7 +60,7 @@ def default_engines(config: Mapping[str, Mapping[str, Any]] | None = None) -> En
     return Engines(config)
 
 
-def find_engine(engines: Mapping[str, Engine | Player], name: str) -> Engine | Player:
+def find_engine(engines: Mapping[str, Engine | InProcessEngine], name: str) -> Engine | InProcessEngine:
     """The engine of that name, or :class:`EngineUnknown` with the names there are."""
     try:
         return engines[name]

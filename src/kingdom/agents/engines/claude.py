@@ -1,30 +1,215 @@
-"""Claude Code as an engine: ``claude -p --output-format stream-json --verbose``, the prompt on standard input.
-
-What a profile may do, by the program's own permissions (no sandbox of the operating system):
-
-======  ==============================================================================================================
-read    ``dontAsk``: what Claude Code itself knows to be read-only below the work folder, and writing the result file
-edit    ``acceptEdits``: also edit files below the work folder, and git commands that change this worktree only
-full    ``bypassPermissions``: anything the user we run as may do
-======  ==============================================================================================================
-
-Further rules come from the option ``allowed_tools`` (``["Bash(make test)"]``), further arguments from ``args``.
-"""
+"""Claude Code as an engine."""
 
 from __future__ import annotations
 
 import os
+import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.engine import Examined, Launch
-from kingdom.agents.engines.claude_stream import ClaudeReader
-from kingdom.agents.engines.mcp import mcp_servers
-from kingdom.agents.engines.programs import CliSettings, Program, read_instructions, session_id, strings
+from kingdom.agents.engines.programs import (
+    CliProgram,
+    CliSettings,
+    as_amount,
+    as_count,
+    as_dict,
+    as_epoch,
+    as_line,
+    as_list,
+    as_text,
+    dump_json,
+    is_torn,
+    parse_object,
+    read_instructions,
+    resumed_session_id,
+    string_option,
+)
+from kingdom.agents.mcp import mcp_servers
+from kingdom.agents.port import AgentEvent, Began, Finished, Heartbeat, RateLimit, Text, Tokens, ToolUse, Usage
 
 if TYPE_CHECKING:
     from kingdom.agents.port import Order
+
+
+# What the lines of ``claude --output-format stream-json`` mean.
+
+
+_LIMIT_WORDS: Final = re.compile(r"usage limit reached|hit your [\w -]{0,40}limit|\(429\)", re.IGNORECASE)
+_LIMIT_RESET: Final = re.compile(r"limit reached\|(\d{9,13})")
+_DETAILS: Final = ("command", "file_path", "notebook_path", "pattern", "url", "query", "description", "skill", "path")
+_CHARACTERS_PER_TOKEN: Final = 4
+
+
+@dataclass(slots=True)
+class _Message:
+    """One message of the model; several lines can carry parts of it, each repeating its usage."""
+
+    tokens: Tokens = field(default_factory=Tokens)
+    characters: int = 0
+
+
+class ClaudeReader:
+    """Understands one run."""
+
+    def __init__(self) -> None:
+        self._session_id: str | None = None
+        self._messages: dict[str, _Message] = {}
+        self._limit: RateLimit | None = None  # the last thing the account's limit said
+
+    def feed(self, line: bytes) -> Sequence[AgentEvent]:
+        """What a line says."""
+        document = parse_object(line)
+        if document is None:
+            return () if not line.strip() or is_torn(line) else (Heartbeat(),)
+        match document.get("type"):
+            case "system" if document.get("subtype") == "init":
+                return self._init(document)
+            case "assistant":
+                return self._assistant(document)
+            case "rate_limit_event":
+                return self._rate_limit(as_dict(document.get("rate_limit_info")))
+            case "result":
+                return self._result(document)
+        return (Heartbeat(),)
+
+    def _init(self, document: dict[str, Any]) -> Sequence[AgentEvent]:
+        session_id = as_text(document.get("session_id"))
+        if session_id is not None and session_id == self._session_id:
+            return (Heartbeat(),)  # it begins again after it has made its context smaller
+        self._session_id = session_id
+        return (Began(session_id=session_id, model=as_text(document.get("model"))),)
+
+    def _assistant(self, document: dict[str, Any]) -> Sequence[AgentEvent]:
+        if document.get("is_api_error_message") is True:
+            return (Heartbeat(),)  # its own words about a failed request; the result says them again
+        message = as_dict(document.get("message"))
+        content = [block for block in as_list(message.get("content")) if isinstance(block, dict)]
+        events: list[AgentEvent] = []
+        for block in content:
+            said = as_text(block.get("text"))
+            # What a subagent says is for the agent that asked it.
+            if block.get("type") == "text" and said is not None and document.get("parent_tool_use_id") is None:
+                events.append(Text(said))
+            elif block.get("type") == "tool_use":
+                events.append(_tool_use(block))
+        if usage := self._count(message, content):
+            events.append(usage)
+        return events or (Heartbeat(),)
+
+    def _count(self, message: dict[str, Any], content: list[dict[str, Any]]) -> Usage | None:
+        reported = as_dict(message.get("usage"))
+        message_id = as_text(message.get("id"))
+        if message_id is None or not reported:
+            return None
+        known = self._messages.setdefault(message_id, _Message())
+        known.characters += sum(len(dump_json(block)) for block in content)
+        now = _tokens(reported)
+        # A line comes before its message is counted and says 1 token of output: what can be seen is the better guess.
+        output = max(now.output, known.characters // _CHARACTERS_PER_TOKEN)
+        known.tokens = Tokens(now.input, output, now.cache_read, now.cache_write)
+        return Usage(tokens=self._streamed(), turns=len(self._messages))
+
+    def _streamed(self) -> Tokens:
+        return sum((message.tokens for message in self._messages.values()), Tokens())
+
+    def _rate_limit(self, info: dict[str, Any]) -> Sequence[AgentEvent]:
+        resets_at, window = as_epoch(info.get("resetsAt")), as_text(info.get("rateLimitType"))
+        match info.get("status"):
+            case "rejected" if info.get("isUsingOverage") is not True:
+                self._limit = RateLimit("rejected", resets_at, window)
+            case "rejected" | "allowed_warning":
+                self._limit = RateLimit("warning", resets_at, window)
+            case _:
+                return (Heartbeat(),)
+        return (self._limit,)
+
+    def _result(self, document: dict[str, Any]) -> Sequence[AgentEvent]:
+        said = as_text(document.get("result"))
+        ok = document.get("subtype") == "success" and document.get("is_error") is False
+        turns = as_count(document.get("num_turns")) or len(self._messages)
+        tokens, cost = self._totals(document)
+        events: list[AgentEvent] = [Usage(tokens=tokens, cost_usd=cost, turns=turns)]
+        structured = document.get("structured_output")
+        if ok:
+            return (*events, Finished(ok=True, text=said, structured=structured if _is_object(structured) else None))
+        errors = "; ".join(filter(None, map(as_text, as_list(document.get("errors")))))
+        error = errors or said or as_text(document.get("subtype")) or "it ended with an error and gave no reason"
+        if _is_limit(document, error):
+            events.append(self._rejected(error))
+        return (*events, Finished(ok=False, text=said, error=error))
+
+    def _totals(self, document: dict[str, Any]) -> tuple[Tokens, float | None]:
+        """What this process used.
+
+        After ``--resume``, ``total_cost_usd`` and ``modelUsage`` count the whole conversation; ``usage`` and
+        ``model_usage_since_last_result`` (not in older versions) this process only.
+        """
+        since = document.get("model_usage_since_last_result")
+        if isinstance(since, dict):
+            by_model = [as_dict(model) for model in since.values()]
+            return sum(map(_model_tokens, by_model), Tokens()), sum(
+                as_amount(m.get("costUSD")) or 0.0 for m in by_model
+            )
+        tokens = _tokens(as_dict(document.get("usage")))
+        return tokens if tokens.total else self._streamed(), as_amount(document.get("total_cost_usd"))
+
+    def _rejected(self, error: str) -> RateLimit:
+        if self._limit is not None:
+            return RateLimit("rejected", self._limit.resets_at, self._limit.window)
+        found = _LIMIT_RESET.search(error)
+        return RateLimit("rejected", as_epoch(int(found.group(1))) if found else None)
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_limit(document: dict[str, Any], error: str) -> bool:
+    by_status = document.get("api_error_status") == 429 or document.get("api_error_type") == "rate_limit_error"
+    return by_status or _LIMIT_WORDS.search(error[:2000]) is not None
+
+
+def _tokens(usage: dict[str, Any]) -> Tokens:
+    return Tokens(
+        input=as_count(usage.get("input_tokens")),
+        output=as_count(usage.get("output_tokens")),
+        cache_read=as_count(usage.get("cache_read_input_tokens")),
+        cache_write=as_count(usage.get("cache_creation_input_tokens")),
+    )
+
+
+def _model_tokens(usage: dict[str, Any]) -> Tokens:
+    return Tokens(
+        input=as_count(usage.get("inputTokens")),
+        output=as_count(usage.get("outputTokens")),
+        cache_read=as_count(usage.get("cacheReadInputTokens")),
+        cache_write=as_count(usage.get("cacheCreationInputTokens")),
+    )
+
+
+def _tool_use(block: dict[str, Any]) -> ToolUse:
+    given = as_dict(block.get("input"))
+    detail = next((found for name in _DETAILS if (found := as_text(given.get(name)))), None)
+    if detail is None and given:
+        detail = as_text(dump_json(given))
+    return ToolUse(name=as_line(as_text(block.get("name")) or "tool", 80), detail=as_line(detail or ""))
+
+
+# Claude Code as an engine: ``claude -p --output-format stream-json --verbose``, the prompt on standard input.
+#
+# What a profile may do, by the program's own permissions (no sandbox of the operating system):
+#
+# ======  ==============================================================================================================
+# read    ``dontAsk``: what Claude Code itself knows to be read-only below the work folder, and writing the result file
+# edit    ``acceptEdits``: also edit files below the work folder, and git commands that change this worktree only
+# full    ``bypassPermissions``: anything the user we run as may do
+# ======  ==============================================================================================================
+#
+# Further rules come from the option ``allowed_tools`` (``["Bash(make test)"]``), further arguments from ``args``.
+
 
 _SESSIONS: Final = uuid.UUID("5f0c4a3e-7a0b-5d0e-9a53-2f7f6b1c9d10")  # the name space of session ids
 _INSTRUCTIONS_BYTES: Final = 100_000  # as an argument it may have 128 KiB
@@ -57,7 +242,7 @@ class ClaudeEngine:
 
     def __init__(self, settings: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None) -> None:
         self._settings = CliSettings.read(self.name, settings or {})
-        self._program = Program(
+        self._program = CliProgram(
             engine=self.name,
             command="claude",
             package="@anthropic-ai/claude-code",
@@ -82,8 +267,8 @@ class ClaudeEngine:
             argv += ["--append-system-prompt", instructions]
         if model := order.model or self._settings.model:
             argv += ["--model", model]
-        argv += [*self._settings.args, *strings(order, "args")]
-        resumed = session_id(order)
+        argv += [*self._settings.args, *string_option(order, "args")]
+        resumed = resumed_session_id(order)
         argv += ["--resume", resumed] if resumed else ["--session-id", str(new_session_id(order.run_id))]
         env = {**_ENV, **self._program.environment(order)}
         if order.profile == "full" and os.geteuid() == 0:
@@ -108,14 +293,14 @@ class ClaudeEngine:
 
     def _allowed(self, order: Order) -> list[str]:
         if order.profile == "full":
-            return list(strings(order, "allowed_tools"))
+            return list(string_option(order, "allowed_tools"))
         paths = dict.fromkeys((order.result_path.absolute(), order.result_path.resolve()))
         rules = [f"{tool}(/{path})" for path in paths for tool in ("Edit", "Read")]
         if order.profile == "edit":
             rules += [f"Bash(git {command}:*)" for command in _GIT_EDITS]
         if order.mcp_config is not None:
             rules += [f"mcp__{server}" for server in mcp_servers(order.mcp_config)]
-        return [*rules, *strings(order, "allowed_tools")]
+        return [*rules, *string_option(order, "allowed_tools")]
 
 
 def new_session_id(run_id: str) -> uuid.UUID:

@@ -1,32 +1,306 @@
-"""Codex as an engine: ``codex exec --json``, the prompt on standard input.
-
-What a profile may do, by codex's sandbox (of the operating system; commands have no network in the first two):
-
-======  ==============================================================================================================
-read    read everything, write only in the folder of the result file
-edit    ``workspace-write``: also below the work folder and in /tmp, and what a commit in its worktree writes
-full    ``danger-full-access``: anything the user we run as may do
-======  ==============================================================================================================
-
-Further arguments come from the option ``args``. Conversations lie in ``CODEX_HOME``.
-"""
+"""Codex as an engine."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.engine import Examined, Launch
-from kingdom.agents.engines.codex_rollout import Rollout
-from kingdom.agents.engines.codex_stream import CodexReader
-from kingdom.agents.engines.mcp import CodexServers, codex_servers
-from kingdom.agents.engines.programs import CliSettings, Program, read_instructions, session_id, strings
-from kingdom.agents.engines.toml import to_toml
+from kingdom.agents.engines.programs import (
+    CliProgram,
+    CliSettings,
+    as_count,
+    as_dict,
+    as_line,
+    as_list,
+    as_text,
+    dump_json,
+    is_torn,
+    parse_object,
+    read_instructions,
+    resumed_session_id,
+    string_option,
+)
+from kingdom.agents.mcp import CodexServers, codex_servers
+from kingdom.agents.port import AgentEvent, Began, Finished, Heartbeat, RateLimit, Text, Tokens, ToolUse, Usage
 
 if TYPE_CHECKING:
     from kingdom.agents.port import Order
+
+
+# Codex's own record of a conversation (``CODEX_HOME/sessions/…/rollout-…-<thread>.jsonl``): what it has used.
+#
+# ``codex exec`` prints its usage once, at the end, and counts the whole conversation, also what earlier runs of it used.
+# The record has a line for every answer of the model and a mark where each run begins.
+
+
+_THREAD_ID: Final = re.compile(r"[0-9A-Za-z-]{1,100}\Z")
+_TELLING: Final = (b'"token_count"', b'"task_started"')
+
+
+class Rollout:
+    """Follows the record of one conversation. Where there is none, nothing was used before."""
+
+    def __init__(self, home: Path, thread_id: str) -> None:
+        self._home = home
+        self._thread_id = thread_id
+        self._path: Path | None = None
+        self._offset = 0
+        self._total = Tokens()
+        self.before = Tokens()  # what the conversation had used when its last run began
+        self.turns = 0  # answers of the model in the last run
+
+    @property
+    def used(self) -> Tokens:
+        """What the last run has used."""
+        return token_difference(self._total, self.before)
+
+    def follow(self) -> None:
+        """Read what is new."""
+        path = self._find()
+        if path is None:
+            return
+        try:
+            with path.open("rb") as file:
+                file.seek(self._offset)
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        break  # still being written
+                    self._offset += len(line)
+                    if any(word in line for word in _TELLING):
+                        self._take(line)
+        except OSError:
+            return  # a number less; the run does not depend on it
+
+    def _find(self) -> Path | None:
+        if self._path is None and _THREAD_ID.match(self._thread_id):
+            found = (self._home / "sessions").glob(f"*/*/*/rollout-*-{self._thread_id}.jsonl")
+            self._path = next(found, None)
+        return self._path
+
+    def _take(self, line: bytes) -> None:
+        payload = as_dict(as_dict(parse_object(line)).get("payload"))
+        if payload.get("type") == "task_started":
+            self.before, self.turns = self._total, 0
+        elif payload.get("type") == "token_count" and (info := as_dict(payload.get("info"))):
+            self._total = token_counts(as_dict(info.get("total_token_usage")))
+            self.turns += 1
+
+
+def token_counts(usage: dict[str, Any]) -> Tokens:
+    """Codex's counts by our classes: its input includes what came from the cache and what went into it."""
+    read, written = as_count(usage.get("cached_input_tokens")), as_count(usage.get("cache_write_input_tokens"))
+    return Tokens(
+        input=max(0, as_count(usage.get("input_tokens")) - read - written),
+        output=as_count(usage.get("output_tokens")),
+        cache_read=read,
+        cache_write=written,
+    )
+
+
+def token_difference(now: Tokens, before: Tokens) -> Tokens:
+    """What was added; never less than nothing."""
+    return Tokens(
+        max(0, now.input - before.input),
+        max(0, now.output - before.output),
+        max(0, now.cache_read - before.cache_read),
+        max(0, now.cache_write - before.cache_write),
+    )
+
+
+# What codex says when an account is over its limit: words only, with a time of day in the machine's own zone.
+
+
+_LIMIT: Final = re.compile(r"usage limit|rate limit|\b429 Too Many Requests", re.IGNORECASE)
+_AT: Final = re.compile(
+    r"try again at (?:([A-Z][a-z]{2}) (\d{1,2})(?:st|nd|rd|th)?, (\d{4}),? )?(\d{1,2}):(\d{2}) ?([AP]M)", re.IGNORECASE
+)
+_IN: Final = re.compile(r"try again in ((?:\d+(?:\.\d+)?\s*(?:days?|hours?|minutes?|seconds?|ms|[dhms])[\s,]*)+)")
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|d|h|m|s)")
+_SECONDS: Final = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+
+
+def is_limit(message: str) -> bool:
+    """Whether an error is a limit that lifts by itself (a spent quota does not)."""
+    return _LIMIT.search(message[:4000]) is not None
+
+
+def resets_at(message: str, now: float) -> float | None:
+    """When it lifts, in seconds since the epoch, as far as the message says."""
+    message = message[:4000]
+    if found := _IN.search(message):
+        return now + sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(found.group(1)))
+    if found := _AT.search(message):
+        try:
+            return _at(found, now)
+        except ValueError:  # the 31st of a short month, hour 25
+            return None
+    return None
+
+
+def _at(found: re.Match[str], now: float) -> float:
+    month, day, year, hour, minute, half = found.groups()
+    here = datetime.fromtimestamp(now).astimezone()
+    twelve = int(hour)
+    if not 1 <= twelve <= 12:
+        raise ValueError(f"no hour {hour} on a twelve-hour clock")
+    when = here.replace(hour=twelve % 12 + (12 if half.upper() == "PM" else 0), minute=int(minute), second=0)
+    if month is not None:
+        when = when.replace(year=int(year), month=_MONTHS.index(month.lower()) + 1, day=int(day))
+    elif when <= here - timedelta(minutes=1):
+        when += timedelta(days=1)  # a time of day that has passed means tomorrow's
+    return when.timestamp()
+
+
+# What the lines of ``codex exec --json`` mean.
+
+
+_TOOLS: Final = {
+    "command_execution": "exec",
+    "file_change": "edit",
+    "mcp_tool_call": "mcp",
+    "web_search": "web_search",
+    "collab_tool_call": "agent",
+}
+
+
+class CodexReader:
+    """Understands one run."""
+
+    def __init__(
+        self,
+        rollout: Callable[[str], Rollout],
+        *,
+        model: str | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._open_rollout = rollout
+        self._rollout: Rollout | None = None
+        self._ended = False
+        self._model = model
+        self._clock = clock
+        self._tools: set[str] = set()  # items already told
+        self._last_text: str | None = None
+
+    def feed(self, line: bytes) -> Sequence[AgentEvent]:
+        """What a line says."""
+        document = parse_object(line)
+        if document is None:
+            return () if not line.strip() or is_torn(line) else (Heartbeat(),)
+        match document.get("type"):
+            case "thread.started":
+                return self._started(document)
+            case "item.started" | "item.updated" | "item.completed":
+                return self._item(as_dict(document.get("item")), done=document["type"] == "item.completed")
+            case "turn.completed":
+                self._ended = True
+                return (*self._total(as_dict(document.get("usage"))), Finished(ok=True, text=self._last_text))
+            case "turn.failed":
+                return self._failed(document)
+        return (Heartbeat(),)  # "error" too: it tries again, or turn.failed follows
+
+    def end(self) -> Sequence[AgentEvent]:
+        """What it had used when it was ended: the record is written behind what it prints."""
+        return () if self._ended else self._so_far()
+
+    def _started(self, document: dict[str, Any]) -> Sequence[AgentEvent]:
+        thread_id = as_text(document.get("thread_id"))
+        if thread_id is not None:
+            self._rollout = self._open_rollout(thread_id)
+        return (Began(session_id=thread_id, model=self._model),)
+
+    def _item(self, item: dict[str, Any], *, done: bool) -> Sequence[AgentEvent]:
+        kind = as_text(item.get("type")) or ""
+        events: list[AgentEvent] = []
+        if kind == "agent_message":
+            said = as_text(item.get("text"))
+            if done and said is not None:
+                self._last_text = said
+                events.append(Text(said))
+        elif kind in _TOOLS and (item_id := str(item.get("id"))[:200]) not in self._tools:
+            self._tools.add(item_id)
+            events.append(_tool_use(kind, item))
+        # A message or a tool can only come when the model has answered, so its run has begun in the record too.
+        if done and (kind == "agent_message" or kind in _TOOLS):
+            events += self._so_far()
+        return events or (Heartbeat(),)
+
+    def _so_far(self) -> Sequence[AgentEvent]:
+        if self._rollout is None:
+            return ()
+        self._rollout.follow()
+        used = self._rollout.used
+        return (Usage(tokens=used, turns=self._rollout.turns),) if used.total else ()
+
+    def _total(self, usage: dict[str, Any]) -> Sequence[AgentEvent]:
+        whole = token_counts(usage)
+        if not whole.total or self._rollout is None:
+            return (Usage(tokens=whole),) if whole.total else ()
+        self._rollout.follow()
+        return (Usage(tokens=token_difference(whole, self._rollout.before), turns=self._rollout.turns),)
+
+    def _failed(self, document: dict[str, Any]) -> Sequence[AgentEvent]:
+        error = as_text(as_dict(document.get("error")).get("message")) or "it ended with an error and gave no reason"
+        events = [*self._so_far()]
+        if is_limit(error):
+            events.append(RateLimit("rejected", resets_at(error, self._clock())))
+        return (*events, Finished(ok=False, text=self._last_text, error=error))
+
+
+def _tool_use(kind: str, item: dict[str, Any]) -> ToolUse:
+    match kind:
+        case "command_execution":
+            detail = as_text(item.get("command"))
+        case "file_change":
+            detail = ", ".join(
+                filter(None, (as_text(as_dict(change).get("path")) for change in as_list(item.get("changes"))))
+            )
+        case "mcp_tool_call":
+            detail = ".".join(filter(None, (as_text(item.get("server")), as_text(item.get("tool")))))
+        case _:
+            detail = as_text(item.get("query")) or as_text(item.get("tool")) or as_text(dump_json(item))
+    return ToolUse(name=_TOOLS[kind], detail=as_line(detail or ""))
+
+
+# Values as TOML, on one line: what ``codex -c key=value`` reads.
+
+
+def to_toml(value: Any) -> str:
+    """A text, number, truth value, list or table as an inline TOML value."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return str(value)
+        case str():
+            # The escapes of JSON are TOML's too; only DEL is forbidden here and plain there.
+            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        case Mapping():
+            return "{" + ",".join(f"{to_toml(str(key))}={to_toml(item)}" for key, item in value.items()) + "}"
+        case list() | tuple():
+            return "[" + ",".join(map(to_toml, value)) + "]"
+    raise TypeError(f"{value!r:.80} has no form in TOML here")
+
+
+# Codex as an engine: ``codex exec --json``, the prompt on standard input.
+#
+# What a profile may do, by codex's sandbox (of the operating system; commands have no network in the first two):
+#
+# ======  ==============================================================================================================
+# read    read everything, write only in the folder of the result file
+# edit    ``workspace-write``: also below the work folder and in /tmp, and what a commit in its worktree writes
+# full    ``danger-full-access``: anything the user we run as may do
+# ======  ==============================================================================================================
+#
+# Further arguments come from the option ``args``. Conversations lie in ``CODEX_HOME``.
+
 
 _INSTRUCTIONS_BYTES: Final = 32 * 1024  # as much as codex itself reads of it
 _KEYS: Final = ("OPENAI_API_KEY", "CODEX_API_KEY")
@@ -41,7 +315,7 @@ class CodexEngine:
     def __init__(self, settings: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None) -> None:
         self._settings = CliSettings.read(self.name, settings or {})
         self._environ = os.environ if environ is None else environ
-        self._program = Program(
+        self._program = CliProgram(
             engine=self.name,
             command="codex",
             package="@openai/codex",
@@ -58,8 +332,8 @@ class CodexEngine:
         servers = codex_servers(order.mcp_config) if order.mcp_config is not None else CodexServers()
         for key, value in self._configuration(order, servers).items():
             argv += ["-c", f"{key}={to_toml(value)}"]
-        argv += [*self._settings.args, *strings(order, "args")]
-        if resumed := session_id(order):
+        argv += [*self._settings.args, *string_option(order, "args")]
+        if resumed := resumed_session_id(order):
             argv += ["resume", resumed]
         env = {**servers.env, **self._program.environment(order)}
         return Launch(argv=(*argv, "-"), env=env, stdin=order.prompt.encode("utf-8", "replace"))

@@ -46,16 +46,16 @@ class CommandEngine:
             (program, *arguments), env={**passed, **settings.env}, stdin=order.prompt.encode("utf-8", "replace")
         )
 
-    def reader(self, order: Order) -> Lines:
+    def reader(self, order: Order) -> CommandReader:
         """Shows what it prints."""
-        return Lines()
+        return CommandReader()
 
     async def examine(self) -> Examined:
         """There is nothing to look for before an order names its program."""
         return Examined(ok=True)
 
 
-class Lines:
+class CommandReader:
     """Each line is something the program says."""
 
     def feed(self, line: bytes) -> Sequence[AgentEvent]:

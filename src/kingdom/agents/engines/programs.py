@@ -1,9 +1,11 @@
-"""What the engines with a program of their own share: finding it, asking its version, what it is given to work with."""
+"""What engines with a program of their own share: finding it, its settings, and reading what it prints."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import math
 import os
 import re
 import shutil
@@ -19,6 +21,10 @@ from kingdom.agents.errors import EngineNotInstalled, InvalidOrder
 
 if TYPE_CHECKING:
     from kingdom.agents.port import Order
+
+
+# What the engines with a program of their own share: finding it, asking its version, what it is given to work with.
+
 
 _VERSION_SECONDS: Final = 30.0
 _SESSION_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}\Z")  # never a flag, a path or a glob
@@ -48,7 +54,7 @@ class CliSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class CliProgram:
     """A program on this machine: what it is called, how it is installed, and which of our variables it needs."""
 
     engine: str
@@ -107,14 +113,14 @@ class Program:
         )
 
 
-def session_id(order: Order) -> str | None:
+def resumed_session_id(order: Order) -> str | None:
     """The conversation the order goes on with, checked: it becomes an argument and a part of a file name."""
     if order.session_id is not None and not _SESSION_ID.match(order.session_id):
         raise InvalidOrder(f"run {order.run_id}: {order.session_id!r:.80} is not a session id")
     return order.session_id
 
 
-def strings(order: Order, option: str) -> tuple[str, ...]:
+def string_option(order: Order, option: str) -> tuple[str, ...]:
     """An option of the order that is a list of texts."""
     value = order.options.get(option, [])
     if not isinstance(value, list | tuple) or not all(isinstance(item, str) and "\0" not in item for item in value):
@@ -155,3 +161,74 @@ async def _version(path: str, environ: Mapping[str, str]) -> tuple[str, int]:
             os.killpg(process.pid, signal.SIGKILL)  # whatever it left behind
         await process.wait()
     return output.decode("utf-8", "replace"), process.returncode or 0
+
+
+# Reading lines that a program printed: anything may stand there, so nothing here raises for it.
+
+
+def parse_object(line: bytes) -> dict[str, Any] | None:
+    """The JSON object in a line; None for everything else."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def dump_json(value: Any) -> str:
+    """The JSON text of something that came out of one; empty when it is nested too deep to be written."""
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        return ""
+
+
+def is_torn(line: bytes) -> bool:
+    """Whether a line that is no JSON object looks like a part of one: its rest went with the process."""
+    return line.lstrip().startswith(b"{")
+
+
+def as_dict(value: Any) -> dict[str, Any]:
+    """The object it should be, or an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: Any) -> list[Any]:
+    """The list it should be, or an empty one."""
+    return value if isinstance(value, list) else []
+
+
+def as_text(value: Any) -> str | None:
+    """The text it should be, fit to be written anywhere (half a surrogate pair is replaced); None for no text."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) and value else None
+
+
+def as_count(value: Any) -> int:
+    """A number of things: 0 for anything that is not one."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else 0
+
+
+def as_amount(value: Any) -> float | None:
+    """A finite number that is not negative; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) and number >= 0 else None
+
+
+def as_epoch(value: Any) -> float | None:
+    """A time in seconds since the epoch; one in milliseconds is seen as such."""
+    number = as_amount(value)
+    if not number:
+        return None
+    return number / 1000 if number > 1e11 else number
+
+
+def as_line(value: str, limit: int = 200) -> str:
+    """Text as one line for people, cut with an ellipsis."""
+    line = " ".join(value[: limit * 8].split())
+    line = "".join(character if character.isprintable() else " " for character in line)
+    return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -1,26 +1,11 @@
-"""An engine without a model: it plays a script. For demos, for tests of generals, and for trying a court out.
-
-``options["script"]`` is a list of steps, the path of a YAML or JSON file with one, or a mapping. A mapping with
-``steps`` (and ``on_resume``, for a run that goes on with a session) is a script; any other chooses a script by the
-order's labels: its keys are compared with the label ``task_type``, then with the other labels (``github.pr.*`` is a
-pattern), then ``default`` is taken.
-
-A step is a mapping with one key::
-
-    say: text                          wait: seconds
-    tool: {name, detail}               usage: {input, output, cache_read, cache_write, cost_usd, turns}
-    write: {path, text}                commit: message, or {message}
-    ask: {question, choices}           result: {status, summary, …}
-    fail: why                          rate_limit: {seconds}
-    crash: true
-
-``{name}`` in a text is replaced by that field of ``.kingdom-task.json`` or of its payload (``{answer}`` in a resume).
-"""
+"""An engine without a model: it plays a script."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import re
 import time
 import uuid
@@ -32,18 +17,81 @@ from typing import Any, Final
 import yaml
 
 from kingdom.agents.contract import check_result
-from kingdom.agents.engine import Examined
-from kingdom.agents.engines.scripted_files import commit, write_below
+from kingdom.agents.engine import Examined, inherited_environment
 from kingdom.agents.errors import InvalidResult, InvalidScript
 from kingdom.agents.files import encode, read_json, write_atomic
 from kingdom.agents.port import Began, Finished, OnEvent, Order, RateLimit, Text, Tokens, ToolUse, Usage
+
+# What a script does to the files around it: write below the working folder, and commit.
+
+
+_GIT: Final = (
+    *("git", "-c", "user.name=Scripted", "-c", "user.email=scripted@kingdom.invalid", "-c", "commit.gpgsign=false"),
+    *("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"),
+)
+
+
+def write_below(folder: Path, path: str, text: str) -> None:
+    """Write a file whose path, links followed, lies below ``folder``."""
+    root = folder.resolve()
+    target = (root / path).resolve()
+    if target == root or not target.is_relative_to(root):
+        raise InvalidScript(f"write: {path!r:.80} is not below the working folder")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text, encoding="utf-8")
+
+
+async def commit(folder: Path, message: str) -> None:
+    """Commit everything that changed in ``folder``."""
+    await _git(folder, "add", "--all")
+    await _git(folder, "commit", "--quiet", "--allow-empty", "--no-verify", "-m", message)
+
+
+async def _git(folder: Path, *arguments: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(*_GIT, *arguments),
+        cwd=folder,
+        env={**inherited_environment(os.environ), "GIT_TERMINAL_PROMPT": "0"},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        _, errors = await process.communicate()
+    except asyncio.CancelledError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        raise
+    if process.returncode != 0:
+        raise InvalidScript(f"git {arguments[0]} in {folder} failed: {errors.decode(errors='replace').strip()[:500]}")
+
+
+# An engine without a model: it plays a script. For demos, for tests of generals, and for trying a court out.
+#
+# ``options["script"]`` is a list of steps, the path of a YAML or JSON file with one, or a mapping. A mapping with
+# ``steps`` (and ``on_resume``, for a run that goes on with a session) is a script; any other chooses a script by the
+# order's labels: its keys are compared with the label ``task_type``, then with the other labels (``github.pr.*`` is a
+# pattern), then ``default`` is taken.
+#
+# A step is a mapping with one key::
+#
+# say: text                          wait: seconds
+# tool: {name, detail}               usage: {input, output, cache_read, cache_write, cost_usd, turns}
+# write: {path, text}                commit: message, or {message}
+# ask: {question, choices}           result: {status, summary, …}
+# fail: why                          rate_limit: {seconds}
+# crash: true
+#
+# ``{name}`` in a text is replaced by that field of ``.kingdom-task.json`` or of its payload (``{answer}`` in a resume).
+
 
 TASK_FILE: Final = ".kingdom-task.json"
 _FIELD: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.]*)\}")
 _MODEL: Final = "scripted"
 
 
-class Crashed(Exception):
+class ScriptCrash(Exception):
     """The script says that the agent dies here."""
 
 
@@ -59,7 +107,7 @@ class ScriptedEngine:
     async def play(self, order: Order, on_event: OnEvent) -> Finished:
         """Play the script of the order."""
         script = order.options.get("script", self._settings.get("script"))
-        steps = choose(script, order.labels, resume=order.session_id is not None)
+        steps = choose_steps(script, order.labels, resume=order.session_id is not None)
         on_event(Began(order.session_id or str(uuid.uuid4()), order.model or _MODEL))
         return await _Part(order, on_event, self._clock).play(steps)
 
@@ -148,7 +196,7 @@ class _Part:
         return Finished(ok=False, error=data if isinstance(data, str) else "the script says so")
 
     async def crash(self, data: Any) -> None:
-        raise Crashed(data if isinstance(data, str) else "the script says so")
+        raise ScriptCrash(data if isinstance(data, str) else "the script says so")
 
     async def rate_limit(self, data: Any) -> Finished:
         seconds = float(data["seconds"] if isinstance(data, Mapping) else data)
@@ -187,7 +235,7 @@ _ACTIONS: Final[dict[str, Callable[[_Part, Any], Any]]] = {
 }
 
 
-def choose(script: Any, labels: Mapping[str, str], *, resume: bool) -> Sequence[Any]:
+def choose_steps(script: Any, labels: Mapping[str, str], *, resume: bool) -> Sequence[Any]:
     """The steps of a script for a run with these labels."""
     if isinstance(script, str | Path):
         script = _load(Path(script))

@@ -7,8 +7,7 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
 
-from kingdom.bus.connecting import connect
-from kingdom.bus.eventbus import EventBus
+from kingdom.bus.eventbus import EventBus, connect
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -26,24 +26,23 @@ from kingdom.bus.delivery import (
     RetryVerdict,
     StreamOptions,
 )
-from kingdom.bus.envelope import Envelope
+from kingdom.bus.envelope import Envelope, new_event_id
 from kingdom.bus.errors import NotSetUp, TransactionMismatch
-from kingdom.bus.ids import new_event_id
-from kingdom.bus.stream_state import LEASE_EXPIRED, Entry, StreamState, moment, new_entry
+from kingdom.bus.stream_state import LEASE_EXPIRED, EventEntry, StreamStateMachine, new_entry, utc_datetime
 
 if TYPE_CHECKING:
     from kingdom.bus.transport import TransportOptions
 
-_shared: Final[dict[str, Store]] = {}
+_shared: Final[dict[str, MemoryStore]] = {}
 
 
 def open(url: str, options: TransportOptions) -> MemoryTransport:  # noqa: A001
     """Return the transport of a ``memory:`` URL."""
     name = url.partition(":")[2].partition("?")[0]
-    return MemoryTransport(_shared.setdefault(name, Store()) if name else Store(), url, options)
+    return MemoryTransport(_shared.setdefault(name, MemoryStore()) if name else MemoryStore(), url, options)
 
 
-class Stored(NamedTuple):
+class StoredEnvelope(NamedTuple):
     """An event as it was published, so that what is delivered is a copy and never the publisher's own object."""
 
     text: str
@@ -60,21 +59,21 @@ class Stored(NamedTuple):
         return Envelope.from_json(self.text, **self.routing)
 
 
-class Done(NamedTuple):
+class DoneEntry(NamedTuple):
     """An event that is DONE."""
 
-    entry: Entry
+    entry: EventEntry
     outcome: str | None
 
 
 @dataclass
-class Stream:
+class MemoryStream:
     """One stream: its active events in ``state``, the DONE ones in ``done`` in the order they ended."""
 
     options: StreamOptions | None = None  # None: nobody declared it
-    state: StreamState = field(default_factory=StreamState)
-    stored: dict[str, Stored] = field(default_factory=dict)
-    done: dict[str, Done] = field(default_factory=dict)
+    state: StreamStateMachine = field(default_factory=StreamStateMachine)
+    stored: dict[str, StoredEnvelope] = field(default_factory=dict)
+    done: dict[str, DoneEntry] = field(default_factory=dict)
     published: int = 0
     wakers: list[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = field(default_factory=list)
 
@@ -84,33 +83,33 @@ class Stream:
             with contextlib.suppress(RuntimeError):  # the loop closed without unsubscribing
                 loop.call_soon_threadsafe(wake)
 
-    def finish(self, entry: Entry, now: float, outcome: str | None) -> None:
+    def finish(self, entry: EventEntry, now: float, outcome: str | None) -> None:
         """To DONE."""
         self.state.remove(entry)
         entry.ended_at = now
-        self.done[entry.event_id] = Done(entry, outcome)
+        self.done[entry.event_id] = DoneEntry(entry, outcome)
 
-    def take(self, now: float, limit: int, types: Sequence[str] | None, ids: Sequence[str] | None) -> list[Entry]:
+    def take(self, now: float, limit: int, types: Sequence[str] | None, ids: Sequence[str] | None) -> list[EventEntry]:
         """Pick up to ``limit`` claimable events, of these types and with these ids, if any are given."""
         if ids is None:
             return self.state.take(now, limit, types)
         return self.state.take_named(now, ids, limit, types)
 
-    def deliver(self, name: str, entry: Entry) -> Delivery:
+    def deliver(self, name: str, entry: EventEntry) -> Delivery:
         """The delivery of an event that is held."""
         assert entry.token is not None
         assert entry.worker is not None
         return Delivery(name, self.stored[entry.event_id].envelope(), entry.attempts, entry.token, entry.worker)
 
 
-class Held(NamedTuple):
+class HeldEntry(NamedTuple):
     """A delivery whose lease still holds."""
 
-    stream: Stream
-    entry: Entry
+    stream: MemoryStream
+    entry: EventEntry
 
 
-class Leases(dict[Delivery, Held]):
+class HeldEntries(dict[Delivery, HeldEntry]):
     """The deliveries of one call that are still held, and those that are not."""
 
     def __init__(self) -> None:
@@ -118,19 +117,19 @@ class Leases(dict[Delivery, Held]):
         self.lost: list[Delivery] = []
 
 
-class Store:
+class MemoryStore:
     """What buses share. One lock: buses of several threads may work on it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.ready = False
-        self.streams: dict[str, Stream] = {}
+        self.streams: dict[str, MemoryStream] = {}
 
 
 class MemoryTransport:
     """See :class:`kingdom.bus.transport.Transport`."""
 
-    def __init__(self, store: Store, url: str, options: TransportOptions) -> None:
+    def __init__(self, store: MemoryStore, url: str, options: TransportOptions) -> None:
         self._store = store
         self._url = url
         self._max_bytes = options.max_bytes
@@ -159,7 +158,7 @@ class MemoryTransport:
         """Store the envelopes."""
         if tx is not None:
             raise TransactionMismatch(f"tx= was given, but {self._url} is no database: there is no transaction to join")
-        new = [(envelope, Stored.of(envelope, self._max_bytes)) for envelope in envelopes]
+        new = [(envelope, StoredEnvelope.of(envelope, self._max_bytes)) for envelope in envelopes]
         accepted = []
         with self._using(stream) as found:
             now = self._clock()
@@ -187,7 +186,7 @@ class MemoryTransport:
         """Take up to ``limit`` events for ``lease`` seconds."""
         with self._using(stream) as found:
             now, token, state = self._clock(), new_event_id(), found.state
-            chosen: list[Entry] = []
+            chosen: list[EventEntry] = []
             while len(chosen) < limit and (taken := found.take(now, limit - len(chosen), types, ids)):
                 for entry in taken:
                     if entry.spent(max_attempts):
@@ -276,7 +275,7 @@ class MemoryTransport:
                     entry.attempts,
                     entry.error_code,
                     entry.error_message,
-                    moment(entry.ended_at or 0),
+                    utc_datetime(entry.ended_at or 0),
                 )
                 for entry in found.state.dead(limit)
             ]
@@ -337,7 +336,7 @@ class MemoryTransport:
         """Call ``wake`` when something may have become claimable; returns the undo."""
         waker = (asyncio.get_running_loop(), wake)
         with self._store.lock:
-            wakers = self._store.streams.setdefault(stream, Stream()).wakers
+            wakers = self._store.streams.setdefault(stream, MemoryStream()).wakers
             wakers.append(waker)
 
         def undo() -> None:
@@ -354,22 +353,22 @@ class MemoryTransport:
             yield
 
     @contextlib.contextmanager
-    def _using(self, stream: str) -> Iterator[Stream]:
+    def _using(self, stream: str) -> Iterator[MemoryStream]:
         with self._locked():
-            yield self._store.streams.setdefault(stream, Stream())
+            yield self._store.streams.setdefault(stream, MemoryStream())
 
     @contextlib.contextmanager
-    def _acting(self, deliveries: Sequence[Delivery]) -> Iterator[Leases]:
+    def _acting(self, deliveries: Sequence[Delivery]) -> Iterator[HeldEntries]:
         """The deliveries that are still held; their streams' subscribers are woken afterwards."""
         with self._locked():
-            held = Leases()
+            held = HeldEntries()
             for delivery in deliveries:
-                stream = self._store.streams.setdefault(delivery.stream, Stream())
+                stream = self._store.streams.setdefault(delivery.stream, MemoryStream())
                 entry = stream.state.held(delivery.event_id, delivery.token)
                 if entry is None:
                     held.lost.append(delivery)
                 else:
-                    held[delivery] = Held(stream, entry)
+                    held[delivery] = HeldEntry(stream, entry)
             streams = {delivery.stream for delivery in held}
             yield held
             for name in streams:

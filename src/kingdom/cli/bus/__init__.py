@@ -5,17 +5,9 @@ from __future__ import annotations
 import typer
 
 from kingdom.cli import output
-from kingdom.cli.bus.bench import bench
-from kingdom.cli.bus.dead import dead
-from kingdom.cli.bus.demo import demo
-from kingdom.cli.bus.depth import depth
-from kingdom.cli.bus.doctor import doctor
-from kingdom.cli.bus.ls import ls
-from kingdom.cli.bus.metrics import metrics
-from kingdom.cli.bus.migrate import migrate
-from kingdom.cli.bus.purge import purge
-from kingdom.cli.bus.requeue import requeue
-from kingdom.cli.bus.show import show
+from kingdom.cli.bus.inspection import dead, depth, doctor, ls, metrics, show
+from kingdom.cli.bus.maintenance import bench, migrate, purge, requeue
+from kingdom.cli.demo import bus_demo
 
 app = typer.Typer()
 
@@ -26,8 +18,8 @@ def _group(context: typer.Context) -> None:
 
     What waits, what failed and why, and what to do about it.
     """
-    output.help_when_alone(context)
+    output.show_help_if_no_command(context)
 
 
-for _command in (depth, ls, dead, show, requeue, purge, migrate, doctor, bench, metrics, demo):
+for _command in (depth, ls, dead, show, requeue, purge, migrate, doctor, bench, metrics, bus_demo):
     app.command()(_command)

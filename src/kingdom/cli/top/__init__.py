@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 
 from kingdom.cli import output
-from kingdom.cli.court.session import told
-from kingdom.cli.home import HomeOption, find_home
+from kingdom.cli.session import HomeOption, find_home, journal_errors_reported
 
 
 def top(home: HomeOption = None) -> None:
@@ -16,19 +15,19 @@ def top(home: HomeOption = None) -> None:
     """
     found = find_home(home)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise output.Failure(
+        raise output.CommandError(
             "NO_TERMINAL", "kingdom top needs a terminal: kingdom status shows the same once, --json for programs"
         )
-    from kingdom.court.config.system import load_system
+    from kingdom.court.config import load_system
 
-    with told():
+    with journal_errors_reported():
         load_system(found)  # a mistake in it is told here, not by a screen full of nothing
     try:
         from kingdom.cli.top.app import TopApp
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "textual":
             raise
-        raise output.Failure(
+        raise output.CommandError(
             "NOT_INSTALLED", "kingdom top needs textual: pip install textual; kingdom status needs nothing more"
         ) from error
     TopApp(found).run()

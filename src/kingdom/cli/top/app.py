@@ -1,4 +1,4 @@
-"""The screen of ``kingdom top``."""
+"""The screens of ``kingdom top``."""
 
 from __future__ import annotations
 
@@ -6,19 +6,26 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from rich.text import Text
 from textual.app import App
-from textual.containers import Horizontal, VerticalScroll
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.message import Message
-from textual.widgets import Footer, Static
+from textual.screen import ModalScreen
+from textual.widgets import Footer, Input, Static
 
-from kingdom.cli.court.answer import answer_question
-from kingdom.cli.court.task import ask_of_task
-from kingdom.cli.output import Failure
-from kingdom.cli.top.lookout import FALLBACK, Lookout, Snapshot
-from kingdom.cli.top.plain import clean, line
-from kingdom.cli.top.reading import heartbeat, story, transcript
-from kingdom.cli.top.rows import head, notes, tables
-from kingdom.cli.top.screens import Answer, Confirm, Reading
-from kingdom.cli.top.table import LiveTable
+from kingdom.cli.court.tasks import answer_question, request_for_task
+from kingdom.cli.output import CommandError
+from kingdom.cli.top.tables import (
+    LiveTable,
+    headline,
+    heartbeat_text,
+    history_text,
+    notes_line,
+    one_line,
+    printable,
+    table_rows,
+    text_lines,
+    transcript_text,
+)
+from kingdom.cli.top.watcher import FALLBACK_SECONDS, CourtWatcher, TopSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -27,22 +34,139 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
     from textual.widgets import DataTable
 
-    from kingdom.cli.top.rows import Row
+    from kingdom.cli.top.tables import TableRow
     from kingdom.court.home import Home
     from kingdom.court.overview import QuestionView
 
-_SAID: Final = 6  # lines of the chosen soldier that are shown
+
+# What lies over the main screen for a moment: a question back, a line to type, a story to read.
 
 
-class Seen(Message):
+class ConfirmScreen(ModalScreen[bool]):
+    """Yes or no."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("y", "say(True)", "yes"),
+        ("enter", "say(True)", "yes"),
+        ("n", "say(False)", "no"),
+        ("escape", "say(False)", "no"),
+    ]
+
+    def __init__(self, question: str) -> None:
+        super().__init__()
+        self._question = question
+
+    def compose(self) -> ComposeResult:
+        """The question and the keys."""
+        with Vertical(classes="box"):
+            yield Static(text_lines(self._question, "bold"))
+            yield Static(Text("y or Enter: yes    n or Esc: no", style="dim"))
+
+    def action_say(self, answer: bool) -> None:
+        """Close with the answer."""
+        self.dismiss(answer)
+
+
+class AnswerScreen(ModalScreen[str | None]):
+    """A question of a task, and a line to type the answer into."""
+
+    AUTO_FOCUS = "Input"
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "leave", "leave it")]
+
+    def __init__(self, question: QuestionView) -> None:
+        super().__init__()
+        self._asked = question
+
+    def compose(self) -> ComposeResult:
+        """The question, its choices, the line."""
+        asked = self._asked
+        with Vertical(classes="box"):
+            yield Static(one_line(f"{asked.task_id} of {asked.general} asks", "dim"))
+            with VerticalScroll(classes="question"):
+                yield Static(text_lines(asked.question, "bold"))
+            if asked.choices:
+                yield Static(one_line("choices: " + " | ".join(asked.choices)))
+            yield Input(placeholder="the answer; Enter sends it, Esc leaves")
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Close with what was typed, if it was anything."""
+        if event.value.strip():
+            self.dismiss(event.value.strip())
+
+    def action_leave(self) -> None:
+        """Close without an answer."""
+        self.dismiss(None)
+
+
+class ReadingScreen(ModalScreen[None]):
+    """Some text to read, one way or another: a story, a transcript. It is loaded anew when something happened."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("escape", "leave", "back"),
+        ("q", "leave", "back"),
+        ("t", "turn", "story or transcript"),
+    ]
+
+    def __init__(self, pages: dict[str, Callable[[], Awaitable[Text]]], first: str) -> None:
+        super().__init__()
+        self._pages = pages
+        self._page = first
+
+    def compose(self) -> ComposeResult:
+        """A title, the text, the keys."""
+        yield Static(id="title")
+        with VerticalScroll(id="text"):
+            yield Static(Text("…", style="dim"), id="content")
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Load the first page."""
+        self.query_one("#text", VerticalScroll).focus()
+        self.reload()
+
+    def reload(self) -> None:
+        """Load the page again; one load at a time."""
+        self.run_worker(self._load(), exclusive=True, exit_on_error=False)
+
+    def action_leave(self) -> None:
+        """Close."""
+        self.dismiss(None)
+
+    def action_turn(self) -> None:
+        """Show the other page."""
+        names = list(self._pages)
+        self._page = names[(names.index(self._page) + 1) % len(names)]
+        self.reload()
+
+    async def _load(self) -> None:
+        page = self._page
+        try:
+            text = await self._pages[page]()
+        except CommandError as failure:
+            text = text_lines(str(failure), "yellow")
+        scroll = self.query_one("#text", VerticalScroll)
+        at_end = scroll.scroll_offset.y >= scroll.max_scroll_y
+        self.query_one("#title", Static).update(one_line(page, "bold reverse"))
+        self.query_one("#content", Static).update(text)
+        if at_end:
+            self.call_after_refresh(scroll.scroll_end, animate=False)
+
+
+# The screen of ``kingdom top``.
+
+
+_MAX_SAID_LINES: Final = 6  # lines of the chosen soldier that are shown
+
+
+class SnapshotTaken(Message):
     """The lookout has looked."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: TopSnapshot) -> None:
         super().__init__()
         self.snapshot = snapshot
 
 
-class Trouble(Message):
+class WatchFailed(Message):
     """The lookout could not look."""
 
     def __init__(self, why: str) -> None:
@@ -64,14 +188,14 @@ class TopApp(App[None]):
         ("q", "quit", "quit"),
     ]
 
-    def __init__(self, home: Home, *, fallback: float = FALLBACK) -> None:
+    def __init__(self, home: Home, *, fallback: float = FALLBACK_SECONDS) -> None:
         super().__init__()
         self.animation_level = "none"  # what moves by itself on a screen that is looked at from afar only disturbs
-        self._snapshot: Snapshot | None = None
-        self._lookout = Lookout(
+        self._snapshot: TopSnapshot | None = None
+        self._watcher = CourtWatcher(
             home,
-            lambda snapshot: self._post(Seen(snapshot)),
-            lambda why: self._post(Trouble(why)),
+            lambda snapshot: self._post(SnapshotTaken(snapshot)),
+            lambda why: self._post(WatchFailed(why)),
             fallback=fallback,
         )
 
@@ -93,12 +217,12 @@ class TopApp(App[None]):
 
     def on_mount(self) -> None:
         """Begin to look."""
-        self._lookout.start()
+        self._watcher.start()
         self.table("soldiers").focus()
 
     async def on_unmount(self) -> None:
         """Stop looking."""
-        await self._lookout.stop()
+        await self._watcher.stop()
 
     def table(self, name: str) -> LiveTable:
         """One of the tables."""
@@ -110,21 +234,21 @@ class TopApp(App[None]):
         if self.is_running:
             self.post_message(message)
 
-    def on_seen(self, message: Seen) -> None:
+    def on_snapshot_taken(self, message: SnapshotTaken) -> None:
         """Show what was seen."""
         snapshot = self._snapshot = message.snapshot
         main = self.screen_stack[0]
-        main.query_one("#head", Static).update(head(snapshot))
-        self._note(notes(snapshot))
-        for name, rows in tables(snapshot).items():
+        main.query_one("#head", Static).update(headline(snapshot))
+        self._note(notes_line(snapshot))
+        for name, rows in table_rows(snapshot).items():
             self.table(name).fill(rows)
         self._show_said()
-        if isinstance(self.screen, Reading):
+        if isinstance(self.screen, ReadingScreen):
             self.screen.reload()
 
-    def on_trouble(self, message: Trouble) -> None:
+    def on_watch_failed(self, message: WatchFailed) -> None:
         """Say why nothing new is shown."""
-        self._note(line(f"cannot look at the court, trying again: {message.why}", "bold red"))
+        self._note(one_line(f"cannot look at the court, trying again: {message.why}", "bold red"))
 
     def _note(self, text: Text) -> None:
         widget = self.screen_stack[0].query_one("#notes", Static)
@@ -138,7 +262,7 @@ class TopApp(App[None]):
         chosen = self.table("soldiers").chosen
         said = [] if chosen is None or self._snapshot is None else self._snapshot.said.get(chosen.key, [])
         widget = self.screen_stack[0].query_one("#said", Static)
-        widget.update(Text("\n").join(line(one, "dim") for one in said[-_SAID:]))
+        widget.update(Text("\n").join(one_line(one, "dim") for one in said[-_MAX_SAID_LINES:]))
         widget.display = bool(said)
 
     # ── what the person wants ─────────────────────────────────────────────────────────────────────────────────────
@@ -156,16 +280,18 @@ class TopApp(App[None]):
         pages: dict[str, Callable[[], Awaitable[Text]]] = {}
         if row.soldier_id is not None or row.task_id is not None:
             task, soldier = row.task_id, row.soldier_id
-            pages[f"transcript of {soldier or task}"] = lambda: self._lookout.do(
-                lambda services: transcript(services, task, soldier)
+            pages[f"transcript of {soldier or task}"] = lambda: self._watcher.do(
+                lambda services: transcript_text(services, task, soldier)
             )
         if (traced := row.traced) is not None:
-            pages[f"story of {traced}"] = lambda: self._lookout.do(lambda services: story(services, traced))
+            pages[f"story of {traced}"] = lambda: self._watcher.do(lambda services: history_text(services, traced))
         if (role := row.role) is not None:
-            pages[f"last sign of life of {role}"] = lambda: self._lookout.do(lambda services: heartbeat(services, role))
+            pages[f"last sign of life of {role}"] = lambda: self._watcher.do(
+                lambda services: heartbeat_text(services, role)
+            )
         if pages:
             names = list(pages)
-            self.push_screen(Reading(pages, names[0] if row.soldier_id or len(names) == 1 else names[1]))
+            self.push_screen(ReadingScreen(pages, names[0] if row.soldier_id or len(names) == 1 else names[1]))
         else:
             self._say("there is nothing more to tell about it")
 
@@ -180,7 +306,7 @@ class TopApp(App[None]):
             if sure:
                 self._do(lambda: self._asked(task_id, what))
 
-        self.push_screen(Confirm(f"{what} {task_id}?"), confirmed)
+        self.push_screen(ConfirmScreen(f"{what} {task_id}?"), confirmed)
 
     def action_answer(self) -> None:
         """Answer the question of the chosen task; of the chosen question when that one asks nothing."""
@@ -194,9 +320,9 @@ class TopApp(App[None]):
             if text is not None:
                 self._do(lambda: self._answered(question.task_id, text))
 
-        self.push_screen(Answer(question), typed)
+        self.push_screen(AnswerScreen(question), typed)
 
-    def _chosen(self) -> Row | None:
+    def _chosen(self) -> TableRow | None:
         focused = self.focused
         return focused.chosen if isinstance(focused, LiveTable) else None
 
@@ -208,21 +334,21 @@ class TopApp(App[None]):
         return None
 
     async def _asked(self, task_id: str, what: str) -> str:
-        event_id = await self._lookout.do(lambda services: ask_of_task(services, task_id, what))
+        event_id = await self._watcher.do(lambda services: request_for_task(services, task_id, what))
         return f"asked for as {event_id}"
 
     async def _answered(self, task_id: str, text: str) -> str:
-        event_id = await self._lookout.do(lambda services: answer_question(services, task_id, text))
+        event_id = await self._watcher.do(lambda services: answer_question(services, task_id, text))
         return f"passed on as {event_id}"
 
     def _do(self, action: Callable[[], Awaitable[str]]) -> None:
         async def run() -> None:
             try:
                 self._say(await action())
-            except Failure as failure:
+            except CommandError as failure:
                 self._say(str(failure), bad=True)
 
         self.run_worker(run())
 
     def _say(self, words: str, *, bad: bool = False) -> None:
-        self.notify(clean(words), severity="error" if bad else "information", markup=False)
+        self.notify(printable(words), severity="error" if bad else "information", markup=False)

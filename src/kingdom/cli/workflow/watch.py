@@ -9,31 +9,30 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from kingdom.cli import output
-from kingdom.cli.workflow.options import HomeOption, StoreOption, WorkflowWord
-from kingdom.cli.workflow.place import engines_of, find_place
-from kingdom.cli.workflow.session import opened, told
+from kingdom.cli.options import StoreOption, WorkflowArgument, WorkflowHomeOption
+from kingdom.cli.session import engines_of, find_workflow_home, open_workflow_store, run_reporting_errors
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from kingdom.workflow.agent_records import TranscriptLine
     from kingdom.workflow.domain.workflow import Workflow
     from kingdom.workflow.home import WorkflowHome
-    from kingdom.workflow.listening import Said
-    from kingdom.workflow.overview import Overview
-    from kingdom.workflow.ports import SeenEvent, Store
+    from kingdom.workflow.overview import WorkflowOverview
+    from kingdom.workflow.ports import StoredEvent, WorkflowStore
 
-_LOOK: Final = 0.3  # seconds between looks at the transcripts, which nobody announces
-_PAGE: Final = 500
-_RESTING: Final = frozenset({"CREATED", "READY", "PAUSED", "FAILED", "COMPLETED", "CANCELLED"})
+_POLL_SECONDS: Final = 0.3  # seconds between looks at the transcripts, which nobody announces
+_EVENTS_PER_PAGE: Final = 500
+_RESTING_STATUSES: Final = frozenset({"CREATED", "READY", "PAUSED", "FAILED", "COMPLETED", "CANCELLED"})
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class WorkflowFrame:
     """How a workflow stands at one moment, and what happened since the last one."""
 
-    overview: Overview
-    events: list[SeenEvent] = field(default_factory=list)
-    said: list[Said] = field(default_factory=list)
+    overview: WorkflowOverview
+    events: list[StoredEvent] = field(default_factory=list)
+    said: list[TranscriptLine] = field(default_factory=list)
     cost_usd: float = 0.0
     tokens: int = 0
     cost_by_work: dict[str, float] = field(default_factory=dict)
@@ -41,15 +40,15 @@ class Frame:
     @property
     def resting(self) -> bool:
         """Whether nothing happens any more until somebody says so."""
-        return self.overview.workflow.status in _RESTING
+        return self.overview.workflow.status in _RESTING_STATUSES
 
 
 def watch(
-    workflow: WorkflowWord,
+    workflow: WorkflowArgument,
     wait: Annotated[
         bool, typer.Option("--wait", help="Go on while it rests, until it is completed or cancelled.")
     ] = False,
-    home: HomeOption = None,
+    home: WorkflowHomeOption = None,
     store: StoreOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print events and agent output as JSON lines.")] = False,
 ) -> None:
@@ -57,18 +56,18 @@ def watch(
 
     Exits 0 when it is completed or waits for somebody, 1 when it failed or was cancelled.
     """
-    place = find_place(home, store)
-    raise typer.Exit(told(lambda: _watch(place, workflow, wait=wait, json=json)))
+    place = find_workflow_home(home, store)
+    raise typer.Exit(run_reporting_errors(lambda: _watch(place, workflow, wait=wait, json=json)))
 
 
 async def _watch(place: WorkflowHome, word: str, *, wait: bool, json: bool) -> int:
-    from kingdom.cli.workflow.finding import find_workflow
-    from kingdom.cli.workflow.watch_view import choose_view
+    from kingdom.cli.workflow.names import find_workflow
+    from kingdom.cli.workflow.view import choose_view
 
-    async with opened(place) as store:
+    async with open_workflow_store(place) as store:
         async with store.reading() as tx:
             workflow = await find_workflow(tx, word)
-        stream = frames(place, store, workflow.id)
+        stream = watch_frames(place, store, workflow.id)
         async with contextlib.aclosing(stream):
             with choose_view(json=json) as view:
                 async for frame in stream:
@@ -78,27 +77,28 @@ async def _watch(place: WorkflowHome, word: str, *, wait: bool, json: bool) -> i
     return 0  # it was deleted
 
 
-def exit_code(overview: Overview) -> int:
+def exit_code(overview: WorkflowOverview) -> int:
     """0 when all is well: it is completed, or rests and nothing of it failed."""
     workflow: Workflow = overview.workflow
     bad = workflow.status in ("FAILED", "CANCELLED") or any(work.status == "FAILED" for work in overview.works)
     return output.FAILED if bad and workflow.status != "COMPLETED" else 0
 
 
-async def frames(place: WorkflowHome, store: Store, workflow_id: str, *, after: int = 0) -> AsyncGenerator[Frame]:
+async def watch_frames(
+    place: WorkflowHome, store: WorkflowStore, workflow_id: str, *, after: int = 0
+) -> AsyncGenerator[WorkflowFrame]:
     """How a workflow stands: at once, whenever something happened, and every little while. Ends when it is deleted.
 
     Events are told from ``after`` on, and what agents say in the runs that are under way, and in later ones.
     """
     import asyncio
 
-    from kingdom.workflow.listening import Listening
-    from kingdom.workflow.overview import Overview
-    from kingdom.workflow.spending import Spending
+    from kingdom.workflow.agent_records import TranscriptReader, WorkflowLedger
+    from kingdom.workflow.overview import WorkflowOverview
     from kingdom.workflow.store.transactions import STREAM
 
-    listening = Listening(place.runs, place.sessions, engines_of(place))
-    spending = Spending(place.ledger, workflow_id)
+    listening = TranscriptReader(place.runs, place.sessions, engines_of(place))
+    spending = WorkflowLedger(place.ledger, workflow_id)
     woken = asyncio.Event()
     undo = store.bus.subscribe(STREAM, woken.set)
     try:
@@ -106,7 +106,7 @@ async def frames(place: WorkflowHome, store: Store, workflow_id: str, *, after: 
         while True:
             async with store.reading() as tx:
                 workflow = await tx.workflows.find(workflow_id)
-                overview = None if workflow is None else await Overview.read(tx, workflow)
+                overview = None if workflow is None else await WorkflowOverview.read(tx, workflow)
             if overview is None:
                 return
             # Read after the state: all that led to it is told with it.
@@ -114,11 +114,11 @@ async def frames(place: WorkflowHome, store: Store, workflow_id: str, *, after: 
             after = events[-1].sequence if events else after
             said = listening.read_on(work.id for work in overview.works)
             if first:
-                said = [one for one in said if one.run_id.startswith(_under_way(overview))]
+                said = [one for one in said if one.run_id.startswith(_active_run_prefixes(overview))]
             first = False
             spent = spending.read_on()
             open_runs = [usage for run, usage in listening.usage.items() if run not in spending.run_ids]
-            yield Frame(
+            yield WorkflowFrame(
                 overview,
                 events,
                 said,
@@ -127,14 +127,14 @@ async def frames(place: WorkflowHome, store: Store, workflow_id: str, *, after: 
                 dict(spent.by_work),
             )
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK):
+                async with asyncio.timeout(_POLL_SECONDS):
                     await woken.wait()
             woken.clear()
     finally:
         undo()
 
 
-def _under_way(overview: Overview) -> tuple[str, ...]:
+def _active_run_prefixes(overview: WorkflowOverview) -> tuple[str, ...]:
     """What the ids of the runs begin with that are under way."""
     return tuple(
         f"{work.id}.{task.id}.{task.attempt}"
@@ -144,9 +144,9 @@ def _under_way(overview: Overview) -> tuple[str, ...]:
     )
 
 
-async def _all_events(store: Store, workflow_id: str, after: int) -> list[SeenEvent]:
-    found: list[SeenEvent] = []
-    while page := await store.events(workflow_id, after, _PAGE):
+async def _all_events(store: WorkflowStore, workflow_id: str, after: int) -> list[StoredEvent]:
+    found: list[StoredEvent] = []
+    while page := await store.events(workflow_id, after, _EVENTS_PER_PAGE):
         found += page
         after = page[-1].sequence
     return found

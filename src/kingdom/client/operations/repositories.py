@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kingdom.client.connection import Connection
-from kingdom.client.connection import part as _part
+from kingdom.client.connection import path_segment as _part
 from kingdom.client.models.repositories import Git, GitBody
 from kingdom.client.models.shared import Deleted, Page
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kingdom.court.chamberlain.chamberlain import Chamberlain
-from kingdom.court.config.system import load_system
+from kingdom.court.config import load_system
 
 if TYPE_CHECKING:
     from kingdom.court.loop import Services

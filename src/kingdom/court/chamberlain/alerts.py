@@ -1,18 +1,187 @@
-"""Telling people: once when something begins, once when it is over, however often it is looked at."""
+"""What the chamberlain reports: alerts, messages, journal events, log warnings."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
+from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from kingdom.court.models import MessageType, Urgency
+from kingdom.court.models import Message, MessageType, Urgency, timestamp
+from kingdom.court.queues import parse_document, put_documents
+from kingdom.journal import JournalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from kingdom.court.config import Locale
+    from kingdom.court.loop import Services
+    from kingdom.court.queues import IdSequences
+    from kingdom.journal import EventData, Journal
+
+
+# What the chamberlain says to people, in the court's language.
+
+
+_TEXTS: Final[dict[str, dict[Locale, str]]] = {
+    "health": {
+        "en": "Health is {level}: {reason}",
+        "ko": "상태가 {level}입니다: {reason}",
+    },
+    "health-over": {
+        "en": "Health is back to {level}: {reason}",
+        "ko": "상태가 {level}(으)로 돌아왔습니다: {reason}",
+    },
+    "silent": {
+        "en": "{role} has given no sign of life for {seconds:.0f} s (last seen: {last_seen})",
+        "ko": "{role}이(가) {seconds:.0f}초 동안 응답이 없습니다 (마지막 신호: {last_seen})",
+    },
+    "silent-over": {
+        "en": "{role} gives signs of life again",
+        "ko": "{role}이(가) 다시 응답합니다",
+    },
+    "failures": {
+        "en": "{general} has failed {count} tasks in a row",
+        "ko": "{general}이(가) 작업에 {count}번 연속 실패했습니다",
+    },
+    "failures-over": {
+        "en": "{general} no longer fails one task after the other",
+        "ko": "{general}의 연속 실패가 끝났습니다",
+    },
+    "timeouts": {
+        "en": "{count} soldiers took too long within an hour",
+        "ko": "1시간 안에 병사 타임아웃이 {count}번 발생했습니다",
+    },
+    "timeouts-over": {
+        "en": "Soldiers end in time again",
+        "ko": "병사 타임아웃이 잦아들었습니다",
+    },
+    "stale": {
+        "en": "{count} event(s) have waited over {minutes:g} min to be dispatched, first of all {oldest}; king: {king}",
+        "ko": "이벤트 {count}건이 {minutes:g}분 넘게 배정되지 않았습니다. 가장 오래된 것: {oldest}; 왕: {king}",
+    },
+    "stale-over": {
+        "en": "No event waits too long to be dispatched any more",
+        "ko": "오래 배정되지 않은 이벤트가 더 이상 없습니다",
+    },
+    "tokens": {
+        "en": "The token budget is at {status}: {reason}",
+        "ko": "토큰 예산 상태가 {status}입니다: {reason}",
+    },
+    "tokens-over": {
+        "en": "The token budget is ok again",
+        "ko": "토큰 예산이 다시 정상입니다",
+    },
+    "config": {
+        "en": "A configuration file cannot be used; what held before goes on.\n{problem}",
+        "ko": "설정 파일을 사용할 수 없어 이전 설정으로 계속합니다.\n{problem}",
+    },
+    "config-over": {
+        "en": "The configuration can be used again",
+        "ko": "설정 파일을 다시 사용할 수 있습니다",
+    },
+    "king-alive": {"en": "alive", "ko": "정상"},
+    "king-silent": {"en": "no sign of life", "ko": "응답 없음"},
+    "never": {"en": "never", "ko": "없음"},
+    "report-title": {"en": "Daily report {date}", "ko": "일일 리포트 {date}"},
+    "report-tasks": {
+        "en": "Tasks: {created} created, {completed} completed, {failed} failed, {needs_human} asked a person",
+        "ko": "작업: 생성 {created}, 완료 {completed}, 실패 {failed}, 사람 확인 {needs_human}",
+    },
+    "report-soldiers": {
+        "en": "Soldiers: {spawned} started, {timeout} timed out",
+        "ko": "병사: 시작 {spawned}, 타임아웃 {timeout}",
+    },
+    "report-cost": {"en": "Cost: ${usd}, {tokens:,} tokens", "ko": "비용: ${usd}, 토큰 {tokens:,}개"},
+    "report-durations": {"en": "Average time of a completed task", "ko": "완료한 작업의 평균 시간"},
+    "report-table": {
+        "en": "| General | Created | Completed | Failed | Asked | Timed out | Average |",
+        "ko": "| 장군 | 생성 | 완료 | 실패 | 사람 확인 | 타임아웃 | 평균 |",
+    },
+}
+
+
+class ChamberlainTexts:
+    """The sentences of one language."""
+
+    def __init__(self, locale: Locale) -> None:
+        self._locale: Locale = locale
+
+    def say(self, key: str, /, **fields: object) -> str:
+        """A sentence with its blanks filled in."""
+        return _TEXTS[key][self._locale].format(**fields)
+
+
+# Writing down what happened: to the journal, which may be away, and to the log, each warning once.
+
+
+log = logging.getLogger("kingdom.court.chamberlain")
+
+ACTOR: Final = "chamberlain"
+_MAX_PENDING_EVENTS: Final = 1_000  # events that wait for the journal to be writable again
+
+
+class WarningLog:
+    """Logs what is wrong when it begins or changes, not every time it is seen."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, str] = {}
+
+    def __call__(self, about: str, message: str) -> None:
+        """Say what is wrong with something; an empty message says that it is well again."""
+        if message and self._said.get(about) != message:
+            log.warning("%s: %s", about, message)
+        if message:
+            self._said[about] = message
+        else:
+            self._said.pop(about, None)
+
+    @contextlib.contextmanager
+    def around(self, about: str) -> Iterator[None]:
+        """Do one part of a look: whatever goes wrong in it is said, and the other parts go on."""
+        try:
+            yield
+        except OSError as error:
+            self(about, f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
+        except Exception as error:
+            if str(error) != self._said.get(about):
+                log.exception("%s failed; the rest goes on", about)
+                self._said[about] = str(error)
+        else:
+            self(about, "")
+
+
+class JournalEmitter:
+    """Emits internal events in the chamberlain's name. What the journal does not take now, it gets later."""
+
+    def __init__(self, journal: Journal, warn: WarningLog) -> None:
+        self._journal = journal
+        self._warn = warn
+        self._waiting: deque[EventData] = deque(maxlen=_MAX_PENDING_EVENTS)
+
+    def __call__(self, event: EventData) -> None:
+        """Write an event, after those that still wait."""
+        self._waiting.append(event)
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what waits, as far as the journal takes it."""
+        while self._waiting:
+            try:
+                self._journal.emit(self._waiting[0], ACTOR)
+            except JournalError as error:
+                self._warn("journal", str(error))
+                return
+            self._waiting.popleft()
+        self._warn("journal", "")
+
+
+# Telling people: once when something begins, once when it is over, however often it is looked at.
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class ChamberlainDraft:
     """A message that has no id yet."""
 
     content: str
@@ -29,7 +198,7 @@ class Alerts:
 
     def __init__(self, told: dict[str, str]) -> None:
         self._told = told
-        self.drafts: list[Draft] = []
+        self.drafts: list[ChamberlainDraft] = []
 
     def tell(
         self,
@@ -46,10 +215,10 @@ class Alerts:
         context = {"alert": key, "state": state or "over"}
         if state is None:
             del self._told[key]
-            self.drafts.append(Draft(over(), context=context))
+            self.drafts.append(ChamberlainDraft(over(), context=context))
         else:
             self._told[key] = state
-            self.drafts.append(Draft(text(), urgency=urgency, context=context))
+            self.drafts.append(ChamberlainDraft(text(), urgency=urgency, context=context))
 
     def standing(self, prefix: str) -> list[str]:
         """Of which things, by what comes after the prefix, people were told that they are not well."""
@@ -60,3 +229,50 @@ class Alerts:
         kept = {f"{prefix}{name}" for name in keep}
         for key in [key for key in self._told if key.startswith(prefix) and key not in kept]:
             del self._told[key]
+
+
+# From drafts to messages in the queue, each exactly once.
+#
+# A message gets its id, is written into the memory file, and only then goes into the queue, which takes an id once. After
+# a kill anywhere between, the next start finds it in the memory and puts it into the queue again, to no effect if it is
+# there.
+
+
+class Outbox:
+    """Messages on their way; ``waiting`` belongs to the memory."""
+
+    def __init__(self, services: Services, sequences: IdSequences, waiting: list[dict[str, Any]]) -> None:
+        self._services = services
+        self._sequences = sequences
+        self._waiting = waiting
+
+    def add(self, drafts: Sequence[ChamberlainDraft], channel: str) -> None:
+        """Give drafts their ids. They go out with the next :meth:`send`."""
+        if not drafts:
+            return
+        created_at = timestamp(self._services.clock())
+        for message_id, draft in zip(self._sequences.messages(len(drafts)), drafts, strict=True):
+            self._waiting.append(
+                {
+                    "id": message_id,
+                    "type": draft.type,
+                    "channel": channel,
+                    "urgency": draft.urgency,
+                    "content": draft.content,
+                    "context": draft.context,
+                    "created_at": created_at,
+                    "status": "pending",
+                }
+            )
+
+    async def send(self, save: Callable[[], None]) -> None:
+        """Put everything that waits into the queue. ``save`` writes the memory, durably."""
+        if not self._waiting:
+            return
+        save()
+        await put_documents(
+            self._services.bus,
+            [parse_document(Message, document, "a message of the chamberlain") for document in self._waiting],
+        )
+        self._waiting.clear()
+        save()

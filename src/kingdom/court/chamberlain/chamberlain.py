@@ -10,41 +10,55 @@ from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
 from kingdom.agents.ledger import Ledger
-from kingdom.court.chamberlain.alerts import Alerts, Draft
-from kingdom.court.chamberlain.anomalies import Anomalies
-from kingdom.court.chamberlain.config import ConfigFile, Loaded
-from kingdom.court.chamberlain.health import reaches
-from kingdom.court.chamberlain.heartbeats import Heartbeats
-from kingdom.court.chamberlain.housekeeping import Housekeeping
-from kingdom.court.chamberlain.lines import JournalLines
-from kingdom.court.chamberlain.memory import Memory, load_memory, memory_path
-from kingdom.court.chamberlain.outbox import Outbox
-from kingdom.court.chamberlain.reports import due_reports, last_reported, report_document, report_text, write_report
-from kingdom.court.chamberlain.resources import MachineResources, Resources
-from kingdom.court.chamberlain.rotation import METRICS_LOG, rotate_logs
-from kingdom.court.chamberlain.sessions import Sessions
-from kingdom.court.chamberlain.soldiers import Barracks, HomeBarracks
-from kingdom.court.chamberlain.speech import ACTOR, Emitter, Warnings
-from kingdom.court.chamberlain.stats import analysis_folder, stats_document, stats_path
-from kingdom.court.chamberlain.texts import Texts
-from kingdom.court.chamberlain.threads import warn_of_stale_threads
-from kingdom.court.chamberlain.tokens import TokenLook, TokenWatch, money
+from kingdom.base.files import write_json
+from kingdom.court.chamberlain.alerts import (
+    ACTOR,
+    Alerts,
+    ChamberlainDraft,
+    ChamberlainTexts,
+    JournalEmitter,
+    Outbox,
+    WarningLog,
+)
+from kingdom.court.chamberlain.checks import (
+    AnomalyRules,
+    HeartbeatMonitor,
+    TokenMonitor,
+    TokenReading,
+    format_usd,
+    warn_about_stale_threads,
+)
+from kingdom.court.chamberlain.cleanup import METRICS_LOG, CleanupSchedule, rotate_logs
+from kingdom.court.chamberlain.config import ChamberlainConfigFile, LoadedChamberlainConfig
+from kingdom.court.chamberlain.health import MachineResources, ResourceReader, at_least
+from kingdom.court.chamberlain.memory import ChamberlainMemory, load_memory, memory_path
+from kingdom.court.chamberlain.reports import (
+    analysis_folder,
+    due_reports,
+    last_reported,
+    report_document,
+    report_text,
+    stats_document,
+    stats_path,
+    write_report,
+)
+from kingdom.court.chamberlain.sessions import LocalSoldierProcesses, SoldierProcesses, SoldierSessions
+from kingdom.court.chamberlain.tally import JournalCounter
 from kingdom.court.days import ONE_DAY, day_of
-from kingdom.court.files import write_json
 from kingdom.court.models import timestamp
-from kingdom.court.packages.loading import GeneralsCache
-from kingdom.court.sequences import Sequences
+from kingdom.court.packages.installed import GeneralsCache
+from kingdom.court.queues import IdSequences
 from kingdom.journal.catalog import SystemHealthChanged, SystemResourceWarning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kingdom.court.chamberlain.config import ChamberlainConfig
-    from kingdom.court.config.system import SystemConfig
+    from kingdom.court.config import SystemConfig
     from kingdom.court.loop import Services
 
-SILENT: Final = "silent:"
-TOKENS: Final = "tokens:"
+SILENT_PREFIX: Final = "silent:"
+TOKENS_PREFIX: Final = "tokens:"
 log = logging.getLogger("kingdom.court.chamberlain")
 
 
@@ -58,24 +72,24 @@ class Chamberlain:
         services: Services,
         system: SystemConfig,
         *,
-        resources: Resources | None = None,
-        barracks: Barracks | None = None,
+        resources: ResourceReader | None = None,
+        barracks: SoldierProcesses | None = None,
     ) -> None:
         home = services.home
         self._services, self._system, self._home = services, system, home
         self._zone = ZoneInfo(system.timezone)
         self._folder = home.role(self.name)
-        self._texts = Texts(system.locale)
-        self._config_file = ConfigFile(home)
+        self._texts = ChamberlainTexts(system.locale)
+        self._config_file = ChamberlainConfigFile(home)
         self._resources = resources or MachineResources(home.root)
-        self._barracks = barracks or HomeBarracks(home)
+        self._barracks = barracks or LocalSoldierProcesses(home)
         self._generals = GeneralsCache(home)
-        self._warn = Warnings()
-        self._emit = Emitter(services.journal, self._warn)
-        self._memory: Memory
+        self._warn = WarningLog()
+        self._emit = JournalEmitter(services.journal, self._warn)
+        self._memory: ChamberlainMemory
         self._caught_up = False
         self._readings: Mapping[str, float] = {}
-        self._tokens: TokenLook | None = None
+        self._tokens: TokenReading | None = None
         self.interval = self._config_file.load().config.interval_seconds
 
     # ── the role's protocol ───────────────────────────────────────────────────────────────────────────────────────
@@ -90,15 +104,15 @@ class Chamberlain:
         if memory.reported is None:
             memory.reported = last_reported(home) or (day_of(now, self._zone) - ONE_DAY).isoformat()
         self._alerts = Alerts(memory.told)
-        sequences = Sequences(home, services.clock)
+        sequences = IdSequences(home, services.clock)
         await sequences.recover(services.bus)
         self._outbox = Outbox(services, sequences, memory.outbox)
-        self._lines = JournalLines(home, memory)
-        self._heartbeats = Heartbeats(home, memory, now)
-        self._sessions = Sessions(self._folder / "sessions.json", self._barracks, services.bus, memory.tally)
-        self._token_watch = TokenWatch(Ledger(home.ledger), self._system.budget, self._zone, memory)
-        self._anomalies = Anomalies(memory.tally, services.bus, self._texts)
-        self._housekeeping = Housekeeping(services, self._barracks, memory, self._zone, self._warn)
+        self._lines = JournalCounter(home, memory)
+        self._heartbeats = HeartbeatMonitor(home, memory, now)
+        self._sessions = SoldierSessions(self._folder / "sessions.json", self._barracks, services.bus, memory.tally)
+        self._token_watch = TokenMonitor(Ledger(home.ledger), self._system.budget, self._zone, memory)
+        self._anomalies = AnomalyRules(memory.tally, services.bus, self._texts)
+        self._housekeeping = CleanupSchedule(services, self._barracks, memory, self._zone, self._warn)
 
     async def tick(self) -> float | None:
         """Look at everything once."""
@@ -124,7 +138,7 @@ class Chamberlain:
             king_alive = self._heartbeats.alive("king")
             await self._anomalies.tell(config.anomalies, now, king_alive=king_alive, alerts=self._alerts)
         with warn.around("thread mappings"):
-            warn_of_stale_threads(self._home, self._memory.stale_threads, now)
+            warn_about_stale_threads(self._home, self._memory.stale_threads, now)
         with warn.around("metrics"):
             await self._write_metrics(now)
         if self._caught_up:
@@ -171,7 +185,7 @@ class Chamberlain:
     def _save(self, *, durable: bool) -> None:
         self._memory.save(memory_path(self._home), durable=durable)
 
-    def _tell_of_config(self, loaded: Loaded) -> None:
+    def _tell_of_config(self, loaded: LoadedChamberlainConfig) -> None:
         problem = loaded.problem
         self._warn("config", problem or "")
         self._alerts.tell(
@@ -192,7 +206,7 @@ class Chamberlain:
         fields = {"level": health.level, "reason": health.reason}
         self._alerts.tell(
             "health",
-            health.level if reaches(health.level, config.alerts.health_from) else None,
+            health.level if at_least(health.level, config.alerts.health_from) else None,
             lambda: self._texts.say("health", **fields),
             lambda: self._texts.say("health-over", **fields),
             urgency="urgent" if health.level == "red" else "high",
@@ -203,11 +217,11 @@ class Chamberlain:
     def _look_at_heartbeats(self, config: ChamberlainConfig, now: float) -> None:
         say, alerts = self._texts.say, self._alerts
         silent = {item.role: item for item in self._heartbeats.look(config.heartbeats, now, self._emit)}
-        alerts.forget(SILENT, self._heartbeats.roles)
-        for role in sorted(silent.keys() | set(alerts.standing(SILENT))):
+        alerts.forget(SILENT_PREFIX, self._heartbeats.roles)
+        for role in sorted(silent.keys() | set(alerts.standing(SILENT_PREFIX))):
             item = silent.get(role)
             alerts.tell(
-                SILENT + role,
+                SILENT_PREFIX + role,
                 None if item is None else "silent",
                 lambda who=item: say(  # type: ignore[misc]
                     "silent", role=who.role, seconds=who.limit, last_seen=who.last_seen or say("never")
@@ -219,10 +233,10 @@ class Chamberlain:
     def _look_at_tokens(self, now: float) -> None:
         budgets = {name: general.manifest.budget for name, general in self._generals.current().by_name.items()}
         look = self._tokens = self._token_watch.look(budgets, now, self._emit)
-        self._alerts.forget(TOKENS, {"court", *look.generals})
+        self._alerts.forget(TOKENS_PREFIX, {"court", *look.generals})
         for name, standing in {"court": look.court, **look.generals}.items():
             self._alerts.tell(
-                TOKENS + name,
+                TOKENS_PREFIX + name,
                 None if standing.status == "ok" else standing.status,
                 lambda it=standing: self._texts.say("tokens", status=it.status, reason=it.reason),  # type: ignore[misc]
                 lambda: self._texts.say("tokens-over"),
@@ -231,9 +245,9 @@ class Chamberlain:
             "status": look.court.status,
             "reason": look.court.reason,
             "date": self._memory.token_day,
-            "daily_cost_usd": money(look.daily_cost_usd),
+            "daily_cost_usd": format_usd(look.daily_cost_usd),
             "daily_tokens": look.daily_tokens,
-            "monthly_cost_usd": money(look.monthly_cost_usd),
+            "monthly_cost_usd": format_usd(look.monthly_cost_usd),
             "generals": {name: item.status for name, item in sorted(look.generals.items())},
             "ts": timestamp(now),
         }
@@ -246,7 +260,7 @@ class Chamberlain:
             **self._readings,
             "health": self._memory.health.level,
             "soldiers": self._sessions.running,
-            "daily_cost_usd": None if self._tokens is None else money(self._tokens.daily_cost_usd),
+            "daily_cost_usd": None if self._tokens is None else format_usd(self._tokens.daily_cost_usd),
             "queues": {
                 stream: {"pending": depth.pending, "processing": depth.processing, "dead": depth.dead}
                 for stream, depth in sorted(depths.items())
@@ -264,7 +278,7 @@ class Chamberlain:
             report = report_document(day, counts, self._token_watch.totals_of(day))
             write_report(self._home, report, counts, self._texts)
             content = report_text(report, self._texts)
-            self._alerts.drafts.append(Draft(content, type="report", context={"report": report}))
+            self._alerts.drafts.append(ChamberlainDraft(content, type="report", context={"report": report}))
             memory.reported = day.isoformat()
 
     async def _send(self, config: ChamberlainConfig) -> None:

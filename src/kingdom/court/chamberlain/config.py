@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from kingdom.court.config.section import Section
-from kingdom.yamlfile import YamlProblem, load_yaml
+from kingdom.base.yamlfile import YamlProblem, load_yaml
+from kingdom.court.config import ConfigSection
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 FILE: Final = "chamberlain.yaml"
 Level = Literal["green", "yellow", "orange", "red"]
 LEVELS: Final[tuple[Level, ...]] = ("green", "yellow", "orange", "red")
-_TIME: Final = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
+_TIME_PATTERN: Final = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
 
 
 def _time_of_day(value: Any) -> Any:
     if isinstance(value, time):
         return value
-    if isinstance(value, str) and (match := _TIME.fullmatch(value)):
+    if isinstance(value, str) and (match := _TIME_PATTERN.fullmatch(value)):
         return time(int(match[1]), int(match[2]))
     raise ValueError(f'{value!r:.40} is no time of day: write it as "03:00"')
 
@@ -37,7 +37,7 @@ Days = Annotated[float, Field(gt=0, le=36500)]
 Percent = Annotated[float, Field(gt=0, le=100)]
 
 
-class LevelSection(Section):
+class LevelSection(ConfigSection):
     """From which percentage on a resource makes the court yellow, orange or red; null: it never does."""
 
     yellow: Percent | None = 75.0
@@ -59,29 +59,29 @@ class LevelSection(Section):
         return math.inf if value is None else value
 
 
-def _busy() -> LevelSection:
+def _cpu_levels() -> LevelSection:
     """A processor that is busy is no reason to hold more than what is of low priority: soldiers make it so."""
     return LevelSection(yellow=70.0, orange=None, red=None)
 
 
-def _full() -> LevelSection:
+def _disk_levels() -> LevelSection:
     """Disks are kept fuller than memory, and for longer."""
     return LevelSection(yellow=85.0, orange=95.0, red=98.0)
 
 
-class HealthSection(Section):
+class HealthSection(ConfigSection):
     """When the court is well."""
 
-    cpu_percent: LevelSection = Field(default_factory=_busy)
+    cpu_percent: LevelSection = Field(default_factory=_cpu_levels)
     memory_percent: LevelSection = Field(default_factory=LevelSection)
-    disk_percent: LevelSection = Field(default_factory=_full)
+    disk_percent: LevelSection = Field(default_factory=_disk_levels)
     hysteresis_points: float = Field(default=5.0, ge=0, le=50)
     """A level is left at once only this far below where it began ..."""
     calm_ticks: int = Field(default=10, ge=1, le=10_000)
     """... or after so many looks in a row below where it began."""
 
 
-class HeartbeatSection(Section):
+class HeartbeatSection(ConfigSection):
     """When a role counts as silent."""
 
     seconds: float = Field(default=120.0, ge=5)
@@ -93,7 +93,7 @@ class HeartbeatSection(Section):
         return self.roles.get(role, self.seconds)
 
 
-class SoldierSection(Section):
+class SoldierSection(ConfigSection):
     """When a soldier is ended by force."""
 
     max_age_hours: float = Field(default=8.0, gt=0)
@@ -102,7 +102,7 @@ class SoldierSection(Section):
     """How long nobody may wait for a living soldier, or a dead one stay on record, before something is done."""
 
 
-class AnomalySection(Section):
+class AnomalySection(ConfigSection):
     """What in the journal is not normal."""
 
     failures_in_a_row: int = Field(default=3, ge=1)
@@ -110,7 +110,7 @@ class AnomalySection(Section):
     event_stale_minutes: float = Field(default=30.0, gt=0)
 
 
-class AlertSection(Section):
+class AlertSection(ConfigSection):
     """What people are told."""
 
     health_from: Literal["yellow", "orange", "red"] = "orange"
@@ -118,13 +118,13 @@ class AlertSection(Section):
     """None: the channel of system.yaml."""
 
 
-class ReportSection(Section):
+class ReportSection(ConfigSection):
     """The report of the day before."""
 
     at: TimeOfDay = time(9, 0)
 
 
-class RetentionSection(Section):
+class RetentionSection(ConfigSection):
     """How long things are kept."""
 
     at: TimeOfDay = time(3, 0)
@@ -145,7 +145,7 @@ class RetentionSection(Section):
         return int(self.log_max_mb * 1024 * 1024)
 
 
-class ChamberlainConfig(Section):
+class ChamberlainConfig(ConfigSection):
     """The whole file."""
 
     interval_seconds: float = Field(default=30.0, ge=1, le=3600)
@@ -159,7 +159,7 @@ class ChamberlainConfig(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedChamberlainConfig:
     """What came of reading the file."""
 
     config: ChamberlainConfig
@@ -168,15 +168,15 @@ class Loaded:
     """False: these are not the user's settings but the defaults, so nothing may be removed by them."""
 
 
-class ConfigFile:
+class ChamberlainConfigFile:
     """Reads the file again whenever it changed. A mistake in it is told, and what held before goes on."""
 
     def __init__(self, home: Home) -> None:
         self._path: Path = home.config / FILE
         self._seen: tuple[int, int, int] | None = None
-        self._loaded: Loaded | None = None
+        self._loaded: LoadedChamberlainConfig | None = None
 
-    def load(self) -> Loaded:
+    def load(self) -> LoadedChamberlainConfig:
         """The settings that hold now."""
         try:
             found = self._path.stat()
@@ -189,13 +189,13 @@ class ConfigFile:
             self._loaded, self._seen = self._read(missing=seen == (0, 0, 0)), seen
         return self._loaded
 
-    def _read(self, *, missing: bool) -> Loaded:
+    def _read(self, *, missing: bool) -> LoadedChamberlainConfig:
         if missing:
-            return Loaded(ChamberlainConfig())
+            return LoadedChamberlainConfig(ChamberlainConfig())
         try:
-            return Loaded(load_yaml(self._path, ChamberlainConfig))
+            return LoadedChamberlainConfig(load_yaml(self._path, ChamberlainConfig))
         except YamlProblem as error:
             before = self._loaded
             if before is None:
-                return Loaded(ChamberlainConfig(), str(error), sound=False)
-            return Loaded(before.config, str(error), before.sound)
+                return LoadedChamberlainConfig(ChamberlainConfig(), str(error), sound=False)
+            return LoadedChamberlainConfig(before.config, str(error), before.sound)

@@ -1,24 +1,68 @@
-"""Green, yellow, orange, red: from readings to one level that does not flutter.
-
-A resource rises to a level as soon as it is over the level's threshold. It leaves the level at once when it is well
-below (``hysteresis_points``), and otherwise after ``calm_ticks`` looks in a row below the threshold.
-"""
+"""The health of the machine."""
 
 from __future__ import annotations
 
+import contextlib
+import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from kingdom.court.chamberlain.config import LEVELS, Level
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from kingdom.court.chamberlain.config import HealthSection, LevelSection
 
 
+# What the machine has left.
+
+
+_MIN_CPU_SAMPLE_SECONDS: Final = 1.0  # seconds: the processors' use in less time says nothing
+
+
+class ResourceReader(Protocol):
+    """Where the readings come from."""
+
+    def read(self) -> Mapping[str, float]:
+        """Percent in use, by metric: ``cpu_percent``, ``memory_percent``, ``disk_percent``.
+
+        A metric that cannot be read is left out.
+        """
+
+
+class MachineResources:
+    """This machine, and the disk that the home is on."""
+
+    def __init__(self, home: Path) -> None:
+        import psutil
+
+        self._home = str(home)
+        psutil.cpu_percent(interval=None)  # the first call has nothing to compare with
+        self._read_at = time.monotonic()
+
+    def read(self) -> dict[str, float]:
+        """Percent in use; of the processors, on average since the last reading."""
+        import psutil
+
+        readings = {"memory_percent": psutil.virtual_memory().percent}
+        if time.monotonic() - self._read_at >= _MIN_CPU_SAMPLE_SECONDS:
+            readings["cpu_percent"] = psutil.cpu_percent(interval=None)
+            self._read_at = time.monotonic()
+        with contextlib.suppress(OSError):
+            readings["disk_percent"] = psutil.disk_usage(self._home).percent
+        return {metric: round(value, 1) for metric, value in readings.items()}
+
+
+# Green, yellow, orange, red: from readings to one level that does not flutter.
+#
+# A resource rises to a level as soon as it is over the level's threshold. It leaves the level at once when it is well
+# below (``hysteresis_points``), and otherwise after ``calm_ticks`` looks in a row below the threshold.
+
+
 @dataclass(slots=True)
-class Gauge:
+class ResourceGauge:
     """The level of one resource."""
 
     level: Level = "green"
@@ -41,7 +85,7 @@ class Gauge:
 
 
 @dataclass(frozen=True, slots=True)
-class Warned:
+class ThresholdCrossed:
     """A resource rose over a threshold."""
 
     metric: str
@@ -50,23 +94,25 @@ class Warned:
 
 
 @dataclass(slots=True)
-class Health:
+class CourtHealth:
     """The level of the whole, and why."""
 
     level: Level = "green"
     reason: str = ""
-    gauges: dict[str, Gauge] = field(default_factory=dict)
+    gauges: dict[str, ResourceGauge] = field(default_factory=dict)
 
-    def look(self, readings: Mapping[str, float], section: HealthSection, others: Mapping[str, Level]) -> list[Warned]:
+    def look(
+        self, readings: Mapping[str, float], section: HealthSection, others: Mapping[str, Level]
+    ) -> list[ThresholdCrossed]:
         """Take the readings of one look; ``others`` are reasons beside the resources, with the level they ask for."""
         warned = []
         for metric, value in readings.items():
             limits: LevelSection = getattr(section, metric)
-            gauge = self.gauges.setdefault(metric, Gauge())
+            gauge = self.gauges.setdefault(metric, ResourceGauge())
             if gauge.look(value, limits, section):
-                warned.append(Warned(metric, value, limits.threshold(gauge.level)))
+                warned.append(ThresholdCrossed(metric, value, limits.threshold(gauge.level)))
         levels: dict[str, Level] = {metric: gauge.level for metric, gauge in self.gauges.items()}
-        worst = highest([*levels.values(), *others.values()])
+        worst = worst_level([*levels.values(), *others.values()])
         reasons = [
             f"{metric}: {readings[metric]:g}" for metric in levels if metric in readings and levels[metric] == worst
         ]
@@ -83,7 +129,7 @@ class Health:
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
         """What :meth:`to_dict` gave."""
-        gauges = {metric: Gauge(item["level"], item["calm"]) for metric, item in document["gauges"].items()}
+        gauges = {metric: ResourceGauge(item["level"], item["calm"]) for metric, item in document["gauges"].items()}
         return cls(document["level"], document["reason"], gauges)
 
 
@@ -92,12 +138,12 @@ def level_of(value: float, limits: LevelSection) -> Level:
     return next(level for level in reversed(LEVELS) if level == "green" or value >= limits.threshold(level))
 
 
-def highest(levels: Iterable[Level]) -> Level:
+def worst_level(levels: Iterable[Level]) -> Level:
     """The worst of them; green when there is none."""
     return max(levels, key=_rank, default="green")
 
 
-def reaches(level: Level, least: Level) -> bool:
+def at_least(level: Level, least: Level) -> bool:
     """Whether a level is as bad as ``least``, or worse."""
     return _rank(level) >= _rank(least)
 

@@ -11,9 +11,9 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from kingdom.court.chamberlain.health import Health
-from kingdom.court.chamberlain.tally import Tally
-from kingdom.court.files import write_json
+from kingdom.base.files import write_json
+from kingdom.court.chamberlain.health import CourtHealth
+from kingdom.court.chamberlain.tally import JournalTally
 from kingdom.journal import Cursor
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ _VERSION: Final = 1
 
 
 @dataclass(slots=True)
-class Memory:
+class ChamberlainMemory:
     """Everything that outlives the process."""
 
-    tally: Tally
+    tally: JournalTally
     cursor: Cursor | None = None
-    health: Health = field(default_factory=Health)
+    health: CourtHealth = field(default_factory=CourtHealth)
     told: dict[str, str] = field(default_factory=dict)  # alerts that stand, by key
     outbox: list[dict[str, Any]] = field(default_factory=list)  # messages that may not be in their queue yet
     silent: dict[str, dict[str, Any]] = field(default_factory=dict)  # roles without a sign of life
@@ -48,7 +48,7 @@ class Memory:
 
     def save(self, path: Path, *, durable: bool) -> None:
         """Replace the file."""
-        plain = {name: getattr(self, name) for name in _PLAIN}
+        plain = {name: getattr(self, name) for name in _PLAIN_FIELDS}
         document = {
             "version": _VERSION,
             "cursor": None if self.cursor is None else self.cursor.to_dict(),
@@ -59,7 +59,7 @@ class Memory:
         write_json(path, document, durable=durable)
 
 
-_PLAIN: Final = (
+_PLAIN_FIELDS: Final = (
     "told",
     "outbox",
     "silent",
@@ -77,33 +77,33 @@ def memory_path(home: Home) -> Path:
     return home.role("chamberlain") / "memory.json"
 
 
-def load_memory(path: Path, zone: ZoneInfo) -> Memory:
+def load_memory(path: Path, zone: ZoneInfo) -> ChamberlainMemory:
     """What was remembered. A file that makes no sense is set aside, and what is still in the journal counted anew."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:
-        return Memory(Tally(zone))
+        return ChamberlainMemory(JournalTally(zone))
     try:
-        return _memory(json.loads(text), zone)
+        return _parse_memory(json.loads(text), zone)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         aside = path.with_name(f"{path.name}.damaged")
         path.rename(aside)
         log.warning("%s made no sense (%s: %s): set aside as %s", path, type(error).__name__, error, aside.name)
-        return Memory(Tally(zone))
+        return ChamberlainMemory(JournalTally(zone))
 
 
-def _memory(document: Mapping[str, Any], zone: ZoneInfo) -> Memory:
+def _parse_memory(document: Mapping[str, Any], zone: ZoneInfo) -> ChamberlainMemory:
     if document["version"] != _VERSION:
         raise ValueError(f"version {document['version']!r:.40} is not known here")
-    fresh = Memory(Tally(zone))
-    plain = {name: document[name] for name in _PLAIN}
+    fresh = ChamberlainMemory(JournalTally(zone))
+    plain = {name: document[name] for name in _PLAIN_FIELDS}
     for name, value in plain.items():
         expected = getattr(fresh, name)
         if expected is not None and not isinstance(value, type(expected)):
             raise TypeError(f"{name} is of another kind")
-    return Memory(
-        tally=Tally.from_dict(zone, document["tally"]),
+    return ChamberlainMemory(
+        tally=JournalTally.from_dict(zone, document["tally"]),
         cursor=None if document["cursor"] is None else Cursor.from_dict(document["cursor"]),
-        health=Health.from_dict(document["health"]),
+        health=CourtHealth.from_dict(document["health"]),
         **plain,
     )

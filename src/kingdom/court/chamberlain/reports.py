@@ -1,29 +1,97 @@
-"""The report of a day: as JSON, as a message, and as Markdown beside the JSON in ``logs/analysis/``."""
+"""Statistics and daily reports."""
 
 from __future__ import annotations
 
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+from zoneinfo import ZoneInfo
 
-from kingdom.court.chamberlain.stats import analysis_folder
-from kingdom.court.chamberlain.tally import Tally
-from kingdom.court.chamberlain.tokens import money
-from kingdom.court.days import ONE_DAY, last_due
-from kingdom.court.files import write_atomic, write_json
+from kingdom.agents.ledger import Ledger
+from kingdom.base.files import read_json, write_atomic, write_json
+from kingdom.base.times import epoch_seconds
+from kingdom.court.chamberlain.checks import format_usd
+from kingdom.court.chamberlain.tally import JournalTally, count_block
+from kingdom.court.config import load_system
+from kingdom.court.days import ONE_DAY, day_of, last_due_day, start_of_day
+from kingdom.court.errors import CourtError
+from kingdom.court.models import timestamp
+from kingdom.journal import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from datetime import time
     from pathlib import Path
-    from zoneinfo import ZoneInfo
 
-    from kingdom.agents.ledger import Totals
-    from kingdom.court.chamberlain.tally import Day
-    from kingdom.court.chamberlain.texts import Texts
+    from kingdom.agents.ledger import LedgerTotals
+    from kingdom.court.chamberlain.alerts import ChamberlainTexts
+    from kingdom.court.chamberlain.tally import DayCounts, GeneralDayCounts
+    from kingdom.court.config import SystemConfig
     from kingdom.court.home import Home
 
 
-def report_document(day: date, counts: Day, spent: Totals) -> dict[str, Any]:
+# ``logs/analysis/stats.json``: the counts of the last hours and days, for people and programs.
+
+
+_DAYS_SHOWN: Final = 31
+
+
+def analysis_folder(home: Home) -> Path:
+    """Where statistics and reports lie."""
+    return home.logs / "analysis"
+
+
+def stats_path(home: Home) -> Path:
+    """Where the statistics lie."""
+    return analysis_folder(home) / "stats.json"
+
+
+def stats_document(tally: JournalTally, now: float) -> dict[str, Any]:
+    """The file's content."""
+    days = {name: _day(tally.days[name]) for name in sorted(tally.days)[-_DAYS_SHOWN:]}
+    hours = {name: _tasks(tally.hours[name]) for name in sorted(tally.hours)}
+    return {
+        "generated_at": timestamp(now),
+        "hours": hours,
+        "days": days,
+        "failures_in_a_row": dict(sorted(tally.streaks.items())),
+        "undispatched_events": len(tally.waiting),
+        "unreadable_lines": tally.skipped,
+    }
+
+
+def _day(day: DayCounts) -> dict[str, Any]:
+    generals = {name: _general(general) for name, general in sorted(day.generals.items())}
+    return {**_tasks(day.types), "generals": generals}
+
+
+def _tasks(types: Mapping[str, int]) -> dict[str, int]:
+    return {
+        "events": types.get("event.detected", 0),
+        "created": types.get("task.created", 0),
+        "completed": types.get("task.completed", 0),
+        "failed": types.get("task.failed", 0),
+        "needs_human": types.get("task.needs_human", 0),
+        "spawned": types.get("soldier.spawned", 0),
+        "timeout": types.get("soldier.timeout", 0),
+    }
+
+
+def _general(general: GeneralDayCounts) -> dict[str, Any]:
+    average = general.average_seconds
+    return {
+        "created": general.created,
+        "completed": general.completed,
+        "failed": general.failed,
+        "needs_human": general.needs_human,
+        "timeout": general.timeouts,
+        "avg_duration_seconds": None if average is None else round(average),
+    }
+
+
+# The report of a day: as JSON, as a message, and as Markdown beside the JSON in ``logs/analysis/``.
+
+
+def report_document(day: date, counts: DayCounts, spent: LedgerTotals) -> dict[str, Any]:
     """The report as JSON."""
     averages = {name: general.average_seconds for name, general in sorted(counts.generals.items())}
     return {
@@ -37,11 +105,11 @@ def report_document(day: date, counts: Day, spent: Totals) -> dict[str, Any]:
         },
         "soldiers": {"spawned": counts.count("soldier.spawned"), "timeout": counts.count("soldier.timeout")},
         "avg_duration_seconds": {name: round(average) for name, average in averages.items() if average is not None},
-        "cost": {"usd": money(spent.cost_usd), "tokens": spent.tokens},
+        "cost": {"usd": format_usd(spent.cost_usd), "tokens": spent.tokens},
     }
 
 
-def report_text(report: dict[str, Any], texts: Texts) -> str:
+def report_text(report: dict[str, Any], texts: ChamberlainTexts) -> str:
     """The report as a message."""
     lines = [
         texts.say("report-title", date=report["date"]),
@@ -56,7 +124,7 @@ def report_text(report: dict[str, Any], texts: Texts) -> str:
     return "\n".join(lines)
 
 
-def report_markdown(report: dict[str, Any], counts: Day, texts: Texts) -> str:
+def report_markdown(report: dict[str, Any], counts: DayCounts, texts: ChamberlainTexts) -> str:
     """The report as a page, with a row for each general."""
     title, *lines = report_text(report, texts).split("\n")
     page = [f"# {title}", "", *(f"- {line}" for line in lines)]
@@ -74,7 +142,7 @@ def report_path(home: Home, day: date) -> Path:
     return analysis_folder(home) / f"report-{day.isoformat()}.json"
 
 
-def write_report(home: Home, report: dict[str, Any], counts: Day, texts: Texts) -> None:
+def write_report(home: Home, report: dict[str, Any], counts: DayCounts, texts: ChamberlainTexts) -> None:
     """Write both files. Doing it again changes nothing."""
     path = report_path(home, date.fromisoformat(report["date"]))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,9 +156,9 @@ def last_reported(home: Home) -> str | None:
     return max(names, default=None)
 
 
-def due_reports(tally: Tally, reported: str, now: float, at: time, zone: ZoneInfo) -> Iterator[date]:
+def due_reports(tally: JournalTally, reported: str, now: float, at: time, zone: ZoneInfo) -> Iterator[date]:
     """The days whose report is due: the day before, and missed ones on which something happened."""
-    latest = last_due(now, at, zone) - ONE_DAY
+    latest = last_due_day(now, at, zone) - ONE_DAY
     for name in sorted(tally.days):
         if reported < name < latest.isoformat():
             yield date.fromisoformat(name)
@@ -98,13 +166,76 @@ def due_reports(tally: Tally, reported: str, now: float, at: time, zone: ZoneInf
         yield latest
 
 
-def count_day(home: Home, day: date, zone: ZoneInfo) -> Day:
+def count_day(home: Home, day: date, zone: ZoneInfo) -> DayCounts:
     """Count a day from the journal itself, as far as it is still there."""
-    from kingdom.court.chamberlain.scan import count
+    from kingdom.court.chamberlain.tally import count_block
     from kingdom.journal import Reader
 
-    tally = Tally(zone)
+    tally = JournalTally(zone)
     with Reader(home.journal, report=lambda problem: None) as reader:
         for block in reader.read_blocks():
-            count(tally, block)
+            count_block(tally, block)
     return tally.day(day.isoformat())
+
+
+# Statistics and daily reports as they are now: those the chamberlain wrote, or the same counted from the journal.
+
+
+_STATS_FRESH_SECONDS: Final = 300.0
+
+
+class NoReport(CourtError):
+    """Nothing is known of that day."""
+
+    code = "NOT_FOUND"
+
+
+class InvalidDay(CourtError):
+    """Not a day, or one that has not come yet."""
+
+    code = "INVALID_DAY"
+
+
+def current_stats(home: Home, now: float) -> dict[str, Any]:
+    """What the chamberlain wrote lately, or the same counted from the journal where none runs."""
+    document = read_json(stats_path(home))
+    if isinstance(document, dict):
+        written = epoch_seconds(document.get("generated_at"))
+        if written is not None and abs(now - written) < _STATS_FRESH_SECONDS:
+            return document
+    tally = JournalTally(ZoneInfo(load_system(home).timezone))
+    with Reader(home.journal, report=lambda problem: None) as reader:
+        for block in reader.read_blocks():
+            count_block(tally, block)
+    tally.prune(now)
+    return stats_document(tally, now)
+
+
+def load_report(home: Home, system: SystemConfig, day: str, now: float) -> dict[str, Any]:
+    """The report of a day (``2026-02-07``, ``yesterday``, ``today`` for what there is so far).
+
+    The one that was sent, or one made from the journal as far as it is still there. Raises :class:`NoReport` and
+    :class:`NoSuchDay`.
+    """
+    zone = ZoneInfo(system.timezone)
+    today = day_of(now, zone)
+    wanted = _parse_day(day, today)
+    if isinstance(sent := read_json(report_path(home, wanted)), dict):
+        return sent
+    counts = count_day(home, wanted, zone)
+    if not counts.types and wanted < today:
+        raise NoReport(f"no report of {wanted}, and nothing of that day in the journal: reports are in logs/analysis/")
+    spent = Ledger(home.ledger).totals(start_of_day(wanted, zone), start_of_day(wanted + ONE_DAY, zone))
+    return report_document(wanted, counts, spent)
+
+
+def _parse_day(text: str, today: date) -> date:
+    if text in ("today", "yesterday"):
+        return today if text == "today" else today - ONE_DAY
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        raise InvalidDay(f"{text!r:.40} is no day: write 2026-02-07, yesterday or today") from None
+    if day > today:
+        raise InvalidDay(f"{text} has not come yet: today is {today}")
+    return day

@@ -1,12 +1,8 @@
-"""What is kept how long, and finding what is past that.
-
-Files are known by their folder and the form of their name; anything else is left alone. The folders are opened step by
-step from the home on, without following a link anywhere, and files are looked at and removed through the open folder:
-so nothing outside the home can be reached, whatever is put in place of a folder meanwhile.
-"""
+"""Retention rules, and the tasks whose files are kept."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
@@ -16,24 +12,94 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from kingdom.base.files import read_json
 from kingdom.court.bootstrap import FIXED_ROLES
+from kingdom.court.queues import EVENTS, TASKS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from kingdom.bus import EventBus
+    from kingdom.bus.delivery import Record
     from kingdom.court.chamberlain.config import RetentionSection
+    from kingdom.court.home import Home
 
-DAY: Final = 86400.0
-TASK_FORM: Final = r"(?P<task>task-\d{8}-\d{3,})"
-_LEFTOVER: Final = re.compile(r"\.tmp-.+")
-_NOTHING: Final = re.compile(r"(?!)")  # a folder in which only leftovers go
-_LEFTOVER_AGE: Final = DAY  # of a file that somebody was killed while writing
+
+# Which tasks are still in somebody's hands: nothing of them is removed, whatever its age.
+
+
+class ActiveTasks:
+    """Looks tasks up, for the length of one cleaning.
+
+    A task is active while it waits or is in progress, and after that for as long as its event is: a question may be
+    open, and the answer goes on from what the task left. A task of a schedule has no event; if it asked a question, it
+    is active while the king has it in hand.
+    """
+
+    def __init__(self, home: Home, bus: EventBus) -> None:
+        self._home = home
+        self._bus = bus
+        self._known: dict[str, bool] = {}
+        self._open: bool | None = None  # whether any event or task is
+        self._in_hand: set[str] = set()  # tasks that the king's book names
+
+    async def has(self, task_id: str) -> bool:
+        """Whether the task is active."""
+        if self._open is None:
+            depths = await self._bus.depth()
+            self._open = any(depths[stream].pending + depths[stream].processing for stream in (EVENTS, TASKS))
+            self._in_hand = await asyncio.to_thread(_task_ids_in, self._home.role("king") / ".book")
+        if not self._open and task_id not in self._in_hand:
+            return False  # the usual case at night, and there may be very many of them
+        if task_id not in self._known:
+            self._known[task_id] = await self._look(await self._bus.find(task_id))
+        return self._known[task_id]
+
+    async def _look(self, record: Record | None) -> bool:
+        if record is None or record.stream != TASKS:
+            return False
+        if _is_open(record):
+            return True
+        payload, task_id = record.envelope.payload, record.envelope.event_id
+        cause = payload.get("event_id") if isinstance(payload, dict) else None
+        if not isinstance(cause, str):
+            return False
+        if cause.startswith("schedule-"):
+            result = read_json(self._home.result(task_id)) if task_id in self._in_hand else None
+            return isinstance(result, dict) and result.get("status") == "needs_human"
+        event = await self._bus.find(cause)
+        return event is not None and event.stream == EVENTS and _is_open(event)
+
+
+def _task_ids_in(book: Path) -> set[str]:
+    try:
+        return {found.decode() for found in re.findall(rb"task-\d{8}-\d{3,}", book.read_bytes())}
+    except OSError:
+        return set()
+
+
+def _is_open(record: Record) -> bool:
+    return record.status in ("PENDING", "PROCESSING")
+
+
+# What is kept how long, and finding what is past that.
+#
+# Files are known by their folder and the form of their name; anything else is left alone. The folders are opened step by
+# step from the home on, without following a link anywhere, and files are looked at and removed through the open folder:
+# so nothing outside the home can be reached, whatever is put in place of a folder meanwhile.
+
+
+DAY_SECONDS: Final = 86400.0
+TASK_ID_PATTERN: Final = r"(?P<task>task-\d{8}-\d{3,})"
+_TEMPORARY_NAME: Final = re.compile(r"\.tmp-.+")
+_MATCHES_NOTHING: Final = re.compile(r"(?!)")  # a folder in which only leftovers go
+_TEMPORARY_MAX_AGE_SECONDS: Final = DAY_SECONDS  # of a file that somebody was killed while writing
 
 Warn = Callable[[str, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RetentionRule:
     """One kind of file: where it lies, how its name looks, how long it is kept."""
 
     name: str
@@ -48,10 +114,10 @@ class Rule:
         return "/".join(self.folder)
 
 
-class Expired(NamedTuple):
+class ExpiredFile(NamedTuple):
     """Something past its time."""
 
-    rule: Rule
+    rule: RetentionRule
     name: str
     age: float  # seconds
     size: int
@@ -66,40 +132,46 @@ class Expired(NamedTuple):
     @property
     def why(self) -> str:
         """Why it goes, for people."""
-        if _LEFTOVER.fullmatch(self.name):
+        if _TEMPORARY_NAME.fullmatch(self.name):
             return "left by a write that was never finished"
-        return f"{self.rule.name}: {self.age / DAY:.1f} days old, kept {self.rule.days:g}"
+        return f"{self.rule.name}: {self.age / DAY_SECONDS:.1f} days old, kept {self.rule.days:g}"
 
 
-def rules(section: RetentionSection) -> tuple[Rule, ...]:
+def retention_rules(section: RetentionSection) -> tuple[RetentionRule, ...]:
     """Everything that is removed by its age. What is in the queues goes by the bus."""
     soldier = r"(?P<soldier>[A-Za-z0-9_:@+\-][A-Za-z0-9._:@+\-]*)"
     return (
-        Rule(
+        RetentionRule(
             "results",
             ("state", "results"),
-            re.compile(rf"{TASK_FORM}(\.json|-raw\.json|-soldier-id|-session-id)"),
+            re.compile(rf"{TASK_ID_PATTERN}(\.json|-raw\.json|-soldier-id|-session-id)"),
             section.results_days,
         ),
-        Rule("handovers", ("workspace", ".handover"), re.compile(TASK_FORM), section.results_days, "folder"),
-        Rule("prompts", ("state", "prompts"), re.compile(rf"{TASK_FORM}\.md"), section.prompts_days),
-        Rule("session logs", ("logs", "sessions"), re.compile(rf"{soldier}\.(json|err)"), section.session_logs_days),
-        Rule("soldiers", ("state", "soldiers"), re.compile(soldier), section.session_logs_days, "folder"),
-        Rule("seen index", ("state", "sentinel", "seen"), re.compile(r"[^.].*"), section.seen_days),
-        Rule("logs", ("logs",), re.compile(r"events-\d{8}(\.\d+)?\.log|[a-z]+\.log\.old"), section.logs_days),
-        *(Rule("leftovers", ("state", role), _NOTHING, 0.0) for role in FIXED_ROLES),
-        Rule("reports", ("logs", "analysis"), re.compile(r"report-\d{4}-\d\d-\d\d\.(json|md)"), section.reports_days),
+        RetentionRule(
+            "handovers", ("workspace", ".handover"), re.compile(TASK_ID_PATTERN), section.results_days, "folder"
+        ),
+        RetentionRule("prompts", ("state", "prompts"), re.compile(rf"{TASK_ID_PATTERN}\.md"), section.prompts_days),
+        RetentionRule(
+            "session logs", ("logs", "sessions"), re.compile(rf"{soldier}\.(json|err)"), section.session_logs_days
+        ),
+        RetentionRule("soldiers", ("state", "soldiers"), re.compile(soldier), section.session_logs_days, "folder"),
+        RetentionRule("seen index", ("state", "sentinel", "seen"), re.compile(r"[^.].*"), section.seen_days),
+        RetentionRule("logs", ("logs",), re.compile(r"events-\d{8}(\.\d+)?\.log|[a-z]+\.log\.old"), section.logs_days),
+        *(RetentionRule("leftovers", ("state", role), _MATCHES_NOTHING, 0.0) for role in FIXED_ROLES),
+        RetentionRule(
+            "reports", ("logs", "analysis"), re.compile(r"report-\d{4}-\d\d-\d\d\.(json|md)"), section.reports_days
+        ),
     )
 
 
-def find_expired(home: Path, rule: Rule, now: float, warn: Warn) -> Iterator[Expired]:
+def find_expired(home: Path, rule: RetentionRule, now: float, warn: Warn) -> Iterator[ExpiredFile]:
     """What is past its time by one rule."""
     with open_folder(home, rule.folder, warn) as folder:
         if folder is None:
             return
         with os.scandir(folder) as entries:
             for entry in entries:
-                leftover = rule.kind == "file" and _LEFTOVER.fullmatch(entry.name)
+                leftover = rule.kind == "file" and _TEMPORARY_NAME.fullmatch(entry.name)
                 match = rule.form.fullmatch(entry.name)
                 if not (leftover or match):
                     continue
@@ -107,12 +179,12 @@ def find_expired(home: Path, rule: Rule, now: float, warn: Warn) -> Iterator[Exp
                 if found is None:
                     continue
                 age = now - found.st_mtime
-                if age > (_LEFTOVER_AGE if leftover else rule.days * DAY):
+                if age > (_TEMPORARY_MAX_AGE_SECONDS if leftover else rule.days * DAY_SECONDS):
                     groups = match.groupdict() if match else {}
-                    yield Expired(rule, entry.name, age, found.st_size, groups.get("task"), groups.get("soldier"))
+                    yield ExpiredFile(rule, entry.name, age, found.st_size, groups.get("task"), groups.get("soldier"))
 
 
-def remove(home: Path, rule: Rule, items: Sequence[Expired], now: float, warn: Warn) -> int:
+def remove_expired(home: Path, rule: RetentionRule, items: Sequence[ExpiredFile], now: float, warn: Warn) -> int:
     """Remove what is still past its time; returns how many went."""
     removed = 0
     with open_folder(home, rule.folder, warn) as folder:
@@ -162,7 +234,7 @@ def open_folder(home: Path, folder: Sequence[str], warn: Warn) -> Iterator[int |
             os.close(handle)
 
 
-def _stat(name: str, folder: int, rule: Rule, warn: Warn) -> os.stat_result | None:
+def _stat(name: str, folder: int, rule: RetentionRule, warn: Warn) -> os.stat_result | None:
     """The state of a thing of the rule's kind."""
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)

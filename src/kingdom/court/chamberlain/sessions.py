@@ -1,29 +1,118 @@
-"""``state/chamberlain/sessions.json``: the soldiers on record, and what happens to those that got lost.
-
-===================================================  ==========================================================
-a soldier                                            what is done
-===================================================  ==========================================================
-runs, and its task waits or is in progress           it stays on record
-runs, but its task has ended or is not known         after ``grace_seconds`` it is ended: ``orphaned``
-runs for longer than ``max_age_hours``               it is ended: ``over-age``; its general sees it as killed
-is gone and left word of its end, or its task ended  it is taken off the record
-is gone without a word while its task is in progress ``system.session_orphaned``, what is left of it is ended, off
-===================================================  ==========================================================
-"""
+"""The soldiers on record, and those that got lost."""
 
 from __future__ import annotations
 
+import os
 import re
-from typing import TYPE_CHECKING, Any, Final
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from kingdom.court.files import read_json, write_json
+from kingdom.agents.processes import boot_id, is_running, processes_of_run, send
+from kingdom.base.files import read_json, write_json
 from kingdom.court.models import timestamp
-from kingdom.journal.catalog import (
-    RecoverySessionKilled,
-    RecoverySessionsCleaned,
-    SoldierKilled,
-    SystemSessionOrphaned,
-)
+from kingdom.journal.catalog import RecoverySessionKilled, RecoverySessionsCleaned, SoldierKilled, SystemSessionOrphaned
+
+if TYPE_CHECKING:
+    from kingdom.court.home import Home
+
+
+# Who runs, by the identity each run has on disk; and ending those that nobody waits for.
+#
+# Only runs whose identity lies in ``state/soldiers/`` and whose task is one of the court are looked at, and a signal is
+# sent only to exactly the process that was written down: pid, start time and boot.
+
+
+@dataclass(frozen=True, slots=True)
+class SoldierProcess:
+    """A run that has an identity."""
+
+    id: str
+    pid: int
+    started_at: float
+    running: bool
+    ended: bool  # it left word of its end
+    identity: dict[str, Any]
+
+
+class SoldierProcesses(Protocol):
+    """Where soldiers are found and ended."""
+
+    def soldiers(self) -> list[SoldierProcess]:
+        """Every run that has an identity."""
+
+    def stop(self, soldier: SoldierProcess) -> None:
+        """Ask a run to end; it has some seconds, then it is ended by its own keeper."""
+
+    def kill(self, soldier: SoldierProcess) -> int:
+        """End everything that is left of a run at once; returns how many processes that were."""
+
+
+class LocalSoldierProcesses:
+    """The soldiers of a home on this machine."""
+
+    def __init__(self, home: Home) -> None:
+        self._folder = home.soldiers
+
+    def soldiers(self) -> list[SoldierProcess]:
+        """Every run that has an identity. One that cannot be read is left alone."""
+        try:
+            with os.scandir(self._folder) as entries:
+                names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        except FileNotFoundError:
+            return []
+        return [soldier for name in names if (soldier := self._read(name)) is not None]
+
+    def stop(self, soldier: SoldierProcess) -> None:
+        """Tell its keeper, who stops it step by step."""
+        if not _signal(soldier, "shim_pid", "shim_start", signal.SIGTERM):
+            self.kill(soldier)
+
+    def kill(self, soldier: SoldierProcess) -> int:
+        """End the keeper, the agent, and whoever carries the run's mark."""
+        killed = sum(
+            _signal(soldier, pid, start, signal.SIGKILL)
+            for pid, start in (("shim_pid", "shim_start"), ("pid", "start"))
+        )
+        return killed + sum(
+            send(process.pid, process.start, signal.SIGKILL) for process in processes_of_run(soldier.id)
+        )
+
+    def _read(self, name: str) -> SoldierProcess | None:
+        identity = read_json(self._folder / name / "identity.json")
+        if not isinstance(identity, dict) or identity.get("run_id") != name:
+            return None
+        pid, started_at = identity.get("pid"), identity.get("started_at")
+        if not isinstance(pid, int) or not isinstance(started_at, (int, float)):
+            return None
+        running = _is_alive(identity, "shim_pid", "shim_start") or _is_alive(identity, "pid", "start")
+        return SoldierProcess(
+            name, pid, float(started_at), running, (self._folder / name / "exit.json").is_file(), identity
+        )
+
+
+def _is_alive(identity: dict[str, Any], pid: str, start: str) -> bool:
+    number, began = identity.get(pid), identity.get(start)
+    sound = isinstance(number, int) and number > 1 and isinstance(began, int) and identity.get("boot_id") == boot_id()
+    return sound and is_running(identity[pid], began)
+
+
+def _signal(soldier: SoldierProcess, pid: str, start: str, number: signal.Signals) -> bool:
+    return _is_alive(soldier.identity, pid, start) and send(soldier.identity[pid], soldier.identity[start], number)
+
+
+# ``state/chamberlain/sessions.json``: the soldiers on record, and what happens to those that got lost.
+#
+# ===================================================  ==========================================================
+# a soldier                                            what is done
+# ===================================================  ==========================================================
+# runs, and its task waits or is in progress           it stays on record
+# runs, but its task has ended or is not known         after ``grace_seconds`` it is ended: ``orphaned``
+# runs for longer than ``max_age_hours``               it is ended: ``over-age``; its general sees it as killed
+# is gone and left word of its end, or its task ended  it is taken off the record
+# is gone without a word while its task is in progress ``system.session_orphaned``, what is left of it is ended, off
+# ===================================================  ==========================================================
+
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,20 +120,19 @@ if TYPE_CHECKING:
 
     from kingdom.bus import EventBus
     from kingdom.court.chamberlain.config import SoldierSection
-    from kingdom.court.chamberlain.soldiers import Barracks, Soldier
-    from kingdom.court.chamberlain.tally import Tally
+    from kingdom.court.chamberlain.tally import JournalTally
     from kingdom.journal import EventData
 
     Emit = Callable[[EventData], None]
 
-_COURT_TASK: Final = re.compile(r"task-\d{8}-\d{3,}")
-_KILL_AFTER: Final = 60.0  # seconds that a soldier has to end after it was told to
+_COURT_TASK_ID: Final = re.compile(r"task-\d{8}-\d{3,}")
+_KILL_AFTER_SECONDS: Final = 60.0  # seconds that a soldier has to end after it was told to
 
 
-class Sessions:
+class SoldierSessions:
     """Compares the record with who runs."""
 
-    def __init__(self, path: Path, barracks: Barracks, bus: EventBus, tally: Tally) -> None:
+    def __init__(self, path: Path, barracks: SoldierProcesses, bus: EventBus, tally: JournalTally) -> None:
         self._path = path
         self._barracks = barracks
         self._bus = bus
@@ -78,9 +166,9 @@ class Sessions:
         if self._record != before:
             write_json(self._path, self._record, durable=False)
 
-    async def _look_at_running(self, soldier: Soldier, section: SoldierSection, now: float, emit: Emit) -> None:
+    async def _look_at_running(self, soldier: SoldierProcess, section: SoldierSection, now: float, emit: Emit) -> None:
         task_id, general = self._assignment(soldier.id)
-        if task_id is None or not _COURT_TASK.fullmatch(task_id):
+        if task_id is None or not _COURT_TASK_ID.fullmatch(task_id):
             return  # not the court's: somebody else started it and looks after it
         self._record[soldier.id] = {
             "task_id": task_id,
@@ -96,7 +184,7 @@ class Sessions:
             self._end(soldier, "orphaned", now, emit)
 
     async def _is_over(
-        self, name: str, soldier: Soldier | None, section: SoldierSection, now: float, emit: Emit
+        self, name: str, soldier: SoldierProcess | None, section: SoldierSection, now: float, emit: Emit
     ) -> bool:
         """Whether a soldier that does not run can be taken off the record."""
         task_id = self._record[name].get("task_id")
@@ -109,14 +197,14 @@ class Sessions:
             self._barracks.kill(soldier)
         return True
 
-    def _end(self, soldier: Soldier, reason: str, now: float, emit: Emit) -> None:
+    def _end(self, soldier: SoldierProcess, reason: str, now: float, emit: Emit) -> None:
         told = self._told.get(soldier.id)
         if told is None:
             self._told[soldier.id] = now
             self._barracks.stop(soldier)
             emit(SoldierKilled(soldier_id=soldier.id, reason=reason))
             emit(RecoverySessionKilled(soldier_id=soldier.id, reason=reason))
-        elif now - told >= _KILL_AFTER:
+        elif now - told >= _KILL_AFTER_SECONDS:
             self._barracks.kill(soldier)
 
     def _assignment(self, soldier_id: str) -> tuple[str | None, str | None]:
@@ -130,7 +218,7 @@ class Sessions:
         record = await self._bus.find(task_id)
         return record is not None and record.status in ("PENDING", "PROCESSING")
 
-    def _forget_others(self, found: dict[str, Soldier]) -> None:
+    def _forget_others(self, found: dict[str, SoldierProcess]) -> None:
         for times in (self._unwaited, self._told):
             for name in times.keys() - {soldier.id for soldier in found.values() if soldier.running}:
                 del times[name]

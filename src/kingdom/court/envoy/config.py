@@ -1,27 +1,31 @@
-"""``config/envoy.yaml``: where people are told things, and who may answer."""
+"""The envoy's configuration (`config/envoy.yaml`) and the manifest of its Slack app."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import Field, StringConstraints, field_validator
 
-from kingdom.court.config.section import EnvName, Section
+from kingdom.base.yamlfile import YamlProblem, load_yaml
+from kingdom.court.config import ConfigSection, EnvName
 from kingdom.court.errors import InvalidConfig
-from kingdom.yamlfile import YamlProblem, load_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kingdom.court.home import Home
 
-FILE: Final = "envoy.yaml"
+
+# ``config/envoy.yaml``: where people are told things, and who may answer.
+
+
+ENVOY_FILE: Final = "envoy.yaml"
 UserId = Annotated[str, StringConstraints(pattern=r"^([UW][A-Z0-9]{2,30}|\*)$")]
 
 
-class SlackSection(Section):
+class SlackSection(ConfigSection):
     """Slack."""
 
     enabled: bool | None = None
@@ -52,7 +56,7 @@ class SlackSection(Section):
         return url
 
 
-class EnvoyConfig(Section):
+class EnvoyConfig(ConfigSection):
     """The whole file."""
 
     console: bool | None = None
@@ -61,7 +65,7 @@ class EnvoyConfig(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class SlackTokens:
     """The two tokens of a Slack app."""
 
     bot: str = field(repr=False)
@@ -70,14 +74,14 @@ class Tokens:
 
 def load_envoy(home: Home) -> EnvoyConfig:
     """Read ``config/envoy.yaml``. Raises :class:`InvalidConfig` with every problem, its file and its line."""
-    path = home.config / FILE
+    path = home.config / ENVOY_FILE
     try:
         return load_yaml(path, EnvoyConfig) if path.exists() else EnvoyConfig()
     except YamlProblem as error:
         raise InvalidConfig(str(error)) from None
 
 
-def slack_tokens(config: SlackSection, environment: Mapping[str, str] = os.environ) -> Tokens | None:
+def slack_tokens(config: SlackSection, environment: Mapping[str, str] = os.environ) -> SlackTokens | None:
     """The tokens, when Slack is to be used. Raises :class:`InvalidConfig` when it should be, but one is missing."""
     if config.enabled is False:
         return None
@@ -86,7 +90,55 @@ def slack_tokens(config: SlackSection, environment: Mapping[str, str] = os.envir
     missing = [name for name, token in zip(names, found, strict=True) if not token]
     if missing and config.enabled:
         raise InvalidConfig(
-            f"{FILE}: Slack needs two tokens, but the environment has no {' and no '.join(missing)}: "
+            f"{ENVOY_FILE}: Slack needs two tokens, but the environment has no {' and no '.join(missing)}: "
             "kingdom connect slack tells where they come from; slack.enabled: false does without"
         )
-    return None if missing else Tokens(*found)
+    return None if missing else SlackTokens(*found)
+
+
+# The Slack app that the envoy needs, as Slack wants it described.
+
+
+BOT_SCOPES: Final = {
+    "app_mentions:read": "hear when it is mentioned",
+    "channels:history": "hear replies in threads, and find its own posts again",
+    "channels:read": "find channels by their names",
+    "chat:write": "say something",
+    "groups:history": "the same in private channels",
+    "groups:read": "the same in private channels",
+    "im:history": "hear direct messages",
+    "im:read": "know direct messages",
+    "im:write": "write to a person",
+    "reactions:write": "show how far a task is",
+    "users:read": "show the names of the users on the list",
+}
+"""What the bot token must be allowed, and what for."""
+OPTIONAL_SCOPES: Final = frozenset({"groups:history", "groups:read", "im:read", "reactions:write", "users:read"})
+"""What can be done without."""
+BOT_EVENTS: Final = ("app_mention", "message.channels", "message.groups", "message.im")
+
+
+def app_manifest(name: str) -> dict[str, Any]:
+    """The manifest to paste at api.slack.com, for a new app "from a manifest"."""
+    return {
+        "display_information": {
+            "name": name[:35],
+            "description": "AI teammates: what they do, what they ask, and where to answer",
+        },
+        "features": {
+            "app_home": {
+                "home_tab_enabled": False,
+                "messages_tab_enabled": True,
+                "messages_tab_read_only_enabled": False,
+            },
+            "bot_user": {"display_name": name[:80], "always_online": True},
+        },
+        "oauth_config": {"scopes": {"bot": list(BOT_SCOPES)}},
+        "settings": {
+            "event_subscriptions": {"bot_events": list(BOT_EVENTS)},
+            "interactivity": {"is_enabled": True},
+            "org_deploy_enabled": False,
+            "socket_mode_enabled": True,
+            "token_rotation_enabled": False,
+        },
+    }

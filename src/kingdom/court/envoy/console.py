@@ -9,8 +9,8 @@ import re
 import sys
 from typing import TYPE_CHECKING, Final
 
-from kingdom.court.commands import answer
-from kingdom.court.envoy.port import Ears, Voice
+from kingdom.court.commands import submit_answer
+from kingdom.court.envoy.port import MessageSender, ReplyListener
 from kingdom.court.models import Message, timestamp
 
 if TYPE_CHECKING:
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from kingdom.court.home import Home
     from kingdom.court.loop import Services
 
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-_MARKS: Final = {"normal": "", "high": "!", "urgent": "!!"}
-_TAIL: Final = 256 * 1024  # bytes of the log in which a message that was just said must be
+_CONTROL_CHARS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_URGENCY_MARKS: Final = {"normal": "", "high": "!", "urgent": "!!"}
+_TAIL_BYTES: Final = 256 * 1024  # bytes of the log in which a message that was just said must be
 
 
-class ConsoleVoice(Voice):
+class ConsoleSender(MessageSender):
     """Appends to the log, which is also how it knows what it has said; with ``shown`` it prints as well."""
 
     def __init__(self, home: Home, *, shown: bool) -> None:
         self._path = home.logs / "console.log"
         self._shown = shown
 
-    async def say(self, message: Message) -> None:
+    async def send(self, message: Message) -> None:
         """One head line and the content, which was written by others and is shown without control characters."""
-        text = form(message)
+        text = format_message(message)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("ab") as file:
             file.write(text.encode(errors="replace"))
@@ -44,39 +44,41 @@ class ConsoleVoice(Voice):
             sys.stdout.write(text)
             sys.stdout.flush()
 
-    async def said(self, message_id: str) -> bool:
+    async def was_sent(self, message_id: str) -> bool:
         """Whether the log has it, or had it before it was rotated."""
         last_line = f"\n-- {message_id}\n".encode()
-        return any(last_line in _tail(path) for path in (self._path, self._path.with_name(f"{self._path.name}.old")))
+        return any(
+            last_line in _read_tail(path) for path in (self._path, self._path.with_name(f"{self._path.name}.old"))
+        )
 
 
-def _tail(path: Path) -> bytes:
+def _read_tail(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            file.seek(max(file.seek(0, os.SEEK_END) - _TAIL, 0))
+            file.seek(max(file.seek(0, os.SEEK_END) - _TAIL_BYTES, 0))
             return file.read()
     except FileNotFoundError:
         return b""
 
 
-def form(message: Message) -> str:
+def format_message(message: Message) -> str:
     """A message as lines of text; the last one names it, so that a torn one is not taken for said.
 
     What others wrote stands indented: no content can look like such a last line.
     """
     task_id = message.context.get("task_id")
-    head = [timestamp(message.created_at.timestamp())[:19] + "Z", message.type, _MARKS[message.urgency]]
+    head = [timestamp(message.created_at.timestamp())[:19] + "Z", message.type, _URGENCY_MARKS[message.urgency]]
     lines = [" ".join(part for part in head if part), *message.content.splitlines()]
     if message.type == "human_input_request" and task_id:
         choices = message.context.get("choices")
         if isinstance(choices, list) and choices:
             lines.append("choices: " + " | ".join(str(choice) for choice in choices))
         lines.append(f'answer: kingdom answer {task_id} "…"')
-    body = "\n    ".join(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", line) for line in lines)
+    body = "\n    ".join(_CONTROL_CHARS.sub("\N{REPLACEMENT CHARACTER}", line) for line in lines)
     return f"{body}\n-- {message.id}\n"
 
 
-class TypedAnswers(Ears):
+class ConsoleListener(ReplyListener):
     """Answers that a person types: ``task-20260207-001 the answer``."""
 
     def __init__(self, services: Services) -> None:
@@ -103,13 +105,13 @@ class TypedAnswers(Ears):
         loop.add_reader(descriptor, read_lines)
         return undo
 
-    async def pass_on(self) -> None:
+    async def process_received(self) -> None:
         """Make an event of each answer."""
         while self._typed:
             line = self._typed.pop(0)
             task_id, _, text = line.partition(" ")
             if re.fullmatch(r"task-\d{8}-\d{3,}", task_id) and text.strip():
-                event_id = await answer(self._services, task_id, text.strip(), getpass.getuser())
+                event_id = await submit_answer(self._services, task_id, text.strip(), getpass.getuser())
                 sys.stdout.write(f"passed on as {event_id}\n")
             elif line:
                 sys.stdout.write("to answer a question, type: TASK the answer\n")

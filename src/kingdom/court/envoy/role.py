@@ -1,4 +1,4 @@
-"""The loop over the messages: say each, write down that it was said, settle it."""
+"""The envoy role: sends each pending message, records it in the journal, and settles it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.bus import RetryPolicy
-from kingdom.court.envoy.once import emit_once
-from kingdom.court.envoy.port import NotNow
+from kingdom.court.activity import journal_tail
+from kingdom.court.envoy.port import TryLater
 from kingdom.court.errors import InvalidDocument
 from kingdom.court.models import Message
-from kingdom.court.queues import MESSAGES, read
+from kingdom.court.queues import MESSAGES, parse_document
 from kingdom.journal import JournalError
 from kingdom.journal.catalog import MessageSent
 
@@ -18,13 +18,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kingdom.bus.delivery import Delivery
-    from kingdom.court.envoy.port import Ears, Voice
+    from kingdom.court.envoy.port import MessageSender, ReplyListener
     from kingdom.court.loop import Services
+    from kingdom.journal.catalog import EventData
 
-_IN_VIEW: Final = 500  # messages looked at together
-_LEASE: Final = 300.0  # seconds: longer than all calls that saying one may take
-_LOOK: Final = 20.0  # seconds of saying after which there is another sign of life
-_RETRIES: Final = RetryPolicy(base=2.0, cap=300.0, max_attempts=8)
+
+# Lines of the journal that a former process may have written already.
+
+
+def emit_once(services: Services, event: EventData) -> None:
+    """Write a line, unless it is among the last ones."""
+    fields = event.to_dict()
+    lines = journal_tail(services.home.journal)
+    if not any(line.type == event.spec.name and line.fields == fields for line in lines):
+        services.journal.emit(event, "envoy")
+
+
+# The loop over the messages: say each, write down that it was said, settle it.
+
+
+_MAX_PEEKED_MESSAGES: Final = 500  # messages looked at together
+_LEASE_SECONDS: Final = 300.0  # seconds: longer than all calls that saying one may take
+_MAX_TICK_SECONDS: Final = 20.0  # seconds of saying after which there is another sign of life
+_RETRY_POLICY: Final = RetryPolicy(base=2.0, cap=300.0, max_attempts=8)
 log = logging.getLogger("kingdom.court.envoy")
 
 
@@ -35,12 +51,17 @@ class Envoy:
     interval = 5.0
 
     def __init__(
-        self, services: Services, voice: Voice, ears: Ears | None = None, *, retries: RetryPolicy = _RETRIES
+        self,
+        services: Services,
+        sender: MessageSender,
+        listener: ReplyListener | None = None,
+        *,
+        retries: RetryPolicy = _RETRY_POLICY,
     ) -> None:
         self._services = services
         self._bus = services.bus
-        self._voice = voice
-        self._ears = ears
+        self._sender = sender
+        self._listener = listener
         self._retries = retries
         # When a message may be tried again. Kept here and not in the bus, so that it stays in view: those behind it in
         # its lane must know that they wait for it.
@@ -49,25 +70,25 @@ class Envoy:
 
     async def start(self) -> None:
         """Finish what a former envoy held: it may have said a message and died before it could write that down."""
-        for delivery in await self._bus.recall(MESSAGES, worker=self.name, lease=_LEASE):
-            if await self._voice.said(delivery.event_id):
-                message = read(Message, delivery.envelope.payload, delivery.event_id)
+        for delivery in await self._bus.recall(MESSAGES, worker=self.name, lease=_LEASE_SECONDS):
+            if await self._sender.was_sent(delivery.event_id):
+                message = parse_document(Message, delivery.envelope.payload, delivery.event_id)
                 await self._finish(delivery, message, again=True)
             else:
                 await self._bus.release([delivery])
 
     async def tick(self) -> float | None:
         """Say what waits, as far as it may be said now."""
-        if self._ears is not None:
-            await self._ears.pass_on()
-        wait = await self._say_what_waits()
-        await self._voice.tidy()
+        if self._listener is not None:
+            await self._listener.process_received()
+        wait = await self._send_pending()
+        await self._sender.maintain()
         return wait
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Be woken by new messages, and by people."""
         undo = self._bus.subscribe(MESSAGES, wake)
-        deafen = self._ears.listen(wake) if self._ears is not None else None
+        deafen = self._listener.listen(wake) if self._listener is not None else None
 
         def both() -> None:
             undo()
@@ -78,51 +99,51 @@ class Envoy:
 
     def report(self) -> Mapping[str, Any]:
         """What it has done since it was started."""
-        heard = {} if self._ears is None else self._ears.report()
-        return {"sent": self._sent, "failed": self._failed, **self._voice.report(), **heard}
+        heard = {} if self._listener is None else self._listener.report()
+        return {"sent": self._sent, "failed": self._failed, **self._sender.report(), **heard}
 
     async def stop(self) -> None:
         """Let go of the connections; messages it holds none."""
-        if self._ears is not None:
-            await self._ears.close()
-        await self._voice.close()
+        if self._listener is not None:
+            await self._listener.close()
+        await self._sender.close()
 
-    async def _say_what_waits(self) -> float | None:
+    async def _send_pending(self) -> float | None:
         """Say what can be said; return the seconds until something that cannot be said yet may be."""
         began, before, soonest = self._services.clock(), self._sent + self._failed, None
         held: set[str] = set()
-        records = await self._bus.peek(MESSAGES, limit=_IN_VIEW)
+        records = await self._bus.peek(MESSAGES, limit=_MAX_PEEKED_MESSAGES)
         waiting = {record.envelope.event_id for record in records}
         self._not_before = {one: due for one, due in self._not_before.items() if one in waiting}
-        for record in sorted(records, key=lambda one: _number(one.envelope.event_id)):
+        for record in sorted(records, key=lambda one: _sort_key(one.envelope.event_id)):
             now, event_id = self._services.clock(), record.envelope.event_id
             try:
-                message = read(Message, record.envelope.payload, event_id)
+                message = parse_document(Message, record.envelope.payload, event_id)
             except InvalidDocument as error:
                 await self._put_aside(event_id, error)
                 continue
-            lane = self._voice.lane(message)
-            if lane in held:
+            ordering_key = self._sender.ordering_key(message)
+            if ordering_key in held:
                 continue
             pause = self._not_before.get(event_id, now) - now
             if pause <= 0:
-                pause = self._voice.turn(message)
+                pause = self._sender.reserve_slot(message)
             if pause <= 0:
                 pause = await self._deliver(message)
             if pause > 0:
-                held.add(lane)
+                held.add(ordering_key)
                 soonest = pause if soonest is None else min(pause, soonest)
-            if self._services.clock() - began > _LOOK:
+            if self._services.clock() - began > _MAX_TICK_SECONDS:
                 return 0.0
-        return 0.0 if len(records) == _IN_VIEW and self._sent + self._failed > before else soonest
+        return 0.0 if len(records) == _MAX_PEEKED_MESSAGES and self._sent + self._failed > before else soonest
 
     async def _deliver(self, message: Message) -> float:
         """Say a message and settle it; returns the seconds after which to try again, if it was not said."""
-        for delivery in await self._bus.claim(MESSAGES, worker=self.name, ids=[message.id], lease=_LEASE):
+        for delivery in await self._bus.claim(MESSAGES, worker=self.name, ids=[message.id], lease=_LEASE_SECONDS):
             try:
-                if delivery.attempt == 1 or not await self._voice.said(message.id):
-                    await self._voice.say(message)
-            except NotNow as error:
+                if delivery.attempt == 1 or not await self._sender.was_sent(message.id):
+                    await self._sender.send(message)
+            except TryLater as error:
                 log.warning("%s has to wait for %.0f s: %s", message.id, error.after, error)
                 await self._bus.release([delivery])
                 return self._try_after(message.id, error.after)
@@ -149,7 +170,7 @@ class Envoy:
         return seconds
 
     async def _put_aside(self, event_id: str, error: InvalidDocument) -> None:
-        for delivery in await self._bus.claim(MESSAGES, worker=self.name, ids=[event_id], lease=_LEASE):
+        for delivery in await self._bus.claim(MESSAGES, worker=self.name, ids=[event_id], lease=_LEASE_SECONDS):
             await self._bus.settle(dead=[(delivery, "INVALID", str(error))])
 
     async def _finish(self, delivery: Delivery, message: Message, *, again: bool) -> None:
@@ -165,7 +186,7 @@ class Envoy:
         await self._bus.settle(done=[delivery])
 
 
-def _number(message_id: str) -> tuple[str, int, str]:
+def _sort_key(message_id: str) -> tuple[str, int, str]:
     """What messages are sorted by: their day and their number."""
     day, _, number = message_id.removeprefix("msg-").partition("-")
     return day, int(number) if number.isascii() and number.isdigit() else 0, message_id

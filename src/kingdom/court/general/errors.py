@@ -11,7 +11,7 @@ class TaskRefused(CourtError):
     code = "TASK_REFUSED"
 
 
-class NotNow(CourtError):
+class TaskNotReady(CourtError):
     """A task that could not be prepared, for a reason that may pass (the network, a lock)."""
 
     code = "NOT_NOW"

@@ -9,7 +9,7 @@ import signal
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from typing import TYPE_CHECKING, Final
 
-from kingdom.agents.environment import inherited
+from kingdom.agents.engine import inherited_environment
 from kingdom.agents.untrusted import clean_line
 from kingdom.court.models import EvidenceCheck
 from kingdom.court.packages.manifest import CommandEvidence, FileEvidence
@@ -25,30 +25,32 @@ if TYPE_CHECKING:
 
     Demand = Literal["commit"] | FileEvidence | CommandEvidence
 
-_READ: Final = 64 * 1024  # of what a command printed
-_SHOWN: Final = 500
+_MAX_OUTPUT_BYTES: Final = 64 * 1024  # of what a command printed
+_MAX_DETAIL_CHARS: Final = 500
 
 
-async def examine(demands: Sequence[Demand], place: Workplace, environment: Mapping[str, str]) -> list[EvidenceCheck]:
+async def check_evidence(
+    demands: Sequence[Demand], place: Workplace, environment: Mapping[str, str]
+) -> list[EvidenceCheck]:
     """Look for everything a manifest demands."""
-    return [await _examine(demand, place, environment) for demand in demands]
+    return [await _check_one(demand, place, environment) for demand in demands]
 
 
-def missing(checks: Sequence[EvidenceCheck]) -> str | None:
+def evidence_error(checks: Sequence[EvidenceCheck]) -> str | None:
     """What is wrong with a claimed success, or None."""
     failed = [f"{check.name}: {check.detail}" for check in checks if not check.ok]
     return f"claimed success, but {'; '.join(failed)}" if failed else None
 
 
-async def _examine(demand: Demand, place: Workplace, environment: Mapping[str, str]) -> EvidenceCheck:
+async def _check_one(demand: Demand, place: Workplace, environment: Mapping[str, str]) -> EvidenceCheck:
     if isinstance(demand, FileEvidence):
-        return _file(demand.file, place.folder)
+        return _check_file(demand.file, place.folder)
     if isinstance(demand, CommandEvidence):
-        return await _command(demand, place.folder, environment)
-    return await _commit(place)
+        return await _check_command(demand, place.folder, environment)
+    return await _check_commit(place)
 
 
-async def _commit(place: Workplace) -> EvidenceCheck:
+async def _check_commit(place: Workplace) -> EvidenceCheck:
     """The branch of the task moved, and to other content: an empty commit is none."""
     tree = place.tree
     if tree is None:
@@ -60,11 +62,11 @@ async def _commit(place: Workplace) -> EvidenceCheck:
         if await tree.clone.tree_of(tip) == await tree.clone.tree_of(tree.base):
             return EvidenceCheck(name="commit", ok=False, detail=f"the commits on {tree.branch} change nothing")
     except GitError as error:
-        return EvidenceCheck(name="commit", ok=False, detail=clean_line(str(error), _SHOWN))
+        return EvidenceCheck(name="commit", ok=False, detail=clean_line(str(error), _MAX_DETAIL_CHARS))
     return EvidenceCheck(name="commit", ok=True, detail=tip)
 
 
-def _file(relative: str, folder: Path) -> EvidenceCheck:
+def _check_file(relative: str, folder: Path) -> EvidenceCheck:
     name = f"file {relative}"
     try:
         found = (folder / relative).resolve(strict=True)
@@ -77,41 +79,47 @@ def _file(relative: str, folder: Path) -> EvidenceCheck:
     return EvidenceCheck(name=name, ok=True, detail=f"{found.stat().st_size} bytes")
 
 
-async def _command(demand: CommandEvidence, folder: Path, environment: Mapping[str, str]) -> EvidenceCheck:
+async def _check_command(demand: CommandEvidence, folder: Path, environment: Mapping[str, str]) -> EvidenceCheck:
     name = clean_line(f"command {' '.join(demand.command)}")
     try:
         process = await asyncio.create_subprocess_exec(
             *demand.command,
             cwd=folder,
-            env=inherited(environment),
+            env=inherited_environment(environment),
             stdin=DEVNULL,
             stdout=PIPE,
             stderr=STDOUT,
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        return EvidenceCheck(name=name, ok=False, detail=f"it cannot be run: {clean_line(str(error), _SHOWN)}")
+        return EvidenceCheck(
+            name=name, ok=False, detail=f"it cannot be run: {clean_line(str(error), _MAX_DETAIL_CHARS)}"
+        )
     try:
         async with asyncio.timeout(demand.timeout_seconds):
-            said = await _last_words(process)
+            said = await _read_output(process)
             code = await process.wait()
     except TimeoutError:
         return EvidenceCheck(name=name, ok=False, detail=f"it did not end within {demand.timeout_seconds:g} s")
     finally:
-        await _end_group(process)
-    ended = "it ended with 0" if code == 0 else f"it ended with {code}: {clean_line(said, _SHOWN) or 'it said nothing'}"
+        await _kill_process_group(process)
+    ended = (
+        "it ended with 0"
+        if code == 0
+        else f"it ended with {code}: {clean_line(said, _MAX_DETAIL_CHARS) or 'it said nothing'}"
+    )
     return EvidenceCheck(name=name, ok=code == 0, detail=ended)
 
 
-async def _last_words(process: Process) -> str:
+async def _read_output(process: Process) -> str:
     assert process.stdout is not None
     said = b""
-    while chunk := await process.stdout.read(_READ):
-        said = (said + chunk)[-_READ:]
-    return said.decode(errors="replace")[-_SHOWN:]
+    while chunk := await process.stdout.read(_MAX_OUTPUT_BYTES):
+        said = (said + chunk)[-_MAX_OUTPUT_BYTES:]
+    return said.decode(errors="replace")[-_MAX_DETAIL_CHARS:]
 
 
-async def _end_group(process: Process) -> None:
+async def _kill_process_group(process: Process) -> None:
     """End whatever the command left behind."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The general's role: hold its tasks, work on as many at once as it may, and settle them."""
+"""The general's role: claim tasks, run them, store results and settle."""
 
 from __future__ import annotations
 
@@ -7,46 +7,118 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic import TypeAdapter, ValidationError
+
+from kingdom.agents.untrusted import clean_line
 from kingdom.court.errors import InvalidDocument
-from kingdom.court.general.campaign import Campaign, Ended, GivenUp
-from kingdom.court.general.cancelling import CANCEL, cancel
-from kingdom.court.general.closing import known_result, parking_time, write_down
-from kingdom.court.general.quarters import Habits, Quarters
-from kingdom.court.general.results import outcome_of, started_lately
-from kingdom.court.general.tidying import tidy
-from kingdom.court.leftovers import sweep
-from kingdom.court.models import Task
-from kingdom.court.queues import TASKS, read
+from kingdom.court.general.context import GeneralContext, GeneralDeps, TaskProgress
+from kingdom.court.general.reports import parking_seconds, remove_old_workplaces, store_results, stored_result
+from kingdom.court.general.results import outcome_of, recently_started, result_time
+from kingdom.court.general.task_run import TaskAbandoned, TaskFinished, TaskRun
+from kingdom.court.loop import remove_stale_temporaries
+from kingdom.court.models import Result, Task, TaskId
+from kingdom.court.queues import TASKS, parse_document
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 
     from kingdom.agents.port import Agents
     from kingdom.bus import Delivery
-    from kingdom.court.config.system import SystemConfig
-    from kingdom.court.general.campaign import Ending, Parked
+    from kingdom.court.config import SystemConfig
+    from kingdom.court.general.task_run import TaskEnding, TaskParked
     from kingdom.court.loop import Services
-    from kingdom.court.models import Result
-    from kingdom.court.packages.loading import General as Package
+    from kingdom.court.packages.installed import GeneralPackage as Package
 
-LEASE: Final = 60.0
-RENEWAL: Final = 20.0
-_TIDY: Final = 3600.0  # seconds between two looks for places that nobody works in any more
-_LOOK: Final = 200  # waiting tasks looked at: one that cancels another must be seen however many wait
-_ATTEMPTS: Final = 1_000_000  # a task ends by its result, never by a count of leases
+
+# Tasks of type ``cancel``: a person wants another task of this general to end.
+
+
+CANCEL_TYPE: Final = "cancel"
+_task_ids: Final = TypeAdapter[str](TaskId)
+
+
+async def cancel_task(
+    context: GeneralContext,
+    task: Task,
+    task_runs: Mapping[str, TaskRun],
+    claim: Callable[[str], Awaitable[TaskRun | None]],
+) -> Result | None:
+    """Do what a ``cancel`` task asks for; its result, or None while the other task is still ending.
+
+    ``claim`` takes up a waiting task by its id.
+    """
+    named = task.payload.get("task_id")
+    try:
+        target = _task_ids.validate_python(named)
+    except ValidationError:
+        return _cancel_result(context, task, error=f"{named!r:.80} is not the id of a task")
+    reason = _cancel_reason(task)
+    task_run = task_runs.get(target)
+    if task_run is None and not context.home.result(target).exists():
+        record = await context.bus.find(target)
+        document = None if record is None else record.envelope.payload
+        if record is None or not isinstance(document, dict) or document.get("target_general") != context.name:
+            return _cancel_result(context, task, error=f"{context.name} has no task {target}")
+        if record.status == "PENDING":
+            task_run = await claim(target)
+            if task_run is None:  # parked: it cannot be claimed yet
+                _mark_cancelled(context, target, reason)
+                return _cancel_result(context, task, f"{target} is parked; it ends as cancelled when its time comes")
+        elif record.status == "PROCESSING":
+            return _cancel_result(context, task, error=f"{target} is held by {record.locked_by}: try again")
+    if task_run is None:
+        return _cancel_result(context, task, f"{target} has ended")
+    task_run.cancel(reason)
+    return None
+
+
+def _mark_cancelled(context: GeneralContext, task_id: str, reason: str) -> None:
+    progress = context.progress_store.load(task_id) or TaskProgress(task_id, context.clock())
+    progress.cancelled = reason
+    context.progress_store.save(progress)
+
+
+def _cancel_reason(task: Task) -> str:
+    reason = task.payload.get("reason")
+    return clean_line(reason) if isinstance(reason, str) and reason else "cancelled"
+
+
+def _cancel_result(context: GeneralContext, task: Task, summary: str = "", error: str | None = None) -> Result:
+    now = result_time(context.clock())
+    more: dict[str, Any] = {"event_id": task.event_id, "task_type": task.type}
+    return Result(
+        task_id=task.id,
+        general=context.name,
+        status="success" if error is None else "failed",
+        summary=summary,
+        error=error,
+        started_at=now,
+        ended_at=now,
+        **more,
+    )
+
+
+# The general's role: hold its tasks, work on as many at once as it may, and settle them.
+
+
+LEASE_SECONDS: Final = 60.0
+RENEWAL_SECONDS: Final = 20.0
+_CLEANUP_INTERVAL_SECONDS: Final = 3600.0  # seconds between two looks for places that nobody works in any more
+_PEEK_LIMIT: Final = 200  # waiting tasks looked at: one that cancels another must be seen however many wait
+_UNLIMITED_ATTEMPTS: Final = 1_000_000  # a task ends by its result, never by a count of leases
 log = logging.getLogger("kingdom.court")
 
 
 @dataclass(slots=True)
-class _Held:
+class _HeldTask:
     """A task we hold."""
 
     task: Task
     delivery: Delivery
-    campaign: Campaign | None = None  # none for a task that only has to be settled, or cancels another
-    run: asyncio.Task[Ending] | None = None
+    task_run: TaskRun | None = None  # none for a task that only has to be settled, or cancels another
+    run: asyncio.Task[TaskEnding] | None = None
     result: Result | None = None
-    parked: Parked | None = None
+    parked: TaskParked | None = None
     written: bool = False  # the result is on disk, and everybody was told
     lost: bool = False
 
@@ -57,15 +129,20 @@ class General:
     interval = 10.0
 
     def __init__(
-        self, services: Services, package: Package, system: SystemConfig, agents: Agents, habits: Habits | None = None
+        self,
+        services: Services,
+        package: Package,
+        system: SystemConfig,
+        agents: Agents,
+        deps: GeneralDeps | None = None,
     ) -> None:
         self.name = package.manifest.name
-        self._quarters = Quarters(services, package, system, agents, habits or Habits())
+        self._context = GeneralContext(services, package, system, agents, deps or GeneralDeps())
         self._bus = services.bus
-        self._held: dict[str, _Held] = {}
-        self._renewed = self._quarters.habits.monotonic()
-        self._tidied: float | None = None
-        self._tidying: asyncio.Task[list[str]] | None = None
+        self._held: dict[str, _HeldTask] = {}
+        self._renewed = self._context.deps.monotonic()
+        self._last_cleanup: float | None = None
+        self._cleanup: asyncio.Task[list[str]] | None = None
         self._wake: Callable[[], None] = lambda: None
         self._finished: dict[str, int] = {}
         self._waiting = 0
@@ -74,25 +151,25 @@ class General:
 
     async def start(self) -> None:
         """Take back what a former process held, and go on with it."""
-        await self._quarters.workspace.prune()
-        sweep(self._quarters.home.general_memory(self.name))
-        self._renewed = self._quarters.habits.monotonic()
-        recalled = await self._bus.recall(TASKS, worker=self.name, lease=LEASE)
-        begun = started_lately(self._quarters.home) if recalled else set()
+        await self._context.workspace.prune()
+        remove_stale_temporaries(self._context.home.general_memory(self.name))
+        self._renewed = self._context.deps.monotonic()
+        recalled = await self._bus.recall(TASKS, worker=self.name, lease=LEASE_SECONDS)
+        begun = recently_started(self._context.home) if recalled else set()
         for delivery in recalled:
-            await self._take_up(delivery, begun)
-        await self._forget_old_notes()
-        self._quarters.mcp.sweep(self._quarters.notes.soldiers())
-        self._set_out()
+            await self._accept(delivery, begun)
+        await self._remove_stale_progress()
+        self._context.mcp.sweep(self._context.progress_store.soldiers())
+        self._start_runs()
 
     async def tick(self) -> float | None:
         """Renew the leases, settle what has ended, take up what waits."""
-        await self._renew()
-        await self._close(await self._ended())
+        await self._renew_leases()
+        await self._settle(await self._collect_ended())
         more = await self._claim_waiting()
-        self._set_out()
-        await self._close(await self._cancel())
-        self._tidy_up()
+        self._start_runs()
+        await self._settle(await self._cancel())
+        self._start_cleanup()
         return 0.0 if more else None
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
@@ -103,13 +180,13 @@ class General:
     def report(self) -> Mapping[str, Any]:
         """What it works on."""
         return {
-            "engine": self._quarters.manifest.engine.name,
-            "concurrency": self._quarters.manifest.concurrency,
+            "engine": self._context.manifest.engine.name,
+            "concurrency": self._context.manifest.concurrency,
             "waiting": self._waiting,
             "running": [
-                {"task_id": held.task.id, "soldier_id": campaign.soldier_id, "retries": campaign.retries}
+                {"task_id": held.task.id, "soldier_id": task_run.soldier_id, "retries": task_run.retries}
                 for held in self._held.values()
-                if (campaign := held.campaign) is not None
+                if (task_run := held.task_run) is not None
             ],
             "finished": dict(self._finished),
         }
@@ -117,26 +194,26 @@ class General:
     async def stop(self) -> None:
         """Let go. Soldiers run on, their tasks stay ours, and the next process takes both over."""
         doing: list[asyncio.Task[Any]] = [held.run for held in self._held.values() if held.run is not None]
-        doing += [self._tidying] if self._tidying is not None else []
+        doing += [self._cleanup] if self._cleanup is not None else []
         for task in doing:
             task.cancel()
         await asyncio.gather(*doing, return_exceptions=True)
-        await self._quarters.agents.close()
-        self._quarters.scribe.close()
+        await self._context.agents.close()
+        self._context.writer.close()
         self._held.clear()
 
     # ── taking up ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _claim_waiting(self) -> bool:
         """Claim what there is room for; return whether there may be more. What cancels another task needs no room."""
-        found = await self._bus.peek(TASKS, limit=_LOOK, types=[self.name], skip=self._held)
-        room = self._quarters.manifest.concurrency - sum(held.campaign is not None for held in self._held.values())
-        urgent = [record.envelope.event_id for record in found if _type_of(record.envelope.payload) == CANCEL]
-        others = [record.envelope.event_id for record in found if _type_of(record.envelope.payload) != CANCEL]
+        found = await self._bus.peek(TASKS, limit=_PEEK_LIMIT, types=[self.name], skip=self._held)
+        room = self._context.manifest.concurrency - sum(held.task_run is not None for held in self._held.values())
+        urgent = [record.envelope.event_id for record in found if _type_of(record.envelope.payload) == CANCEL_TYPE]
+        others = [record.envelope.event_id for record in found if _type_of(record.envelope.payload) != CANCEL_TYPE]
         wanted = [*urgent, *others[: max(room, 0)]]
         self._waiting = len(found) - len(wanted)
         await self._claim(wanted)
-        return len(found) == _LOOK and len(others) < room
+        return len(found) == _PEEK_LIMIT and len(others) < room
 
     async def _claim(self, ids: list[str]) -> None:
         if not ids:
@@ -145,78 +222,80 @@ class General:
             TASKS,
             worker=self.name,
             limit=len(ids),
-            lease=LEASE,
+            lease=LEASE_SECONDS,
             types=[self.name],
             ids=ids,
-            max_attempts=_ATTEMPTS,
+            max_attempts=_UNLIMITED_ATTEMPTS,
         )
         for delivery in claimed:
-            await self._take_up(delivery)
+            await self._accept(delivery)
 
-    async def _take_up(self, delivery: Delivery, begun: Container[str] = ()) -> None:
+    async def _accept(self, delivery: Delivery, begun: Container[str] = ()) -> None:
         try:
-            task = read(Task, delivery.envelope.payload, f"the task {delivery.event_id}")
+            task = parse_document(Task, delivery.envelope.payload, f"the task {delivery.event_id}")
         except InvalidDocument as error:
             log.warning("%s: %s", self.name, error)
             await self._bus.settle(dead=[(delivery, "INVALID", str(error))])
             return
-        held = self._held[task.id] = _Held(task, delivery)
-        held.result = known_result(self._quarters, task.id)
-        if held.result is None and task.type != CANCEL:
-            held.campaign = Campaign(self._quarters, task, delivery, begun=task.id in begun)
+        held = self._held[task.id] = _HeldTask(task, delivery)
+        held.result = stored_result(self._context, task.id)
+        if held.result is None and task.type != CANCEL_TYPE:
+            held.task_run = TaskRun(self._context, task, delivery, begun=task.id in begun)
 
-    def _set_out(self) -> None:
+    def _start_runs(self) -> None:
         """Begin, or begin again, every campaign that does not run."""
         for held in self._held.values():
-            if held.campaign is not None and held.run is None:
-                held.run = asyncio.create_task(held.campaign.run(), name=f"{self.name} {held.task.id}")
+            if held.task_run is not None and held.run is None:
+                held.run = asyncio.create_task(held.task_run.run(), name=f"{self.name} {held.task.id}")
                 held.run.add_done_callback(lambda _: self._wake())
 
-    def _tidy_up(self) -> None:
+    def _start_cleanup(self) -> None:
         """Look for old places now and then, beside everything else."""
-        now = self._quarters.habits.monotonic()
-        if self._tidied is None or now - self._tidied >= _TIDY:
-            self._tidied = now
+        now = self._context.deps.monotonic()
+        if self._last_cleanup is None or now - self._last_cleanup >= _CLEANUP_INTERVAL_SECONDS:
+            self._last_cleanup = now
             held = self._held
-            self._tidying = asyncio.create_task(tidy(self._quarters, lambda: [one.task for one in held.values()]))
+            self._cleanup = asyncio.create_task(
+                remove_old_workplaces(self._context, lambda: [one.task for one in held.values()])
+            )
 
-    async def _forget_old_notes(self) -> None:
-        self._quarters.notes.sweep()
-        for task_id in self._quarters.notes.ids():
+    async def _remove_stale_progress(self) -> None:
+        self._context.progress_store.sweep()
+        for task_id in self._context.progress_store.ids():
             if task_id not in self._held:
                 record = await self._bus.find(task_id)
                 if record is None or record.status in ("DONE", "DEAD"):
-                    self._quarters.notes.forget(task_id)
+                    self._context.progress_store.forget(task_id)
 
     # ── holding on ────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _renew(self) -> None:
+    async def _renew_leases(self) -> None:
         """Keep the leases. Where one is lost the soldier is stopped, and nothing is written."""
-        if self._quarters.habits.monotonic() - self._renewed < RENEWAL:
+        if self._context.deps.monotonic() - self._renewed < RENEWAL_SECONDS:
             return
         held = {id(one.delivery): one for one in self._held.values() if not one.lost}
-        for delivery in await self._bus.extend([one.delivery for one in held.values()], LEASE):
+        for delivery in await self._bus.extend([one.delivery for one in held.values()], LEASE_SECONDS):
             one = held[id(delivery)]
             log.warning("%s: the lease of %s is lost; its soldier is stopped", self.name, one.task.id)
             one.lost = True
-            if one.campaign is None:
+            if one.task_run is None:
                 del self._held[one.task.id]
             else:
-                one.campaign.give_up()
-        self._renewed = self._quarters.habits.monotonic()
+                one.task_run.abandon()
+        self._renewed = self._context.deps.monotonic()
 
     # ── letting go ────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _ended(self) -> list[_Held]:
+    async def _collect_ended(self) -> list[_HeldTask]:
         """The tasks that are to be settled now."""
-        ended: list[_Held] = []
+        ended: list[_HeldTask] = []
         for held in list(self._held.values()):
             if held.run is not None and held.run.done():
                 ending = self._ending_of(held, held.run)
-                if held.lost or isinstance(ending, GivenUp):
+                if held.lost or isinstance(ending, TaskAbandoned):
                     del self._held[held.task.id]
                     continue
-                if isinstance(ending, Ended):
+                if isinstance(ending, TaskFinished):
                     held.result = ending.result
                 else:
                     held.parked = ending
@@ -224,42 +303,42 @@ class General:
                 ended.append(held)
         return ended
 
-    def _ending_of(self, held: _Held, run: asyncio.Task[Ending]) -> Ending:
+    def _ending_of(self, held: _HeldTask, run: asyncio.Task[TaskEnding]) -> TaskEnding:
         try:
             return run.result()
         except Exception:
             if held.lost:
-                return GivenUp()
+                return TaskAbandoned()
             # Nothing is known against the task: it is begun again with the next look, which comes after a moment.
-            held.run, held.campaign = None, Campaign(self._quarters, held.task, held.delivery, begun=True)
+            held.run, held.task_run = None, TaskRun(self._context, held.task, held.delivery, begun=True)
             raise
 
-    async def _cancel(self) -> list[_Held]:
+    async def _cancel(self) -> list[_HeldTask]:
         """Do what cancelling tasks ask for; those that are done with it."""
-        done: list[_Held] = []
-        for held in [one for one in self._held.values() if one.task.type == CANCEL and one.result is None]:
-            campaigns = {one.task.id: one.campaign for one in self._held.values() if one.campaign is not None}
-            held.result = await cancel(self._quarters, held.task, campaigns, self._claim_one)
+        done: list[_HeldTask] = []
+        for held in [one for one in self._held.values() if one.task.type == CANCEL_TYPE and one.result is None]:
+            task_runs = {one.task.id: one.task_run for one in self._held.values() if one.task_run is not None}
+            held.result = await cancel_task(self._context, held.task, task_runs, self._claim_one)
             if held.result is not None:
                 done.append(held)
         return done
 
-    async def _claim_one(self, task_id: str) -> Campaign | None:
+    async def _claim_one(self, task_id: str) -> TaskRun | None:
         await self._claim([task_id])
-        self._set_out()
+        self._start_runs()
         held = self._held.get(task_id)
-        return None if held is None else held.campaign
+        return None if held is None else held.task_run
 
-    async def _close(self, ended: Iterable[_Held]) -> None:
+    async def _settle(self, ended: Iterable[_HeldTask]) -> None:
         """Write down and settle. What could not be written down stays held, and is tried again with the next look."""
         done: list[tuple[Delivery, str | None]] = []
         parked: list[tuple[Delivery, float, str, str]] = []
-        closed: list[_Held] = []
+        closed: list[_HeldTask] = []
         ended = list(ended)
-        trouble = await self._write_down(ended)
+        trouble = await self._store_results(ended)
         for held in ended:
             if held.parked is not None:
-                wait = parking_time(self._quarters, held.parked)
+                wait = parking_seconds(self._context, held.parked)
                 parked.append((held.delivery, wait, "RATE_LIMITED", held.parked.reason))
             elif held.result is not None and held.written:
                 done.append((held.delivery, outcome_of(held.result)))
@@ -272,15 +351,17 @@ class General:
             if id(held.delivery) in lost:
                 log.warning("%s: %s was not ours any more when it ended", self.name, held.task.id)
             elif held.result is not None:
-                self._quarters.notes.forget(held.task.id)
+                self._context.progress_store.forget(held.task.id)
                 self._finished[held.result.status] = self._finished.get(held.result.status, 0) + 1
         if trouble is not None:
             raise trouble
 
-    async def _write_down(self, ended: Iterable[_Held]) -> OSError | None:
+    async def _store_results(self, ended: Iterable[_HeldTask]) -> OSError | None:
         """Write all results at the same time; return what kept one of them from being written."""
         new = {held.task.id: held for held in ended if held.result is not None and not held.written}
-        troubles = await write_down(self._quarters, *(held.result for held in new.values() if held.result is not None))
+        troubles = await store_results(
+            self._context, *(held.result for held in new.values() if held.result is not None)
+        )
         for task_id, held in new.items():
             held.written = task_id not in troubles
         return next(iter(troubles.values()), None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from pydantic import ValidationError
 
 from kingdom.agents.untrusted import clean, clean_line, cut_middle
-from kingdom.court.journal_tail import journal_tail
+from kingdom.court.activity import journal_tail
 from kingdom.court.models import Question, Result, timestamp
 from kingdom.journal import JournalError
 from kingdom.journal.catalog import TaskCompleted, TaskFailed, TaskNeedsHuman, TaskStarted
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from kingdom.journal import EventData, Journal
 
 TaskOutcome = Literal["failed", "needs_human"]
-_LONGEST: Final = 20_000  # bytes of a summary or an error
-_LONGEST_TOLD: Final = 1000  # characters in the journal
-_MOST_LISTED: Final = 100  # links, memory updates
+_MAX_TEXT_BYTES: Final = 20_000  # bytes of a summary or an error
+_MAX_JOURNAL_CHARS: Final = 1000  # characters in the journal
+_MAX_LIST_ITEMS: Final = 100  # links, memory updates
 log = logging.getLogger("kingdom.court")
 
 
-class Teller:
+class GeneralJournal:
     """Writes to the journal in the name of a general. Work goes on when the journal cannot be written to."""
 
     def __init__(self, journal: Journal, general: str) -> None:
@@ -42,7 +42,7 @@ class Teller:
             log.warning("%s: not in the journal: %s: %s", self._actor, event, error)
 
 
-def moment(seconds: float) -> datetime:
+def result_time(seconds: float) -> datetime:
     """A time of the clock as it stands in a result."""
     return datetime.fromtimestamp(round(seconds, 3), UTC)
 
@@ -50,14 +50,18 @@ def moment(seconds: float) -> datetime:
 def text_of(document: Mapping[str, Any] | None, key: str) -> str:
     """A text of a soldier's result document, cleaned."""
     value = (document or {}).get(key)
-    return cut_middle(clean(value).strip(), _LONGEST) if isinstance(value, str) else ""
+    return cut_middle(clean(value).strip(), _MAX_TEXT_BYTES) if isinstance(value, str) else ""
 
 
 def texts_of(document: Mapping[str, Any] | None, key: str) -> list[str]:
     """A list of texts of a soldier's result document, cleaned."""
     values = (document or {}).get(key)
     listed = values if isinstance(values, list) else []
-    return [cut_middle(clean(value).strip(), _LONGEST) for value in listed[:_MOST_LISTED] if isinstance(value, str)]
+    return [
+        cut_middle(clean(value).strip(), _MAX_TEXT_BYTES)
+        for value in listed[:_MAX_LIST_ITEMS]
+        if isinstance(value, str)
+    ]
 
 
 def question_of(document: Mapping[str, Any] | None) -> Question | None:
@@ -70,7 +74,7 @@ def question_of(document: Mapping[str, Any] | None) -> Question | None:
         question = Question.model_validate(fields)
     except ValidationError:
         return None
-    text = cut_middle(clean(question.text).strip(), _LONGEST)
+    text = cut_middle(clean(question.text).strip(), _MAX_TEXT_BYTES)
     choices = [clean_line(choice) for choice in question.choices]
     default = None if question.default is None else clean_line(question.default)
     return question.model_copy(update={"text": text, "choices": choices, "default": default}) if text else None
@@ -87,13 +91,13 @@ def journal_entry(result: Result) -> EventData:
     """What the journal says of the end of a task."""
     if result.status == "needs_human":
         asked = result.question.text if result.question else ""
-        return TaskNeedsHuman(result.task_id, clean_line(asked, _LONGEST_TOLD))
+        return TaskNeedsHuman(result.task_id, clean_line(asked, _MAX_JOURNAL_CHARS))
     if outcome_of(result) is None:
         return TaskCompleted(result.task_id, result.status, result.duration_seconds)
-    return TaskFailed(result.task_id, clean_line(result.error or result.status, _LONGEST_TOLD), result.retry_count)
+    return TaskFailed(result.task_id, clean_line(result.error or result.status, _MAX_JOURNAL_CHARS), result.retry_count)
 
 
-def started_lately(home: Home) -> set[str]:
+def recently_started(home: Home) -> set[str]:
     """The tasks of which the journal said lately that they were started."""
     return {
         task_id
@@ -102,7 +106,7 @@ def started_lately(home: Home) -> set[str]:
     }
 
 
-def log_line(home: Home, result: Result, now: float) -> None:
+def append_task_log(home: Home, result: Result, now: float) -> None:
     """Add a line for people to ``logs/tasks.log``. Work goes on when that is not possible."""
     said = clean_line(result.error or (result.question.text if result.question else "") or result.summary)
     line = (

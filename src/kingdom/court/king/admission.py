@@ -1,35 +1,130 @@
-"""Who may start now: the general's own limit, the court's, health, budget, and one task for each subject."""
+"""Decide which tasks may start now."""
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 
-from kingdom.court.king.gates import HealthGate, Reserving
-from kingdom.court.king.holds import Holds
-from kingdom.court.king.waiting import RANKS
+from kingdom.base.files import read_json
+from kingdom.base.times import epoch_seconds
+from kingdom.court.king.pending import PRIORITY_RANKS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from kingdom.court.config.system import SystemConfig
+    from kingdom.court.config import SystemConfig
     from kingdom.court.home import Home
     from kingdom.court.king.cases import Case, Cases
-    from kingdom.court.king.gates import Gate
-    from kingdom.court.king.identifiers import TaskIds
-    from kingdom.court.king.waiting import Line, Waiting
-    from kingdom.court.packages.loading import Generals
+    from kingdom.court.king.pending import PendingEvent, PendingGroup
+    from kingdom.court.king.state import TaskIdPool
+    from kingdom.court.packages.installed import Generals
 
 
-class Held(Exception):
+# What must agree before a task may start: each gate knows one reason to wait.
+
+
+STALE_HEALTH_SECONDS: Final = 300.0
+_PRIORITIES_BY_HEALTH: Final = {
+    "green": ("high", "normal", "low"),
+    "yellow": ("high", "normal"),
+    "orange": ("high",),
+    "red": (),
+}
+
+
+class Gate(Protocol):
+    """Something that may refuse the start of a task. What it refuses waits; nothing is dropped."""
+
+    def refusal(self, general: str, priority: str, now: float) -> str | None:
+        """Why a task of this priority for this general may not start now, in words for a person; None when it may."""
+
+
+@runtime_checkable
+class ReservingGate(Gate, Protocol):
+    """A gate that counts what was let through (a budget)."""
+
+    def reserve(self, task_id: str, general: str, now: float) -> Any:
+        """A task was made."""
+
+    def release(self, task_id: str) -> Any:
+        """It has ended."""
+
+
+class HealthGate:
+    """Holds work back when the machine is not well, by what the chamberlain wrote.
+
+    No file: nobody watches, all is taken to be well. An old or unreadable one: the watcher may be dead, so only what
+    is urgent starts.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self._path = home.role("chamberlain") / "health.json"
+        self._seen: tuple[int, int] | None = None
+        self._health: dict[str, Any] = {}
+
+    def refusal(self, general: str, priority: str, now: float) -> str | None:
+        """Why health forbids the start."""
+        level, why = self.level(now)
+        return None if priority in _PRIORITIES_BY_HEALTH[level] else f"health is {level}" + (f" ({why})" if why else "")
+
+    def level(self, now: float) -> tuple[str, str]:
+        """The level that counts now, and why."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            return "green", ""
+        if self._seen != (found.st_mtime_ns, found.st_ino):
+            document = read_json(self._path)
+            self._health = document if isinstance(document, dict) else {}
+            self._seen = (found.st_mtime_ns, found.st_ino)
+        level, written = self._health.get("level"), epoch_seconds(self._health.get("ts"))
+        if level not in _PRIORITIES_BY_HEALTH or written is None:
+            return "orange", f"{self._path.name} is not readable"
+        if now - written > STALE_HEALTH_SECONDS and level in ("green", "yellow"):
+            return "orange", f"the last {level} is {now - written:.0f} s old"
+        return str(level), str(self._health.get("reason") or "")
+
+
+# Why events wait, for ``kingdom status``.
+
+
+_MAX_SAMPLE_IDS: Final = 3
+
+
+class Holds:
+    """Counts what waits, by reason."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._samples: dict[str, list[str]] = {}
+
+    def add(self, reason: str, ids: Iterable[str], count: int = 1) -> None:
+        """Some wait for this reason; ``ids`` names at least the first of them."""
+        self._counts[reason] = self._counts.get(reason, 0) + count
+        samples = self._samples.setdefault(reason, [])
+        for event_id in ids:
+            if len(samples) >= _MAX_SAMPLE_IDS:
+                break
+            samples.append(event_id)
+
+    def report(self) -> dict[str, Any]:
+        """The reasons, the most frequent first."""
+        ordered = sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))
+        return {reason: {"count": count, "events": self._samples[reason]} for reason, count in ordered}
+
+
+# Who may start now: the general's own limit, the court's, health, budget, and one task for each subject.
+
+
+class NotAdmitted(Exception):
     """Not now; the text says why."""
 
 
-class Chosen(NamedTuple):
+class AdmittedEvent(NamedTuple):
     """An event that may start, and the task it becomes."""
 
-    waiting: Waiting
+    pending: PendingEvent
     general: str
     priority: str
     task_id: str
@@ -39,14 +134,14 @@ class Admission:
     """One look at what may start. What is let through counts from that moment on."""
 
     def __init__(
-        self, home: Home, config: SystemConfig, cases: Cases, task_ids: TaskIds, gates: Sequence[Gate] = ()
+        self, home: Home, config: SystemConfig, cases: Cases, task_ids: TaskIdPool, gates: Sequence[Gate] = ()
     ) -> None:
         self._max_soldiers = config.concurrency.max_soldiers
         self._cases = cases
         self._task_ids = task_ids
         self._health = HealthGate(home)
         self._gates = gates
-        self._reserving = [gate for gate in gates if isinstance(gate, Reserving)]
+        self._reserving = [gate for gate in gates if isinstance(gate, ReservingGate)]
         self._limits: dict[str, int] = {}  # by general
         self._now = 0.0
         self._admitted: dict[str, str] = {}  # the general of each task let through in this look,
@@ -68,29 +163,29 @@ class Admission:
 
         ``subject`` is None when the task goes on with a case that has its subject already.
         """
-        reason = self._full(general) or self._health.refusal(general, priority, self._now)
-        reason = reason or self._refused(general, priority) or self._taken(subject)
+        reason = self._capacity_problem(general) or self._health.refusal(general, priority, self._now)
+        reason = reason or self._gate_refusal(general, priority) or self._subject_problem(subject)
         if reason is not None:
-            raise Held(reason)
-        return self._let_in(general, subject)
+            raise NotAdmitted(reason)
+        return self._admit(general, subject)
 
-    def choose(self, lines: Sequence[Line], limit: int) -> list[Chosen]:
+    def choose(self, groups: Sequence[PendingGroup], limit: int) -> list[AdmittedEvent]:
         """The events that may start, the more urgent first, then those that have waited longer."""
         ready = []
-        for line in lines:
-            reason = line.problem or self._full(line.general)
-            reason = reason or self._health.refusal(line.general, line.priority, self._now)
+        for group in groups:
+            reason = group.problem or self._capacity_problem(group.general)
+            reason = reason or self._health.refusal(group.general, group.priority, self._now)
             if reason is None:
-                ready.append(line)
+                ready.append(group)
             else:
-                self.holds.add(reason, line.events, len(line.events))
-        self._task_ids.expect(min(limit, self._free, sum(self._startable(line) for line in ready)))
-        chosen: list[Chosen] = []
-        for priority in RANKS:
-            self._choose_from([line for line in ready if line.priority == priority], limit, chosen)
+                self.holds.add(reason, group.events, len(group.events))
+        self._task_ids.expect(min(limit, self._free, sum(self._startable(group) for group in ready)))
+        chosen: list[AdmittedEvent] = []
+        for priority in PRIORITY_RANKS:
+            self._choose_from([group for group in ready if group.priority == priority], limit, chosen)
         return chosen
 
-    def forgo(self, task_id: str) -> None:
+    def withdraw(self, task_id: str) -> None:
         """What was let through does not start after all."""
         if (general := self._admitted.pop(task_id, None)) is not None:
             self._admitted_of[general] -= 1
@@ -111,41 +206,41 @@ class Admission:
     def _free(self) -> int:
         return self._max_soldiers - self._cases.active_count - len(self._admitted)
 
-    def _startable(self, line: Line) -> int:
-        return min(len(line.events), self._limits[line.general] - self._active_of(line.general))
+    def _startable(self, group: PendingGroup) -> int:
+        return min(len(group.events), self._limits[group.general] - self._active_of(group.general))
 
     def _active_of(self, general: str) -> int:
         return self._cases.active_of(general) + self._admitted_of[general]
 
-    def _choose_from(self, lines: list[Line], limit: int, chosen: list[Chosen]) -> None:
-        seen = [0] * len(lines)
+    def _choose_from(self, groups: list[PendingGroup], limit: int, chosen: list[AdmittedEvent]) -> None:
+        seen = [0] * len(groups)
         heads = []
-        for number, line in enumerate(lines):
-            events = iter(line.events.values())
+        for number, group in enumerate(groups):
+            events = iter(group.events.values())
             first = next(events)
             heads.append((first.place, number, first, events))
         heapq.heapify(heads)
         while heads and len(chosen) < limit:
-            _, number, waiting, events = heads[0]
-            line = lines[number]
-            reason = self._full(line.general) or self._refused(line.general, line.priority)
+            _, number, pending, events = heads[0]
+            group = groups[number]
+            reason = self._capacity_problem(group.general) or self._gate_refusal(group.general, group.priority)
             if reason is not None:
-                self.holds.add(reason, [waiting.id], len(line.events) - seen[number])
+                self.holds.add(reason, [pending.id], len(group.events) - seen[number])
                 heapq.heappop(heads)
                 continue
             seen[number] += 1
-            if taken := self._taken(waiting.subject):
-                self.holds.add(taken, [waiting.id])
+            if taken := self._subject_problem(pending.subject):
+                self.holds.add(taken, [pending.id])
             else:
-                task_id = self._let_in(line.general, waiting.subject)
-                chosen.append(Chosen(waiting, line.general, line.priority, task_id))
+                task_id = self._admit(group.general, pending.subject)
+                chosen.append(AdmittedEvent(pending, group.general, group.priority, task_id))
             following = next(events, None)
             if following is None:
                 heapq.heappop(heads)
             else:
                 heapq.heapreplace(heads, (following.place, number, following, events))
 
-    def _let_in(self, general: str, subject: str | None) -> str:
+    def _admit(self, general: str, subject: str | None) -> str:
         task_id = self._task_ids.take()
         self._admitted[task_id] = general
         self._admitted_of[general] += 1
@@ -155,7 +250,7 @@ class Admission:
             gate.reserve(task_id, general, self._now)
         return task_id
 
-    def _full(self, general: str) -> str | None:
+    def _capacity_problem(self, general: str) -> str | None:
         limit = self._limits.get(general)
         if limit is None:
             return f"{general} is not installed, or its manifest cannot be used"
@@ -165,10 +260,10 @@ class Admission:
             return f"{general} is at its limit of {limit} at once"
         return None
 
-    def _refused(self, general: str, priority: str) -> str | None:
+    def _gate_refusal(self, general: str, priority: str) -> str | None:
         return next((why for gate in self._gates if (why := gate.refusal(general, priority, self._now))), None)
 
-    def _taken(self, subject: str | None) -> str | None:
+    def _subject_problem(self, subject: str | None) -> str | None:
         if subject is None:
             return None
         if subject in self._subjects or self._cases.of_subject(subject) is not None:

@@ -1,21 +1,30 @@
-"""Cases: what the king has in hand. A case begins with an event or a slot of a schedule and ends when all is said.
-
-One case has one task at a time: a killed run, an answer to a question gives it the next. The events it began with and
-those that answered it stay dispatched until it ends, and are completed together.
-"""
+"""Cases the king works on, and the messages that people read about them."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.base.text import one_line, storable
+from kingdom.base.times import utc_datetime
+from kingdom.court.models import Message, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from kingdom.court.config import SystemConfig
+    from kingdom.court.models import MessageType, Question, Result, Urgency
+
+
+# Cases: what the king has in hand. A case begins with an event or a slot of a schedule and ends when all is said.
+#
+# One case has one task at a time: a killed run, an answer to a question gives it the next. The events it began with and
+# those that answered it stay dispatched until it ends, and are completed together.
+
 
 @dataclass(slots=True)
-class Asked:
+class PendingQuestion:
     """A question that waits for a person."""
 
     question: str
@@ -40,7 +49,7 @@ class Case:
     events: list[str] = field(default_factory=list)  # dispatched for it
     former: list[str] = field(default_factory=list)  # its tasks before this one
     killed: int = 0  # how often its soldier was killed
-    asked: Asked | None = None
+    asked: PendingQuestion | None = None
 
     @property
     def active(self) -> bool:
@@ -61,7 +70,7 @@ class Case:
     def from_dict(cls, document: Mapping[str, Any]) -> Case:
         """The case of a JSON form."""
         asked = document.get("asked")
-        return cls(**{**document, "asked": None if asked is None else Asked(**asked)})
+        return cls(**{**document, "asked": None if asked is None else PendingQuestion(**asked)})
 
 
 class Cases:
@@ -138,3 +147,134 @@ class Cases:
         general = self._counted.pop(root, None)
         if general is not None:
             self._active[general] -= 1
+
+
+# What the king says, in the languages of the court.
+
+
+_TEXTS: Final[dict[str, dict[str, str]]] = {
+    "en": {
+        "started": "{general} started on {title}",
+        "success": "{general} finished {title}",
+        "skipped": "{general} had nothing to do for {title}",
+        "failed": "{general} failed at {title}",
+        "timeout": "{general} ran out of time at {title}",
+        "question": "{general} asks about {title}",
+        "default": "without an answer by {deadline}: {default}",
+        "reminder": "{general} still waits for an answer about {title}",
+        "cancelled": "cancelled by {user}",
+    },
+    "ko": {
+        "started": "{general}: {title} 작업을 시작했습니다",
+        "success": "{general}: {title} 작업을 마쳤습니다",
+        "skipped": "{general}: {title} 처리할 내용이 없습니다",
+        "failed": "{general}: {title} 작업에 실패했습니다",
+        "timeout": "{general}: {title} 작업이 시간을 초과했습니다",
+        "question": "{general}: {title} 작업에 대해 질문이 있습니다",
+        "default": "{deadline}까지 답이 없으면: {default}",
+        "reminder": "{general}: {title} 작업이 아직 답을 기다리고 있습니다",
+        "cancelled": "{user} 님이 취소했습니다",
+    },
+}
+
+
+def render_text(locale: str, name: str, **values: str) -> str:
+    """A text of the court with its values filled in; they are data, whatever braces they hold."""
+    return _TEXTS[locale][name].format(**values)
+
+
+# What people are told of a case: a thread for it, its end, a question, a report.
+
+
+_MAX_TEXT_CHARS: Final = 20_000  # characters of a summary, an error or a question
+_TITLE_FIELDS: Final = ("title", "summary", "subject", "name")
+
+
+@dataclass(slots=True)
+class MessageDraft:
+    """A message that has no id yet."""
+
+    type: MessageType
+    content: str
+    context: dict[str, Any] = field(default_factory=dict)
+    urgency: Urgency = "normal"
+
+    def message(self, message_id: str, channel: str, now: float) -> Message:
+        """The message under its id."""
+        return Message(
+            id=message_id,
+            type=self.type,
+            channel=channel,
+            urgency=self.urgency,
+            content=storable(self.content),
+            context=storable(self.context),
+            created_at=utc_datetime(now),
+        )
+
+
+def title_of(cause: Mapping[str, Any], subject: str | None) -> str:
+    """What an event is about, in one short line: its subject and its title, or its type."""
+    payload = cause.get("payload")
+    given = (payload.get(name) for name in _TITLE_FIELDS) if isinstance(payload, dict) else ()
+    title = next((line for text in given if isinstance(text, str) and (line := one_line(text))), "")
+    named = " ".join(part for part in (one_line(subject or ""), title) if part)
+    return one_line(named or str(cause.get("type")))
+
+
+class MessageComposer:
+    """Composes messages in the language of the court."""
+
+    def __init__(self, config: SystemConfig) -> None:
+        self._locale = config.locale
+
+    def started(self, case: Case, notify: str) -> list[MessageDraft]:
+        """A thread for a case that begins. Schedules have none: they end in a report."""
+        if notify != "all" or case.scheduled:
+            return []
+        return [MessageDraft("thread_start", self._head("started", case), self._context(case))]
+
+    def ended(self, case: Case, notify: str, result: Result) -> list[MessageDraft]:
+        """What came of it."""
+        if notify == "silent":
+            return []
+        well = result.status in ("success", "skipped")
+        name = result.status if result.status in ("success", "skipped", "timeout") else "failed"
+        body = [result.summary, *result.links] if well else [result.error or result.summary, *result.links]
+        content = "\n".join([self._head(name, case), *(one[:_MAX_TEXT_CHARS] for one in body if one)])
+        context = {**self._context(case), "status": result.status, "links": list(result.links)}
+        kind: MessageType = "thread_update" if notify == "all" else "notification"
+        if case.scheduled:
+            kind = "report" if well else "notification"
+        return [MessageDraft(kind, content, context, "normal" if well else "high")]
+
+    def question(self, case: Case, question: Question, deadline: float) -> MessageDraft:
+        """A question to a person. It is asked whatever the general's manifest says about notices."""
+        lines = [self._head("question", case), question.text[:_MAX_TEXT_CHARS]]
+        if question.default is not None:
+            lines.append(render_text(self._locale, "default", deadline=timestamp(deadline), default=question.default))
+        context = {
+            **self._context(case),
+            "question": question.text[:_MAX_TEXT_CHARS],
+            "choices": list(question.choices),
+            "default": question.default,
+            "deadline": timestamp(deadline),
+        }
+        return MessageDraft("human_input_request", "\n".join(lines), context, "high")
+
+    def reminder(self, case: Case, question: str) -> MessageDraft:
+        """The deadline has passed, and there is nothing to go on with."""
+        content = "\n".join([self._head("reminder", case), question[:_MAX_TEXT_CHARS]])
+        return MessageDraft("notification", content, {**self._context(case), "status": "needs_human"}, "high")
+
+    def cancelled(self, user: str) -> str:
+        """Why a task was ended."""
+        return render_text(self._locale, "cancelled", user=one_line(user))
+
+    def _head(self, name: str, case: Case) -> str:
+        return render_text(self._locale, name, general=case.general, title=case.title)
+
+    def _context(self, case: Case) -> dict[str, Any]:
+        context = {"task_id": case.task, "event_id": case.root, "general": case.general, "type": case.type}
+        if case.thread != case.task:
+            context["original_task_id"] = case.thread
+        return context

@@ -19,8 +19,7 @@ from pydantic import (
 )
 
 from kingdom.agents.port import Profile
-from kingdom.court.config.section import Abbreviated, EnvName, Section, TimeZone
-from kingdom.court.config.system import EngineName, Usd
+from kingdom.court.config import ConfigSection, EngineName, EnvName, ShortFormSection, TimeZone, Usd
 from kingdom.court.models import GeneralName, Priority
 
 Notify = Literal["all", "result", "silent"]
@@ -30,40 +29,40 @@ McpName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_\-]+$", max_len
 HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~\-]+$", max_length=100)]
 Filter = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
-_PATTERN: Final = re.compile(r"(\*|[a-z0-9_]+)(\.(\*|[a-z0-9_]+))*")
+_TYPE_PATTERN: Final = re.compile(r"(\*|[a-z0-9_]+)(\.(\*|[a-z0-9_]+))*")
 # The names of roles to come are kept free, too, and those of folders below state/, where a general has its own.
-_ROLES: Final = ("king", "chamberlain", "sentinel", "envoy", "supervisor", "web", "workflow")
-_RESERVED: Final = (*_ROLES, "soldiers", "results", "prompts", "ledger")
+_ROLE_NAMES: Final = ("king", "chamberlain", "sentinel", "envoy", "supervisor", "web", "workflow")
+_RESERVED_NAMES: Final = (*_ROLE_NAMES, "soldiers", "results", "prompts", "ledger")
 
 
-def _pattern(text: str) -> str:
-    if _PATTERN.fullmatch(text):
+def _checked_type_pattern(text: str) -> str:
+    if _TYPE_PATTERN.fullmatch(text):
         return text
     raise ValueError(
         f"{text!r:.80} is no event type: use words of a-z 0-9 _ with dots between, each a word or *, as github.pr.*"
     )
 
 
-def _cron(text: str) -> str:
-    from kingdom.court.king.cron import parse_cron  # the king reads manifests, too
+def _checked_cron(text: str) -> str:
+    from kingdom.court.cron import parse_cron  # the king reads manifests, too
 
     parse_cron(text)
     return text
 
 
-def _inside(text: str) -> str:
+def _checked_relative_path(text: str) -> str:
     path = PurePosixPath(text)
     if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in text:
         raise ValueError(f"{text!r:.80} must be a path inside the worktree, as docs/report.md: not absolute, no '..'")
     return text
 
 
-def _known_here(info: ValidationInfo, what: str) -> Any:
+def _from_context(info: ValidationInfo, what: str) -> Any:
     """What the reader of the manifest knows around it: the name of its ``folder``, those of the ``engines``."""
     return (info.context or {}).get(what)
 
 
-class EngineChoice(Abbreviated):
+class EngineChoice(ShortFormSection):
     """Which engine does the work; in short, only its name."""
 
     short_form: ClassVar[str] = "name"
@@ -76,23 +75,23 @@ class EngineChoice(Abbreviated):
     @field_validator("name")
     @classmethod
     def _known(cls, name: str, info: ValidationInfo) -> str:
-        engines = _known_here(info, "engines")
+        engines = _from_context(info, "engines")
         if engines is not None and name not in engines:
             raise ValueError(f"no engine is called {name!r}: there are {', '.join(sorted(engines))}")
         return name
 
 
-_WORKFLOW: Final = EngineChoice(name="workflow")
+_WORKFLOW_ENGINE: Final = EngineChoice(name="workflow")
 
 
-class TimerSection(Section):
+class TimerSection(ConfigSection):
     """How long a run may be silent, in seconds."""
 
     first_output: float = Field(default=120.0, gt=0)
     silence: float = Field(default=600.0, gt=0)
 
 
-class CapSection(Section):
+class CapSection(ConfigSection):
     """What one run may use. None: no limit."""
 
     turns: int | None = Field(default=None, ge=1)
@@ -100,7 +99,7 @@ class CapSection(Section):
     cost_usd: float | None = Field(default=None, gt=0)
 
 
-class GeneralBudget(Section):
+class GeneralBudget(ConfigSection):
     """What the general may spend. None: no limit of its own."""
 
     daily_usd: Usd | None = None
@@ -108,12 +107,12 @@ class GeneralBudget(Section):
     monthly_usd: Usd | None = None
 
 
-class Subscription(Abbreviated):
+class EventSubscription(ShortFormSection):
     """Events the general takes; in short, only their type."""
 
     short_form: ClassVar[str] = "type"
 
-    type: Annotated[str, AfterValidator(_pattern)]
+    type: Annotated[str, AfterValidator(_checked_type_pattern)]
     """An event type, or a pattern: ``*`` stands for one word, at the end for one or more."""
     repos: list[Filter] = Field(default_factory=list)
     """Only these repositories (``owner/*`` for all of an owner)."""
@@ -130,11 +129,11 @@ class Subscription(Abbreviated):
         return "*" in self.type
 
 
-class Schedule(Section):
+class Schedule(ConfigSection):
     """Work at set times."""
 
     name: GeneralName
-    cron: Annotated[str, AfterValidator(_cron)]
+    cron: Annotated[str, AfterValidator(_checked_cron)]
     timezone: TimeZone | None = None
     """The court's, when none is given."""
     task_type: str = Field(default="scheduled", min_length=1, max_length=200)
@@ -144,13 +143,13 @@ class Schedule(Section):
     payload: dict[str, Any] = Field(default_factory=dict)
 
 
-class FileEvidence(Section):
+class FileEvidence(ConfigSection):
     """A file that must be there."""
 
-    file: Annotated[str, AfterValidator(_inside)]
+    file: Annotated[str, AfterValidator(_checked_relative_path)]
 
 
-class CommandEvidence(Section):
+class CommandEvidence(ConfigSection):
     """A program that must end with 0. It is run in the worktree, without a shell."""
 
     command: list[Annotated[str, StringConstraints(min_length=1)]] = Field(min_length=1)
@@ -180,7 +179,7 @@ Evidence = Annotated[
 ]
 
 
-class McpServer(Section):
+class McpServerSection(ConfigSection):
     """A server of tools: a program that is started for each run, or a URL."""
 
     command: str | None = Field(default=None, min_length=1)
@@ -216,7 +215,7 @@ class McpServer(Section):
         return url
 
     @model_validator(mode="after")
-    def _one_of_them(self) -> McpServer:
+    def _one_of_them(self) -> McpServerSection:
         if (self.command is None) == (self.url is None):
             raise ValueError("give command (a program) or url, one of them")
         if self.url is not None and (self.args or self.env):
@@ -226,7 +225,7 @@ class McpServer(Section):
         return self
 
 
-class Manifest(Section):
+class Manifest(ConfigSection):
     """The whole file."""
 
     name: GeneralName
@@ -243,7 +242,7 @@ class Manifest(Section):
     caps: CapSection = Field(default_factory=CapSection)
     retries: int = Field(default=2, ge=0, le=100)
     """How often a run that failed or took too long is tried again."""
-    subscribes: list[Subscription] = Field(default_factory=list)
+    subscribes: list[EventSubscription] = Field(default_factory=list)
     order: int = 100
     """When several generals would take an event: the lowest first, then exact types before patterns, then by name."""
     schedules: list[Schedule] = Field(default_factory=list)
@@ -257,7 +256,7 @@ class Manifest(Section):
     """What must be there before ``success`` is believed."""
     env: list[EnvName] = Field(default_factory=list)
     """Names of environment variables passed on to soldiers."""
-    mcp_servers: dict[McpName, McpServer] = Field(default_factory=dict)
+    mcp_servers: dict[McpName, McpServerSection] = Field(default_factory=dict)
     """Servers of tools that soldiers may use, by name (engines `claude` and `codex`)."""
     notify: Notify = "all"
     """What people are told: start and end of each task, the result only, nothing."""
@@ -269,9 +268,9 @@ class Manifest(Section):
     @field_validator("name")
     @classmethod
     def _fits(cls, name: str, info: ValidationInfo) -> str:
-        if name in _RESERVED:
+        if name in _RESERVED_NAMES:
             raise ValueError(f"{name!r} is taken by the court itself: choose another name, as gen-{name}")
-        folder = _known_here(info, "folder")
+        folder = _from_context(info, "folder")
         if folder not in (None, name):
             raise ValueError(f"the name is {name!r}, but the folder is {folder!r}: they must agree")
         return name
@@ -291,9 +290,9 @@ class Manifest(Section):
         if self.mode == "agent" and self.template is not None:
             raise ValueError("'template' is for mode: workflow")
         if self.mode == "workflow":
-            if "engine" in self.model_fields_set and self.engine != _WORKFLOW:
+            if "engine" in self.model_fields_set and self.engine != _WORKFLOW_ENGINE:
                 raise ValueError("mode is workflow, so there is no 'engine': the works of the template name theirs")
             if self.evidence:
                 raise ValueError("'evidence' is for mode: agent; a workflow checks what it did with works of its own")
-            object.__setattr__(self, "engine", _WORKFLOW)  # frozen for everybody else
+            object.__setattr__(self, "engine", _WORKFLOW_ENGINE)  # frozen for everybody else
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kingdom.court.sentinel.sentinel import Sentinel
+from kingdom.court.sentinel.role import Sentinel
 
 if TYPE_CHECKING:
     from kingdom.court.loop import Services

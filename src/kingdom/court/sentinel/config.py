@@ -13,18 +13,18 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from kingdom.court.config.section import EnvName, Section
+from kingdom.base.yamlfile import YamlProblem, load_yaml
+from kingdom.court.config import ConfigSection, EnvName
 from kingdom.court.errors import InvalidConfig
-from kingdom.yamlfile import YamlProblem, load_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kingdom.court.home import Home
 
-FILE: Final = "sentinel.yaml"
-HOOK_NAME: Final = r"^[a-z0-9_]{1,60}$"
-_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+SENTINEL_FILE: Final = "sentinel.yaml"
+HOOK_NAME_PATTERN: Final = r"^[a-z0-9_]{1,60}$"
+_LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
 _ORDER_BY: Final = re.compile(r"\border\s+by\b", re.IGNORECASE)
 
 
@@ -32,20 +32,20 @@ def _safe_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("https", "http") or not parts.hostname:
         raise ValueError(f"{url!r:.100} is not a URL: write it as https://host")
-    if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+    if parts.scheme == "http" and parts.hostname not in _LOOPBACK_HOSTS:
         raise ValueError("the token would travel in the clear: use https")
     if parts.password is not None or parts.username is not None:
         raise ValueError("a password does not belong in a file: name the environment variable that holds the token")
     return url.rstrip("/")
 
 
-def _plain_jql(jql: str) -> str:
+def _reject_order_by(jql: str) -> str:
     if _ORDER_BY.search(jql):
         raise ValueError("leave ORDER BY out: tickets are read in the order in which they changed")
     return jql
 
 
-def _own_hook(name: str) -> str:
+def _reject_reserved_name(name: str) -> str:
     if name in ("github", "jira"):
         raise ValueError(f"{name} has a section of its own: webhooks.{name}")
     return name
@@ -55,11 +55,11 @@ Url = Annotated[str, AfterValidator(_safe_url)]
 RepoName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.\-]+/[A-Za-z0-9_.\-]+$", max_length=200)]
 RepoPattern = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.\-*?]+/[A-Za-z0-9_.\-*?]+$", max_length=200)]
 ProjectKey = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]+$", max_length=50)]
-HookName = Annotated[str, StringConstraints(pattern=HOOK_NAME), AfterValidator(_own_hook)]
+HookName = Annotated[str, StringConstraints(pattern=HOOK_NAME_PATTERN), AfterValidator(_reject_reserved_name)]
 TypePattern = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+(\.[a-z0-9_]+)*(\.\*)?$", max_length=200)]
 
 
-class SourceSection(Section):
+class SourceSection(ConfigSection):
     """What all sources that are asked over the network share."""
 
     enabled: bool = True
@@ -114,7 +114,7 @@ class JiraSection(SourceSection):
     token_env: EnvName = "JIRA_API_TOKEN"  # noqa: S105 - the name of a variable
     projects: list[ProjectKey] = Field(default_factory=list)
     """Whose tickets are watched. None and no jql: those assigned to or watched by this account."""
-    jql: Annotated[str, AfterValidator(_plain_jql)] | None = Field(default=None, min_length=1, max_length=2000)
+    jql: Annotated[str, AfterValidator(_reject_order_by)] | None = Field(default=None, min_length=1, max_length=2000)
     """A narrower choice of tickets, without ORDER BY."""
     repos: dict[ProjectKey, RepoName] = Field(default_factory=dict)
     """The repository that tickets of a project are about."""
@@ -126,7 +126,7 @@ class JiraSection(SourceSection):
     """How far every look goes back before the last one: the search index is behind the tickets."""
 
 
-class LocalSection(Section):
+class LocalSection(ConfigSection):
     """A folder of this machine: a JSON file put into it is an event."""
 
     enabled: bool = True
@@ -136,7 +136,7 @@ class LocalSection(Section):
     """How often it is looked at where the system does not tell of new files."""
 
 
-class GitHubWebhook(Section):
+class GitHubWebhook(ConfigSection):
     """What GitHub sends when something happens."""
 
     secret_env: EnvName = "GITHUB_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
@@ -145,7 +145,7 @@ class GitHubWebhook(Section):
     """Whose ears these are where GitHub is not watched; where it is, it is looked at instead."""
 
 
-class JiraWebhook(Section):
+class JiraWebhook(ConfigSection):
     """What Jira sends when something happens."""
 
     secret_env: EnvName = "JIRA_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
@@ -154,14 +154,14 @@ class JiraWebhook(Section):
     """Whose ears these are where Jira is not watched; where it is, it is looked at instead."""
 
 
-class GenericWebhook(Section):
+class GenericWebhook(ConfigSection):
     """What any other program sends."""
 
     token_env: EnvName
     """The variable that holds the token, which stands in the header Authorization (Bearer) or X-Kingdom-Token."""
 
 
-class WebhooksSection(Section):
+class WebhooksSection(ConfigSection):
     """What is told over HTTP, at ``/hooks/…`` of the web server. What has no section is refused."""
 
     github: GitHubWebhook | None = None
@@ -170,7 +170,7 @@ class WebhooksSection(Section):
     """Others, by their names."""
 
 
-class SentinelConfig(Section):
+class SentinelConfig(ConfigSection):
     """The whole file."""
 
     github: GitHubSection | None = None
@@ -180,30 +180,30 @@ class SentinelConfig(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedSentinelConfig:
     """What came of reading the file."""
 
     config: SentinelConfig
     problem: str | None = None
 
 
-class ConfigFile:
+class SentinelConfigFile:
     """Reads the file again whenever it changed. A mistake in it is told, and what held before goes on."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self._seen: tuple[int, int, int] | None = None
-        self._loaded = Loaded(SentinelConfig())
+        self._loaded = LoadedSentinelConfig(SentinelConfig())
 
-    def load(self) -> Loaded:
+    def load(self) -> LoadedSentinelConfig:
         """The settings that hold now."""
-        seen = _signature(self._home)
+        seen = _file_signature(self._home)
         if seen != self._seen:
             self._seen = seen
             try:
-                self._loaded = Loaded(load_sentinel(self._home))
+                self._loaded = LoadedSentinelConfig(load_sentinel(self._home))
             except InvalidConfig as error:
-                self._loaded = Loaded(self._loaded.config, str(error))
+                self._loaded = LoadedSentinelConfig(self._loaded.config, str(error))
         return self._loaded
 
 
@@ -212,7 +212,7 @@ def load_sentinel(home: Home) -> SentinelConfig:
 
     Raises :class:`InvalidConfig` with every problem, its file and its line.
     """
-    path = home.config / FILE
+    path = home.config / SENTINEL_FILE
     if not path.exists():
         return SentinelConfig()
     try:
@@ -221,7 +221,7 @@ def load_sentinel(home: Home) -> SentinelConfig:
         raise InvalidConfig(str(error)) from None
 
 
-def secret(variable: str, what: str, environment: Mapping[str, str] | None = None) -> str:
+def read_secret(variable: str, what: str, environment: Mapping[str, str] | None = None) -> str:
     """The value of an environment variable; :class:`InvalidConfig` when it is not set."""
     value = (os.environ if environment is None else environment).get(variable, "").strip()
     if not value:
@@ -231,9 +231,9 @@ def secret(variable: str, what: str, environment: Mapping[str, str] | None = Non
     return value
 
 
-def _signature(home: Home) -> tuple[int, int, int]:
+def _file_signature(home: Home) -> tuple[int, int, int]:
     try:
-        found = (home.config / FILE).stat()
+        found = (home.config / SENTINEL_FILE).stat()
     except OSError:
         return (0, 0, 0)
     return (found.st_mtime_ns, found.st_size, found.st_ino)

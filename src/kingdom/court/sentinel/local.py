@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kingdom.base.files import write_atomic
 from kingdom.court.errors import InvalidDocument
-from kingdom.court.files import write_atomic
 from kingdom.court.models import Event, timestamp
-from kingdom.court.queues import MAX_DOCUMENT_BYTES, read
-from kingdom.court.sentinel.texts import event_id
-from kingdom.court.sentinel.watcher import Batch
+from kingdom.court.queues import MAX_DOCUMENT_BYTES, parse_document
+from kingdom.court.sentinel.events import make_event_id
+from kingdom.court.sentinel.watcher import FetchedBatch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from kingdom.court.loop import Services
     from kingdom.court.sentinel.config import LocalSection
 
-_BATCH: Final = 100
-_SETTLING: Final = 2.0  # seconds in which a file may still be written
+_BATCH_SIZE: Final = 100
+_WRITE_GRACE_SECONDS: Final = 2.0  # seconds in which a file may still be written
 log = logging.getLogger("kingdom.court.sentinel")
 
 
@@ -38,7 +38,7 @@ def drop_folder(home: Home, section: LocalSection) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class DroppedFile:
     """A file that lies there."""
 
     path: Path
@@ -46,7 +46,7 @@ class Dropped:
     content: bytes
 
 
-class DropFolder:
+class DropFolderWatcher:
     """The watcher of the drop folder. Its cursor is the folder itself."""
 
     name = "local"
@@ -60,16 +60,16 @@ class DropFolder:
     @property
     def interval(self) -> float:
         """Sooner while a file is still being written."""
-        return min(self._interval, _SETTLING) if self._unfinished else self._interval
+        return min(self._interval, _WRITE_GRACE_SECONDS) if self._unfinished else self._interval
 
-    async def fetch(self, cursor: Mapping[str, Any]) -> AsyncIterator[Batch]:
+    async def fetch(self, cursor: Mapping[str, Any]) -> AsyncIterator[FetchedBatch]:
         """Read the files that lie there, the oldest first."""
         self._folder.mkdir(parents=True, exist_ok=True)
         found = sorted(self._files(), key=lambda file: (file.changed_ns, file.path.name))
-        for start in range(0, len(found), _BATCH):
-            yield Batch(list(found[start : start + _BATCH]), cursor)
+        for start in range(0, len(found), _BATCH_SIZE):
+            yield FetchedBatch(list(found[start : start + _BATCH_SIZE]), cursor)
 
-    def parse(self, batch: Batch) -> list[Event]:
+    def parse(self, batch: FetchedBatch) -> list[Event]:
         """The events in them; ``done`` gets the files that are finished with."""
         events = []
         for dropped in batch.items:
@@ -83,7 +83,7 @@ class DropFolder:
             batch.done.append(dropped)
         return events
 
-    async def post_emit(self, batch: Batch) -> None:
+    async def post_emit(self, batch: FetchedBatch) -> None:
         """Remove them, unless somebody has put another file into the place of one."""
         for dropped in batch.done:
             with contextlib.suppress(FileNotFoundError):
@@ -102,7 +102,7 @@ class DropFolder:
     def _names(self) -> list[Path]:
         return [path for path in self._folder.iterdir() if path.suffix == ".json" and not path.name.startswith(".")]
 
-    def _files(self) -> list[Dropped]:
+    def _files(self) -> list[DroppedFile]:
         found = []
         for path in self._names():
             try:
@@ -110,28 +110,28 @@ class DropFolder:
                 if status.st_size > MAX_DOCUMENT_BYTES:
                     self._put_aside(path, f"larger than {MAX_DOCUMENT_BYTES:,} bytes")
                     continue
-                found.append(Dropped(path, status.st_mtime_ns, path.read_bytes()))
+                found.append(DroppedFile(path, status.st_mtime_ns, path.read_bytes()))
             except OSError as error:
                 if path not in self._unfinished:
                     log.warning("local: %s cannot be read: %s", path, error.strerror or error)
                 self._unfinished.setdefault(path, self._clock())
         return found
 
-    def _event(self, dropped: Dropped) -> Event:
+    def _event(self, dropped: DroppedFile) -> Event:
         """Its id is made of the name and time of the file: the same file twice is one event, a new one another."""
         document = json.loads(dropped.content)
         if not isinstance(document, dict):
             raise InvalidDocument("must be a JSON object with a type and a payload")
         defaults = {
-            "id": event_id(self.name, dropped.path.stem[:100], dropped.changed_ns),
+            "id": make_event_id(self.name, dropped.path.stem[:100], dropped.changed_ns),
             "source": self.name,
             "created_at": timestamp(dropped.changed_ns / 1e9),
         }
-        return read(Event, {**defaults, **document, "status": "pending"}, dropped.path.name)
+        return parse_document(Event, {**defaults, **document, "status": "pending"}, dropped.path.name)
 
-    def _finished_writing(self, dropped: Dropped) -> bool:
+    def _finished_writing(self, dropped: DroppedFile) -> bool:
         since = self._unfinished.setdefault(dropped.path, self._clock())
-        return self._clock() - since >= _SETTLING
+        return self._clock() - since >= _WRITE_GRACE_SECONDS
 
     def _put_aside(self, path: Path, reason: str) -> None:
         log.error("local: %s is no event: %s", path.name, reason)

@@ -13,10 +13,8 @@ from kingdom import __version__
 from kingdom.court.bootstrap import make_role, open_services, stop_order
 from kingdom.court.loop import role_lock, run_role
 from kingdom.court.models import timestamp
-from kingdom.court.supervisor.identity import own_identity
-from kingdom.court.supervisor.record import ROLE, Record, RoleRecord
-from kingdom.court.supervisor.restarts import Restarts
-from kingdom.court.supervisor.wanted import Wanted
+from kingdom.court.supervisor.policy import RestartBackoff, WantedRoles
+from kingdom.court.supervisor.record import SUPERVISOR, RoleRecord, SupervisorRecord, own_process
 from kingdom.journal import JournalError
 from kingdom.journal.catalog import SystemShutdown, SystemStartup
 
@@ -25,23 +23,23 @@ if TYPE_CHECKING:
 
     from kingdom.court.home import Home
     from kingdom.court.loop import Services
-    from kingdom.court.supervisor.speech import Say
+    from kingdom.court.supervisor.logs import Announce
     from kingdom.journal import EventData
 
-LOOK: Final = 2.0  # seconds between two looks at the generals
+LOOK_SECONDS: Final = 2.0  # seconds between two looks at the generals
 log = logging.getLogger("kingdom.court")
 
 
 async def run_inline(
     home: Home,
-    say: Say,
+    say: Announce,
     *,
     only: Sequence[str] | None = None,
     stop: asyncio.Event | None = None,
     ready: Callable[[], None] = lambda: None,
     meanwhile: Callable[[], None] | None = None,
     meanwhile_every: float = 0.5,
-    look_every: float = LOOK,
+    look_every: float = LOOK_SECONDS,
 ) -> str:
     """Run a court in this process until a signal, or ``stop``; returns why it stopped.
 
@@ -57,13 +55,13 @@ async def run_inline(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
-    wanted = Wanted(home, only, say)
+    wanted = WantedRoles(home, only, say)
     wanted.check()
-    folder = home.role(ROLE)
+    folder = home.role(SUPERVISOR)
     folder.mkdir(parents=True, exist_ok=True)
-    with role_lock(folder, ROLE):
+    with role_lock(folder, SUPERVISOR):
         async with open_services(home) as services:
-            court = _Court(services, say, wanted)
+            court = _InlineCourt(services, say, wanted)
             court.emit(SystemStartup(__version__))
             court.look()
             ready()
@@ -87,14 +85,14 @@ async def _repeat(action: Callable[[], None], every: float) -> None:
         await asyncio.sleep(every)
 
 
-class _Court:
-    def __init__(self, services: Services, say: Say, wanted: Wanted) -> None:
+class _InlineCourt:
+    def __init__(self, services: Services, say: Announce, wanted: WantedRoles) -> None:
         self._services = services
         self._say = say
         self._wanted = wanted
         self._running: dict[str, tuple[asyncio.Task[None], asyncio.Event, object, float]] = {}
-        self._restarts: dict[str, Restarts] = {}
-        self._record = Record(own_identity(), timestamp(time.time()), "inline")
+        self._restarts: dict[str, RestartBackoff] = {}
+        self._record = SupervisorRecord(own_process(), timestamp(time.time()), "inline")
 
     def look(self) -> None:
         """Compare what should run with what runs."""
@@ -133,7 +131,7 @@ class _Court:
         try:
             self._services.journal.emit(event)
         except JournalError as error:
-            self._say(ROLE, f"warning: {error}")
+            self._say(SUPERVISOR, f"warning: {error}")
 
     async def _run(self, name: str, stop: asyncio.Event) -> None:
         await run_role(make_role(name, self._services), self._services, stop)
@@ -141,14 +139,14 @@ class _Court:
     def _note_death(self, name: str, task: asyncio.Task[None], now: float, began: float) -> None:
         error = None if task.cancelled() else task.exception()
         why = "it ended" if error is None else f"{type(error).__name__}: {error}"
-        restarts = self._restarts.setdefault(name, Restarts())
+        restarts = self._restarts.setdefault(name, RestartBackoff())
         delay = restarts.died(now, now - began, why)
         log.error("%s: died, starting it again in %g s", name, delay, exc_info=error)
 
     def _remember(self) -> None:
         roles: dict[str, RoleRecord] = {}
         for name in {*self._running, *self._restarts}:
-            restarts = self._restarts.get(name, Restarts())
+            restarts = self._restarts.get(name, RestartBackoff())
             state: Literal["running", "waiting", "failed"] = "failed" if restarts.failed else "waiting"
             if name in self._running:
                 state = "running"

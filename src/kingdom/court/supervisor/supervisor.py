@@ -12,17 +12,13 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from kingdom import __version__
-from kingdom.court.bootstrap import preload, stop_order
-from kingdom.court.files import read_json
-from kingdom.court.leftovers import sweep
-from kingdom.court.loop import role_lock
+from kingdom.base.files import read_json
+from kingdom.court.bootstrap import preload_modules, stop_order
+from kingdom.court.loop import remove_stale_temporaries, role_lock
 from kingdom.court.models import timestamp
-from kingdom.court.supervisor.child import Child, fork_role
-from kingdom.court.supervisor.identity import own_identity
-from kingdom.court.supervisor.record import ROLE, Record, RoleRecord, read_record
-from kingdom.court.supervisor.restarts import Restarts
-from kingdom.court.supervisor.timing import Timing
-from kingdom.court.supervisor.wanted import Wanted
+from kingdom.court.supervisor.policy import RestartBackoff, SupervisorTiming, WantedRoles
+from kingdom.court.supervisor.process import RoleProcess, fork_role
+from kingdom.court.supervisor.record import SUPERVISOR, RoleRecord, SupervisorRecord, own_process, read_record
 from kingdom.journal import Journal, JournalError
 from kingdom.journal.catalog import SystemShutdown, SystemStartup
 
@@ -30,11 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kingdom.court.home import Home
-    from kingdom.court.supervisor.speech import Say
+    from kingdom.court.supervisor.logs import Announce
     from kingdom.journal import EventData
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
-_USUAL_INTERVAL: Final = 60.0  # of a role whose heartbeat does not tell
+_DEFAULT_INTERVAL_SECONDS: Final = 60.0  # of a role whose heartbeat does not tell
 
 
 class Supervisor:
@@ -47,22 +43,22 @@ class Supervisor:
     def __init__(
         self,
         home: Home,
-        say: Say,
+        say: Announce,
         *,
         only: Sequence[str] | None = None,
-        timing: Timing | None = None,
+        timing: SupervisorTiming | None = None,
         meanwhile: Callable[[], None] | None = None,
         meanwhile_every: float = 0.5,
     ) -> None:
         self._home = home
         self._say = say
-        self._timing = timing or Timing()
-        self._wanted = Wanted(home, only, say)
+        self._timing = timing or SupervisorTiming()
+        self._wanted = WantedRoles(home, only, say)
         self._meanwhile = meanwhile
         self._meanwhile_every = meanwhile_every
-        self._children: dict[str, Child] = {}
+        self._children: dict[str, RoleProcess] = {}
         self._made_from: dict[str, object] = {}
-        self._restarts: dict[str, Restarts] = {}
+        self._restarts: dict[str, RestartBackoff] = {}
         self._journal = Journal(home.journal)
         self._held = contextlib.ExitStack()  # what a forked role must let go of
         self._stop_reason: str | None = None
@@ -74,19 +70,19 @@ class Supervisor:
 
         Raises :class:`~kingdom.court.errors.AlreadyRunning` when this court has a supervisor.
         """
-        folder = self._home.role(ROLE)
+        folder = self._home.role(SUPERVISOR)
         folder.mkdir(parents=True, exist_ok=True)
         self._home.logs.mkdir(parents=True, exist_ok=True)
         self._wanted.check()
         with self._held:
-            self._held.enter_context(role_lock(folder, ROLE))
-            sweep(folder)
+            self._held.enter_context(role_lock(folder, SUPERVISOR))
+            remove_stale_temporaries(folder)
             self._end_leftovers()
-            preload()
+            preload_modules()
             gc.collect()
             gc.freeze()  # the collector would otherwise write into every shared page
             self._listen()
-            self._record = Record(own_identity(), timestamp(time.time()), "processes")
+            self._record = SupervisorRecord(own_process(), timestamp(time.time()), "processes")
             self._emit(SystemStartup(__version__))
             self._look()
             ready()
@@ -144,7 +140,7 @@ class Supervisor:
         self._made_from[name] = made_from
         self._say(name, f"started (pid {child.process.pid})")
 
-    def _watch(self, child: Child, now: float) -> None:
+    def _watch(self, child: RoleProcess, now: float) -> None:
         """End a role that hangs, or does not stop. What a look at the clock would say does not count: it can be set."""
         if child.kill_at is not None and now >= child.kill_at:
             self._say(child.name, "does not stop: killing it")
@@ -164,7 +160,7 @@ class Supervisor:
         if silent > self._timing.hang and not child.stopping:
             heartbeat = read_json(path)
             interval = heartbeat.get("interval") if isinstance(heartbeat, dict) else None
-            interval = interval if isinstance(interval, (int, float)) else _USUAL_INTERVAL
+            interval = interval if isinstance(interval, (int, float)) else _DEFAULT_INTERVAL_SECONDS
             if silent > self._timing.hang + self._timing.hang_intervals * interval:
                 self._say(child.name, f"hangs: no heartbeat for {silent:.0f} s; killing it")
                 child.signal(signal.SIGKILL)
@@ -188,7 +184,7 @@ class Supervisor:
         return bool(ended)
 
     def _note_death(self, name: str, now: float, lived: float, why: str) -> None:
-        restarts = self._restarts.setdefault(name, Restarts())
+        restarts = self._restarts.setdefault(name, RestartBackoff())
         delay = restarts.died(now, lived, why)
         word = "failed too often, trying again only" if restarts.failed else "died, starting it again"
         self._say(name, f"{word} in {delay:g} s: {why}")
@@ -210,7 +206,7 @@ class Supervisor:
                 if not self._reap():
                     self._wait(min(self._timing.stop, 1.0))
 
-    def _ask_to_stop(self, child: Child, now: float) -> None:
+    def _ask_to_stop(self, child: RoleProcess, now: float) -> None:
         if not child.stopping:
             child.stopping = True
             child.kill_at = now + self._timing.stop
@@ -270,7 +266,7 @@ class Supervisor:
         """Write down who runs, for ``status``, ``down`` and the next supervisor; only when something changed."""
         roles: dict[str, RoleRecord] = {}
         for name in {*self._children, *self._restarts}:
-            child, restarts = self._children.get(name), self._restarts.get(name, Restarts())
+            child, restarts = self._children.get(name), self._restarts.get(name, RestartBackoff())
             state = "failed" if restarts.failed else "waiting"
             began = None
             if child is not None:
@@ -297,4 +293,4 @@ class Supervisor:
         try:
             self._journal.emit(event)
         except JournalError as error:
-            self._say(ROLE, f"warning: {error}")
+            self._say(SUPERVISOR, f"warning: {error}")

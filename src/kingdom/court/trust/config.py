@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import AfterValidator, Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from kingdom.agents.port import Profile
-from kingdom.court.config.section import Section
+from kingdom.base.yamlfile import YamlProblem, load_yaml
+from kingdom.court.config import ConfigSection
 from kingdom.court.errors import InvalidConfig
-from kingdom.yamlfile import YamlProblem, load_yaml
 
 if TYPE_CHECKING:
     from kingdom.court.home import Home
 
-FILE: Final = "trust.yaml"
+TRUST_FILE: Final = "trust.yaml"
 REFUSE: Final = "refuse"
 TRUSTED: Final = "trusted"
 
@@ -38,7 +38,7 @@ def _not_reserved(name: str) -> str:
     return name
 
 
-def _there(tier: str, info: ValidationInfo) -> str:
+def _known_tier(tier: str, info: ValidationInfo) -> str:
     """``load_trust`` has the names of the tiers noted in the context, so that a mistake is told with its line."""
     known = (info.context or {}).get("tiers")
     if known is not None and tier not in (*known, TRUSTED, REFUSE):
@@ -46,10 +46,10 @@ def _there(tier: str, info: ValidationInfo) -> str:
     return tier
 
 
-TierChoice = Annotated[TierName, AfterValidator(_there)]
+TierChoice = Annotated[TierName, AfterValidator(_known_tier)]
 
 
-class Tier(Section):
+class Tier(ConfigSection):
     """What somebody may use. Nothing here gives a general more than its manifest does."""
 
     generals: list[GeneralPattern] | None = None
@@ -62,7 +62,7 @@ class Tier(Section):
     """Whether agents get the MCP servers of the manifest."""
 
 
-class Rule(Section):
+class TrustRule(ConfigSection):
     """Puts people into a tier. All that it names must hold; of a list, one."""
 
     source: SourceName | None = None
@@ -79,18 +79,18 @@ class Rule(Section):
     """The tier they are in, ``trusted`` (no limits), or ``refuse``."""
 
     @model_validator(mode="after")
-    def _in_repositories(self) -> Rule:
+    def _in_repositories(self) -> TrustRule:
         if self.associations and not self.repos:
             raise ValueError("associations need repos (as [acme/*]): anybody is the OWNER of some repository")
         return self
 
 
-class TrustConfig(Section):
+class TrustConfig(ConfigSection):
     """The whole file."""
 
     tiers: dict[Annotated[TierName, AfterValidator(_not_reserved)], Tier] = Field(default_factory=dict)
     """What each tier may use, by its name. ``trusted`` is always there, without limits."""
-    rules: list[Rule] = Field(default_factory=list)
+    rules: list[TrustRule] = Field(default_factory=list)
     """Who is in which tier. The first rule that fits decides."""
     default: TierChoice | None = None
     """The tier of everybody else. None: ``refuse`` when there are rules, else ``trusted``."""
@@ -122,7 +122,7 @@ class TrustConfig(Section):
 
 def load_trust(home: Home) -> TrustConfig:
     """Read ``config/trust.yaml``. Raises :class:`InvalidConfig` with every problem, its file and its line."""
-    path = home.config / FILE
+    path = home.config / TRUST_FILE
     try:
         return load_yaml(path, TrustConfig, {"tiers": []}) if path.exists() else TrustConfig()
     except YamlProblem as error:

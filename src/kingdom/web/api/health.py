@@ -15,14 +15,14 @@ from pydantic import Field
 from kingdom import __version__
 from kingdom.bus import BusError
 from kingdom.bus.metrics import Metrics
+from kingdom.court.environment import user_name
 from kingdom.court.metrics import CourtMetrics
-from kingdom.court.users import user_name
 from kingdom.web.context import Context, WebContext
 from kingdom.web.envelope import ApiError, ApiModel, Failed, Ok, ok
-from kingdom.web.security import SCOPE_KEY, csrf_token
+from kingdom.web.security import AUTH_SCOPE_KEY, csrf_token
 from kingdom.web.views.court import HealthState, RoleState, court_overview
 
-_PATIENCE: Final = 5.0  # seconds for a store to answer
+_READY_SECONDS: Final = 5.0  # seconds for a store to answer
 log = logging.getLogger("kingdom.web")
 router = APIRouter(tags=["health"])
 
@@ -40,7 +40,7 @@ class Ready(ApiModel):
     checked: list[str] = Field(examples=[["workflow store", "court bus", "live events"]])
 
 
-class Session(ApiModel):
+class SessionInfo(ApiModel):
     """Who asks, and what a page needs to begin."""
 
     csrf_token: str = Field(description="Send it as `X-CSRF-Token` with everything that changes something.")
@@ -52,7 +52,7 @@ class Session(ApiModel):
     locale: str = Field(examples=["en"])
 
 
-class Health(ApiModel):
+class HealthInfo(ApiModel):
     """How the court is, and whether workflows are worked on from here."""
 
     level: str = Field(description="green, yellow, orange or red", examples=["green"])
@@ -82,7 +82,7 @@ async def check_ready(context: Context) -> Ok[Ready]:
         **{f"{name} bus": bus.depth() for name, bus in context.buses().items()},
     }
     answers = await asyncio.gather(
-        *(asyncio.wait_for(one, _PATIENCE) for one in checks.values()), return_exceptions=True
+        *(asyncio.wait_for(one, _READY_SECONDS) for one in checks.values()), return_exceptions=True
     )
     reasons = []
     for name, answer in zip(checks, answers, strict=True):
@@ -100,18 +100,18 @@ async def check_ready(context: Context) -> Ok[Ready]:
 @router.get("/metrics", operation_id="readMetrics", summary="Metrics for Prometheus", response_class=PlainTextResponse)
 async def read_metrics(context: Context) -> PlainTextResponse:
     """The court (roles, queues, soldiers, health, cost) and the depth of the buses, in Prometheus' text form."""
-    watching = context.keep(_Watching, lambda: _Watching(context))
+    watching = context.keep(_MetricsSampler, lambda: _MetricsSampler(context))
     await watching.sample()
     return PlainTextResponse(generate_latest(watching.registry), media_type=CONTENT_TYPE_LATEST)
 
 
 @router.get("/api/session", operation_id="readSession", summary="Who am I here?")
-async def read_session(context: Context, request: Request) -> Ok[Session]:
+async def read_session(context: Context, request: Request) -> Ok[SessionInfo]:
     """What a page needs to begin: above all the token against forged requests."""
     return ok(
-        Session(
+        SessionInfo(
             csrf_token=csrf_token(context.token),
-            identity=request.scope[SCOPE_KEY],
+            identity=request.scope[AUTH_SCOPE_KEY],
             user=user_name(),
             version=__version__,
             root=str(context.root),
@@ -122,7 +122,7 @@ async def read_session(context: Context, request: Request) -> Ok[Session]:
 
 
 @router.get("/api/health", operation_id="readHealth", summary="How is the court?")
-async def read_health(context: Context) -> Ok[Health]:
+async def read_health(context: Context) -> Ok[HealthInfo]:
     """The level the chamberlain sees, and every role."""
     engine = context.control.is_engine
     if context.services is None:
@@ -131,7 +131,7 @@ async def read_health(context: Context) -> Ok[Health]:
         seen = await court_overview(context)
         state, roles, running = seen.health, seen.roles, seen.running
     return ok(
-        Health(
+        HealthInfo(
             level=state.level,
             reason=state.reason,
             court=context.services is not None,
@@ -142,7 +142,7 @@ async def read_health(context: Context) -> Ok[Health]:
     )
 
 
-class _Watching:
+class _MetricsSampler:
     """What is scraped, kept between two scrapes: counters of the bus count on."""
 
     def __init__(self, context: WebContext) -> None:

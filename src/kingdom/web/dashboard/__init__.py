@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from kingdom.web.dashboard.mounting import mount
+from kingdom.web.dashboard.nicegui_app import mount
 
 __all__ = ["mount"]

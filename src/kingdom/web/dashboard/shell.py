@@ -1,22 +1,116 @@
-"""What every page has around it: the court's name, the ways to the other pages, its health, the choices."""
+"""The frame of every page: navigation, health badge, language and theme."""
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import inspect
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Final, Literal, TypeAlias, cast
+from urllib.parse import urlencode
 
+from fastapi import APIRouter, Query
 from nicegui import ui
+from starlette.responses import RedirectResponse
 
-from kingdom.web.dashboard import preferences, styles, theme
-from kingdom.web.dashboard.building import badge, empty, failed, labelled, link, tag, text
-from kingdom.web.dashboard.health import health_of
-from kingdom.web.dashboard.refreshing import Pulse
-from kingdom.web.dashboard.visit import THEMES
-from kingdom.web.dashboard.words import LOCALES, NAMES
+from kingdom.web.dashboard import theme
+from kingdom.web.dashboard.components import badge, empty, failed, labelled, link, tag, text
+from kingdom.web.dashboard.refresh import PageRefresher
+from kingdom.web.dashboard.visit import LOCALE_COOKIE, THEME_COOKIE, THEMES, Theme, Visit, current_visit
+from kingdom.web.dashboard.words import LOCALE_NAMES, LOCALES
+from kingdom.web.views.court_state import court_state
 
-if TYPE_CHECKING:
-    from kingdom.web.dashboard.registry import Builder
-    from kingdom.web.dashboard.visit import Visit
+# The pages there are. A module of pages puts them here by ``@page``; the mounting makes them reachable.
+
+
+PageBuilder: TypeAlias = Callable[..., Awaitable[None]]
+_BUILD_SECONDS: Final = 30.0  # seconds a page may take to be built before NiceGUI gives it up
+
+
+class LocalizedPage(ui.page):
+    """A page in the theme and the language of the visitor, from its first byte."""
+
+    def resolve_dark(self) -> bool | None:
+        """As the visitor chose."""
+        visit = current_visit.get(None)
+        return None if visit is None else visit.dark
+
+    def resolve_language(self) -> Any:
+        """For screen readers and for the words of Quasar itself."""
+        visit = current_visit.get(None)
+        return {"en": "en-US", "ko": "ko-KR"}[visit.locale] if visit else "en-US"
+
+
+def page(path: str, *, title: str, nav: str, court: bool = False) -> Callable[[PageBuilder], PageBuilder]:
+    """Make ``async def build(visit, …)`` the page of a path; further parameters come from the path and the query.
+
+    ``title`` and ``nav`` are keys: of the words, and of the entry of the navigation it belongs to. With ``court``
+    the page is only built where there is a court; elsewhere the visitor is told how to found one.
+    """
+
+    def register(build: PageBuilder) -> PageBuilder:
+        signature = inspect.signature(build, eval_str=True)
+        asked = [parameter for name, parameter in signature.parameters.items() if name != "visit"]
+
+        @functools.wraps(build)
+        async def built(**arguments: Any) -> None:
+
+            await build_page(current_visit.get(), build, arguments, title=title, nav=nav, court=court)
+
+        cast(Any, built).__signature__ = inspect.Signature(asked)
+        LocalizedPage(path, response_timeout=_BUILD_SECONDS)(built)
+        return build
+
+    return register
+
+
+# How a visitor wants the pages: kept in cookies, set by following a link.
+
+
+preferences_router = APIRouter(include_in_schema=False)
+PREFERENCES_PATH: Final = "/preferences"
+_COOKIE_SECONDS: Final = 365 * 24 * 3600
+
+
+@preferences_router.get(PREFERENCES_PATH)
+async def set_preference(
+    theme: Annotated[Theme | None, Query()] = None,
+    locale: Annotated[Literal["en", "ko"] | None, Query()] = None,
+    back: Annotated[str, Query(max_length=2000)] = "/",
+) -> RedirectResponse:
+    """Remember a choice and go back to the page it was made on."""
+    response = RedirectResponse(back if _is_local_path(back) else "/", 303)
+    for name, value in ((THEME_COOKIE, theme), (LOCALE_COOKIE, locale)):
+        if value is not None:
+            response.set_cookie(name, value, max_age=_COOKIE_SECONDS, httponly=True, samesite="strict")
+    return response
+
+
+def preference_link(back: str, **choice: str) -> str:
+    """The address that makes a choice: ``link(visit.path, theme="dark")``."""
+    return f"{PREFERENCES_PATH}?{urlencode({**choice, 'back': back})}"
+
+
+def _is_local_path(path: str) -> bool:
+    """Whether a path leads to this server: ``//host`` and ``/\\host`` lead browsers elsewhere."""
+    return path.startswith("/") and path[1:2] not in ("/", "\\") and not any(ord(letter) < 32 for letter in path)
+
+
+# The health of the court, as the badge of every page shows it.
+
+
+async def court_health(visit: Visit) -> tuple[str, str]:
+    """The level (green, yellow, orange, red), and why."""
+
+    async def read() -> tuple[str, str]:
+        return await asyncio.to_thread(court_state(visit.context).health.level, visit.context.clock())
+
+    return await visit.shared.read("health", read)
+
+
+# What every page has around it: the court's name, the ways to the other pages, its health, the choices.
+
 
 log = logging.getLogger("kingdom.web")
 
@@ -30,11 +124,15 @@ NAVIGATION: Final = (
 _THEME_ICONS: Final = {"auto": "brightness_auto", "light": "light_mode", "dark": "dark_mode"}
 
 
-async def framed(visit: Visit, build: Builder, arguments: dict[str, Any], *, title: str, nav: str, court: bool) -> None:
+async def build_page(
+    visit: Visit, build: PageBuilder, arguments: dict[str, Any], *, title: str, nav: str, court: bool
+) -> None:
     """Build a page inside the shell. What goes wrong while it is built is shown in its place."""
     words = visit.words
-    ui.page_title(f"{words(title)} · {_name(visit)}")
-    ui.add_head_html(f'<style>{theme.background(visit.dark)}</style><link rel="stylesheet" href="{styles.PATH}">')
+    ui.page_title(f"{words(title)} · {_court_name(visit)}")
+    ui.add_head_html(
+        f'<style>{theme.background(visit.dark)}</style><link rel="stylesheet" href="{theme.STYLESHEET_PATH}">'
+    )
     drawer = _drawer(visit, nav)
     await _header(visit, nav, drawer)
     with tag("div", "k-main", id="main", tabindex="-1") as main:  # in the <main> of Quasar
@@ -55,7 +153,7 @@ async def framed(visit: Visit, build: Builder, arguments: dict[str, Any], *, tit
                 failed(visit, error, page=True)
 
 
-def head(title: str, *, above: tuple[str, str] | None = None) -> Any:
+def page_head(title: str, *, above: tuple[str, str] | None = None) -> Any:
     """The title of a page; gives the place for its actions. ``above`` is the page one level up: text and address."""
     with tag("div", "k-page-head"):
         if above is not None:
@@ -65,7 +163,7 @@ def head(title: str, *, above: tuple[str, str] | None = None) -> Any:
         return tag("div", "k-page-actions")
 
 
-def _name(visit: Visit) -> str:
+def _court_name(visit: Visit) -> str:
     return visit.context.root.resolve().name or "Kingdom"
 
 
@@ -91,7 +189,7 @@ async def _header(visit: Visit, nav: str, drawer: ui.left_drawer) -> None:
         labelled(menu.classes("k-menu-button"), words("nav.open"))
         with link("", "/", "k-brand"):
             tag("img", src="/assets/mark.svg", alt="", width="26", height="26")
-            text(_name(visit), "k-clip")
+            text(_court_name(visit), "k-clip")
         with tag("nav", "k-nav", aria_label=words("nav.label")):
             _links(visit, nav)
         with tag("div", "k-header-end"):
@@ -102,15 +200,12 @@ async def _header(visit: Visit, nav: str, drawer: ui.left_drawer) -> None:
             _choice(
                 "translate",
                 words("choose.locale"),
-                [(NAMES[one], preferences.link(visit.path, locale=one), one == visit.locale) for one in LOCALES],
+                [(LOCALE_NAMES[one], preference_link(visit.path, locale=one), one == visit.locale) for one in LOCALES],
             )
             _choice(
                 _THEME_ICONS[visit.theme],
                 words("choose.theme"),
-                [
-                    (words(f"theme.{one}"), preferences.link(visit.path, theme=one), one == visit.theme)
-                    for one in THEMES
-                ],
+                [(words(f"theme.{one}"), preference_link(visit.path, theme=one), one == visit.theme) for one in THEMES],
             )
 
 
@@ -124,7 +219,7 @@ async def _health(visit: Visit) -> None:
         shown.props["title"] = why
         shown.props["data-health"] = colour
 
-    await Pulse(visit).panel(tag("span"), lambda: health_of(visit), draw)
+    await PageRefresher(visit).panel(tag("span"), lambda: court_health(visit), draw)
 
 
 def _choice(icon: str, label: str, choices: list[tuple[str, str, bool]]) -> None:
@@ -134,3 +229,20 @@ def _choice(icon: str, label: str, choices: list[tuple[str, str, bool]]) -> None
             entry = link(content, target)
             if chosen:
                 entry.props["aria-current"] = "true"
+
+
+# The page of every address that has none.
+
+
+async def not_found_page() -> None:
+    """Say that there is nothing, in the frame that leads on to what there is."""
+    visit = current_visit.get()
+    ui.context.client.status_code = 404
+    ui.dark_mode(visit.dark)
+    await build_page(visit, _build_not_found, {}, title="nowhere.title", nav="", court=False)
+
+
+async def _build_not_found(visit: Visit) -> None:
+    words = visit.words
+    empty(words("nowhere.title"), words("nowhere.hint", path=visit.path[:200]), page=True)
+    link(words("nav.court"), "/")

@@ -1,11 +1,19 @@
-"""Colours of the dashboard, in one place: by name, for light and for dark.
-
-Every text colour keeps a contrast of 4.5 to the surfaces it stands on; a test computes it.
-"""
+"""Colours of the dashboard, its style sheet and logo."""
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
 from typing import Final, Literal, TypeAlias
+
+from fastapi import APIRouter, Response
+
+from kingdom.web.dashboard import theme
+
+# Colours of the dashboard, in one place: by name, for light and for dark.
+#
+# Every text colour keeps a contrast of 4.5 to the surfaces it stands on; a test computes it.
+
 
 Tone: TypeAlias = Literal["ok", "busy", "warn", "bad", "idle"]
 
@@ -62,7 +70,7 @@ CHART: Final[dict[str, tuple[str, str]]] = {
     "third": ("#ab2119", "#ff948a"),
 }
 
-_TONES: Final[dict[str, Tone]] = {
+_TONE_BY_STATUS: Final[dict[str, Tone]] = {
     # statuses of tasks, roles, streams and workflows, as the layers below call them
     "pending": "idle",
     "created": "idle",
@@ -99,7 +107,7 @@ _TONES: Final[dict[str, Tone]] = {
 
 def tone_of(status: str) -> Tone:
     """The tone of a status."""
-    return _TONES.get(status.lower(), "idle")
+    return _TONE_BY_STATUS.get(status.lower(), "idle")
 
 
 def variables() -> str:
@@ -120,3 +128,32 @@ def _declared(colours: dict[str, str], index: int) -> str:
     scheme = ("light", "dark")[index]
     names = {**colours, **{f"chart-{name}": pair[index] for name, pair in CHART.items()}}
     return " ".join([f"color-scheme: {scheme};", *(f"--k-{name}: {value};" for name, value in names.items())])
+
+
+# The style sheet and the mark, served as files that browsers may keep.
+
+
+_ASSETS_FOLDER: Final = Path(__file__).parent / "assets"
+LOGO_PATH: Final = _ASSETS_FOLDER / "mark.svg"
+_LOGO: Final = LOGO_PATH.read_bytes()
+_STYLESHEET: Final = theme.variables() + "".join(
+    path.read_text(encoding="utf-8") for path in sorted(_ASSETS_FOLDER.glob("*.css"))
+)
+STYLESHEET_PATH: Final = f"/assets/kingdom-{hashlib.sha256(_STYLESHEET.encode()).hexdigest()[:12]}.css"
+"""Names what is in it: a new version is a new address."""
+
+assets_router = APIRouter(include_in_schema=False)
+_CACHE_FOREVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
+
+
+@assets_router.get(STYLESHEET_PATH)
+async def get_stylesheet() -> Response:
+    """The style sheet of every page."""
+    return Response(_STYLESHEET, media_type="text/css", headers=_CACHE_FOREVER)
+
+
+@assets_router.get("/assets/mark.svg")
+@assets_router.get("/favicon.ico")
+async def get_logo() -> Response:
+    """The crown."""
+    return Response(_LOGO, media_type="image/svg+xml", headers={"Cache-Control": "public, max-age=86400"})

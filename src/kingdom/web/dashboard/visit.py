@@ -7,12 +7,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from kingdom.web.dashboard.words import LOCALES, Words, words_of
+from kingdom.web.dashboard.words import LOCALES, Translations, translations
 
 if TYPE_CHECKING:
     from kingdom.court.loop import Services
     from kingdom.web.context import WebContext
-    from kingdom.web.dashboard.sharing import Shared
+    from kingdom.web.dashboard.refresh import SharedReads
 
 Theme: TypeAlias = Literal["auto", "light", "dark"]
 THEMES: Final[tuple[Theme, ...]] = ("auto", "light", "dark")
@@ -25,7 +25,7 @@ class Visit:
     """What every page is given."""
 
     context: WebContext
-    shared: Shared
+    shared: SharedReads
     """Reads for all visitors at once what they all look at."""
     locale: str = "en"
     theme: Theme = "auto"
@@ -33,9 +33,9 @@ class Visit:
     """The page, with its query."""
 
     @property
-    def words(self) -> Words:
+    def words(self) -> Translations:
         """``visit.words("tasks.title")``: a text in the visitor's language."""
-        return words_of(self.locale)
+        return translations(self.locale)
 
     @property
     def court(self) -> Services:
@@ -48,20 +48,20 @@ class Visit:
         return {"auto": None, "light": False, "dark": True}[self.theme]
 
 
-current: ContextVar[Visit] = ContextVar("kingdom_visit")
+current_visit: ContextVar[Visit] = ContextVar("kingdom_visit")
 """The visit a request belongs to, while it is answered."""
 
 
-def preferred(cookies: Mapping[str, str], languages: str, default: str) -> tuple[str, Theme]:
+def preferred_settings(cookies: Mapping[str, str], languages: str, default: str) -> tuple[str, Theme]:
     """Language and theme: chosen before, else the first of ``Accept-Language`` we speak, else the default."""
     theme = cookies.get(THEME_COOKIE, "auto")
     chosen = cookies.get(LOCALE_COOKIE)
     if chosen not in LOCALES:
-        chosen = _spoken(languages) or (default if default in LOCALES else LOCALES[0])
+        chosen = _accepted_locale(languages) or (default if default in LOCALES else LOCALES[0])
     return chosen, theme if theme in THEMES else "auto"
 
 
-def _spoken(languages: str) -> str | None:
+def _accepted_locale(languages: str) -> str | None:
     """The language of the highest weight in an ``Accept-Language`` that we speak."""
     wanted: list[tuple[float, str]] = []
     for part in languages.split(","):

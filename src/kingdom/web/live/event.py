@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 MAX_DATA_BYTES: Final = 256 * 1024  # of one event: clients take a message of up to 1 MiB by default
-_plain: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-_ascii: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+_encode_utf8: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_encode_ascii: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class LiveEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Happened:
+class SourceEvent:
     """An event before it has its number."""
 
     source: Literal["journal", "workflow"]
@@ -49,14 +49,14 @@ class Happened:
         if self.workflow_id is not None:
             document["workflowId"] = self.workflow_id
             document["workflowSequence"] = self.workflow_sequence
-        body = encode({**document, "data": self.data})
+        body = encode_json({**document, "data": self.data})
         if len(body) > MAX_DATA_BYTES:
-            body = encode({**document, "data": {}, "truncated": True})
+            body = encode_json({**document, "data": {}, "truncated": True})
         return body
 
 
 @dataclass(slots=True)
-class Frame:
+class FeedEvent:
     """An event with its number, ready to be sent."""
 
     sequence: int
@@ -67,10 +67,10 @@ class Frame:
     _message: str | None = field(default=None, repr=False)
 
     @property
-    def message(self) -> str:
+    def event_message(self) -> str:
         """What a client that wants everything is sent."""
         if self._message is None:
-            self._message = message(self.sequence, self.workflow_id, self.body)
+            self._message = event_message(self.sequence, self.workflow_id, self.body)
         return self._message
 
     def event(self) -> LiveEvent:
@@ -88,19 +88,19 @@ class Frame:
         )
 
 
-def message(number: int, workflow_id: str | None, body: str) -> str:
+def event_message(number: int, workflow_id: str | None, body: str) -> str:
     """What a client is sent of one event; ``number`` is the one it counts by."""
-    owner = encode(workflow_id)
+    owner = encode_json(workflow_id)
     return f'{{"type":"event","sequenceNumber":{number},"workflowId":{owner},"event":{body}}}'
 
 
-def encode(document: Any) -> str:
+def encode_json(document: Any) -> str:
     """The JSON of a document, whatever somebody wrote into a log: always UTF-8, and what browsers can read."""
     try:
-        text = _plain(document)
+        text = _encode_utf8(document)
         text.encode()
     except UnicodeEncodeError:  # half of a surrogate pair
-        return _ascii(document)
+        return _encode_ascii(document)
     except ValueError:  # NaN and infinity are not JSON: they become null
-        return _plain(json.loads(json.dumps(document), parse_constant=lambda _: None))
+        return _encode_utf8(json.loads(json.dumps(document), parse_constant=lambda _: None))
     return text

@@ -7,24 +7,24 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import Field, TypeAdapter, ValidationError
 
 from kingdom.web.envelope import ApiError, ApiModel, ErrorBody
-from kingdom.web.live.event import encode
-from kingdom.web.live.subscription import Reset, Subscription
+from kingdom.web.live.event import encode_json
+from kingdom.web.live.subscription import LiveSubscription, SubscriptionReset
 
-MAX_CLIENT_BYTES: Final = 16 * 1024
+MAX_CLIENT_MESSAGE_BYTES: Final = 16 * 1024
 """Of one message of a client."""
-WorkflowId: TypeAlias = Annotated[str, Field(min_length=1, max_length=200, examples=["wf-0198c2"])]
-TypeName: TypeAlias = Annotated[str, Field(min_length=1, max_length=100)]
+WorkflowIdField: TypeAlias = Annotated[str, Field(min_length=1, max_length=200, examples=["wf-0198c2"])]
+EventTypeField: TypeAlias = Annotated[str, Field(min_length=1, max_length=100)]
 
 
 class Subscribe(ApiModel):
     """Have events sent. It takes the place of a subscription this connection had."""
 
     action: Literal["subscribe"]
-    workflow_id: WorkflowId | None = Field(None, description="Of this workflow only; absent: everything.")
+    workflow_id: WorkflowIdField | None = Field(None, description="Of this workflow only; absent: everything.")
     last_sequence_number: int | None = Field(
         None, ge=0, le=2**53, description="The last number that was received; 0: all there is; absent: from now on."
     )
-    types: list[TypeName] = Field(
+    types: list[EventTypeField] = Field(
         default_factory=list,
         max_length=100,
         description="Types of events, `task.*` for all that begin so; none: all.",
@@ -141,14 +141,14 @@ CLOSE_CODES: Final = {
     4408: "the client said nothing for too long",
     4429: "the client did not read what it was sent: connect again, with the last number; nothing is lost",
 }
-_client: Final = TypeAdapter[Subscribe | Unsubscribe | Ping | Pong](ClientMessage)
-_server: Final = TypeAdapter[Any](ServerMessage)
+_client_adapter: Final = TypeAdapter[Subscribe | Unsubscribe | Ping | Pong](ClientMessage)
+_server_adapter: Final = TypeAdapter[Any](ServerMessage)
 
 
-def understand(text: str) -> Subscribe | Unsubscribe | Ping | Pong:
+def parse_client_message(text: str) -> Subscribe | Unsubscribe | Ping | Pong:
     """A message of a client. Raises :class:`ApiError`."""
     try:
-        return _client.validate_json(text)
+        return _client_adapter.validate_json(text)
     except ValidationError as error:
         wrong = [
             {"where": ".".join(str(part) for part in one["loc"]), "what": one["msg"]}
@@ -159,14 +159,16 @@ def understand(text: str) -> Subscribe | Unsubscribe | Ping | Pong:
         ) from None
 
 
-def subscribed(subscription: Subscription) -> str:
+def subscribed_message(subscription: LiveSubscription) -> str:
     """The answer to ``subscribe``."""
-    return encode({"type": "subscribed", "workflowId": subscription.workflow_id, "sequenceNumber": subscription.number})
+    return encode_json(
+        {"type": "subscribed", "workflowId": subscription.workflow_id, "sequenceNumber": subscription.number}
+    )
 
 
-def reset(found: Reset) -> str:
+def reset_message(found: SubscriptionReset) -> str:
     """That something was missed."""
-    return encode(
+    return encode_json(
         {
             "type": "reset",
             "workflowId": found.workflow_id,
@@ -176,21 +178,21 @@ def reset(found: Reset) -> str:
     )
 
 
-def refusal(error: ApiError) -> str:
+def error_message(error: ApiError) -> str:
     """That a message cannot be followed."""
-    return encode({"type": "error", "error": error.body()["error"]})
+    return encode_json({"type": "error", "error": error.body()["error"]})
 
 
-def ping(number: int | None) -> str:
+def ping_message(number: int | None) -> str:
     """A sign of life."""
-    return encode({"type": "ping", "sequenceNumber": number})
+    return encode_json({"type": "ping", "sequenceNumber": number})
 
 
-def description() -> dict[str, Any]:
+def protocol_description() -> dict[str, Any]:
     """JSON Schemas of every message, and the codes with which connections are closed."""
     return {
         "url": "/ws/events",
-        "client": _client.json_schema(by_alias=True),
-        "server": _server.json_schema(by_alias=True),
+        "client": _client_adapter.json_schema(by_alias=True),
+        "server": _server_adapter.json_schema(by_alias=True),
         "closeCodes": {str(code): why for code, why in CLOSE_CODES.items()},
     }

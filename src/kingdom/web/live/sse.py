@@ -12,9 +12,8 @@ from fastapi.responses import Response
 from kingdom.web.context import Context
 from kingdom.web.envelope import ApiError, Ok, ok
 from kingdom.web.live import protocol
-from kingdom.web.live.client import Connection
-from kingdom.web.live.hub import MAX_CLIENTS
-from kingdom.web.live.subscription import Reset, Subscription, subscribe
+from kingdom.web.live.hub import MAX_LIVE_CLIENTS, LiveConnection
+from kingdom.web.live.subscription import LiveSubscription, SubscriptionReset, subscribe
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -23,16 +22,16 @@ if TYPE_CHECKING:
 
 router = APIRouter(prefix="/api/stream", tags=["live"])
 
-_RETRY: Final = 1000  # milliseconds after which a browser connects again
+_RETRY_MILLISECONDS: Final = 1000  # milliseconds after which a browser connects again
 _EXAMPLE: Final = (
     'id: 42\ndata: {"type":"event","sequenceNumber":42,"workflowId":null,"event":{"source":"journal",'
     '"type":"task.started","occurredAt":"2026-02-07T10:00:00Z","actor":"gen-pr","data":{"task_id":"task-20260207-001"}}}'
     "\n\n"
 )
-_HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+_STREAM_HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
-class EventStream(Response):
+class SseResponse(Response):
     """An answer that goes on until one of both sides ends it."""
 
     media_type = "text/event-stream"
@@ -48,10 +47,10 @@ class EventStream(Response):
         "state anew); the same as over the WebSocket `/ws/events`, which `GET /api/stream/protocol` describes."
     ),
     operation_id="streamEvents",
-    response_class=EventStream,
+    response_class=SseResponse,
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}}}},
 )
-async def stream(
+async def stream_events(
     context: Context,
     workflow_id: Annotated[
         str | None,
@@ -70,16 +69,16 @@ async def stream(
     last_event_id_header: Annotated[
         str | None, Header(alias="Last-Event-ID", max_length=20, description="The same, as browsers send it.")
     ] = None,
-) -> EventStream:
+) -> SseResponse:
     """Live events."""
     hub = context.live
-    if len(hub.clients) >= MAX_CLIENTS:
-        raise ApiError(503, "SYS_BUSY", f"there are {MAX_CLIENTS} live connections already: close some")
-    number = _number(last_event_id_header or last_event_id)
-    made = Stream(hub, context.settings.idle_seconds)
+    if len(hub.clients) >= MAX_LIVE_CLIENTS:
+        raise ApiError(503, "SYS_BUSY", f"there are {MAX_LIVE_CLIENTS} live connections already: close some")
+    number = _parse_event_id(last_event_id_header or last_event_id)
+    made = SseConnection(hub, context.settings.idle_seconds)
     wanted = [name.strip() for name in (types or "").split(",") if name.strip()]
     subscription, reset = await subscribe(hub, workflow_id, number, wanted, made.woken.set)
-    return _Open(made, subscription, reset)
+    return _SseStreamResponse(made, subscription, reset)
 
 
 @router.get(
@@ -88,16 +87,16 @@ async def stream(
     description="JSON Schemas of what is said over the WebSocket `/ws/events`, and the codes it is closed with.",
     operation_id="getStreamProtocol",
 )
-async def describe() -> Ok[Mapping[str, Any]]:
+async def describe_protocol() -> Ok[Mapping[str, Any]]:
     """The messages of live connections."""
-    return ok(protocol.description())
+    return ok(protocol.protocol_description())
 
 
-class _Open(EventStream):
+class _SseStreamResponse(SseResponse):
     """Hands the connection to a stream."""
 
-    def __init__(self, made: Stream, subscription: Subscription, reset: Reset | None) -> None:
-        super().__init__(headers=_HEADERS)
+    def __init__(self, made: SseConnection, subscription: LiveSubscription, reset: SubscriptionReset | None) -> None:
+        super().__init__(headers=_STREAM_HEADERS)
         del self.headers["content-length"]
         self._made = made
         self._subscription = subscription
@@ -112,33 +111,35 @@ class _Open(EventStream):
             self._subscription.close()
 
 
-class Stream(Connection):
+class SseConnection(LiveConnection):
     """One connection."""
 
     def __init__(self, hub: Hub, idle: float) -> None:
         super().__init__(hub, idle)
         self._alive = False
 
-    def say_alive(self) -> None:
+    def send_keepalive(self) -> None:
         """Have a comment sent."""
         self._alive = True
         self.woken.set()
 
-    async def run(self, subscription: Subscription, reset: Reset | None, receive: Receive, send: Send) -> None:
+    async def run(
+        self, subscription: LiveSubscription, reset: SubscriptionReset | None, receive: Receive, send: Send
+    ) -> None:
         """Until one of both sides ends it."""
-        end = await self.attend(_gone(receive), self._speak(subscription, reset, send))
+        end = await self.attend(_wait_for_disconnect(receive), self._speak(subscription, reset, send))
         if end is not None and end[0] != 4429:  # to who does not read, nothing more can be sent
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _speak(self, subscription: Subscription, reset: Reset | None, send: Send) -> None:
-        first = f"retry: {_RETRY}\n{_event(subscription.number, protocol.subscribed(subscription))}"
+    async def _speak(self, subscription: LiveSubscription, reset: SubscriptionReset | None, send: Send) -> None:
+        first = f"retry: {_RETRY_MILLISECONDS}\n{_sse_event(subscription.number, protocol.subscribed_message(subscription))}"
         await self._send(send, first)
         found: Any = reset
         while True:
-            if isinstance(found, Reset):
-                await self._send(send, _event(found.number, protocol.reset(found)))
+            if isinstance(found, SubscriptionReset):
+                await self._send(send, _sse_event(found.number, protocol.reset_message(found)))
             elif found:
-                await self._send(send, "".join(_event(item.number, item.message) for item in found))
+                await self._send(send, "".join(_sse_event(item.number, item.message) for item in found))
                 await asyncio.sleep(0)  # sending takes no turn of the loop: now others have theirs
             self.woken.clear()
             if self._alive:  # the number without data: a browser remembers it, though nothing was of interest
@@ -152,11 +153,11 @@ class Stream(Connection):
         await self.sending(send({"type": "http.response.body", "body": text.encode(), "more_body": True}))
 
 
-def _event(number: int, message: str) -> str:
+def _sse_event(number: int, message: str) -> str:
     return f"id: {number}\ndata: {message}\n\n"
 
 
-def _number(text: str | None) -> int | None:
+def _parse_event_id(text: str | None) -> int | None:
     if not text:
         return None
     if not text.isascii() or not text.isdecimal():
@@ -164,7 +165,7 @@ def _number(text: str | None) -> int | None:
     return int(text)
 
 
-async def _gone(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     """Wait until the client is gone."""
     while (await receive())["type"] != "http.disconnect":
         pass

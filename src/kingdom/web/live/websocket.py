@@ -14,9 +14,8 @@ from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 from kingdom.web.context import Context
 from kingdom.web.errors import as_api_error
 from kingdom.web.live import protocol
-from kingdom.web.live.client import Connection
-from kingdom.web.live.hub import MAX_CLIENTS
-from kingdom.web.live.subscription import Item, Reset, Subscription, subscribe
+from kingdom.web.live.hub import MAX_LIVE_CLIENTS, LiveConnection
+from kingdom.web.live.subscription import LiveSubscription, OutgoingMessage, SubscriptionReset, subscribe
 
 if TYPE_CHECKING:
     from starlette.types import Message
@@ -26,24 +25,24 @@ if TYPE_CHECKING:
 log = logging.getLogger("kingdom.web.live")
 router = APIRouter()
 
-_BATCH_CHARACTERS: Final = 256 * 1024
-_IN_A_ROW: Final = 4  # messages to one client, after which others have their turn
-_REPLIES: Final = 200  # answers that wait to be sent
-_FAREWELL: Final = 5.0  # seconds for a client that does not read to take the reason with it
+_MAX_BATCH_CHARS: Final = 256 * 1024
+_SENDS_PER_TURN: Final = 4  # messages to one client, after which others have their turn
+_MAX_WAITING_REPLIES: Final = 200  # answers that wait to be sent
+_CLOSE_SECONDS: Final = 5.0  # seconds for a client that does not read to take the reason with it
 
 
 @router.websocket("/ws/events")
-async def events(websocket: WebSocket, context: Context) -> None:
+async def websocket_events(websocket: WebSocket, context: Context) -> None:
     """Live events, to who subscribes."""
     await websocket.accept()
     hub = context.live
-    if len(hub.clients) >= MAX_CLIENTS:
-        await websocket.close(1013, f"there are {MAX_CLIENTS} live connections already")
+    if len(hub.clients) >= MAX_LIVE_CLIENTS:
+        await websocket.close(1013, f"there are {MAX_LIVE_CLIENTS} live connections already")
         return
-    await Session(websocket, hub, context.settings.idle_seconds).run()
+    await WebSocketConnection(websocket, hub, context.settings.idle_seconds).run()
 
 
-class Session(Connection):
+class WebSocketConnection(LiveConnection):
     """One connection: one subscription at a time."""
 
     def __init__(self, websocket: WebSocket, hub: Hub, idle: float) -> None:
@@ -51,7 +50,7 @@ class Session(Connection):
         self._websocket = websocket
         self._heard_at = self._clock()
         self._replies: deque[str] = deque()
-        self._subscription: Subscription | None = None
+        self._subscription: LiveSubscription | None = None
         self._batch = False
         self._in_a_row = 0  # messages that were sent since there was nothing to send
 
@@ -63,7 +62,7 @@ class Session(Connection):
             self._change_to(None)
         if end is not None:
             with contextlib.suppress(TimeoutError, WebSocketDisconnect, OSError, RuntimeError):
-                await asyncio.wait_for(self._websocket.close(*end), _FAREWELL)
+                await asyncio.wait_for(self._websocket.close(*end), _CLOSE_SECONDS)
 
     def look(self, now: float) -> None:
         """Give up on a client that says nothing, or does not read."""
@@ -72,9 +71,9 @@ class Session(Connection):
         else:
             super().look(now)
 
-    def say_alive(self) -> None:
+    def send_keepalive(self) -> None:
         """Have a ping sent."""
-        self._reply(protocol.ping(None if self._subscription is None else self._subscription.number))
+        self._reply(protocol.ping_message(None if self._subscription is None else self._subscription.number))
 
     async def _hear(self) -> None:
         """What the client says."""
@@ -83,17 +82,17 @@ class Session(Connection):
             if message["type"] == "websocket.disconnect":
                 return
             self._heard_at = self._clock()
-            text = _text_of(message)
+            text = _message_text(message)
             if text is None:
-                self.end(1009, f"a message may have {protocol.MAX_CLIENT_BYTES} bytes")
+                self.end(1009, f"a message may have {protocol.MAX_CLIENT_MESSAGE_BYTES} bytes")
                 return
             try:
-                await self._follow(protocol.understand(text))
+                await self._follow(protocol.parse_client_message(text))
             except Exception as error:  # told to the client, as every route does
                 told = as_api_error(error)
                 if told.status >= 500:
                     log.exception("a live connection could not be served")
-                self._reply(protocol.refusal(told))
+                self._reply(protocol.error_message(told))
 
     async def _follow(self, said: protocol.Subscribe | protocol.Unsubscribe | protocol.Ping | protocol.Pong) -> None:
         if isinstance(said, protocol.Subscribe):
@@ -102,22 +101,22 @@ class Session(Connection):
             )
             self._change_to(made)
             self._batch = said.batch
-            self._reply(protocol.subscribed(made))
+            self._reply(protocol.subscribed_message(made))
             if reset is not None:
-                self._reply(protocol.reset(reset))
+                self._reply(protocol.reset_message(reset))
         elif isinstance(said, protocol.Unsubscribe):
             self._change_to(None)
             self._reply('{"type":"unsubscribed"}')
         elif isinstance(said, protocol.Ping):
             self._reply('{"type":"pong"}')
 
-    def _change_to(self, subscription: Subscription | None) -> None:
+    def _change_to(self, subscription: LiveSubscription | None) -> None:
         if self._subscription is not None:
             self._subscription.close()
         self._subscription = subscription
 
     def _reply(self, text: str) -> None:
-        if len(self._replies) >= _REPLIES:
+        if len(self._replies) >= _MAX_WAITING_REPLIES:
             self.end(4429, "you do not read the answers to your messages")
         self._replies.append(text)
         self.woken.set()
@@ -132,15 +131,15 @@ class Session(Connection):
             found = None if subscription is None else await subscription.take()
             if subscription is not self._subscription:
                 continue
-            if isinstance(found, Reset):
-                await self._send(protocol.reset(found))
+            if isinstance(found, SubscriptionReset):
+                await self._send(protocol.reset_message(found))
             elif found is None:
                 self._in_a_row = 0
                 await self.woken.wait()
             else:
                 await self._send_all(found)
 
-    async def _send_all(self, items: Sequence[Item]) -> None:
+    async def _send_all(self, items: Sequence[OutgoingMessage]) -> None:
         if not self._batch or len(items) < 2:
             for item in items:
                 await self._send(item.message)
@@ -148,30 +147,30 @@ class Session(Connection):
         part: list[str] = []
         size = 0
         for item in items:
-            if part and size + len(item.message) > _BATCH_CHARACTERS:
-                await self._send(_batch(part))
+            if part and size + len(item.message) > _MAX_BATCH_CHARS:
+                await self._send(_batch_message(part))
                 part, size = [], 0
             part.append(item.message)
             size += len(item.message)
-        await self._send(_batch(part))
+        await self._send(_batch_message(part))
 
     async def _send(self, text: str) -> None:
         await self.sending(self._websocket.send({"type": "websocket.send", "text": text}))
         self._in_a_row += 1
-        if self._in_a_row % _IN_A_ROW == 0:
+        if self._in_a_row % _SENDS_PER_TURN == 0:
             # As long as the kernel has room, sending takes no turn of the loop: others would wait, and nobody would
             # notice that the client is gone.
             await asyncio.sleep(0)
 
 
-def _batch(messages: Sequence[str]) -> str:
+def _batch_message(messages: Sequence[str]) -> str:
     return messages[0] if len(messages) == 1 else f'{{"type":"events","items":[{",".join(messages)}]}}'
 
 
-def _text_of(message: Message) -> str | None:
+def _message_text(message: Message) -> str | None:
     """The text of a message; None when it is too long."""
     text = message.get("text")
     if text is None:
         raw: bytes = message.get("bytes") or b""
         text = raw.decode(errors="replace")
-    return None if len(text) > protocol.MAX_CLIENT_BYTES else text
+    return None if len(text) > protocol.MAX_CLIENT_MESSAGE_BYTES else text

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kingdom.web.security.guard import SCOPE_KEY, Guard
+from kingdom.web.security.credentials import (
+    CSRF_HEADER,
+    cookie_name,
+    cookie_value,
+    csrf_token,
+    login_link,
+    obtain_token,
+    read_token,
+    renew_token,
+)
+from kingdom.web.security.guard import AUTH_SCOPE_KEY, RequestGuard
 from kingdom.web.security.headers import nonce
-from kingdom.web.security.proofs import CSRF_HEADER, cookie_name, cookie_value, csrf_token
-from kingdom.web.security.token import login_link, obtain_token, read_token, renew_token
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -30,7 +38,7 @@ __all__ = [
 ]
 
 
-def guard(app: FastAPI, context: WebContext) -> None:
+def add_guard(app: FastAPI, context: WebContext) -> None:
     """Put the guard before an application: nothing is reached without it.
 
     It stands outside of what ``add_middleware`` adds, because the answer to an error nobody expected is made outside
@@ -39,6 +47,6 @@ def guard(app: FastAPI, context: WebContext) -> None:
     build = app.build_middleware_stack
 
     def guarded() -> ASGIApp:
-        return Guard(build(), context)
+        return RequestGuard(build(), context)
 
     app.build_middleware_stack = guarded  # type: ignore[method-assign]

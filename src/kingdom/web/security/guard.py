@@ -1,20 +1,22 @@
-"""The guard: sees every request and every WebSocket before anything else does, and whatever is answered after."""
+"""The guard: an ASGI middleware that checks every request before anything else sees it."""
 
 from __future__ import annotations
 
 import logging
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from html import escape
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from kingdom.web.envelope import ApiError
-from kingdom.web.security.doorstep import doorstep
-from kingdom.web.security.headers import added, new_nonce
-from kingdom.web.security.origins import OwnNames
-from kingdom.web.security.pace import Pace
-from kingdom.web.security.proofs import CSRF_HEADER, cookie_name, cookie_value, csrf_token, same
+from kingdom.web.security.credentials import CSRF_HEADER, cookie_name, cookie_value, csrf_token, secrets_equal
+from kingdom.web.security.headers import HostNames, new_nonce, with_security_headers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,22 +25,84 @@ if TYPE_CHECKING:
 
     from kingdom.web.context import WebContext
 
-Identity: TypeAlias = Literal["bearer", "session"]
-SCOPE_KEY: Final = "kingdom.identity"
+
+# What people see who are not logged in.
+
+
+_LOGIN_PAGE: Final = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Kingdom: log in</title>
+<style>
+:root {{ color-scheme: light dark; font-family: system-ui, sans-serif; line-height: 1.5 }}
+body {{ max-width: 36rem; margin: 15vh auto; padding: 0 1rem }}
+code {{ padding: .15rem .4rem; border: 1px solid; border-radius: .3rem }}
+</style>
+</head>
+<body>
+<h1>Kingdom</h1>
+<p>{what}</p>
+<p>On the machine where it runs, in the folder of your court or your workflows:</p>
+<p><code>kingdom web --link</code></p>
+<p>prints a link. Open it in this browser, once. If you have just done so: <a href="/">go on to the dashboard</a>.</p>
+</body>
+</html>
+"""
+
+
+def login_page(status: int, what: str) -> HTMLResponse:
+    """A small page that says how to get in."""
+    return HTMLResponse(_LOGIN_PAGE.format(what=escape(what)), status)
+
+
+# How often somebody may ask.
+
+
+_MAX_BUCKETS: Final = 4096  # addresses remembered; whoever was not seen for longest is forgotten first
+
+
+class RateLimiter:
+    """A token bucket for each key: so many at once, then so many a second."""
+
+    def __init__(self, per_second: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_second = per_second
+        self._burst = max(burst, 1.0)
+        self._clock = clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, key: str) -> int:
+        """Take one. 0: go on; else the whole seconds after which there will be one again."""
+        now = self._clock()
+        left, since = self._buckets.pop(key, (self._burst, now))
+        left = min(self._burst, left + (now - since) * self._per_second)
+        short = left < 1
+        self._buckets[key] = (left if short else left - 1, now)
+        while len(self._buckets) > _MAX_BUCKETS:
+            self._buckets.popitem(last=False)
+        return max(1, math.ceil((1 - left) / self._per_second)) if short else 0
+
+
+# The guard: sees every request and every WebSocket before anything else does, and whatever is answered after.
+
+
+AuthMethod: TypeAlias = Literal["bearer", "session"]
+AUTH_SCOPE_KEY: Final = "kingdom.identity"
 """Where a route finds, in the scope, by what a request was let in: ``bearer``, ``session``, or None."""
-OPEN: Final = ("/healthz", "/readyz")
-OPEN_BELOW: Final = "/hooks/"
-TOOLKIT: Final = "/_nicegui"
+OPEN_PATHS: Final = ("/healthz", "/readyz")
+OPEN_PREFIX: Final = "/hooks/"
+TOOLKIT_PREFIX: Final = "/_nicegui"
 """Paths of the dashboard's toolkit: its assets, and its socket when it has to fall back to requests."""
-_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-_WRONG_TOKENS: Final = (0.2, 10.0)  # a second, and at once, of one address
-_BURST: Final = 4.0  # seconds' worth of requests that may come at once
+_SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_WRONG_TOKEN_RATE: Final = (0.2, 10.0)  # a second, and at once, of one address
+_BURST_SECONDS: Final = 4.0  # seconds' worth of requests that may come at once
 _SESSION_SECONDS: Final = 30 * 24 * 3600
 _POLICY_VIOLATION: Final = 1008
 log = logging.getLogger("kingdom.web")
 
 
-class Guard:
+class RequestGuard:
     """ASGI middleware around everything.
 
     In this order: the path makes sense, ``Host`` is ours, ``Origin`` is ours, the token or the cookie is right, it is
@@ -49,20 +113,20 @@ class Guard:
         settings = context.settings
         self._app = app
         self._context = context
-        self._names = OwnNames(settings.host, settings.allowed_hosts)
-        self._pace = Pace(settings.requests_per_second, settings.requests_per_second * _BURST)
-        self._wrong = Pace(*_WRONG_TOKENS)
+        self._names = HostNames(settings.host, settings.allowed_hosts)
+        self._pace = RateLimiter(settings.requests_per_second, settings.requests_per_second * _BURST_SECONDS)
+        self._wrong = RateLimiter(*_WRONG_TOKEN_RATE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a connection through, or answer it."""
         if scope["type"] == "lifespan":
-            await self._app(scope, receive, _telling(send))
+            await self._app(scope, receive, _log_lifespan_failures(send))
             return
         path, nonce = scope["path"], new_nonce()
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] in ("http.response.start", "websocket.http.response.start"):
-                message = {**message, "headers": added(path, list(message.get("headers", ())), nonce)}
+                message = {**message, "headers": with_security_headers(path, list(message.get("headers", ())), nonce)}
             await send(message)
 
         try:
@@ -92,18 +156,18 @@ class Guard:
         _check_path(path)
         self._check_names(headers, scope)
         address = (scope.get("client") or ("",))[0]
-        scope[SCOPE_KEY] = None
+        scope[AUTH_SCOPE_KEY] = None
         if path == "/login":
             return self._log_in(scope, address)
-        if path in OPEN or path.startswith(OPEN_BELOW):
+        if path in OPEN_PATHS or path.startswith(OPEN_PREFIX):
             self._check_pace(f"open {address}")
             return None
         identity = self._identity(headers, address)
-        if not path.startswith(TOOLKIT):  # a page has dozens of assets
+        if not path.startswith(TOOLKIT_PREFIX):  # a page has dozens of assets
             self._check_pace(identity)
         if identity == "session":
             self._check_page(headers, scope)
-        scope[SCOPE_KEY] = identity
+        scope[AUTH_SCOPE_KEY] = identity
         return None
 
     def _check_names(self, headers: Headers, scope: Scope) -> None:
@@ -119,15 +183,15 @@ class Guard:
             if not self._names.is_own_origin(origin, hosts[0], scope["scheme"]):
                 raise ApiError(403, "SYS_ORIGIN", f"a page of {origin!r:.120} may not ask this server for anything")
 
-    def _identity(self, headers: Headers, address: str) -> Identity:
+    def _identity(self, headers: Headers, address: str) -> AuthMethod:
         token = self._context.token
         if (given := headers.get("authorization")) is not None:
             kind, _, value = given.partition(" ")
-            if kind.lower() == "bearer" and same(value.strip(), token):
+            if kind.lower() == "bearer" and secrets_equal(value.strip(), token):
                 return "bearer"
             raise self._wrong_token(address)
         if cookies := list(_cookies(headers, cookie_name(token))):
-            if any(same(value, cookie_value(token)) for value in cookies):
+            if any(secrets_equal(value, cookie_value(token)) for value in cookies):
                 return "session"
             raise self._wrong_token(address)
         raise ApiError(
@@ -155,16 +219,16 @@ class Guard:
             if "origin" not in headers:
                 raise ApiError(403, "SYS_ORIGIN", "a WebSocket with a cookie comes from a page, and says from which")
             return
-        if scope["method"] in _SAFE:
+        if scope["method"] in _SAFE_METHODS:
             visits = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
             if site not in (None, "none", "same-origin") and not visits:
                 raise ApiError(403, "SYS_ORIGIN", "a page of another site may not use what this server answers")
             return
         if not is_own:
             raise ApiError(403, "SYS_CSRF", "this changes something, and the browser does not say that our page asks")
-        if scope["path"].startswith(TOOLKIT):
+        if scope["path"].startswith(TOOLKIT_PREFIX):
             return
-        if not same(headers.get(CSRF_HEADER, ""), csrf_token(self._context.token)):
+        if not secrets_equal(headers.get(CSRF_HEADER, ""), csrf_token(self._context.token)):
             raise ApiError(
                 403, "SYS_CSRF", f"this changes something: send {CSRF_HEADER} with what GET /api/session gives"
             )
@@ -174,9 +238,9 @@ class Guard:
             raise ApiError(405, "SYS_METHOD_NOT_ALLOWED", "GET /login?token=… logs a browser in")
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
         if not given:
-            return doorstep(401, "This page needs a link with a token in it.")
+            return login_page(401, "This page needs a link with a token in it.")
         token = self._context.token
-        if not same(given[0], token):
+        if not secrets_equal(given[0], token):
             raise self._wrong_token(address)
         answer = RedirectResponse("/", 303)
         answer.set_cookie(
@@ -193,7 +257,7 @@ class Guard:
     def _refusal(self, scope: Scope, error: ApiError) -> Response:
         wants_page = scope["type"] == "http" and "text/html" in Headers(scope=scope).get("accept", "")
         if error.status in (401, 429) and wants_page and not scope["path"].startswith("/api"):
-            answer: Response = doorstep(error.status, "You are not logged in." if error.status == 401 else str(error))
+            answer: Response = login_page(error.status, "You are not logged in." if error.status == 401 else str(error))
         else:
             answer = JSONResponse(error.body(), error.status)
         answer.headers.update(error.headers)
@@ -202,7 +266,7 @@ class Guard:
         return answer
 
 
-def _telling(send: Send) -> Send:
+def _log_lifespan_failures(send: Send) -> Send:
     """Tell why an application does not start or stop: the server that is told is silent."""
 
     async def telling(message: Message) -> None:

@@ -8,26 +8,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field
 
+from kingdom.bus.delivery import dead_document, depth_document, record_document
+from kingdom.bus.envelope import check_event_id, check_stream
 from kingdom.bus.errors import InvalidName
-from kingdom.bus.looking import dead_document, depth_document, record_document
-from kingdom.bus.names import check_event_id, check_stream
-from kingdom.court.documents import invalid_files
-from kingdom.web.envelope import ApiError, ApiModel, not_found
-from kingdom.web.paging import cursor_of, position_of, wrong_cursor
-from kingdom.web.views.keeping import sampler_of
-from kingdom.web.views.plain import plain
-from kingdom.web.views.sampling import Sample
+from kingdom.court.queues import invalid_files
+from kingdom.web.envelope import ApiError, ApiModel, cursor_of, cursor_position, invalid_cursor, not_found
+from kingdom.web.views.court_state import StreamSample, sampler_of
+from kingdom.web.views.redaction import json_safe
 
 if TYPE_CHECKING:
     from kingdom.bus import DeadLetter, EventBus
     from kingdom.web.context import WebContext
 
-COURT: Final = "court"
-_MOST_PAYLOAD: Final = 16 * 1024  # characters of a payload that are given
-_MOST_DEAD: Final = 10_000  # of one stream that can be paged through
+COURT_BUS: Final = "court"
+_MAX_PAYLOAD_CHARS: Final = 16 * 1024  # characters of a payload that are given
+_MAX_DEAD_LETTERS: Final = 10_000  # of one stream that can be paged through
 
 
-class StreamState(ApiModel):
+class StreamInfo(ApiModel):
     """How full one stream is, and what came and went in the last minute."""
 
     stream: str = Field(examples=["tasks"])
@@ -39,7 +37,7 @@ class StreamState(ApiModel):
     finished_per_minute: float
 
 
-class Payload(ApiModel):
+class PayloadPreview(ApiModel):
     """What an event carries, as far as it is not too long."""
 
     value: dict[str, Any] | None = Field(description="The whole of it; null when it is too long.")
@@ -58,7 +56,7 @@ class DeadLetterState(ApiModel):
     error_code: str | None
     error_message: str | None
     dead_at: str | None
-    payload: Payload | None
+    payload: PayloadPreview | None
     requeueable: bool = Field(
         description="False for a file that could not be understood: mend it and put it into pending/ by hand."
     )
@@ -91,7 +89,7 @@ class EventState(ApiModel):
     error_code: str | None
     error_message: str | None
     outcome: str | None
-    payload: Payload
+    payload: PayloadPreview
 
 
 def bus_of(context: WebContext, bus: str) -> EventBus:
@@ -103,7 +101,7 @@ def bus_of(context: WebContext, bus: str) -> EventBus:
     return found
 
 
-async def list_streams(context: WebContext, bus: str) -> list[StreamState]:
+async def list_streams(context: WebContext, bus: str) -> list[StreamInfo]:
     """The streams of a bus, by name."""
     depths = await bus_of(context, bus).depth()
     sampler = sampler_of(context)
@@ -111,14 +109,14 @@ async def list_streams(context: WebContext, bus: str) -> list[StreamState]:
     for stream in sorted(depths):
         arrived, finished = sampler.per_minute(bus, stream)
         rates = {"arrivedPerMinute": round(arrived, 1), "finishedPerMinute": round(finished, 1)}
-        found.append(StreamState.model_validate({**depth_document(stream, depths[stream]), **rates}))
+        found.append(StreamInfo.model_validate({**depth_document(stream, depths[stream]), **rates}))
     return found
 
 
-async def throughput(context: WebContext, bus: str, stream: str) -> list[Sample]:
+async def throughput(context: WebContext, bus: str, stream: str) -> list[StreamSample]:
     """How a stream was over the last half hour, the oldest first."""
     bus_of(context, bus)
-    return sampler_of(context).samples(bus, _stream(stream))
+    return sampler_of(context).samples(bus, _checked_stream(stream))
 
 
 async def list_dead(
@@ -136,14 +134,14 @@ async def list_dead(
     On the first page of a queue of the court they are followed by the files that could not be understood.
     """
     found = bus_of(context, bus)
-    position = position_of(cursor)
+    position = cursor_position(cursor)
     if position is not None and not (isinstance(position, str) and position):
-        raise wrong_cursor()
-    letters, more = await _letters(found, _stream(stream), limit, position, event_type, code)
-    states = [_dead(letter) for letter in letters]
-    if bus == COURT and cursor is None and not (event_type or code):
+        raise invalid_cursor()
+    letters, more = await _page_of_dead(found, _checked_stream(stream), limit, position, event_type, code)
+    states = [_dead_letter_state(letter) for letter in letters]
+    if bus == COURT_BUS and cursor is None and not (event_type or code):
         known = {letter.event_id for letter in letters}
-        aside = await asyncio.to_thread(_set_aside, context, stream)
+        aside = await asyncio.to_thread(_invalid_files, context, stream)
         states += [
             one for one in aside if one.event_id not in known and not await _is_dead(found, one.event_id, stream)
         ]
@@ -152,8 +150,8 @@ async def list_dead(
 
 async def requeue_dead(context: WebContext, bus: str, stream: str, ids: list[str]) -> Requeued:
     """Give dead events another chance. Those that are not dead stay as they are: a finished one must not run again."""
-    found, name = bus_of(context, bus), _stream(stream)
-    wanted = list(dict.fromkeys(_event_id(one) for one in ids))
+    found, name = bus_of(context, bus), _checked_stream(stream)
+    wanted = list(dict.fromkeys(_checked_event_id(one) for one in ids))
     dead = [one for one in wanted if await _is_dead(found, one, name)]
     moved = await found.requeue(name, dead) if dead else 0
     return Requeued(requeued=moved, skipped=[one for one in wanted if one not in dead])
@@ -161,15 +159,15 @@ async def requeue_dead(context: WebContext, bus: str, stream: str, ids: list[str
 
 async def read_bus_event(context: WebContext, bus: str, event_id: str) -> EventState:
     """Everything a bus knows of one event."""
-    record = await bus_of(context, bus).find(_event_id(event_id))
+    record = await bus_of(context, bus).find(_checked_event_id(event_id))
     if record is None:
         raise not_found("SYS", "event", event_id)
     document = record_document(record)
-    payload = _payload(document.pop("envelope")["payload"])
-    return EventState.model_validate({**plain(document), "payload": payload})
+    payload = _payload_preview(document.pop("envelope")["payload"])
+    return EventState.model_validate({**json_safe(document), "payload": payload})
 
 
-async def _letters(
+async def _page_of_dead(
     bus: EventBus, stream: str, limit: int, after: str | None, event_type: str | None, code: str | None
 ) -> tuple[list[DeadLetter], bool]:
     """The letters behind the one that is named, as many as are wanted; and whether there are more."""
@@ -182,9 +180,9 @@ async def _letters(
         found = [
             one for one in letters[begin:] if event_type in (None, one.envelope.type) and code in (None, one.error_code)
         ]
-        if len(found) > limit or len(letters) < ask or ask >= _MOST_DEAD:
+        if len(found) > limit or len(letters) < ask or ask >= _MAX_DEAD_LETTERS:
             return found[:limit], len(found) > limit
-        ask = min(ask * 4, _MOST_DEAD)
+        ask = min(ask * 4, _MAX_DEAD_LETTERS)
 
 
 async def _is_dead(bus: EventBus, event_id: str, stream: str) -> bool:
@@ -195,21 +193,21 @@ async def _is_dead(bus: EventBus, event_id: str, stream: str) -> bool:
     return record is not None and record.status == "DEAD" and record.stream == stream
 
 
-def _dead(letter: DeadLetter) -> DeadLetterState:
+def _dead_letter_state(letter: DeadLetter) -> DeadLetterState:
     document = dead_document(letter)
-    payload = _payload(document.pop("envelope")["payload"])
-    return DeadLetterState.model_validate({**plain(document), "payload": payload, "requeueable": True})
+    payload = _payload_preview(document.pop("envelope")["payload"])
+    return DeadLetterState.model_validate({**json_safe(document), "payload": payload, "requeueable": True})
 
 
-def _set_aside(context: WebContext, stream: str) -> list[DeadLetterState]:
+def _invalid_files(context: WebContext, stream: str) -> list[DeadLetterState]:
     folder = f"queue/{stream}/invalid/"
     return [
         DeadLetterState(
-            event_id=plain(path.removeprefix(folder).removesuffix(".json")),
+            event_id=json_safe(path.removeprefix(folder).removesuffix(".json")),
             type="unreadable",
             attempts=0,
             error_code="SET_ASIDE",
-            error_message=plain(why),
+            error_message=json_safe(why),
             dead_at=None,
             payload=None,
             requeueable=False,
@@ -219,22 +217,22 @@ def _set_aside(context: WebContext, stream: str) -> list[DeadLetterState]:
     ]
 
 
-def _payload(payload: Any) -> Payload:
-    shown = plain(payload)
+def _payload_preview(payload: Any) -> PayloadPreview:
+    shown = json_safe(payload)
     text = json.dumps(shown, ensure_ascii=False)
-    if len(text) <= _MOST_PAYLOAD and isinstance(shown, dict):
-        return Payload(value=shown, text=None, size=len(text))
-    return Payload(value=None, text=text[:_MOST_PAYLOAD], size=len(text))
+    if len(text) <= _MAX_PAYLOAD_CHARS and isinstance(shown, dict):
+        return PayloadPreview(value=shown, text=None, size=len(text))
+    return PayloadPreview(value=None, text=text[:_MAX_PAYLOAD_CHARS], size=len(text))
 
 
-def _stream(name: str) -> str:
+def _checked_stream(name: str) -> str:
     try:
         return check_stream(name)
     except InvalidName as error:
         raise ApiError(422, "SYS_INVALID_ID", str(error)) from None
 
 
-def _event_id(name: str) -> str:
+def _checked_event_id(name: str) -> str:
     try:
         return check_event_id(name)
     except InvalidName as error:

@@ -1,20 +1,19 @@
-"""Checkpoints of a workflow, and what changed from one to another."""
+"""Checkpoints of a workflow, and the differences between them."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import datetime
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from pydantic import Field
 
 from kingdom.web.envelope import ApiModel
-from kingdom.web.views.finding import find_checkpoint, find_workflow
-from kingdom.web.views.patches import Hunk, hunks_of
-from kingdom.web.views.work_desk import work_desk
-from kingdom.workflow.comparing import Change, compare
-from kingdom.workflow.overview import Overview
-from kingdom.workflow.proving import prove
+from kingdom.web.views.workflow_state import find_checkpoint, find_workflow, workflow_state
+from kingdom.workflow.checkpoints import RepositoryChange, compare_checkpoints, verify_checkpoints
+from kingdom.workflow.overview import WorkflowOverview
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,14 +21,100 @@ if TYPE_CHECKING:
     from kingdom.gitops import FileDiff
     from kingdom.web.context import WebContext
 
-Form: TypeAlias = Literal["hunks", "patch", "stat"]
-BASE: Final = "base"
-_MOST_FILES: Final = 2000  # that are named, in each repository
-_MOST_PATCHES: Final = 200  # files with their lines, in each repository
-_MOST_CHARACTERS: Final = 2_000_000  # of all patches together
+
+# Patches as a page shows them: hunks with numbered lines, the old side beside the new one.
 
 
-class Checkpoint(ApiModel):
+_HUNK_PATTERN: Final = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@ ?(.*)")
+
+
+class DiffLine(ApiModel):
+    """A line of a hunk: one that stays, is new, or is gone."""
+
+    kind: Literal[" ", "+", "-"] = Field(examples=["+"])
+    text: str = Field(examples=["timeout = 30"])
+    old_number: int | None = Field(default=None, examples=[None])
+    new_number: int | None = Field(default=None, examples=[12])
+
+
+class DiffHunk(ApiModel):
+    """Lines that stand together."""
+
+    old_start: int = Field(examples=[10])
+    old_lines: int = Field(examples=[6])
+    new_start: int = Field(examples=[10])
+    new_lines: int = Field(examples=[7])
+    heading: str = Field(description="The function it is in, where git knows it.", examples=["def connect():"])
+    lines: list[DiffLine]
+
+
+def parse_hunks(patch: str) -> list[DiffHunk]:
+    """The hunks of the patch of one file. A patch that was cut off ends in a hunk that is not whole."""
+    hunks: list[DiffHunk] = []
+    old = new = 0
+    for text in patch.split("\n"):
+        if head := _HUNK_PATTERN.match(text):
+            old, new = int(head[1]), int(head[3])
+            hunks.append(
+                DiffHunk(
+                    old_start=old,
+                    old_lines=int(head[2] or 1),
+                    new_start=new,
+                    new_lines=int(head[4] or 1),
+                    heading=head[5],
+                    lines=[],
+                )
+            )
+        elif not hunks or not text:
+            continue
+        elif text[0] == "+":
+            hunks[-1].lines.append(DiffLine(kind="+", text=text[1:], new_number=new))
+            new += 1
+        elif text[0] == "-":
+            hunks[-1].lines.append(DiffLine(kind="-", text=text[1:], old_number=old))
+            old += 1
+        elif text[0] == " ":
+            hunks[-1].lines.append(DiffLine(kind=" ", text=text[1:], old_number=old, new_number=new))
+            old, new = old + 1, new + 1
+    return hunks
+
+
+def side_by_side(hunk: DiffHunk) -> list[tuple[DiffLine | None, DiffLine | None]]:
+    """The old side and the new side, row by row; lines that were changed stand beside what they became."""
+    rows: list[tuple[DiffLine | None, DiffLine | None]] = []
+    gone: list[DiffLine] = []
+    fresh: list[DiffLine] = []
+
+    def flush() -> None:
+        rows.extend(zip_longest(gone, fresh))
+        gone.clear()
+        fresh.clear()
+
+    for line in hunk.lines:
+        if line.kind == "-":
+            if fresh:
+                flush()
+            gone.append(line)
+        elif line.kind == "+":
+            fresh.append(line)
+        else:
+            flush()
+            rows.append((line, line))
+    flush()
+    return rows
+
+
+# Checkpoints of a workflow, and what changed from one to another.
+
+
+DiffForm: TypeAlias = Literal["hunks", "patch", "stat"]
+BASE_POINT: Final = "base"
+_MAX_FILES: Final = 2000  # that are named, in each repository
+_MAX_PATCHES: Final = 200  # files with their lines, in each repository
+_MAX_PATCH_CHARS: Final = 2_000_000  # of all patches together
+
+
+class CheckpointInfo(ApiModel):
     """A commit of each repository, made when a work was done."""
 
     id: str = Field(examples=["cp-0198c2d7"])
@@ -55,7 +140,7 @@ class ChangedFile(ApiModel):
     binary: bool
     truncated: bool = Field(description="Whether some of its lines, or all, are left out here because it is too much.")
     patch: str | None = Field(default=None, description="In unified form, when `form=patch` was asked for.")
-    hunks: list[Hunk] = Field(default_factory=list, description="When `form=hunks` was asked for.")
+    hunks: list[DiffHunk] = Field(default_factory=list, description="When `form=hunks` was asked for.")
 
 
 class RepositoryDiff(ApiModel):
@@ -69,7 +154,7 @@ class RepositoryDiff(ApiModel):
     files: list[ChangedFile]
 
 
-class Diff(ApiModel):
+class CheckpointDiff(ApiModel):
     """What changed, by repository."""
 
     checkpoint_id: str = Field(examples=["cp-0198c2d7"])
@@ -77,54 +162,54 @@ class Diff(ApiModel):
     repositories: list[RepositoryDiff]
 
 
-class Damage(ApiModel):
+class CheckpointDamage(ApiModel):
     """A checkpoint that cannot be gone back to."""
 
     checkpoint_id: str = Field(examples=["cp-0198c2d7"])
     what: str = Field(examples=["the commit 3f1c9a0d is not there"])
 
 
-class Verified(ApiModel):
+class VerificationResult(ApiModel):
     """Whether every checkpoint of a workflow can be gone back to."""
 
     checked: int = Field(examples=[3])
-    problems: list[Damage]
+    problems: list[CheckpointDamage]
 
 
-async def list_checkpoints(context: WebContext, workflow_id: str) -> list[Checkpoint]:
+async def list_checkpoints(context: WebContext, workflow_id: str) -> list[CheckpointInfo]:
     """The finished checkpoints of a workflow, the oldest first."""
     async with context.parts.store.reading() as tx:
-        overview = await Overview.read(tx, await find_workflow(tx, workflow_id))
-    return [Checkpoint.model_validate(point) for point in overview.document()["checkpoints"]]
+        overview = await WorkflowOverview.read(tx, await find_workflow(tx, workflow_id))
+    return [CheckpointInfo.model_validate(point) for point in overview.document()["checkpoints"]]
 
 
 async def read_diff(
-    context: WebContext, workflow_id: str, checkpoint_id: str, *, against: str | None = None, form: Form = "hunks"
-) -> Diff:
+    context: WebContext, workflow_id: str, checkpoint_id: str, *, against: str | None = None, form: DiffForm = "hunks"
+) -> CheckpointDiff:
     """What changed up to a checkpoint: since its work began, since the branch began, or since another checkpoint."""
     store = context.parts.store
     async with store.reading() as tx:
         await find_workflow(tx, workflow_id)
         newer = await find_checkpoint(tx, workflow_id, checkpoint_id)
-        older = None if against in (None, BASE) else await find_checkpoint(tx, workflow_id, str(against))
-    changes = await compare(
-        store, work_desk(context).git, newer, older,
-        base=against == BASE, patches=form != "stat", max_patches=_MOST_PATCHES,
+        older = None if against in (None, BASE_POINT) else await find_checkpoint(tx, workflow_id, str(against))
+    changes = await compare_checkpoints(
+        store, workflow_state(context).git, newer, older,
+        base=against == BASE_POINT, patches=form != "stat", max_patches=_MAX_PATCHES,
     )  # fmt: skip
     repositories = await asyncio.to_thread(_repositories, changes, form)  # patches may have megabytes
-    return Diff(checkpoint_id=checkpoint_id, against=against, repositories=repositories)
+    return CheckpointDiff(checkpoint_id=checkpoint_id, against=against, repositories=repositories)
 
 
-async def verify(context: WebContext, workflow_id: str, *, deep: bool = False) -> Verified:
+async def verify(context: WebContext, workflow_id: str, *, deep: bool = False) -> VerificationResult:
     """Look whether every commit of every checkpoint of a workflow is there and held."""
     async with context.parts.store.reading() as tx:
         await find_workflow(tx, workflow_id)
-    proof = await prove(context.parts.store, work_desk(context).git, workflow_id, deep=deep)
-    problems = [Damage(checkpoint_id=one.recorded.checkpoint, what=one.what) for one in proof.problems]
-    return Verified(checked=proof.checked, problems=problems)
+    proof = await verify_checkpoints(context.parts.store, workflow_state(context).git, workflow_id, deep=deep)
+    problems = [CheckpointDamage(checkpoint_id=one.recorded.checkpoint, what=one.what) for one in proof.problems]
+    return VerificationResult(checked=proof.checked, problems=problems)
 
 
-class _Room:
+class _SizeBudget:
     """How much more may be shown."""
 
     def __init__(self, characters: int) -> None:
@@ -139,23 +224,23 @@ class _Room:
         return True
 
 
-def _repositories(changes: Sequence[Change], form: Form) -> list[RepositoryDiff]:
-    room = _Room(_MOST_CHARACTERS)
+def _repositories(changes: Sequence[RepositoryChange], form: DiffForm) -> list[RepositoryDiff]:
+    room = _SizeBudget(_MAX_PATCH_CHARS)
     return [_repository(change, form, room) for change in changes]
 
 
-def _repository(change: Change, form: Form, room: _Room) -> RepositoryDiff:
+def _repository(change: RepositoryChange, form: DiffForm, room: _SizeBudget) -> RepositoryDiff:
     return RepositoryDiff(
         git_id=change.git.id,
         name=change.git.name,
         older=change.older,
         newer=change.newer,
-        truncated=len(change.files) > _MOST_FILES,
-        files=[_file(file, form, room) for file in change.files[:_MOST_FILES]],
+        truncated=len(change.files) > _MAX_FILES,
+        files=[_file(file, form, room) for file in change.files[:_MAX_FILES]],
     )
 
 
-def _file(file: FileDiff, form: Form, room: _Room) -> ChangedFile:
+def _file(file: FileDiff, form: DiffForm, room: _SizeBudget) -> ChangedFile:
     fits = room.take(file.patch)
     patch = file.patch if fits else None
     return ChangedFile(
@@ -167,5 +252,5 @@ def _file(file: FileDiff, form: Form, room: _Room) -> ChangedFile:
         binary=file.binary,
         truncated=form != "stat" and (file.truncated or not fits),
         patch=patch if form == "patch" else None,
-        hunks=hunks_of(patch or "") if form == "hunks" else [],
+        hunks=parse_hunks(patch or "") if form == "hunks" else [],
     )

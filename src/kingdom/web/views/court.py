@@ -1,33 +1,78 @@
-"""The court as a whole: who runs, what waits and why, who works and says what, who is asked, what it costs."""
+"""The court as a whole, its generals, statistics and budget."""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from zoneinfo import ZoneInfo
 
 from pydantic import Field
 
-from kingdom.court.config.system import load_system
-from kingdom.court.costs import cost_at, how_full
-from kingdom.court.journal_tail import journal_tail
+from kingdom.agents.engines import default_engines
+from kingdom.court.activity import journal_tail
+from kingdom.court.budget import cost_summary, limit_usage, limits_of, spending_at
+from kingdom.court.chamberlain.reports import current_stats, load_report
+from kingdom.court.config import load_system
+from kingdom.court.home import check_name
 from kingdom.court.models import timestamp
-from kingdom.court.overview import look, open_questions
-from kingdom.web.envelope import ApiModel
-from kingdom.web.views.fresh import Fresh
-from kingdom.web.views.keeping import desk_of
-from kingdom.web.views.plain import plain
+from kingdom.court.overview import open_questions, read_overview
+from kingdom.court.packages.installed import load_generals
+from kingdom.court.packages.installer import check_package
+from kingdom.web.envelope import ApiModel, not_found
+from kingdom.web.views.court_state import court_state
+from kingdom.web.views.redaction import json_safe
 
 if TYPE_CHECKING:
-    from kingdom.court.budget import Limit, Spending
+    from kingdom.agents.ledger import LedgerSum, LedgerTotals
+    from kingdom.court.budget import BudgetLimit, PeriodSpending
     from kingdom.court.overview import QuestionView
+    from kingdom.court.packages.installed import GeneralPackage
     from kingdom.journal import Entry
     from kingdom.web.context import WebContext
 
-_FRESH: Final = 0.5  # seconds for which a look at the whole court counts
-_RECENT: Final = 50  # lines of the journal
-_LINE: Final = 1024  # bytes of the journal that are read for each line: most are much shorter
-_SAID: Final = 20  # last lines of each soldier
+
+# Looking once for everybody who asks at about the same time.
+
+
+T = TypeVar("T")
+_MIN_AGE_FACTOR: Final = 4  # a look counts for at least so many times as long as it took
+
+
+class CachedRead(Generic[T]):
+    """The result of a look, made anew when it is older than ``seconds``."""
+
+    def __init__(self, look: Callable[[], Awaitable[T]], seconds: float) -> None:
+        self._look = look
+        self._seconds = seconds
+        self._until = 0.0
+        self._looking: asyncio.Task[T] | None = None
+
+    async def get(self) -> T:
+        """What was seen lately, or is seen now. Raises what looking raises, to everybody who waited for it."""
+        if self._looking is None or (self._looking.done() and time.monotonic() >= self._until):
+            self._looking = asyncio.create_task(self._take())
+        # One who goes away must not take the answer from the others.
+        return await asyncio.shield(self._looking)
+
+    async def _take(self) -> T:
+        began = time.monotonic()
+        try:
+            return await self._look()
+        finally:
+            now = time.monotonic()
+            self._until = now + max(self._seconds, _MIN_AGE_FACTOR * (now - began))
+
+
+# The court as a whole: who runs, what waits and why, who works and says what, who is asked, what it costs.
+
+
+_OVERVIEW_SECONDS: Final = 0.5  # seconds for which a look at the whole court counts
+_RECENT_LINES: Final = 50  # lines of the journal
+_BYTES_PER_LINE: Final = 1024  # bytes of the journal that are read for each line: most are much shorter
+_SOLDIER_LINES: Final = 20  # last lines of each soldier
 
 
 class RoleState(ApiModel):
@@ -73,7 +118,7 @@ class OpenQuestion(ApiModel):
     deadline: str | None
 
 
-class Trouble(ApiModel):
+class CourtProblem(ApiModel):
     """Something a person should look at."""
 
     what: str = Field(examples=["queue/events/invalid/evt-github-1.json"])
@@ -126,19 +171,21 @@ class CourtState(ApiModel):
     holds: dict[str, Any] = Field(description="Why events are held back: for each reason the count and a few ids.")
     soldiers: list[SoldierAtWork]
     questions: list[OpenQuestion]
-    problems: list[Trouble]
+    problems: list[CourtProblem]
     health: HealthState
     cost: CostState
     recent: list[JournalLine] = Field(description="The last lines of the journal, the newest first.")
 
 
-class _Overview(Fresh[CourtState]):
+class _CachedOverview(CachedRead[CourtState]):
     """The last look at the whole court."""
 
 
 async def court_overview(context: WebContext) -> CourtState:
     """Everything about the court at a glance. However many ask, the court is looked at a few times a second at most."""
-    return await context.keep(_Overview, lambda: _Overview(lambda: _overview(context), _FRESH)).get()
+    return await context.keep(
+        _CachedOverview, lambda: _CachedOverview(lambda: _overview(context), _OVERVIEW_SECONDS)
+    ).get()
 
 
 async def list_questions(context: WebContext) -> list[OpenQuestion]:
@@ -146,10 +193,10 @@ async def list_questions(context: WebContext) -> list[OpenQuestion]:
     return [_question(one) for one in await open_questions(context.court)]
 
 
-async def recent_journal(context: WebContext, limit: int = _RECENT) -> list[JournalLine]:
+async def recent_journal(context: WebContext, limit: int = _RECENT_LINES) -> list[JournalLine]:
     """The last lines of the journal, the newest first."""
-    entries = await asyncio.to_thread(journal_tail, context.court.home.journal, limit * _LINE)
-    return [_line(entry) for entry in reversed(entries[-limit:])]
+    entries = await asyncio.to_thread(journal_tail, context.court.home.journal, limit * _BYTES_PER_LINE)
+    return [_journal_line(entry) for entry in reversed(entries[-limit:])]
 
 
 async def court_cost(context: WebContext) -> CostState:
@@ -158,47 +205,182 @@ async def court_cost(context: WebContext) -> CostState:
 
 
 async def _overview(context: WebContext) -> CourtState:
-    desk = desk_of(context)
-    seen = await look(desk.services, desk.roster)
+    desk = court_state(context)
+    seen = await read_overview(desk.services, desk.roster)
     said = await asyncio.to_thread(desk.last_words.hear, [one.id for one in seen.soldiers])
     now = context.clock()
     level, reason = await asyncio.to_thread(desk.health.level, now)
-    state = plain(seen.document())
-    soldiers = [SoldierAtWork(**one, said=plain(said.get(one["id"], [])[-_SAID:])) for one in state.pop("soldiers")]
+    state = json_safe(seen.document())
+    soldiers = [
+        SoldierAtWork(**one, said=json_safe(said.get(one["id"], [])[-_SOLDIER_LINES:])) for one in state.pop("soldiers")
+    ]
     return CourtState(
         **{key: state[key] for key in ("home", "running", "supervisor_pid", "mode", "holds")},
         roles=[RoleState(**one) for one in state["roles"]],
         queues=[QueueState(**one) for one in state["queues"]],
         soldiers=soldiers,
         questions=[_question(one) for one in seen.questions],
-        problems=[Trouble(**one) for one in state["problems"]],
+        problems=[CourtProblem(**one) for one in state["problems"]],
         at=timestamp(now),
-        health=HealthState(level=level, reason=plain(reason)),
+        health=HealthState(level=level, reason=json_safe(reason)),
         cost=await court_cost(context),
         recent=await recent_journal(context),
     )
 
 
 def _question(question: QuestionView) -> OpenQuestion:
-    found = plain(asdict(question))
+    found = json_safe(asdict(question))
     return OpenQuestion(**{**found, "deadline": None if found["deadline"] is None else str(found["deadline"])})
 
 
 def _cost(context: WebContext) -> CostState:
-    desk = desk_of(context)
+    desk = court_state(context)
     system = load_system(desk.services.home)
     with desk.ledger() as ledger:
-        cost = cost_at(context.clock(), ledger, system)
+        cost = cost_summary(context.clock(), ledger, system)
     limits = [LimitState(name=name, shown=shown, part=part) for name, (shown, part) in cost.limits.items()]
     return CostState(day_usd=cost.day_usd, day_tokens=cost.day_tokens, month_usd=cost.month_usd, limits=limits)
 
 
-def limit_state(limit: Limit, spending: Spending) -> LimitState:
+def limit_state(limit: BudgetLimit, spending: PeriodSpending) -> LimitState:
     """How much of a limit is used."""
-    shown, part = how_full(limit, spending)
+    shown, part = limit_usage(limit, spending)
     return LimitState(name=limit.name, shown=shown, part=part)
 
 
-def _line(entry: Entry) -> JournalLine:
-    data = plain(dict(entry.fields))
-    return JournalLine(ts=timestamp(entry.at.timestamp()), type=entry.type, actor=plain(entry.actor), data=data)
+def _journal_line(entry: Entry) -> JournalLine:
+    data = json_safe(dict(entry.fields))
+    return JournalLine(ts=timestamp(entry.at.timestamp()), type=entry.type, actor=json_safe(entry.actor), data=data)
+
+
+# The generals, and what the court did and spent: by general, by day.
+
+
+class GeneralState(ApiModel):
+    """One general, by its manifest."""
+
+    name: str = Field(examples=["gen-pr"])
+    description: str
+    engine: str = Field(examples=["claude"])
+    model: str | None
+    mode: str = Field(examples=["agent"])
+    hears: list[str] = Field(examples=[["github.pr.*"]])
+    schedules: dict[str, str] = Field(description="When it works by itself: cron lines by name.")
+    concurrency: int
+    timeout_seconds: float
+    problems: list[str] = Field(description="What is wrong with it; nothing: it can be used.")
+    manifest: dict[str, Any] | None = Field(description="The whole manifest; null when it cannot be read.")
+
+
+class SpendingInfo(ApiModel):
+    """What somebody spent."""
+
+    cost_usd: float = 0.0
+    tokens: int = 0
+    runs: int = 0
+
+
+class BudgetState(ApiModel):
+    """What was spent today and this month, by general, and every limit that holds."""
+
+    timezone: str
+    day: SpendingInfo
+    month: SpendingInfo
+    day_by_general: dict[str, SpendingInfo]
+    month_by_general: dict[str, SpendingInfo]
+    limits: list[LimitState]
+
+
+async def list_generals(context: WebContext) -> list[GeneralState]:
+    """Every installed general, also those that cannot be used, by name."""
+    return await asyncio.to_thread(_generals, context)
+
+
+async def read_general(context: WebContext, name: str) -> GeneralState:
+    """One general."""
+    check_name("general", name)
+    found = [one for one in await list_generals(context) if one.name == name]
+    if not found:
+        raise not_found("SYS", "general", name)
+    return found[0]
+
+
+async def stats(context: WebContext) -> dict[str, Any]:
+    """How much was done, by hour, by day and by general: the chamberlain's own document."""
+    return json_safe(await asyncio.to_thread(current_stats, context.court.home, context.clock()))  # type: ignore[no-any-return]
+
+
+async def daily_report(context: WebContext, day: str) -> dict[str, Any]:
+    """The report of a day. Raises :class:`kingdom.court.chamberlain.reports.NoReport` and ``NoSuchDay``."""
+    home = context.court.home
+    found = await asyncio.to_thread(lambda: load_report(home, load_system(home), day, context.clock()))
+    return json_safe(found)  # type: ignore[no-any-return]
+
+
+async def budget(context: WebContext) -> BudgetState:
+    """What was spent, and what may be."""
+    return await asyncio.to_thread(_budget, context)
+
+
+def _generals(context: WebContext) -> list[GeneralState]:
+    home = context.court.home
+    engines = frozenset(default_engines())
+    generals = load_generals(home)
+    return [
+        _general(name, generals.by_name.get(name), check_package(home.general(name), engines))
+        for name in sorted({*generals.by_name, *generals.broken})
+    ]
+
+
+def _general(name: str, general: GeneralPackage | None, problems: list[str]) -> GeneralState:
+    if general is None:
+        return GeneralState(
+            name=json_safe(name),
+            description="",
+            engine="",
+            model=None,
+            mode="",
+            hears=[],
+            schedules={},
+            concurrency=0,
+            timeout_seconds=0.0,
+            problems=json_safe(problems),
+            manifest=None,
+        )
+    manifest = general.manifest
+    return GeneralState(
+        name=name,
+        description=manifest.description,
+        engine=manifest.engine.name,
+        model=manifest.engine.model,
+        mode=manifest.mode,
+        hears=[one.type for one in manifest.subscribes],
+        schedules={one.name: one.cron for one in manifest.schedules},
+        concurrency=manifest.concurrency,
+        timeout_seconds=manifest.timeout_seconds,
+        problems=json_safe(problems),
+        manifest=json_safe(manifest.model_dump(mode="json")),
+    )
+
+
+def _budget(context: WebContext) -> BudgetState:
+    desk = court_state(context)
+    home = desk.services.home
+    system = load_system(home)
+    with desk.ledger() as ledger:
+        spending = spending_at(ledger, context.clock(), ZoneInfo(system.timezone))
+    limits = limits_of(system.budget)
+    for name, general in load_generals(home).by_name.items():
+        limits += limits_of(general.manifest.budget, name)
+    return BudgetState(
+        timezone=system.timezone,
+        day=_spent(spending.day),
+        month=_spent(spending.month),
+        day_by_general={name: _spent(spent) for name, spent in sorted(spending.day.by_general.items())},
+        month_by_general={name: _spent(spent) for name, spent in sorted(spending.month.by_general.items())},
+        limits=[limit_state(limit, spending) for limit in limits],
+    )
+
+
+def _spent(spent: LedgerTotals | LedgerSum) -> SpendingInfo:
+    return SpendingInfo(cost_usd=round(spent.cost_usd, 6), tokens=spent.tokens, runs=spent.runs)

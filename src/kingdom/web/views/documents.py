@@ -1,28 +1,43 @@
-"""Lists of the court's documents: events, tasks and messages, the newest first, filtered and searched."""
+"""Events, tasks and messages of the court: lists, one document, its trace, transcripts."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from pydantic import BaseModel, Field
 
-from kingdom.court.document_index import containing, valid
-from kingdom.court.queues import EVENTS, MESSAGES, TASKS
-from kingdom.web.paging import cursor_of, position_of, wrong_cursor
-from kingdom.web.views.keeping import desk_of
-from kingdom.web.views.plain import plain
+from kingdom.base.files import read_json
+from kingdom.court.budget import ledger_lines
+from kingdom.court.commands import allowed_actions, find_task
+from kingdom.court.document_index import text_filters, valid_entries
+from kingdom.court.history import read_history
+from kingdom.court.home import check_name
+from kingdom.court.models import timestamp
+from kingdom.court.queues import EVENTS, MESSAGES, TASKS, find_document
+from kingdom.court.soldiers import TRANSCRIPT_PAGE_BYTES, TranscriptPage, read_transcript_page
+from kingdom.web.envelope import ApiError, ApiModel, cursor_of, cursor_position, invalid_cursor, not_found
+from kingdom.web.views.court_state import court_state
+from kingdom.web.views.redaction import json_safe, valid_text
 
 if TYPE_CHECKING:
-    from kingdom.court.document_index import Indexed, Narrow
+    from kingdom.court.document_index import EntryFilter, IndexEntry
+    from kingdom.court.home import Home
+    from kingdom.court.queues import StoredDocument
+    from kingdom.court.soldiers import Soldier
     from kingdom.web.context import WebContext
 
-_NEVER: Final = 1e15  # seconds, which no document is from: whoever comes with more made the cursor up
+
+# Lists of the court's documents: events, tasks and messages, the newest first, filtered and searched.
+
+
+_MAX_EPOCH_SECONDS: Final = 1e15  # seconds, which no document is from: whoever comes with more made the cursor up
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class DocumentFilter:
     """Which documents are wanted; None: it does not matter."""
 
     status: str | None = None
@@ -38,7 +53,7 @@ class Filter:
     """Words that all occur somewhere, however they are written."""
 
 
-class Summary(BaseModel):
+class DocumentSummary(BaseModel):
     """What a list tells of a document. Its fields are those of the document itself."""
 
     id: str
@@ -49,7 +64,7 @@ class Summary(BaseModel):
     title: str | None = Field(description="What the payload calls it.", examples=["Discounts"])
 
 
-class TaskSummary(Summary):
+class TaskSummary(DocumentSummary):
     """One task in a list."""
 
     event_id: str
@@ -57,7 +72,7 @@ class TaskSummary(Summary):
     priority: str
 
 
-class EventSummary(Summary):
+class EventSummary(DocumentSummary):
     """One event in a list."""
 
     source: str
@@ -65,18 +80,18 @@ class EventSummary(Summary):
     priority: str
 
 
-class MessageSummary(Summary):
+class MessageSummary(DocumentSummary):
     """One message in a list."""
 
     channel: str
     urgency: str
 
 
-S = TypeVar("S", bound=Summary)
+S = TypeVar("S", bound=DocumentSummary)
 
 
 @dataclass(frozen=True, slots=True)
-class Listing(Generic[S]):
+class DocumentPage(Generic[S]):
     """One page."""
 
     items: list[S]
@@ -86,50 +101,50 @@ class Listing(Generic[S]):
 
 
 async def list_tasks(
-    context: WebContext, wanted: Filter | None = None, limit: int = 50, cursor: str | None = None
-) -> Listing[TaskSummary]:
+    context: WebContext, wanted: DocumentFilter | None = None, limit: int = 50, cursor: str | None = None
+) -> DocumentPage[TaskSummary]:
     """Tasks, the newest first."""
-    return await _list(context, TASKS, TaskSummary, wanted, limit, cursor)
+    return await _list_documents(context, TASKS, TaskSummary, wanted, limit, cursor)
 
 
 async def list_events(
-    context: WebContext, wanted: Filter | None = None, limit: int = 50, cursor: str | None = None
-) -> Listing[EventSummary]:
+    context: WebContext, wanted: DocumentFilter | None = None, limit: int = 50, cursor: str | None = None
+) -> DocumentPage[EventSummary]:
     """Events from outside, the newest first."""
-    return await _list(context, EVENTS, EventSummary, wanted, limit, cursor)
+    return await _list_documents(context, EVENTS, EventSummary, wanted, limit, cursor)
 
 
 async def list_messages(
-    context: WebContext, wanted: Filter | None = None, limit: int = 50, cursor: str | None = None
-) -> Listing[MessageSummary]:
+    context: WebContext, wanted: DocumentFilter | None = None, limit: int = 50, cursor: str | None = None
+) -> DocumentPage[MessageSummary]:
     """Messages to people, the newest first."""
-    return await _list(context, MESSAGES, MessageSummary, wanted, limit, cursor)
+    return await _list_documents(context, MESSAGES, MessageSummary, wanted, limit, cursor)
 
 
-async def _list(
-    context: WebContext, stream: str, model: type[S], wanted: Filter | None, limit: int, cursor: str | None
-) -> Listing[S]:
-    chosen = None if wanted is None or wanted == Filter() else _narrowing(wanted)
-    found = await desk_of(context).indexes[stream].page(chosen, limit, _before(cursor))
+async def _list_documents(
+    context: WebContext, stream: str, model: type[S], wanted: DocumentFilter | None, limit: int, cursor: str | None
+) -> DocumentPage[S]:
+    chosen = None if wanted is None or wanted == DocumentFilter() else _narrows(wanted)
+    found = await court_state(context).indexes[stream].page(chosen, limit, _before(cursor))
     following = cursor_of(found.items[-1].key) if found.more else None
-    return Listing([_summary(entry, model) for entry in found.items], following, found.total)
+    return DocumentPage([_summary(entry, model) for entry in found.items], following, found.total)
 
 
 def _before(cursor: str | None) -> tuple[float, str] | None:
-    position = position_of(cursor)
+    position = cursor_position(cursor)
     if position is None:
         return None
     match position:
-        case [int() | float() as at, str() as document_id] if abs(at) < _NEVER:
+        case [int() | float() as at, str() as document_id] if abs(at) < _MAX_EPOCH_SECONDS:
             return float(at), document_id
-    raise wrong_cursor()
+    raise invalid_cursor()
 
 
-def _narrowing(wanted: Filter) -> list[Narrow]:
+def _narrows(wanted: DocumentFilter) -> list[EntryFilter]:
     """What leaves those that are asked for: what is cheap to find out comes first."""
-    found: list[Narrow] = []
+    found: list[EntryFilter] = []
     if wanted.status is None:
-        found.append(valid)
+        found.append(valid_entries)
     else:
         found.append(lambda entries: [entry for entry in entries if entry.status == wanted.status])
     if wanted.general is not None:
@@ -141,30 +156,220 @@ def _narrowing(wanted: Filter) -> list[Narrow]:
     if wanted.type is not None:
         found.append(_with_type(wanted.type))
     if wanted.since is not None:
-        since = _seconds(wanted.since)
+        since = _epoch_seconds(wanted.since)
         found.append(lambda entries: [entry for entry in entries if entry.at >= since])
     if wanted.until is not None:
-        until = _seconds(wanted.until)
+        until = _epoch_seconds(wanted.until)
         found.append(lambda entries: [entry for entry in entries if entry.at < until])
-    return found + containing(wanted.text or "")
+    return found + text_filters(wanted.text or "")
 
 
-def _with_type(pattern: str) -> Narrow:
+def _with_type(pattern: str) -> EntryFilter:
     if not pattern.endswith("*"):
         return lambda entries: [entry for entry in entries if entry.type == pattern]
     beginning = pattern.rstrip("*")
     return lambda entries: [entry for entry in entries if entry.type.startswith(beginning)]
 
 
-def _seconds(moment: datetime) -> float:
+def _epoch_seconds(moment: datetime) -> float:
     """A time that names no zone is UTC."""
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _summary(entry: Indexed, model: type[S]) -> S:
+def _summary(entry: IndexEntry, model: type[S]) -> S:
     found: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         value = entry.fields.get(name)
         empty = None if field.annotation == (str | None) else ""
-        found[name] = empty if value is None else plain(str(value))
+        found[name] = empty if value is None else json_safe(str(value))
     return model(**found)
+
+
+# One task: everything known of it, its story, and what its soldiers said.
+
+
+_MAX_ENTRY_CHARS: Final = 100_000  # characters of one thing a soldier said
+
+
+class SoldierState(ApiModel):
+    """One run of an agent for a task."""
+
+    id: str
+    engine: str
+    model: str | None
+    pid: int | None
+    alive: bool
+    started_at: str | None
+
+
+class TaskCost(ApiModel):
+    """What a task cost, by the ledger: all its runs together."""
+
+    cost_usd: float
+    tokens: int
+    runs: int
+
+
+class TaskState(ApiModel):
+    """Everything known of a task. ``task`` and ``result`` are the documents of the court as they lie in their files."""
+
+    task: dict[str, Any]
+    problem: str | None = Field(description="Why it was put aside, if it was.")
+    locked_by: str | None
+    result: dict[str, Any] | None
+    question: dict[str, Any] | None = Field(description="What it asks a person, while nobody has answered.")
+    soldiers: list[SoldierState]
+    spent: TaskCost
+    actions: list[str] = Field(description="What can be asked of it now: cancel, retry, answer.", examples=[["cancel"]])
+
+
+class TraceLine(ApiModel):
+    """One thing that happened."""
+
+    ts: str
+    who: str = Field(examples=["king"])
+    what: str
+    where: str = Field(description="The file that says so, below the home of the court.")
+
+
+class TranscriptEntry(ApiModel):
+    """One thing a soldier said or did."""
+
+    kind: str = Field(description="text, tooluse, began, finished, ratelimit, or raw", examples=["text"])
+    text: str
+
+
+class TranscriptPart(ApiModel):
+    """A part of a transcript. Ask again with ``nextOffset`` for what follows."""
+
+    soldier_id: str | None = Field(description="Null while nobody is on the task.")
+    engine: str | None
+    soldiers: list[str] = Field(description="All who are or were on the task, the first one first.")
+    items: list[TranscriptEntry]
+    next_offset: int
+    size: int = Field(description="Its bytes; more than `nextOffset`: there is more already.")
+    alive: bool = Field(description="Whether the soldier is at work: more may come.")
+
+
+async def read_task(context: WebContext, task_id: str) -> TaskState:
+    """Everything known of a task. Raises :class:`kingdom.court.commands.UnknownTask`."""
+    task = await find_task(context.court, task_id)
+    actions = await allowed_actions(context.court, task)
+    return await asyncio.to_thread(_task_state, context, task, actions)
+
+
+async def read_event(context: WebContext, event_id: str) -> dict[str, Any]:
+    """One event as it lies in its file."""
+    return json_safe((await _find_document(context, EVENTS, "event", event_id)).document)  # type: ignore[no-any-return]
+
+
+async def read_message(context: WebContext, message_id: str) -> dict[str, Any]:
+    """One message as it lies in its file."""
+    return json_safe((await _find_document(context, MESSAGES, "message", message_id)).document)  # type: ignore[no-any-return]
+
+
+async def trace(context: WebContext, traced: str) -> list[TraceLine]:
+    """The whole story of an event, a task or a message, in time order."""
+    desk = court_state(context)
+    lines = await read_history(desk.services, check_name("id", traced), list(desk.indexes.values()), desk.roster)
+    if not lines:
+        raise ApiError(404, "SYS_NOT_FOUND", f"nothing here knows {traced!r:.120}")
+    return [TraceLine(**json_safe(line.document())) for line in lines]
+
+
+async def read_transcript(
+    context: WebContext,
+    task_id: str,
+    offset: int = 0,
+    *,
+    soldier: str | None = None,
+    raw: bool = False,
+    most: int = TRANSCRIPT_PAGE_BYTES,
+) -> TranscriptPart:
+    """What a soldier of a task said from a byte on (negative: so many from the end); the last one if none is named."""
+    await find_task(context.court, task_id)
+    return await asyncio.to_thread(_transcript, context, task_id, offset, soldier, raw, most)
+
+
+async def _find_document(context: WebContext, stream: str, what: str, document_id: str) -> StoredDocument:
+    found = await find_document(context.court, check_name(what, document_id))
+    if found is None or found.stream != stream:
+        raise not_found("SYS", what, document_id)
+    return found
+
+
+def _task_state(context: WebContext, task: StoredDocument, actions: list[str]) -> TaskState:
+    desk, home = court_state(context), context.court.home
+    result = read_json(home.result(task.id))
+    return TaskState(
+        task=json_safe(task.document),
+        problem=None if task.problem is None else valid_text(task.problem),
+        locked_by=task.locked_by,
+        result=json_safe(result) if isinstance(result, dict) else None,
+        question=_question(result) if "answer" in actions else None,
+        soldiers=[_soldier(one) for one in desk.roster.of_task(task.id)],
+        spent=_task_cost(home, task.id),
+        actions=actions,
+    )
+
+
+def _question(result: object) -> dict[str, Any] | None:
+    if not isinstance(result, dict):
+        return None
+    question = result.get("question")
+    found = question if isinstance(question, dict) else {"text": str(result.get("summary") or ""), "choices": []}
+    return json_safe(found)  # type: ignore[no-any-return]
+
+
+def _soldier(soldier: Soldier) -> SoldierState:
+    return SoldierState(
+        id=soldier.id,
+        engine=soldier.order.engine,
+        model=soldier.order.model,
+        pid=soldier.pid,
+        alive=soldier.at_work,
+        started_at=None if soldier.started_at is None else timestamp(soldier.started_at),
+    )
+
+
+def _task_cost(home: Home, task_id: str) -> TaskCost:
+    runs: dict[str, tuple[float, int]] = {}  # a line that was written twice counts once
+    for _, line in ledger_lines(home.ledger, {task_id}):
+        tokens = line.get("tokens")
+        total = tokens.get("total") if isinstance(tokens, dict) else 0
+        cost = line.get("cost_usd")
+        runs[str(line.get("run_id"))] = (
+            float(cost) if isinstance(cost, int | float) else 0.0,
+            total if isinstance(total, int) else 0,
+        )
+    return TaskCost(
+        cost_usd=sum(cost for cost, _ in runs.values()), tokens=sum(total for _, total in runs.values()), runs=len(runs)
+    )
+
+
+def _transcript(
+    context: WebContext, task_id: str, offset: int, wanted: str | None, raw: bool, most: int
+) -> TranscriptPart:
+    desk = court_state(context)
+    soldiers = desk.roster.of_task(task_id)
+    names = [one.id for one in soldiers]
+    if wanted is not None and wanted not in names:
+        known = ", ".join(names) or "none"
+        raise ApiError(404, "SYS_NOT_FOUND", f"{task_id}: no soldier {wanted!r:.80} was on it (there were: {known})")
+    if not soldiers:
+        return TranscriptPart(soldier_id=None, engine=None, soldiers=[], items=[], next_offset=0, size=0, alive=False)
+    last = next(one for one in reversed(soldiers) if wanted in (None, one.id))
+    alive = last.at_work  # before it is read: what is said after the last look is found by the next
+    try:
+        page = read_transcript_page(last, desk.engines, offset, raw=raw, most=most)
+    except FileNotFoundError:  # it has said nothing yet, or long ago: transcripts are kept for some days only
+        page = TranscriptPage()
+    return TranscriptPart(
+        soldier_id=last.id,
+        engine=last.order.engine,
+        soldiers=names,
+        items=[TranscriptEntry(kind=item.kind, text=valid_text(item.text[:_MAX_ENTRY_CHARS])) for item in page.items],
+        next_offset=page.next_offset,
+        size=page.size,
+        alive=alive,
+    )

@@ -1,29 +1,34 @@
-"""What is kept back from whoever looks: secrets, where somebody wrote one down instead of a reference to it."""
+"""Make values safe to show: hide secrets, replace what JSON and UTF-8 cannot carry."""
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
-from kingdom.gitops.urls import hide_password
+from kingdom.base.yamlfile import looks_secret
+from kingdom.gitops.names import hide_password
 from kingdom.web.envelope import ApiError
-from kingdom.workflow.domain.sources import McpServerRef
-from kingdom.yamlfile import looks_secret
+from kingdom.workflow.domain.resources import McpServerRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from kingdom.workflow.domain.template import WorkflowTemplate
+    from kingdom.workflow.domain.workflow import WorkflowTemplate
+
+
+# What is kept back from whoever looks: secrets, where somebody wrote one down instead of a reference to it.
+
 
 HIDDEN: Final = "***"
-_REFERENCE: Final = re.compile(r"(?:(?:Bearer|Basic|Token) )?\$\{[A-Za-z_][A-Za-z0-9_]*\}")
+_REFERENCE_PATTERN: Final = re.compile(r"(?:(?:Bearer|Basic|Token) )?\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 
 
 def shown_env(env: Mapping[str, str]) -> dict[str, str]:
     """Variables as they may be shown: references to the environment as they are, values not at all."""
-    return {name: value if _REFERENCE.fullmatch(value) else HIDDEN for name, value in env.items()}
+    return {name: value if _REFERENCE_PATTERN.fullmatch(value) else HIDDEN for name, value in env.items()}
 
 
 def shown_url(url: str) -> str:
@@ -36,7 +41,7 @@ def shown_url(url: str) -> str:
     return urlunsplit(parts._replace(query=query, fragment=""))
 
 
-def shown_words(command: Sequence[str]) -> list[str]:
+def shown_command(command: Sequence[str]) -> list[str]:
     """A command without what looks like a secret in it."""
     return [HIDDEN if looks_secret(word) else word for word in command]
 
@@ -57,12 +62,12 @@ def shown_template(template: WorkflowTemplate) -> WorkflowTemplate:
     """A template as it may be shown."""
     return replace(
         template,
-        mcp_server_refs=_shown(template.mcp_server_refs),
-        works=tuple(replace(work, mcp_server_refs=_shown(work.mcp_server_refs)) for work in template.works),
+        mcp_server_refs=_shown_refs(template.mcp_server_refs),
+        works=tuple(replace(work, mcp_server_refs=_shown_refs(work.mcp_server_refs)) for work in template.works),
     )
 
 
-def restored(template: WorkflowTemplate, before: WorkflowTemplate | None) -> WorkflowTemplate:
+def restore_secrets(template: WorkflowTemplate, before: WorkflowTemplate | None) -> WorkflowTemplate:
     """A template that somebody changed who was not shown its secrets: what was hidden is as it was ``before``.
 
     Raises :class:`ApiError` for something hidden that was not there before, and for secrets.
@@ -70,24 +75,24 @@ def restored(template: WorkflowTemplate, before: WorkflowTemplate | None) -> Wor
     old = {} if before is None else {work.name: work.mcp_server_refs for work in before.works}
     return replace(
         template,
-        mcp_server_refs=_restored(template.mcp_server_refs, () if before is None else before.mcp_server_refs),
+        mcp_server_refs=_restore(template.mcp_server_refs, () if before is None else before.mcp_server_refs),
         works=tuple(
-            replace(work, mcp_server_refs=_restored(work.mcp_server_refs, old.get(work.name, ())))
+            replace(work, mcp_server_refs=_restore(work.mcp_server_refs, old.get(work.name, ())))
             for work in template.works
         ),
     )
 
 
-def restored_refs(refs: Iterable[McpServerRef], before: Iterable[McpServerRef] = ()) -> tuple[McpServerRef, ...]:
+def restore_ref_secrets(refs: Iterable[McpServerRef], before: Iterable[McpServerRef] = ()) -> tuple[McpServerRef, ...]:
     """The same for single references."""
-    return _restored(tuple(refs), tuple(before))
+    return _restore(tuple(refs), tuple(before))
 
 
-def _shown(refs: tuple[McpServerRef, ...]) -> tuple[McpServerRef, ...]:
+def _shown_refs(refs: tuple[McpServerRef, ...]) -> tuple[McpServerRef, ...]:
     return tuple(McpServerRef(ref.mcp_server_id, shown_env(ref.env)) for ref in refs)
 
 
-def _restored(refs: tuple[McpServerRef, ...], before: tuple[McpServerRef, ...]) -> tuple[McpServerRef, ...]:
+def _restore(refs: tuple[McpServerRef, ...], before: tuple[McpServerRef, ...]) -> tuple[McpServerRef, ...]:
     old = {ref.mcp_server_id: ref.env for ref in before}
     made = []
     for ref in refs:
@@ -103,3 +108,37 @@ def _restored(refs: tuple[McpServerRef, ...], before: tuple[McpServerRef, ...]) 
         refuse_secrets((f"{name} of {ref.mcp_server_id}", value) for name, value in env.items() if name in ref.env)
         made.append(McpServerRef(ref.mcp_server_id, env))
     return tuple(made)
+
+
+# What anybody may have written into a document, made fit to be sent: what JSON or UTF-8 cannot say is replaced.
+
+
+MAX_NESTING: Final = 60
+"""Levels of nesting. What lies below is cut off, so that whoever serialises it does not run out of stack."""
+
+
+def valid_text(text: str) -> str:
+    """A text without halves of characters."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def json_safe(value: Any, depth: int = 0) -> Any:
+    """The same document, with replacements where one is needed. Markup stays what it is: text."""
+    if isinstance(value, str):
+        return valid_text(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict | list) and depth >= MAX_NESTING:
+        return "…"
+    if isinstance(value, dict):
+        return {valid_text(str(key)): json_safe(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_safe(item, depth + 1) for item in value]
+    return value
+
+
+def check_payload(payload: dict[str, Any]) -> None:
+    """Raise :class:`ApiError` for the payload of an event that could not be given back as it came."""
+    if json_safe(payload) != payload:
+        wrong = f"NaN, half a character, or more than {MAX_NESTING} levels of nesting"
+        raise ApiError(422, "SYS_INVALID", f"the payload holds what cannot be kept as JSON: {wrong}")

@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from kingdom.gitops.urls import hide_password
-from kingdom.web.envelope import ApiModel, Page, not_found
-from kingdom.web.paging import cursor_of, id_position
-from kingdom.web.views.redaction import shown_env, shown_url, shown_words
-from kingdom.web.views.work_desk import work_desk
+from kingdom.gitops.names import hide_password
+from kingdom.web.envelope import ApiModel, Page, cursor_id, cursor_of, not_found
+from kingdom.web.views.redaction import shown_command, shown_env, shown_url
+from kingdom.web.views.workflow_state import workflow_state
 
 if TYPE_CHECKING:
     from kingdom.web.context import WebContext
-    from kingdom.workflow.domain import sources as domain
+    from kingdom.workflow.domain import resources as domain
 
 
-class Git(ApiModel):
+class GitInfo(ApiModel):
     """A repository."""
 
     id: str = Field(examples=["git-0198c2d0"])
@@ -26,7 +25,7 @@ class Git(ApiModel):
     used_by: list[str] = Field(description="The workflows that use it.", examples=[["wf-0198c2d3"]])
 
 
-class McpServer(ApiModel):
+class McpServerInfo(ApiModel):
     """An MCP server: a command to run, or a URL to speak to."""
 
     id: str = Field(examples=["mcp-0198c2d1"])
@@ -40,14 +39,14 @@ class McpServer(ApiModel):
     used_by: list[str] = Field(description="The workflows that use it.", examples=[["wf-0198c2d3"]])
 
 
-async def list_gits(context: WebContext, *, limit: int = 50, cursor: str | None = None) -> Page[Git]:
+async def list_gits(context: WebContext, *, limit: int = 50, cursor: str | None = None) -> Page[GitInfo]:
     """The repositories, the newest first."""
     async with context.parts.store.reading() as tx:
-        found = await tx.gits.list(limit=limit + 1, after=id_position(cursor))
-    return Page(items=[shown_git(one) for one in found[:limit]], next_cursor=_next(found, limit))
+        found = await tx.gits.list(limit=limit + 1, after=cursor_id(cursor))
+    return Page(items=[shown_git(one) for one in found[:limit]], next_cursor=_next_cursor(found, limit))
 
 
-async def read_git(context: WebContext, git_id: str) -> Git:
+async def read_git(context: WebContext, git_id: str) -> GitInfo:
     """One repository."""
     async with context.parts.store.reading() as tx:
         found = await tx.gits.find(git_id)
@@ -56,14 +55,14 @@ async def read_git(context: WebContext, git_id: str) -> Git:
     return shown_git(found)
 
 
-async def list_mcp_servers(context: WebContext, *, limit: int = 50, cursor: str | None = None) -> Page[McpServer]:
+async def list_mcp_servers(context: WebContext, *, limit: int = 50, cursor: str | None = None) -> Page[McpServerInfo]:
     """The MCP servers, the newest first."""
     async with context.parts.store.reading() as tx:
-        found = await tx.mcp_servers.list(limit=limit + 1, after=id_position(cursor))
-    return Page(items=[shown_server(one) for one in found[:limit]], next_cursor=_next(found, limit))
+        found = await tx.mcp_servers.list(limit=limit + 1, after=cursor_id(cursor))
+    return Page(items=[shown_server(one) for one in found[:limit]], next_cursor=_next_cursor(found, limit))
 
 
-async def read_mcp_server(context: WebContext, server_id: str) -> McpServer:
+async def read_mcp_server(context: WebContext, server_id: str) -> McpServerInfo:
     """One MCP server."""
     async with context.parts.store.reading() as tx:
         found = await tx.mcp_servers.find(server_id)
@@ -72,27 +71,27 @@ async def read_mcp_server(context: WebContext, server_id: str) -> McpServer:
     return shown_server(found)
 
 
-def names_of_engines(context: WebContext) -> list[str]:
+def engine_names(context: WebContext) -> list[str]:
     """The engines that works can choose."""
-    return sorted(work_desk(context).engines)
+    return sorted(workflow_state(context).engines)
 
 
-def shown_git(git: domain.Git) -> Git:
+def shown_git(git: domain.Git) -> GitInfo:
     """A repository as it may be shown."""
-    return Git(id=git.id, name=git.name, url=hide_password(git.url), used_by=sorted(git.used_by))
+    return GitInfo(id=git.id, name=git.name, url=hide_password(git.url), used_by=sorted(git.used_by))
 
 
-def shown_server(server: domain.McpServer) -> McpServer:
+def shown_server(server: domain.McpServer) -> McpServerInfo:
     """An MCP server as it may be shown."""
-    return McpServer(
+    return McpServerInfo(
         id=server.id,
         name=server.name,
-        command=shown_words(server.command),
+        command=shown_command(server.command),
         url=None if server.url is None else shown_url(server.url),
         env=shown_env(server.env),
         used_by=sorted(server.used_by),
     )
 
 
-def _next(found: list[domain.Git] | list[domain.McpServer], limit: int) -> str | None:
+def _next_cursor(found: list[domain.Git] | list[domain.McpServer], limit: int) -> str | None:
     return cursor_of(found[limit - 1].id) if len(found) > limit else None

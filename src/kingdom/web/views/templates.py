@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from kingdom.web.envelope import ApiError, ApiModel, Page, not_found
-from kingdom.web.paging import cursor_of, id_position
+from kingdom.base.yamlfile import YamlProblem
+from kingdom.web.envelope import ApiError, ApiModel, Page, cursor_id, cursor_of, not_found
 from kingdom.web.views.redaction import shown_env, shown_template
-from kingdom.web.views.work_desk import work_desk
-from kingdom.workflow.domain.errors import InvalidPlan
-from kingdom.workflow.domain.sources import GitRef, McpServerRef
-from kingdom.workflow.domain.template import TaskDefinition, WorkDefinition, WorkflowTemplate
-from kingdom.workflow.sources import MOST, read_sources
-from kingdom.workflow.template_file import Known
-from kingdom.workflow.templates import parse_template, write_template
-from kingdom.yamlfile import YamlProblem
+from kingdom.web.views.workflow_state import workflow_state
+from kingdom.workflow.domain.resources import GitRef, McpServerRef
+from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, WorkflowTemplate
+from kingdom.workflow.errors import InvalidPlan
+from kingdom.workflow.template_file import KnownNames
+from kingdom.workflow.templates import MAX_NAMES, parse_template, read_source_ids, write_template
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,8 +31,8 @@ works:
       - query: Fix {{ issue.key }}.
         report: [Cause, Change]
 """
-_UNTITLED = "tpl-new"  # the id of a template that is not kept
-_FILE = "template"  # what stands before line numbers
+_UNSAVED_ID = "tpl-new"  # the id of a template that is not kept
+_YAML_NAME = "template"  # what stands before line numbers
 
 
 class GitRefFields(ApiModel):
@@ -106,7 +104,7 @@ class TemplateSummary(ApiModel):
     tasks: int = Field(description="How many, of all works.", examples=[3])
 
 
-class Converted(ApiModel):
+class ConvertedTemplate(ApiModel):
     """A template in both forms."""
 
     fields: TemplateFields
@@ -117,9 +115,9 @@ async def list_templates(
     context: WebContext, *, search: str | None = None, limit: int = 50, cursor: str | None = None
 ) -> Page[TemplateSummary]:
     """The templates, the newest first; with ``search`` those whose name or description has these words."""
-    after = id_position(cursor)
+    after = cursor_id(cursor)
     async with context.parts.store.reading() as tx:
-        found = await tx.templates.list(limit=MOST if search else limit + 1, after=after)
+        found = await tx.templates.list(limit=MAX_NAMES if search else limit + 1, after=after)
     if search:
         words = search.lower()
         found = [one for one in found if words in one.name.lower() or words in one.description.lower()]
@@ -145,7 +143,7 @@ async def read_template(context: WebContext, template_id: str) -> Template:
 async def read_yaml(context: WebContext, template_id: str) -> str:
     """The YAML file of a template."""
     found = await find_template(context, template_id)
-    return await _written(context, shown_template(found))
+    return await _to_yaml(context, shown_template(found))
 
 
 async def find_template(context: WebContext, template_id: str) -> WorkflowTemplate:
@@ -157,23 +155,25 @@ async def find_template(context: WebContext, template_id: str) -> WorkflowTempla
     return found
 
 
-async def convert(context: WebContext, *, yaml: str | None = None, fields: TemplateFields | None = None) -> Converted:
+async def convert(
+    context: WebContext, *, yaml: str | None = None, fields: TemplateFields | None = None
+) -> ConvertedTemplate:
     """A template in both forms, from one of them. Raises :class:`ApiError` 422 TPL_INVALID with every problem."""
     template = await (from_yaml(context, yaml) if fields is None else from_fields(context, fields))
-    return Converted(fields=fields_of(template), yaml=await _written(context, shown_template(template)))
+    return ConvertedTemplate(fields=fields_of(template), yaml=await _to_yaml(context, shown_template(template)))
 
 
-async def from_yaml(context: WebContext, yaml: str | None, template_id: str = _UNTITLED) -> WorkflowTemplate:
+async def from_yaml(context: WebContext, yaml: str | None, template_id: str = _UNSAVED_ID) -> WorkflowTemplate:
     """The template of a YAML file, checked; values that are hidden in it are still hidden."""
-    sources = await read_sources(context.parts.store)
-    known = Known(engines=frozenset(work_desk(context).engines))
+    sources = await read_source_ids(context.parts.store)
+    known = KnownNames(engines=frozenset(workflow_state(context).engines))
     try:
-        return await asyncio.to_thread(parse_template, yaml or "", _FILE, template_id, sources, known)
+        return await asyncio.to_thread(parse_template, yaml or "", _YAML_NAME, template_id, sources, known)
     except YamlProblem as problem:
-        raise invalid(problem.problems) from problem
+        raise invalid_template(problem.problems) from problem
 
 
-async def from_fields(context: WebContext, fields: TemplateFields, template_id: str = _UNTITLED) -> WorkflowTemplate:
+async def from_fields(context: WebContext, fields: TemplateFields, template_id: str = _UNSAVED_ID) -> WorkflowTemplate:
     """The template of its fields, checked by the same rules as a file."""
     try:
         template = WorkflowTemplate(
@@ -186,16 +186,16 @@ async def from_fields(context: WebContext, fields: TemplateFields, template_id: 
             fields.on_failure,
         )
     except InvalidPlan as error:
-        raise invalid([str(error)]) from error
-    return await from_yaml(context, await _written(context, template), template_id)
+        raise invalid_template([str(error)]) from error
+    return await from_yaml(context, await _to_yaml(context, template), template_id)
 
 
-async def _written(context: WebContext, template: WorkflowTemplate) -> str:
+async def _to_yaml(context: WebContext, template: WorkflowTemplate) -> str:
     """The YAML of a template. A large one takes seconds to be written, or read."""
-    return await asyncio.to_thread(write_template, template, await read_sources(context.parts.store))
+    return await asyncio.to_thread(write_template, template, await read_source_ids(context.parts.store))
 
 
-def invalid(problems: Sequence[str]) -> ApiError:
+def invalid_template(problems: Sequence[str]) -> ApiError:
     """What is wrong with a template."""
     return ApiError(422, "TPL_INVALID", f"the template is not valid: {problems[0]}", list(problems))
 

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 
-from kingdom.web.envelope import ApiModel, Page, not_found
-from kingdom.web.paging import cursor_of, id_position
-from kingdom.web.views.checkpoints import Checkpoint
-from kingdom.web.views.finding import find_workflow
+from kingdom.web.envelope import ApiModel, Page, cursor_id, cursor_of, not_found
+from kingdom.web.views.checkpoints import CheckpointInfo
 from kingdom.web.views.redaction import shown_template
-from kingdom.web.views.summaries import Told, told_of
-from kingdom.web.views.work_desk import work_desk
+from kingdom.web.views.workflow_state import SummaryFacts, find_workflow, summary_facts, workflow_state
+from kingdom.workflow.agent_records import WorkflowCost
 from kingdom.workflow.domain.statuses import (
-    WORKFLOW,
+    WORKFLOW_TRANSITIONS,
     AgentStatus,
     QueryStatus,
     ReportStatus,
@@ -25,29 +23,25 @@ from kingdom.workflow.domain.statuses import (
     WorkStatus,
     WorkTreeStatus,
 )
-from kingdom.workflow.domain.workflow import MODIFIABLE
-from kingdom.workflow.overview import Overview
-from kingdom.workflow.plan_changes import plan_of
-from kingdom.workflow.sources import read_sources
-from kingdom.workflow.spending import Spent
-from kingdom.workflow.templates import write_template
-from kingdom.workflow.usecases.delete_workflow import BUSY
-from kingdom.workflow.usecases.start_workflow import STARTABLE
+from kingdom.workflow.domain.workflow import MODIFIABLE_STATUSES
+from kingdom.workflow.overview import WorkflowOverview
+from kingdom.workflow.templates import plan_of, read_source_ids, write_template
+from kingdom.workflow.usecases.lifecycle import BUSY_STATUSES, STARTABLE_STATUSES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kingdom.web.context import WebContext
     from kingdom.workflow.domain.workflow import Workflow
-    from kingdom.workflow.ports import Transaction
+    from kingdom.workflow.ports import WorkflowTransaction
 
-Act = Literal["start", "pause", "resume", "cancel", "modify", "delete"]
-_LEADS_TO: Final = {
+WorkflowAction = Literal["start", "pause", "resume", "cancel", "modify", "delete"]
+_STATUS_AFTER: Final = {
     "pause": WorkflowStatus.PAUSED,
     "resume": WorkflowStatus.RESUMING,
     "cancel": WorkflowStatus.CANCELLED,
 }
-_NOTHING: Final = Spent()
+_NO_COST: Final = WorkflowCost()
 
 
 class WorkflowSummary(ApiModel):
@@ -68,7 +62,7 @@ class WorkflowSummary(ApiModel):
     tokens: int = Field(examples=[18210])
 
 
-class WorkTask(ApiModel):
+class WorkTaskInfo(ApiModel):
     """One query to the agent of a work."""
 
     id: str = Field(examples=["task-0198c2d5"])
@@ -87,7 +81,7 @@ class WorkTask(ApiModel):
     error: str | None
 
 
-class Work(ApiModel):
+class WorkInfo(ApiModel):
     """A conversation with one agent, task after task."""
 
     id: str = Field(examples=["work-0198c2d4"])
@@ -104,10 +98,10 @@ class Work(ApiModel):
     session_id: str | None
     error: str | None
     checkpoint_id: str | None
-    tasks: list[WorkTask]
+    tasks: list[WorkTaskInfo]
 
 
-class WorkTree(ApiModel):
+class WorkTreeInfo(ApiModel):
     """A repository of a workflow; before it is started only name, gitId and base are known."""
 
     id: str | None = None
@@ -129,10 +123,10 @@ class WorkflowFull(WorkflowSummary):
     on_failure: Literal["pause", "fail"]
     forked_from: str | None = Field(description="A checkpoint of another workflow.")
     mcp_servers: list[str] = Field(description="Ids.")
-    repositories: list[WorkTree]
-    works: list[Work]
-    checkpoints: list[Checkpoint]
-    allowed: list[Act] = Field(description="What can be asked of it as it stands.")
+    repositories: list[WorkTreeInfo]
+    works: list[WorkInfo]
+    checkpoints: list[CheckpointInfo]
+    allowed_actions: list[WorkflowAction] = Field(description="What can be asked of it as it stands.")
 
 
 class WorkflowEvent(ApiModel):
@@ -153,13 +147,13 @@ async def list_workflows(
     cursor: str | None = None,
 ) -> Page[WorkflowSummary]:
     """The workflows, the newest first: those in one of these states whose name or issue key has these words."""
-    desk = work_desk(context)
+    desk = workflow_state(context)
     async with context.parts.store.reading() as tx:
         found = await tx.workflows.versions(
-            statuses=statuses, search=search or None, after=id_position(cursor), limit=limit + 1
+            statuses=statuses, search=search or None, after=cursor_id(cursor), limit=limit + 1
         )
         told = await desk.summaries.of(tx, found[:limit])
-        names = await _names(tx, [work_id for one in told for work_id in one.running])
+        names = await _work_names(tx, [work_id for one in told for work_id in one.running])
     spent = await desk.spent()
     items = [WorkflowSummary.model_validate(_summary(one, names, spent)) for one in told]
     return Page(items=items, next_cursor=cursor_of(found[limit - 1][0]) if len(found) > limit else None)
@@ -169,11 +163,11 @@ async def read_workflow(context: WebContext, workflow_id: str) -> WorkflowFull:
     """A workflow with everything that belongs to it."""
     async with context.parts.store.reading() as tx:
         workflow = await find_workflow(tx, workflow_id)
-        overview = await Overview.read(tx, workflow)
-    spent = await work_desk(context).spent()
+        overview = await WorkflowOverview.read(tx, workflow)
+    spent = await workflow_state(context).spent()
     names = {work.id: work.name for work in overview.works}
     return WorkflowFull.model_validate(
-        {**_summary(told_of(workflow), names, spent), **overview.document(), "allowed": allowed(workflow)}
+        {**_summary(summary_facts(workflow), names, spent), **overview.document(), "allowed": allowed_actions(workflow)}
     )
 
 
@@ -181,9 +175,9 @@ async def read_summary(context: WebContext, workflow_id: str) -> WorkflowSummary
     """What a list has of a workflow."""
     async with context.parts.store.reading() as tx:
         workflow = await find_workflow(tx, workflow_id)
-        told = told_of(workflow)
-        names = await _names(tx, told.running)
-    return WorkflowSummary.model_validate(_summary(told, names, await work_desk(context).spent()))
+        told = summary_facts(workflow)
+        names = await _work_names(tx, told.running)
+    return WorkflowSummary.model_validate(_summary(told, names, await workflow_state(context).spent()))
 
 
 async def read_events(
@@ -207,36 +201,36 @@ async def read_events(
 async def read_plan(context: WebContext, workflow_id: str) -> str:
     """The plan a workflow has now, as a YAML file."""
     store = context.parts.store
-    sources = await read_sources(store)
+    sources = await read_source_ids(store)
     async with store.reading() as tx:
         workflow = await find_workflow(tx, workflow_id)
         works = await tx.works.of_workflow(workflow_id)
     return await asyncio.to_thread(write_template, shown_template(plan_of(workflow, works)), sources)
 
 
-def allowed(workflow: Workflow) -> list[Act]:
+def allowed_actions(workflow: Workflow) -> list[WorkflowAction]:
     """What can be asked of a workflow as it stands."""
-    may: dict[Act, bool] = {
-        "start": workflow.status in STARTABLE,
-        "pause": _may(workflow, "pause"),
-        "resume": _may(workflow, "resume"),
-        "cancel": _may(workflow, "cancel"),
-        "modify": workflow.status in MODIFIABLE,
-        "delete": workflow.status not in BUSY,
+    may: dict[WorkflowAction, bool] = {
+        "start": workflow.status in STARTABLE_STATUSES,
+        "pause": _can_become(workflow, "pause"),
+        "resume": _can_become(workflow, "resume"),
+        "cancel": _can_become(workflow, "cancel"),
+        "modify": workflow.status in MODIFIABLE_STATUSES,
+        "delete": workflow.status not in BUSY_STATUSES,
     }
     return [act for act, yes in may.items() if yes]
 
 
-def _may(workflow: Workflow, act: str) -> bool:
-    return _LEADS_TO[act] in WORKFLOW[workflow.status]
+def _can_become(workflow: Workflow, act: str) -> bool:
+    return _STATUS_AFTER[act] in WORKFLOW_TRANSITIONS[workflow.status]
 
 
-async def _names(tx: Transaction, work_ids: Sequence[str]) -> dict[str, str]:
+async def _work_names(tx: WorkflowTransaction, work_ids: Sequence[str]) -> dict[str, str]:
     return {work.id: work.name for work in await tx.works.find_all(work_ids)}
 
 
-def _summary(told: Told, names: Mapping[str, str], spent: Mapping[str, Spent]) -> dict[str, Any]:
-    cost = spent.get(told.facts["id"], _NOTHING)
+def _summary(told: SummaryFacts, names: Mapping[str, str], spent: Mapping[str, WorkflowCost]) -> dict[str, Any]:
+    cost = spent.get(told.facts["id"], _NO_COST)
     return {
         **told.facts,
         "running": [names[work_id] for work_id in told.running if work_id in names],

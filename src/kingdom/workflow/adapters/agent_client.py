@@ -11,43 +11,39 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from kingdom.agents.errors import AgentsError
-from kingdom.workflow.adapters.asking import Asking, Means
-from kingdom.workflow.adapters.orders import Limits
-from kingdom.workflow.adapters.places import Places
-from kingdom.workflow.adapters.recording import Recorder, log, patiently
-from kingdom.workflow.adapters.room import Room
+from kingdom.workflow.adapters.agent_run import AgentRun, AgentRunDeps
+from kingdom.workflow.adapters.environment import WorkEnvironments
+from kingdom.workflow.adapters.orders import AgentSlots, RunLimits
+from kingdom.workflow.adapters.recorder import Recorder, log, retry_while_unavailable
 from kingdom.workflow.domain.statuses import QueryStatus, ReportStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kingdom.agents.port import AgentEvent, Agents
-    from kingdom.workflow.adapters.mcp import McpFiles
-    from kingdom.workflow.adapters.orders import Kind
-    from kingdom.workflow.adapters.places import Place
-    from kingdom.workflow.adapters.run_files import RunFiles
-    from kingdom.workflow.adapters.workspaces import Workspaces
-    from kingdom.workflow.domain.task import Report, Task
-    from kingdom.workflow.domain.work import Work
-    from kingdom.workflow.ports import Store
+    from kingdom.workflow.adapters.environment import WorkEnvironment, WorkMcpFiles
+    from kingdom.workflow.adapters.orders import RunKind
+    from kingdom.workflow.adapters.workspaces import RunFiles, Workspaces
+    from kingdom.workflow.domain.work import Report, Task, Work
+    from kingdom.workflow.ports import WorkflowStore
 
-_REMEMBERED: Final = 256  # places of works
+_MAX_CACHED_ENVIRONMENTS: Final = 256  # places of works
 
 
-class AgentRuns:
+class RunnerAgentClient:
     """See :class:`kingdom.workflow.ports.AgentClient`. One for each engine; ``close`` lets go of all runs."""
 
     def __init__(
         self,
-        store: Store,
+        store: WorkflowStore,
         agents: Agents,
         workspaces: Workspaces,
-        mcp: McpFiles,
+        mcp: WorkMcpFiles,
         *,
-        limits: Limits | None = None,
+        limits: RunLimits | None = None,
         clock: Callable[[], float] = time.time,
         listener: Callable[[str, AgentEvent], None] | None = None,
-        room: Room | None = None,
+        room: AgentSlots | None = None,
         files: RunFiles | None = None,
     ) -> None:
         self._store = store
@@ -55,12 +51,14 @@ class AgentRuns:
         self._agents = agents
         self._mcp = mcp
         self._recorder = Recorder(store)
-        self._places = Places(store, workspaces)
-        self._known_places: dict[str, tuple[int, Place]] = {}  # by work id, with the attempt they were looked up in
-        self._means = Means(
-            agents, self._recorder, mcp, self._place_of, limits or Limits(), clock, room or Room(), listener
+        self._places = WorkEnvironments(store, workspaces)
+        self._known_places: dict[
+            str, tuple[int, WorkEnvironment]
+        ] = {}  # by work id, with the attempt they were looked up in
+        self._means = AgentRunDeps(
+            agents, self._recorder, mcp, self._place_of, limits or RunLimits(), clock, room or AgentSlots(), listener
         )
-        self._asked: dict[str, tuple[Asking, asyncio.Task[None]]] = {}  # by the key of each
+        self._asked: dict[str, tuple[AgentRun, asyncio.Task[None]]] = {}  # by the key of each
 
     async def start(self, work: Work) -> None:
         """Tell ``AgentStarted``. Raises when the Work cannot be done here: ``WorkflowError``, ``OSError``."""
@@ -70,16 +68,16 @@ class AgentRuns:
 
     async def send_query(self, work: Work, task: Task, text: str) -> None:
         """Put a query to the agent; returns at once. One that is with the agent already is not put again."""
-        self._ask(Asking(self._means, work, task, "query"), text)
+        self._ask(AgentRun(self._means, work, task, "query"), text)
 
     async def write_report(self, work: Work, task: Task, report: Report) -> None:
         """Have a report written; returns at once."""
-        self._ask(Asking(self._means, work, task, "report", report_id=report.id))
+        self._ask(AgentRun(self._means, work, task, "report", report_id=report.id))
 
     async def stop(self, work_id: str) -> None:
         """End every run of a Work, also those of a former engine; on return nothing of it is alive."""
         reason = "its Work was stopped"
-        work = await patiently(lambda: self._read(work_id), f"work {work_id} cannot be looked up")
+        work = await retry_while_unavailable(lambda: self._read(work_id), f"work {work_id} cannot be looked up")
         for asking in await self._find(work) if work is not None else ():
             await asking.stop(reason)
             self._ask(asking)
@@ -110,14 +108,14 @@ class AgentRuns:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._agents.close()
 
-    async def _find(self, work: Work) -> list[Asking]:
+    async def _find(self, work: Work) -> list[AgentRun]:
         """The runs of a Work that a former engine began, and whose end was not told yet."""
         found = []
         for task in work.tasks:
-            kind = _open_part(task)
+            kind = _open_kind(task)
             if kind is None:
                 continue
-            asking = Asking(self._means, work, task, kind, report_id=task.report_id or "")
+            asking = AgentRun(self._means, work, task, kind, report_id=task.report_id or "")
             if asking.key in self._asked or task.heard == asking.key:
                 continue
             try:
@@ -126,7 +124,7 @@ class AgentRuns:
                 log.warning("run %s cannot be found again: %s", asking.key, error)
         return found
 
-    def _ask(self, asking: Asking, text: str | None = None) -> None:
+    def _ask(self, asking: AgentRun, text: str | None = None) -> None:
         known, _ = self._asked.get(asking.key, (None, None))
         if known is None:
             known = asking
@@ -135,9 +133,9 @@ class AgentRuns:
         if text is not None:
             known.give(text)
 
-    async def _see_through(self, asking: Asking) -> None:
+    async def _see_through(self, asking: AgentRun) -> None:
         try:
-            await asking.see_through()
+            await asking.run_to_end()
         except Exception:  # noqa: BLE001  whatever it is must not be silent: the Work would wait for ever
             log.exception("run %s could not be seen to its end", asking.key)
             await self._recorder.broken(asking.work, f"run {asking.key} could not be watched: see the log")
@@ -148,18 +146,20 @@ class AgentRuns:
         async with self._store.transaction() as tx:
             return await tx.works.find(work_id)
 
-    async def _place_of(self, work: Work) -> Place:
+    async def _place_of(self, work: Work) -> WorkEnvironment:
         """Where a Work is done. It stays the same while the Work runs."""
         attempt, place = self._known_places.get(work.id, (0, None))
         if place is None or attempt != work.attempt:
-            place = await patiently(lambda: self._places.of(work), f"the place of work {work.id} cannot be looked up")
+            place = await retry_while_unavailable(
+                lambda: self._places.of(work), f"the place of work {work.id} cannot be looked up"
+            )
             self._known_places[work.id] = work.attempt, place
-            while len(self._known_places) > _REMEMBERED:
+            while len(self._known_places) > _MAX_CACHED_ENVIRONMENTS:
                 self._known_places.pop(next(iter(self._known_places)))
         return place
 
 
-def _open_part(task: Task) -> Kind | None:
+def _open_kind(task: Task) -> RunKind | None:
     """What of a task is with the agent."""
     if task.query_status in (QueryStatus.SENT, QueryStatus.PROCESSING):
         return "query"

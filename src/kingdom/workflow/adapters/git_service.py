@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from kingdom.gitops import (
     BranchExists,
+    CheckpointMark,
+    CheckpointProblem,
     Checkpoints,
     Clones,
+    CommitAuthor,
     GitError,
-    Identity,
-    Mark,
-    Problem,
-    Recorded,
+    RecordedCheckpoint,
     WorktreeBroken,
     Worktrees,
     diff,
@@ -29,7 +29,7 @@ from kingdom.gitops import (
     reset,
     verify,
 )
-from kingdom.workflow.adapters.names import slug, tag
+from kingdom.workflow.adapters.workspaces import slug, tag
 from kingdom.workflow.domain.resources import Committed
 from kingdom.workflow.ports import PreparedTree
 
@@ -38,22 +38,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kingdom.gitops import Clock, Clone, Commit, Conflict, FileDiff, Worktree
-    from kingdom.gitops import Git as GitProgram
-    from kingdom.workflow.domain.resources import Checkpoint, WorkTree
-    from kingdom.workflow.domain.sources import Git
+    from kingdom.gitops import GitRunner as GitProgram
+    from kingdom.workflow.domain.resources import Checkpoint, Git, WorkTree
 
 R = TypeVar("R")
 _log = logging.getLogger("kingdom.workflow.git")
-_SHOWN: Final = 10  # files named in a message
-_OF_WORKFLOWS: Final = ("refs/heads/kingdom/", "refs/kingdom/")
+_MAX_FILES_NAMED: Final = 10  # files named in a message
+_WORKFLOW_REFS: Final = ("refs/heads/kingdom/", "refs/kingdom/")
 
 
 class MergeConflict(GitError):
     """Two works changed the same lines. The branch that could not be merged, and the files, are attributes."""
 
     def __init__(self, branch: str, conflicts: Sequence[Conflict]) -> None:
-        files = ", ".join(conflict.path for conflict in conflicts[:_SHOWN])
-        more = f" and {len(conflicts) - _SHOWN} more" if len(conflicts) > _SHOWN else ""
+        files = ", ".join(conflict.path for conflict in conflicts[:_MAX_FILES_NAMED])
+        more = f" and {len(conflicts) - _MAX_FILES_NAMED} more" if len(conflicts) > _MAX_FILES_NAMED else ""
         super().__init__(f"{branch} cannot be merged, both sides changed {files}{more}: merge it by hand, then resume")
         self.branch = branch
         self.conflicts = tuple(conflicts)
@@ -63,10 +62,16 @@ class GitopsService:
     """See :class:`kingdom.workflow.ports.GitService`."""
 
     def __init__(
-        self, git: GitProgram, folder: Path, *, clock: Clock, identity: Identity | None = None, allow_local: bool = True
+        self,
+        git: GitProgram,
+        folder: Path,
+        *,
+        clock: Clock,
+        identity: CommitAuthor | None = None,
+        allow_local: bool = True,
     ) -> None:
         self._clock = clock
-        self._identity = identity or Identity()
+        self._identity = identity or CommitAuthor()
         self._clones = Clones(git, folder / "clones", allow_local=allow_local)
         self._worktrees = Worktrees(self._clones, folder, clock=clock, identity=self._identity)
         self._checkpoints = Checkpoints(clock=clock, identity=self._identity)
@@ -117,7 +122,7 @@ class GitopsService:
         clone = self._clones.find(git.url)
         if not clone.repo.exists():
             return
-        if held := [name for prefix in _OF_WORKFLOWS for name in await clone.refs(prefix)]:
+        if held := [name for prefix in _WORKFLOW_REFS for name in await clone.refs(prefix)]:
             _log.info("the clone %s stays: it holds what workflows did (%s, …)", clone.folder, held[0])
         else:
             await self._clones.remove(git.url)
@@ -162,7 +167,7 @@ class GitopsService:
 
     async def verify(
         self, gits: Mapping[str, Git], checkpoints: Sequence[Checkpoint], *, deep: bool = False
-    ) -> list[Problem]:
+    ) -> list[CheckpointProblem]:
         """Every recorded commit that is not there, not held by its ref, or has other files than were recorded.
 
         ``deep`` also looks for every file of it.
@@ -171,7 +176,7 @@ class GitopsService:
         for checkpoint in checkpoints:
             for git_id in checkpoint.hashes:
                 by_git.setdefault(git_id, []).append(checkpoint)
-        found = await _all(self._verify(gits[git_id], git_id, points, deep) for git_id, points in by_git.items())
+        found = await _gather_all(self._verify(gits[git_id], git_id, points, deep) for git_id, points in by_git.items())
         return [problem for problems in found for problem in problems]
 
     async def diff(
@@ -192,7 +197,7 @@ class GitopsService:
         Only when nothing works there any more. Returns the refs (separated by spaces) under which what was dropped is
         kept, per git id.
         """
-        kept = await _all(self._reset(tree, hashes.get(tree.git_id)) for tree in trees)
+        kept = await _gather_all(self._reset(tree, hashes.get(tree.git_id)) for tree in trees)
         return {tree.git_id: " ".join(refs) for tree, refs in zip(trees, kept, strict=True) if refs}
 
     async def merge(self, tree: WorkTree, sources: Sequence[WorkTree], message: str) -> None:
@@ -212,7 +217,7 @@ class GitopsService:
         worktree = await self._mended(self._find(tree))
         return (await reset(worktree, commit, clock=self._clock, identity=self._identity)).rescues
 
-    async def _verify(self, git: Git, git_id: str, points: Sequence[Checkpoint], deep: bool) -> list[Problem]:
+    async def _verify(self, git: Git, git_id: str, points: Sequence[Checkpoint], deep: bool) -> list[CheckpointProblem]:
         clone = self._clones.find(git.url)
         records = []
         for point in points:
@@ -222,11 +227,13 @@ class GitopsService:
                     tree = await clone.tree_of(commit)
                 except GitError:
                     tree = commit  # verify() says that the commit is not there
-            records.append(Recorded(point.workflow_id, point.id, commit, tree))
+            records.append(RecordedCheckpoint(point.workflow_id, point.id, commit, tree))
         try:
             return await verify(clone, records, deep=deep)
         except GitError as error:
-            return [Problem(record, f"the clone {clone.folder} cannot be read: {error}") for record in records]
+            return [
+                CheckpointProblem(record, f"the clone {clone.folder} cannot be read: {error}") for record in records
+            ]
 
     async def _create(self, clone: Clone, tree: WorkTree, name: str) -> Worktree:
         try:
@@ -257,11 +264,11 @@ def _tag(tree: WorkTree) -> str:
     return tag(tree.git_id, tree.work_id or "")
 
 
-def _mark(checkpoint: Checkpoint, title: str) -> Mark:
-    return Mark(checkpoint.workflow_id, checkpoint.id, checkpoint.work_id, checkpoint.work_attempt, title)
+def _mark(checkpoint: Checkpoint, title: str) -> CheckpointMark:
+    return CheckpointMark(checkpoint.workflow_id, checkpoint.id, checkpoint.work_id, checkpoint.work_attempt, title)
 
 
-async def _all(calls: Iterable[Coroutine[None, None, R]]) -> list[R]:
+async def _gather_all(calls: Iterable[Coroutine[None, None, R]]) -> list[R]:
     """What all calls return; when one fails, the first error, once all have ended."""
     tasks = [asyncio.ensure_future(call) for call in calls]
     await asyncio.gather(*tasks, return_exceptions=True)

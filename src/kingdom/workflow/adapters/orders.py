@@ -1,12 +1,9 @@
-"""What an agent is asked: one order for each query and each report.
-
-An engine's options in a template are given to the engine, but for three that say how far a run may go:
-``profile`` (read, edit, full), ``timers`` ({first_output, silence, total, …} in seconds) and ``caps`` ({turns, tokens,
-cost_usd}).
-"""
+"""The order of one agent run: its prompt and limits, and how many runs there may be at once."""
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -16,23 +13,93 @@ from kingdom.agents.errors import InvalidOrder
 from kingdom.agents.port import Caps, Order, Profile, Timers
 from kingdom.agents.untrusted import ANSWER, clean, cut_middle, fence
 from kingdom.workflow.domain.statuses import TaskStatus
+from kingdom.workflow.errors import WorkflowError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kingdom.workflow.adapters.places import Place
-    from kingdom.workflow.domain.task import Task
-    from kingdom.workflow.domain.work import Work
+    from kingdom.workflow.adapters.environment import WorkEnvironment
+    from kingdom.workflow.domain.work import Task, Work
 
-Kind = Literal["query", "report"]
+
+# Room for agents: so many run at the same time, the others wait their turn.
+
+
+SLOTS_VARIABLE: Final = "KINGDOM_WORKFLOW_AGENTS"
+_DEFAULT_SLOTS: Final = 8  # an agent takes some hundred MiB and, now and then, a core
+
+
+class InvalidSetting(WorkflowError):
+    """A setting that makes no sense."""
+
+    code = "USR_SETTING"
+
+
+class AgentSlots:
+    """Places for agents, given in the order they were asked for."""
+
+    def __init__(self, places: int = _DEFAULT_SLOTS) -> None:
+        self._free = places
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def enter(self) -> None:
+        """Wait for a place."""
+        if self._free > 0 and not self._waiting:
+            self._free -= 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.leave()  # it was given while we gave up
+            else:
+                self._waiting.remove(turn)
+            raise
+
+    def enter_over_limit(self) -> None:
+        """Take a place whether there is one or not: for an agent that runs already."""
+        self._free -= 1
+
+    def leave(self) -> None:
+        """Give a place back."""
+        self._free += 1
+        while self._free > 0 and self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self._free -= 1
+                turn.set_result(None)
+
+
+def agent_slots_from(environ: Mapping[str, str]) -> int:
+    """How many agents may run at once, as the environment says; raises :class:`InvalidSetting`."""
+    word = environ.get(SLOTS_VARIABLE, "")
+    if not word:
+        return _DEFAULT_SLOTS
+    if not word.isdecimal() or int(word) < 1:
+        raise InvalidSetting(
+            f"{SLOTS_VARIABLE}={word!r:.40} makes no sense: how many agents may run at once, such as 8"
+        )
+    return int(word)
+
+
+# What an agent is asked: one order for each query and each report.
+#
+# An engine's options in a template are given to the engine, but for three that say how far a run may go:
+# ``profile`` (read, edit, full), ``timers`` ({first_output, silence, total, …} in seconds) and ``caps`` ({turns, tokens,
+# cost_usd}).
+
+
+RunKind = Literal["query", "report"]
 L = TypeVar("L", Timers, Caps)
-_LONGEST_ANSWER: Final = 4000  # characters of an earlier answer that a new conversation is told
-_LIMITS: Final = ("profile", "timers", "caps")
+_MAX_ANSWER_CHARS: Final = 4000  # characters of an earlier answer that a new conversation is told
+_LIMIT_OPTIONS: Final = ("profile", "timers", "caps")
 _PROFILES: Final = ("read", "edit", "full")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RunLimits:
     """How far a run may go, where its Work says nothing else."""
 
     profile: Profile = "edit"
@@ -40,7 +107,7 @@ class Limits:
     caps: Caps = field(default_factory=Caps)
 
 
-def run_id(work: Work, task: Task, kind: Kind = "query", number: int = 1) -> str:
+def run_id(work: Work, task: Task, kind: RunKind = "query", number: int = 1) -> str:
     """The id of a run, the same after a restart. ``number`` counts how often it was sent (again) in this attempt."""
     ending = ("-report" if kind == "report" else "") + (f".{number}" if number > 1 else "")
     return f"{work.id}.{task.id}.{task.attempt}{ending}"
@@ -49,13 +116,13 @@ def run_id(work: Work, task: Task, kind: Kind = "query", number: int = 1) -> str
 def make_order(
     work: Work,
     task: Task,
-    kind: Kind,
+    kind: RunKind,
     *,
     run: str,
     prompt: str,
-    place: Place,
+    place: WorkEnvironment,
     session: str | None,
-    limits: Limits,
+    limits: RunLimits,
     mcp_config: Path | None,
 ) -> Order:
     """The order of one run. Raises :class:`InvalidOrder` for options that make no sense."""
@@ -71,12 +138,12 @@ def make_order(
         prompt=prompt,
         cwd=place.cwd,
         result_path=place.result_path(run),
-        options={key: value for key, value in options.items() if key not in _LIMITS},
+        options={key: value for key, value in options.items() if key not in _LIMIT_OPTIONS},
         model=work.model,
         session_id=session,
         profile=profile,
-        timers=_numbers(limits.timers, options.get("timers"), f"work {work.name}: timers"),
-        caps=_numbers(limits.caps, options.get("caps"), f"work {work.name}: caps"),
+        timers=_with_overrides(limits.timers, options.get("timers"), f"work {work.name}: timers"),
+        caps=_with_overrides(limits.caps, options.get("caps"), f"work {work.name}: caps"),
         mcp_config=mcp_config,
         labels={
             "task_type": name if kind == "query" else f"{name}/report",
@@ -87,34 +154,36 @@ def make_order(
     )
 
 
-def query_prompt(work: Work, task: Task, text: str, place: Place, result_path: Path, session: str | None) -> str:
+def query_prompt(
+    work: Work, task: Task, text: str, place: WorkEnvironment, result_path: Path, session: str | None
+) -> str:
     """A query with what the agent has to know beside it; a conversation that goes on knows the rest."""
-    parts = [] if session else [*_surroundings(place), *_so_far(work, task)]
+    parts = [] if session else [*_repository_list(place), *_earlier_answers(work, task)]
     if parts:
         parts.append("# Your task now\n")
     return "\n\n".join([*parts, text, f"# How to report\n\n{instructions(result_path)}"])
 
 
-def _surroundings(place: Place) -> list[str]:
+def _repository_list(place: WorkEnvironment) -> list[str]:
     if len(place.repositories) < 2:
         return []
     folders = "\n".join(f"- {name}: {folder}" for name, folder in place.repositories.items())
     return [f"# Where you work\n\nEach repository is a folder of its own; work in these only:\n{folders}"]
 
 
-def _so_far(work: Work, task: Task) -> list[str]:
+def _earlier_answers(work: Work, task: Task) -> list[str]:
     """For a conversation that begins in the midst of a Work, because the first one was lost."""
     done = [other for other in work.tasks if other.status is TaskStatus.COMPLETED and other.order < task.order]
     if not done:
         return []
     told = "\n\n".join(
-        f"## {other.name}\n\n{fence(cut_middle(clean(other.response or ''), _LONGEST_ANSWER), ANSWER)}"
+        f"## {other.name}\n\n{fence(cut_middle(clean(other.response or ''), _MAX_ANSWER_CHARS), ANSWER)}"
         for other in done
     )
     return [f"# What was done before, in a conversation that is lost\n\n{told}"]
 
 
-def _numbers(defaults: L, given: Any, where: str) -> L:
+def _with_overrides(defaults: L, given: Any, where: str) -> L:
     """Limits with some of them replaced by numbers."""
     if given is None:
         return defaults

@@ -25,21 +25,20 @@ from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from kingdom.agents.untrusted import ANSWER, OUTSIDE, REPORT, clean, cut_middle, fence
-from kingdom.workflow.adapters.reports import read_report
-from kingdom.workflow.domain.errors import WorkflowError
+from kingdom.workflow.adapters.workspaces import read_report
 from kingdom.workflow.domain.statuses import ReportStatus, TaskStatus
+from kingdom.workflow.errors import WorkflowError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kingdom.workflow.domain.task import Report, Task
-    from kingdom.workflow.domain.work import Work
+    from kingdom.workflow.domain.work import Report, Task, Work
     from kingdom.workflow.domain.workflow import Workflow
-    from kingdom.workflow.ports import Store
+    from kingdom.workflow.ports import WorkflowStore
 
-_LONGEST: Final = 256 * 1024  # characters of a query
-_LONGEST_TEXT: Final = 64 * 1024  # of one variable in it
-_SHORT: Final = 200  # of a variable that stands in a line
+_MAX_QUERY_CHARS: Final = 256 * 1024  # characters of a query
+_MAX_VALUE_CHARS: Final = 64 * 1024  # of one variable in it
+_MAX_INLINE_CHARS: Final = 200  # of a variable that stands in a line
 _MARKERS: Final = ("{{", "{%", "{#")
 _environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True)
 
@@ -50,10 +49,10 @@ class QueryInvalid(WorkflowError):
     code = "TPL_QUERY"
 
 
-class Queries:
-    """The texts of queries with their variables; see :class:`kingdom.workflow.ports.QueryTexts`."""
+class QueryTemplates:
+    """The texts of queries with their variables; see :class:`kingdom.workflow.ports.QueryRenderer`."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: WorkflowStore) -> None:
         self._store = store
 
     async def text(self, workflow: Workflow, work: Work, task: Task) -> str:
@@ -84,8 +83,10 @@ def render(query: str, values: Mapping[str, Any], where: str) -> str:
         raise _invalid(where, error, values) from None
     except Exception as error:  # noqa: BLE001  an expression can raise anything; it is the query's mistake
         raise QueryInvalid(f"{where}: its query cannot be made: {type(error).__name__}: {error}") from None
-    if len(text) > _LONGEST:
-        raise QueryInvalid(f"{where}: its query has {len(text)} characters with its variables, {_LONGEST} may be sent")
+    if len(text) > _MAX_QUERY_CHARS:
+        raise QueryInvalid(
+            f"{where}: its query has {len(text)} characters with its variables, {_MAX_QUERY_CHARS} may be sent"
+        )
     return text
 
 
@@ -93,17 +94,17 @@ def variables(
     workflow: Workflow, works: Sequence[Work], reports: Sequence[Report], work: Work, task: Task
 ) -> dict[str, Any]:
     """Everything the query of a task may use."""
-    own = _shown(dict(workflow.variables))
+    own = _as_value(dict(workflow.variables))
     issue = own.get("issue")
     known = dict(issue) if isinstance(issue, dict) else {}
     if workflow.issue_key is not None:
-        known["key"] = _shown(workflow.issue_key)
+        known["key"] = _as_value(workflow.issue_key)
     return {
         **own,
         "issue": known,
-        "workflow": _shown({"id": workflow.id, "name": workflow.name, "description": workflow.description}),
-        "work": _shown({"name": work.name, "attempt": work.attempt}),
-        "task": _shown({"name": task.name, "attempt": task.attempt}),
+        "workflow": _as_value({"id": workflow.id, "name": workflow.name, "description": workflow.description}),
+        "work": _as_value({"name": work.name, "attempt": work.attempt}),
+        "task": _as_value({"name": task.name, "attempt": task.attempt}),
         "reports": _Texts("report", _reports(works, reports)),
         "answers": _Texts("answer", _answers(works)),
     }
@@ -141,7 +142,7 @@ def _reports(works: Sequence[Work], reports: Sequence[Report]) -> dict[str, Call
 def _report_reader(path: str) -> Callable[[], str]:
     def read() -> str:
         try:
-            return _data(read_report(Path(path)), REPORT)
+            return _fenced(read_report(Path(path)), REPORT)
         except OSError as error:
             raise QueryInvalid(f"the report {path} cannot be read: {error.strerror}") from None
 
@@ -158,21 +159,21 @@ def _answers(works: Sequence[Work]) -> dict[str, Callable[[], str]]:
 
 
 def _answer_reader(response: str) -> Callable[[], str]:
-    return lambda: _data(response, ANSWER)
+    return lambda: _fenced(response, ANSWER)
 
 
-def _data(text: str, label: str) -> str:
-    return fence(cut_middle(clean(text), _LONGEST_TEXT), label)
+def _fenced(text: str, label: str) -> str:
+    return fence(cut_middle(clean(text), _MAX_VALUE_CHARS), label)
 
 
-def _shown(value: Any) -> Any:
+def _as_value(value: Any) -> Any:
     """A value as it may stand in a query."""
     if isinstance(value, str):
         text = clean(value).strip()
-        return text if len(text) <= _SHORT and "\n" not in text else _data(text, OUTSIDE)
+        return text if len(text) <= _MAX_INLINE_CHARS and "\n" not in text else _fenced(text, OUTSIDE)
     if isinstance(value, Mapping):
-        return {str(key): _shown(item) for key, item in value.items()}
-    return [_shown(item) for item in value] if isinstance(value, list | tuple) else value
+        return {str(key): _as_value(item) for key, item in value.items()}
+    return [_as_value(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _invalid(where: str, error: TemplateError, values: Mapping[str, Any] | None = None) -> QueryInvalid:

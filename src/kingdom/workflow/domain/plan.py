@@ -1,14 +1,21 @@
-"""Which Work waits for which, and which of them run beside each other."""
+"""The plan of a workflow: which Work waits for which, and how the plan may be changed."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
 
-from kingdom.workflow.domain.statuses import WorkStatus
-from kingdom.workflow.domain.work import Work
+from kingdom.workflow.domain.resources import GitRef, McpServerRef
+from kingdom.workflow.domain.statuses import ReportStatus, TaskStatus, WorkStatus
+from kingdom.workflow.domain.work import Task, Work
+from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, check_plan, check_tasks
+from kingdom.workflow.errors import InvalidPlan, NotFound, NotModifiable
+
+# Which Work waits for which, and which of them run beside each other.
 
 
-class Plan:
+class WorkDependencies:
     """The works of one workflow.
 
     A Work that does not say what it is after waits for all before it; one after the start waits for nobody.
@@ -60,3 +67,286 @@ class Plan:
     def merged_into(self, work: Work) -> list[Work]:
         """The works whose own worktrees are merged before it starts."""
         return [other for other in self._direct[work.id] if self.apart(other)] if work.merge else []
+
+
+# Changes of a workflow's plan: what is not done yet may be added to, taken out, changed and put in another order.
+
+
+NewId: TypeAlias = Callable[[str], str]
+_OPEN_TASKS: Final = (TaskStatus.PENDING, TaskStatus.FAILED, TaskStatus.RUNNING)  # RUNNING: of a Work that was paused
+_OPEN_WORKS: Final = (WorkStatus.PENDING, WorkStatus.PAUSED, WorkStatus.FAILED)
+_TASK_FIELDS: Final = frozenset({"name", "query", "outline", "retries"})
+_WORK_FIELDS: Final = frozenset(
+    {"name", "engine", "model", "engine_options", "mcp_server_refs", "after", "merge", "pause_after"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AddTask:
+    """A new task of a Work; ``at`` is its place, the end by default."""
+
+    work_id: str
+    task: TaskDefinition
+    at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveTask:
+    """A task less."""
+
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateTask:
+    """A task with other values: name, query, outline, retries."""
+
+    task_id: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ReorderTasks:
+    """The tasks of a Work in another order: the ids of all that are not done."""
+
+    work_id: str
+    task_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AddWork:
+    """A new Work; ``at`` is its place, the end by default."""
+
+    work: WorkDefinition
+    at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveWork:
+    """A Work less."""
+
+    work_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateWork:
+    """A Work with other values: name, engine, model, engine_options, mcp_server_refs, after, merge, pause_after."""
+
+    work_id: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ReorderWorks:
+    """The works in another order: the ids of all that have not begun."""
+
+    work_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetGitRefs:
+    """Other repositories."""
+
+    refs: tuple[GitRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetMcpServerRefs:
+    """Other MCP servers, from the next Work on."""
+
+    refs: tuple[McpServerRef, ...]
+
+
+PlanChange: TypeAlias = (
+    AddTask | RemoveTask | UpdateTask | ReorderTasks | AddWork | RemoveWork | UpdateWork | ReorderWorks
+)
+Change: TypeAlias = PlanChange | SetGitRefs | SetMcpServerRefs
+
+
+@dataclass(slots=True)
+class PlanEditor:
+    """The works of a workflow while they are changed. Nothing is kept when one of the changes is refused."""
+
+    works: list[Work]
+    workflow_id: str
+    new_id: NewId
+    touched: set[str] = field(default_factory=set)  # ids of works to save
+    removed: list[Work] = field(default_factory=list)
+
+    def apply(self, changes: Iterable[PlanChange]) -> None:
+        """Make changes one after the other, then look whether the plan still holds."""
+        for change in changes:
+            _EDITORS[type(change)](self, change)
+        for sequence, work in enumerate(self.works):
+            if work.sequence != sequence:
+                work.sequence = sequence
+                self.touched.add(work.id)
+        check_plan((work.name, work.after) for work in self.works)
+        for work in self.works:
+            check_tasks(work.name, work.tasks)
+
+    # ── tasks ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def add_task(self, change: AddTask) -> None:
+        """Put a task into a Work, behind those that are done."""
+        work = self._open_work(change.work_id)
+        at = len(work.tasks) if change.at is None else change.at
+        first = len(work.tasks) - len(_open_tasks(work))
+        if not first <= at <= len(work.tasks):
+            raise NotModifiable(
+                f"a task of {work.name} can be put at {first} to {len(work.tasks)}, not at {at}: what is done stays"
+            )
+        work.tasks.insert(at, task_from(change.task, at, self.new_id))
+        self._renumber(work)
+
+    def remove_task(self, change: RemoveTask) -> None:
+        """Take a task out."""
+        work, task = self._open_task(change.task_id)
+        work.tasks.remove(task)
+        self._renumber(work)
+
+    def update_task(self, change: UpdateTask) -> None:
+        """Change a task; the values of a failed or cut off one count for its next try."""
+        work, task = self._open_task(change.task_id)
+        values = _checked_values("a task", change.values, _TASK_FIELDS)
+        for name, value in values.items():
+            setattr(task, name, value)
+        if "outline" in values and task.report_status in (ReportStatus.NOT_REQUIRED, ReportStatus.PENDING):
+            task.report_status = ReportStatus.PENDING if task.outline else ReportStatus.NOT_REQUIRED
+        self.touched.add(work.id)
+
+    def reorder_tasks(self, change: ReorderTasks) -> None:
+        """Put the tasks that are not done into another order."""
+        work = self._open_work(change.work_id)
+        movable = [task for task in _open_tasks(work) if task.status is TaskStatus.PENDING]
+        fixed = [task for task in work.tasks if task not in movable]
+        work.tasks = fixed + _reordered(f"tasks of work {work.name}", movable, change.task_ids)
+        self._renumber(work)
+
+    # ── works ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def add_work(self, change: AddWork) -> None:
+        """Put a Work in, behind those that have begun."""
+        begun = self._begun()
+        at = len(self.works) if change.at is None else change.at
+        if not begun <= at <= len(self.works):
+            raise NotModifiable(f"a work can be put at {begun} to {len(self.works)}, not at {at}: what has begun stays")
+        work = work_from(change.work, self.workflow_id, at, self.new_id)
+        self.works.insert(at, work)
+        self.touched.add(work.id)
+
+    def remove_work(self, change: RemoveWork) -> None:
+        """Take a Work out that has not begun."""
+        work = self._waiting_work(change.work_id)
+        self.works.remove(work)
+        self.removed.append(work)
+
+    def update_work(self, change: UpdateWork) -> None:
+        """Change a Work: all of it before it begins, and what its agent is given when it goes on, after."""
+        work = self._open_work(change.work_id)
+        values = _checked_values("a work", change.values, _WORK_FIELDS)
+        if work.status is not WorkStatus.PENDING and (late := {"after", "merge"} & values.keys()):
+            raise NotModifiable(f"work {work.name} has begun: its {min(late)} cannot be changed any more")
+        for name, value in values.items():
+            setattr(work, name, value)
+        self.touched.add(work.id)
+
+    def reorder_works(self, change: ReorderWorks) -> None:
+        """Put the works that have not begun into another order."""
+        begun = self._begun()
+        fixed, movable = self.works[:begun], self.works[begun:]
+        self.works = fixed + _reordered("works", movable, change.work_ids)
+
+    # ── finding ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _begun(self) -> int:
+        """How many works stay where they are: all up to the last that has begun."""
+        return max((index + 1 for index, w in enumerate(self.works) if w.status is not WorkStatus.PENDING), default=0)
+
+    def _work(self, work_id: str) -> Work:
+        found = next((work for work in self.works if work.id == work_id), None)
+        if found is None:
+            raise NotFound(f"workflow {self.workflow_id} has no work {work_id}")
+        return found
+
+    def _open_work(self, work_id: str) -> Work:
+        work = self._work(work_id)
+        if work.status not in _OPEN_WORKS:
+            raise NotModifiable(f"work {work.name} ({work.id}) is {work.status} and cannot be changed any more")
+        return work
+
+    def _waiting_work(self, work_id: str) -> Work:
+        work = self._work(work_id)
+        if work.status is not WorkStatus.PENDING or any(task.status is TaskStatus.COMPLETED for task in work.tasks):
+            raise NotModifiable(f"work {work.name} ({work.id}) has begun and cannot be taken out any more")
+        return work
+
+    def _open_task(self, task_id: str) -> tuple[Work, Task]:
+        for work in self.works:
+            for task in work.tasks:
+                if task.id == task_id:
+                    self._open_work(work.id)
+                    if task.status not in _OPEN_TASKS:
+                        raise NotModifiable(f"task {task.name} ({task.id}) is {task.status}: what is done stays")
+                    return work, task
+        raise NotFound(f"workflow {self.workflow_id} has no task {task_id}")
+
+    def _renumber(self, work: Work) -> None:
+        for order, task in enumerate(work.tasks):
+            task.order = order
+        self.touched.add(work.id)
+
+
+_EDITORS: Final[dict[type, Callable[[PlanEditor, Any], None]]] = {
+    AddTask: PlanEditor.add_task,
+    RemoveTask: PlanEditor.remove_task,
+    UpdateTask: PlanEditor.update_task,
+    ReorderTasks: PlanEditor.reorder_tasks,
+    AddWork: PlanEditor.add_work,
+    RemoveWork: PlanEditor.remove_work,
+    UpdateWork: PlanEditor.update_work,
+    ReorderWorks: PlanEditor.reorder_works,
+}
+
+
+def work_from(definition: WorkDefinition, workflow_id: str, sequence: int, new_id: NewId) -> Work:
+    """A Work of a workflow, as a plan has it."""
+    return Work(
+        new_id("work"),
+        workflow_id,
+        sequence,
+        definition.name,
+        [task_from(task, order, new_id) for order, task in enumerate(definition.tasks)],
+        definition.engine,
+        definition.model,
+        dict(definition.engine_options),
+        definition.mcp_server_refs,
+        definition.after,
+        definition.merge,
+        definition.pause_after,
+    )
+
+
+def task_from(definition: TaskDefinition, order: int, new_id: NewId) -> Task:
+    """A task of a Work, as a plan has it."""
+    return Task(new_id("task"), order, definition.name, definition.query, definition.outline, definition.retries)
+
+
+def _open_tasks(work: Work) -> list[Task]:
+    return [task for task in work.tasks if task.status in _OPEN_TASKS]
+
+
+def _checked_values(what: str, values: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
+    if unknown := values.keys() - known:
+        raise InvalidPlan(f"{what} has no {min(unknown)!r} to change: {', '.join(sorted(known))}")
+    tuples = {"outline", "mcp_server_refs", "after"} & values.keys()
+    return {**values, **{name: tuple(values[name]) for name in tuples}}
+
+
+def _reordered(what: str, items: Sequence[Any], ids: Sequence[str]) -> list[Any]:
+    by_id = {item.id: item for item in items}
+    if sorted(ids) != sorted(by_id):
+        raise NotModifiable(
+            f"the order of {what} takes exactly those that have not begun: {', '.join(by_id) or 'none'}"
+        )
+    return [by_id[item_id] for item_id in ids]

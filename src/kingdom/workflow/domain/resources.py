@@ -1,4 +1,4 @@
-"""What a workflow has on disk: worktrees, workspaces and checkpoints."""
+"""What workflows use (repositories, MCP servers) and what they have on disk (worktrees, workspaces, checkpoints)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,77 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from kingdom.workflow.domain.statuses import WORKTREE, WorkTreeStatus, move
+from kingdom.workflow.domain.statuses import WORKTREE_TRANSITIONS, WorkTreeStatus, check_transition
+from kingdom.workflow.errors import StillInUse
+
+# What workflows draw on: repositories and MCP servers, and who uses them.
+
+
+@dataclass(frozen=True, slots=True)
+class GitRef:
+    """A repository of a template or workflow, and the branch its worktree starts from."""
+
+    git_id: str
+    base: str | None = None  # None: the default branch
+
+
+@dataclass(frozen=True, slots=True)
+class McpServerRef:
+    """An MCP server of a template, workflow or Work; ``env`` overrides the server's own."""
+
+    mcp_server_id: str
+    env: Mapping[str, str] = field(default_factory=dict)  # values may be references: ${NAME}
+
+
+@dataclass(slots=True)
+class UsedSource:
+    """Something workflows use. Registering and releasing a use may be repeated."""
+
+    id: str
+    name: str
+    used_by: set[str] = field(default_factory=set)  # workflow ids
+    version: int = 0
+
+    def add_workflow(self, workflow_id: str) -> bool:
+        """Register a use; False when it was registered already."""
+        if workflow_id in self.used_by:
+            return False
+        self.used_by.add(workflow_id)
+        return True
+
+    def remove_workflow(self, workflow_id: str) -> bool:
+        """Release a use; False when there was none."""
+        if workflow_id not in self.used_by:
+            return False
+        self.used_by.remove(workflow_id)
+        return True
+
+    def check_unused(self) -> None:
+        """Raise :class:`StillInUse` when a workflow uses it."""
+        if self.used_by:
+            raise StillInUse(
+                f"{self.name} ({self.id}) is used by {len(self.used_by)} workflows, such as {min(self.used_by)}: "
+                "cancel or delete them first"
+            )
+
+
+@dataclass(slots=True)
+class Git(UsedSource):
+    """A repository."""
+
+    url: str = ""
+
+
+@dataclass(slots=True)
+class McpServer(UsedSource):
+    """An MCP server an agent can be given: a command to run, or a URL to speak to."""
+
+    command: tuple[str, ...] = ()
+    url: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)  # values may be references: ${NAME}
+
+
+# What a workflow has on disk: worktrees, workspaces and checkpoints.
 
 
 @dataclass(slots=True)
@@ -35,15 +105,15 @@ class WorkTree:
         self._to(WorkTreeStatus.FAILED)
         self.error = error
 
-    def try_again(self) -> None:
+    def retry_creation(self) -> None:
         """After it could not be made."""
         self._to(WorkTreeStatus.CREATING)
 
-    def release_later(self) -> None:
+    def mark_for_release(self) -> None:
         """Its repository was taken out of the workflow; the files stay until the workflow ends."""
         self._to(WorkTreeStatus.PENDING_RELEASE)
 
-    def take_back(self) -> None:
+    def reclaim(self) -> None:
         """Its repository came back before it was released; whether its files are still there is looked at."""
         self._to(WorkTreeStatus.CREATING)
 
@@ -52,7 +122,7 @@ class WorkTree:
         self._to(WorkTreeStatus.RELEASED)
 
     def _to(self, wanted: WorkTreeStatus) -> None:
-        self.status = move("worktree", self.id, WORKTREE, self.status, wanted)
+        self.status = check_transition("worktree", self.id, WORKTREE_TRANSITIONS, self.status, wanted)
 
 
 @dataclass(slots=True)

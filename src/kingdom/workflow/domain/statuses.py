@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from kingdom.workflow.domain.errors import IllegalTransition
+from kingdom.workflow.errors import IllegalTransition
 
 
 class WorkflowStatus(StrEnum):
@@ -87,14 +87,14 @@ class WorkTreeStatus(StrEnum):
 
 
 S = TypeVar("S", bound=StrEnum)
-Table = Mapping[S, frozenset[S]]
+Transitions = Mapping[S, frozenset[S]]
 
 
-def _table(rows: Mapping[S, str], kind: type[S]) -> Table[S]:
+def _transitions(rows: Mapping[S, str], kind: type[S]) -> Transitions[S]:
     return {state: frozenset(kind(word) for word in rows.get(state, "").split()) for state in kind}
 
 
-WORKFLOW: Final = _table(
+WORKFLOW_TRANSITIONS: Final = _transitions(
     {
         WorkflowStatus.CREATED: "PREPARING CANCELLED",
         WorkflowStatus.PREPARING: "READY PAUSED FAILED CANCELLED",
@@ -106,7 +106,7 @@ WORKFLOW: Final = _table(
     },
     WorkflowStatus,
 )
-WORK: Final = _table(
+WORK_TRANSITIONS: Final = _transitions(
     {
         WorkStatus.PENDING: "RUNNING CANCELLED",
         WorkStatus.RUNNING: "COMPLETED PAUSED FAILED CANCELLED PENDING",
@@ -116,7 +116,7 @@ WORK: Final = _table(
     },
     WorkStatus,
 )
-AGENT: Final = _table(
+AGENT_TRANSITIONS: Final = _transitions(
     {
         AgentStatus.IDLE: "STARTING STOPPED ERROR",
         AgentStatus.STARTING: "RUNNING STOPPED ERROR",
@@ -126,7 +126,7 @@ AGENT: Final = _table(
     },
     AgentStatus,
 )
-TASK: Final = _table(
+TASK_TRANSITIONS: Final = _transitions(
     {
         TaskStatus.PENDING: "RUNNING CANCELLED",
         TaskStatus.RUNNING: "COMPLETED FAILED CANCELLED PENDING",
@@ -135,7 +135,7 @@ TASK: Final = _table(
     },
     TaskStatus,
 )
-QUERY: Final = _table(
+QUERY_TRANSITIONS: Final = _transitions(
     {
         QueryStatus.PENDING: "SENT CANCELLED",
         QueryStatus.SENT: "PROCESSING RESPONDED FAILED CANCELLED PENDING",
@@ -145,7 +145,7 @@ QUERY: Final = _table(
     },
     QueryStatus,
 )
-REPORT: Final = _table(
+REPORT_TRANSITIONS: Final = _transitions(
     {
         ReportStatus.PENDING: "GENERATING CANCELLED",
         ReportStatus.GENERATING: "COMPLETED FAILED CANCELLED PENDING",
@@ -154,7 +154,7 @@ REPORT: Final = _table(
     },
     ReportStatus,
 )
-WORKTREE: Final = _table(
+WORKTREE_TRANSITIONS: Final = _transitions(
     {
         WorkTreeStatus.CREATING: "READY FAILED PENDING_RELEASE",
         WorkTreeStatus.READY: "PENDING_RELEASE FAILED RELEASED",
@@ -164,11 +164,11 @@ WORKTREE: Final = _table(
     WorkTreeStatus,
 )
 
-WORKFLOW_OVER: Final = frozenset({WorkflowStatus.COMPLETED, WorkflowStatus.CANCELLED})
+WORKFLOW_OVER_STATUSES: Final = frozenset({WorkflowStatus.COMPLETED, WorkflowStatus.CANCELLED})
 WORK_OVER: Final = frozenset({WorkStatus.COMPLETED, WorkStatus.CANCELLED, WorkStatus.FAILED})
 
 
-def move(what: str, item_id: str, table: Table[S], current: S, wanted: S) -> S:
+def check_transition(what: str, item_id: str, table: Transitions[S], current: S, wanted: S) -> S:
     """Return the wanted state when it may follow, or raise :class:`IllegalTransition` that names both."""
     if wanted not in table[current]:
         raise IllegalTransition(what, item_id, current, wanted)

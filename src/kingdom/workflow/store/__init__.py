@@ -3,7 +3,7 @@
 ``open_store("sqlite:///workflows.db")`` or a PostgreSQL URL. State and events are written in one transaction.
 """
 
-from kingdom.workflow.store.errors import ConcurrentChange, StoreError
-from kingdom.workflow.store.opening import open_store
+from kingdom.workflow.errors import ConcurrentChange, StoreError
+from kingdom.workflow.store.database import open_store
 
 __all__ = ["ConcurrentChange", "StoreError", "open_store"]

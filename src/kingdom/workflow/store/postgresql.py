@@ -8,19 +8,19 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 
-from kingdom.workflow.store.base import DatabaseStore
-from kingdom.workflow.store.errors import StoreError
-from kingdom.workflow.store.locks import AdvisoryLock
-from kingdom.workflow.store.sessions import PostgresSession
+from kingdom.base.locks import AdvisoryLock
+from kingdom.workflow.errors import StoreError
+from kingdom.workflow.store.database import DatabaseStore
+from kingdom.workflow.store.transactions import PostgresSession
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from kingdom.workflow.store.sessions import Session
+    from kingdom.workflow.store.transactions import DatabaseSession
 
-_POOL: Final = 8
-_OURS: Final = ("schema", "pgbouncer")  # parts of the URL that are the bus's, not the server's
-_MIGRATING: Final = 0x6B776601  # advisory lock
+_POOL_SIZE: Final = 8
+_BUS_OPTIONS: Final = ("schema", "pgbouncer")  # parts of the URL that are the bus's, not the server's
+_MIGRATION_LOCK: Final = 0x6B776601  # advisory lock
 
 
 class PostgresStore(DatabaseStore):
@@ -30,7 +30,7 @@ class PostgresStore(DatabaseStore):
         address, settings = self._address()
         try:
             self._pool: Any = await asyncpg.create_pool(
-                address, min_size=1, max_size=_POOL, server_settings=settings, reset=_nothing
+                address, min_size=1, max_size=_POOL_SIZE, server_settings=settings, reset=_no_reset
             )
         except (OSError, asyncpg.PostgresError) as error:
             raise StoreError(f"the store at {self.shown_url} cannot be reached: {error}") from None
@@ -39,7 +39,7 @@ class PostgresStore(DatabaseStore):
         parts = urlsplit(self.url)
         query = dict(parse_qsl(parts.query))
         settings = {"search_path": query["schema"]} if "schema" in query else {}
-        plain = urlencode({key: value for key, value in query.items() if key not in _OURS})
+        plain = urlencode({key: value for key, value in query.items() if key not in _BUS_OPTIONS})
         return urlunsplit(parts._replace(query=plain)), settings
 
     async def lock_engine(self) -> AdvisoryLock | None:
@@ -55,7 +55,7 @@ class PostgresStore(DatabaseStore):
         await self._pool.close()
 
     @asynccontextmanager
-    async def session(self, *, readonly: bool = False) -> AsyncIterator[Session]:
+    async def session(self, *, readonly: bool = False) -> AsyncIterator[DatabaseSession]:
         """An open transaction; commits at the end of the block, rolls back when it raises."""
         try:
             async with self._pool.acquire() as connection, connection.transaction(readonly=readonly):
@@ -63,11 +63,11 @@ class PostgresStore(DatabaseStore):
         except (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError) as error:
             raise StoreError(f"the store at {self.shown_url} cannot be used: {error}") from error
 
-    async def _has_tables(self, session: Session) -> bool:
-        await session.fetch("SELECT pg_advisory_xact_lock(?)", _MIGRATING)  # two that set up at once take turns
+    async def _has_tables(self, session: DatabaseSession) -> bool:
+        await session.fetch("SELECT pg_advisory_xact_lock(?)", _MIGRATION_LOCK)  # two that set up at once take turns
         ((name,),) = await session.fetch("SELECT to_regclass('wf_counter')::text")
         return name is not None
 
 
-async def _nothing(_: object) -> None:
+async def _no_reset(_: object) -> None:
     """There is nothing to reset: connections are used for transactions only, and what these set ends with them."""

@@ -1,22 +1,177 @@
-"""Reading and writing aggregates inside a transaction."""
+"""Aggregates as rows: their tables, their JSON, reading and writing them in a transaction."""
 
 from __future__ import annotations
 
+import json
+import types
+import typing
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from datetime import datetime
+from enum import StrEnum
 from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, cast
 
-from kingdom.workflow.domain.errors import NotFound
-from kingdom.workflow.store.codec import decode, encode
-from kingdom.workflow.store.errors import ConcurrentChange
+from kingdom.workflow.domain.resources import Checkpoint, Git, McpServer, WorkSpace, WorkTree
+from kingdom.workflow.domain.work import Report, Work
+from kingdom.workflow.domain.workflow import Workflow, WorkflowTemplate
+from kingdom.workflow.errors import ConcurrentChange, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Sequence
 
-    from kingdom.workflow.store.sessions import Row, Session
-    from kingdom.workflow.store.tables import Table
+    from kingdom.workflow.store.transactions import DatabaseSession, Row
+
+
+# Aggregates as JSON, and back: by the types their fields declare, so that a new field needs no code here.
+
 
 A = TypeVar("A")
+Reader = Callable[[Any], Any]
+_VERSION_FIELD: Final = "version"  # a column of its own
+
+
+def encode(item: object) -> str:
+    """The JSON of an aggregate. Its ``version`` is the row's business, not the document's."""
+    document = _plain(item)
+    document.pop(_VERSION_FIELD, None)
+    return _encoder.encode(document)
+
+
+def decode(kind: type[A], text: str, version: int) -> A:
+    """The aggregate of its JSON. Fields that were added since have their defaults."""
+    reader = _reader(cast("Hashable", kind))
+    assert reader is not None
+    item = reader(json.loads(text))
+    item.version = version
+    return cast("A", item)
+
+
+def _plain(value: Any) -> Any:
+    """What the encoder does not know by itself, as something it knows."""
+    if (take := _taker(cast("Hashable", type(value)))) is not None:
+        return take(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    raise TypeError(f"{type(value).__name__} is not stored")
+
+
+# Mostly C: it walks lists, dictionaries and words by itself, and asks for the rest.
+_encoder = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"), default=_plain)
+
+
+@cache
+def _taker(kind: Hashable) -> Callable[[Any], dict[str, Any]] | None:
+    """What takes the fields of a dataclass (of two or more); None for another type."""
+    if not is_dataclass(kind):
+        return None
+    names = tuple(field.name for field in fields(kind))
+    values = attrgetter(*names)
+    return lambda item: dict(zip(names, values(item), strict=True))
+
+
+@cache
+def _reader(kind: Hashable) -> Reader | None:
+    """How to read a value of a declared type; None when JSON has it as it is."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if is_dataclass(kind):
+        return _dataclass_reader(cast("type[Any]", kind))
+    if origin in (types.UnionType, typing.Union):
+        inner = _reader(next(part for part in arguments if part is not type(None)))
+        return None if inner is None else lambda value: None if value is None else inner(value)
+    if origin in (tuple, list, set, frozenset):
+        return _collection_reader(cast("Callable[[Any], Any]", origin), _reader(arguments[0]))
+    if origin in (dict, Mapping):
+        item = _reader(arguments[1])
+        return None if item is None else lambda value: {key: item(part) for key, part in value.items()}
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return {str(member): member for member in kind}.__getitem__
+    return datetime.fromisoformat if kind is datetime else None
+
+
+def _collection_reader(collect: Callable[[Any], Any], item: Reader | None) -> Reader | None:
+    if item is None:
+        return None if collect is list else collect
+    if collect is list:
+        return lambda value: [item(part) for part in value]
+    return lambda value: collect(map(item, value))
+
+
+def _dataclass_reader(kind: type[Any]) -> Reader:
+    hints = typing.get_type_hints(kind)
+    known = dict.fromkeys(field.name for field in fields(kind) if field.name != _VERSION_FIELD).keys()
+    readers = [(field.name, reader) for field in fields(kind) if (reader := _reader(hints[field.name]))]
+    required = frozenset(f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING)
+
+    def read(document: Any) -> Any:
+        names = document.keys()
+        if names != known:  # of another version: some fields may be missing, some gone since
+            if not required <= names:
+                raise KeyError(f"{kind.__name__} without {', '.join(sorted(required - names))}")
+            document = {name: value for name, value in document.items() if name in known}
+        for name, reader in readers:
+            if name in document:
+                document[name] = reader(document[name])
+        return kind(**document)
+
+    return read
+
+
+# The tables: one for each kind of aggregate, all of one shape.
+
+_MAX_LABEL_CHARS: Final = 600  # characters; an index of PostgreSQL takes 2,700 bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateTable(Generic[A]):
+    """A kind of aggregate: its table, and what of it stands in columns of their own."""
+
+    name: str
+    kind: type[A]
+    noun: str  # as people call it
+    workflow: Callable[[A], str | None] = lambda _: None
+    rank: Callable[[A], int] = lambda _: 0
+    status: Callable[[A], str | None] = lambda _: None
+    label: Callable[[A], str] | None = None  # what it is searched by; it never changes
+
+
+def _workflow_id(item: Any) -> str:
+    return str(item.workflow_id)
+
+
+def _status(item: Any) -> str:
+    return str(item.status)
+
+
+def _label(workflow: Workflow) -> str:
+    return f"{workflow.name}\n{workflow.issue_key or ''}".lower()[:_MAX_LABEL_CHARS]
+
+
+GITS: Final = AggregateTable("wf_git", Git, "git")
+MCP_SERVERS: Final = AggregateTable("wf_mcp_server", McpServer, "MCP server")
+TEMPLATES: Final = AggregateTable("wf_template", WorkflowTemplate, "template")
+WORKFLOWS: Final = AggregateTable("wf_workflow", Workflow, "workflow", status=_status, label=_label)
+WORKS: Final = AggregateTable("wf_work", Work, "work", _workflow_id, lambda work: work.sequence, _status)
+REPORTS: Final = AggregateTable("wf_report", Report, "report", _workflow_id, status=_status)
+CHECKPOINTS: Final = AggregateTable(
+    "wf_checkpoint", Checkpoint, "checkpoint", _workflow_id, lambda point: point.work_sequence,
+    lambda point: "COMPLETE" if point.complete else "OPEN",
+)  # fmt: skip
+WORK_TREES: Final = AggregateTable("wf_work_tree", WorkTree, "worktree", _workflow_id, status=_status)
+WORK_SPACES: Final = AggregateTable("wf_work_space", WorkSpace, "workspace", _workflow_id)
+TABLES: Final[tuple[AggregateTable[Any], ...]] = (
+    GITS, MCP_SERVERS, TEMPLATES, WORKFLOWS, WORKS, REPORTS, CHECKPOINTS, WORK_TREES, WORK_SPACES,
+)  # fmt: skip
+
+
+# Reading and writing aggregates inside a transaction.
+
 B = TypeVar("B")
 _SELECT: Final = "SELECT id, body, version FROM {table}"
 _SELECT_BOTH: Final = """
@@ -48,7 +203,7 @@ _UPDATE: Final = """
 """
 
 
-class Kept(NamedTuple):
+class PendingWrite(NamedTuple):
     """An aggregate that was saved and not written yet, put aside as it was then."""
 
     before: int  # the version that is replaced
@@ -63,7 +218,9 @@ class TableRepository(Generic[A]):
     often it is saved: with :meth:`write_changes`, or before the table is read.
     """
 
-    def __init__(self, session: Session, table: Table[A], writing: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, session: DatabaseSession, table: AggregateTable[A], writing: Callable[[], Awaitable[None]]
+    ) -> None:
         self._session = session
         self._table = table
         self._writing = writing  # called before anything is written
@@ -85,7 +242,7 @@ class TableRepository(Generic[A]):
         rows = await self._session.fetch(f"{self._select} WHERE id = ?", item_id)
         return self._read(rows[0]) if rows else None
 
-    async def find_beside(self, item_id: str, workflows: TableRepository[B]) -> A | None:
+    async def find_with_parent(self, item_id: str, workflows: TableRepository[B]) -> A | None:
         """One of them, or None, and its workflow with it."""
         if (found := self._read_already.get(item_id)) is not None:
             return found
@@ -132,7 +289,7 @@ class TableRepository(Generic[A]):
         if statuses:
             wanted[f"status IN ({', '.join('?' * len(statuses))})"] = statuses
         if search is not None and self._table.label is not None:
-            wanted["label LIKE ? ESCAPE '!'"] = (f"%{_literal(search.lower())}%",)
+            wanted["label LIKE ? ESCAPE '!'"] = (f"%{_escape_like(search.lower())}%",)
         if after is not None:
             wanted["id < ?"] = (after,)
         found = self._sql(_FOUND).replace("{wanted}", " AND ".join(wanted) or "1 = 1")
@@ -181,11 +338,13 @@ class TableRepository(Generic[A]):
             self._check(written, item_id)
         self._changes = {}
 
-    def put_aside(self) -> dict[str, Kept]:
+    def pending_writes(self) -> dict[str, PendingWrite]:
         """What was saved and is not written yet, as it is now, whatever becomes of it."""
-        return {item_id: Kept(before, before + 1, encode(item)) for item_id, (before, item) in self._changes.items()}
+        return {
+            item_id: PendingWrite(before, before + 1, encode(item)) for item_id, (before, item) in self._changes.items()
+        }
 
-    def take_over(self, kept: dict[str, Kept]) -> None:
+    def restore_writes(self, kept: dict[str, PendingWrite]) -> None:
         """Go on with what a repository of the same table, that was given up, had put aside."""
         for item_id, (before, version, body) in kept.items():
             item = self._read_already[item_id] = decode(self._table.kind, body, version)
@@ -225,7 +384,7 @@ class TableRepository(Generic[A]):
         return found
 
 
-def _literal(words: str) -> str:
+def _escape_like(words: str) -> str:
     """Words as LIKE takes them for themselves."""
     return words.replace("!", "!!").replace("%", "!%").replace("_", "!_")
 

@@ -9,19 +9,19 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kingdom.bus.connecting import url_path
-from kingdom.workflow.store.base import DatabaseStore
-from kingdom.workflow.store.errors import StoreError
-from kingdom.workflow.store.locks import FileLock
-from kingdom.workflow.store.sessions import SqliteSession
+from kingdom.base.locks import FileLock
+from kingdom.bus.eventbus import url_path
+from kingdom.workflow.errors import StoreError
+from kingdom.workflow.store.database import DatabaseStore
+from kingdom.workflow.store.transactions import SqliteSession
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from kingdom.workflow.store.sessions import Session
+    from kingdom.workflow.store.transactions import DatabaseSession
 
-_PATIENCE: Final = 15.0  # seconds to wait for others to let go of the file
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.0002, 0.01  # seconds between two tries
+_BUSY_SECONDS: Final = 15.0  # seconds to wait for others to let go of the file
+_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.0002, 0.01  # seconds between two tries
 
 
 class SqliteStore(DatabaseStore):
@@ -35,7 +35,7 @@ class SqliteStore(DatabaseStore):
         self._connection.close()
 
     @asynccontextmanager
-    async def session(self, *, readonly: bool = False) -> AsyncIterator[Session]:
+    async def session(self, *, readonly: bool = False) -> AsyncIterator[DatabaseSession]:
         """An open transaction; commits at the end of the block, rolls back when it raises."""
         async with self._turn:
             try:
@@ -59,8 +59,8 @@ class SqliteStore(DatabaseStore):
 
     async def _begin(self, statement: str) -> None:
         """Take the lock. SQLite's own way of waiting would sleep for 1 to 100 ms, with the whole event loop."""
-        deadline = time.monotonic() + _PATIENCE
-        pause = _SHORTEST_PAUSE
+        deadline = time.monotonic() + _BUSY_SECONDS
+        pause = _MIN_PAUSE_SECONDS
         while True:
             try:
                 self._connection.execute(statement)
@@ -68,7 +68,7 @@ class SqliteStore(DatabaseStore):
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                     raise
                 await asyncio.sleep(pause)
-                pause = min(_LONGEST_PAUSE, 1.5 * pause)
+                pause = min(_MAX_PAUSE_SECONDS, 1.5 * pause)
             else:
                 return
 
@@ -77,14 +77,14 @@ class SqliteStore(DatabaseStore):
         path = Path(url_path(self.url))
         return FileLock.take(path.with_name(f"{path.name}.engine-lock"))
 
-    async def _has_tables(self, session: Session) -> bool:
+    async def _has_tables(self, session: DatabaseSession) -> bool:
         return bool(await session.fetch("SELECT 1 FROM sqlite_master WHERE name = 'wf_counter'"))
 
 
 def _connect(path: Path) -> sqlite3.Connection:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, cached_statements=256)
+        connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, cached_statements=256)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA wal_autocheckpoint = 4000")  # as the bus has it: rows change often, and soon again

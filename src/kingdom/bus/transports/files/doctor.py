@@ -7,12 +7,11 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
+from kingdom.base.filesystems import filesystem_check
 from kingdom.bus.delivery import Check
 from kingdom.bus.errors import BusError
-from kingdom.bus.filesystems import filesystem_check
-from kingdom.bus.transports.files.guard import Guard
-from kingdom.bus.transports.files.paths import MARKER, StreamPaths, check_version, list_streams
-from kingdom.bus.transports.files.temporaries import remove_abandoned
+from kingdom.bus.transports.files.disk import remove_abandoned
+from kingdom.bus.transports.files.layout import MARKER, StreamLock, StreamPaths, check_version, list_streams
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +80,7 @@ def _notifications() -> Iterator[Check]:
 
 def _stream(root: str, stream: str) -> Iterator[Check]:
     paths = StreamPaths(root, stream)
-    guard = Guard(paths.lock, _LOCK_WAIT, paths.make)
+    guard = StreamLock(paths.lock, _LOCK_WAIT, paths.make)
     try:
         with guard.held():
             paths.load_options()

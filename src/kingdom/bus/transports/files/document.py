@@ -1,44 +1,55 @@
-"""The document of an event: the envelope's JSON form on one line, and the routing under the key ``bus``."""
+"""The file of an event: its document, its marks when DONE, and how it is read."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
+import os
+import stat
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kingdom.base.jsontext import encode as _encode
 from kingdom.bus.envelope import Envelope, parse_time
 from kingdom.bus.errors import InvalidEnvelope
-from kingdom.bus.jsontext import encode as _encode
-from kingdom.bus.stream_state import Entry, moment, new_entry
+from kingdom.bus.stream_state import EventEntry, new_entry, utc_datetime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kingdom.bus.document_form import DocumentForm
+    from kingdom.bus.delivery import DocumentForm, Status
+    from kingdom.bus.transports.files.stream import FileStream
+
+
+# The document of an event: the envelope's JSON form on one line, and the routing under the key ``bus``.
+
 
 KEY: Final = "bus"
 _MICRO: Final = 1_000_000
 _encode_ascii = json.JSONEncoder(allow_nan=False).encode
 
 
-class Document(NamedTuple):
+class EventDocument(NamedTuple):
     """An event as it lies in its file."""
 
     envelope: Envelope
     bus: Mapping[str, Any]
     own: bool = False  # a document of the application's own, without our routing
 
-    def entry(self, now: float) -> Entry:
+    def entry(self, now: float) -> EventEntry:
         """The entry of an event that nothing but its document is known of."""
         if self.own:  # written by whoever: a time to come must not keep it waiting
             created = min(self.envelope.occurred_at.timestamp(), now)
-            return new_entry(self.envelope, seq=place(created, 0), now=created)
+            return new_entry(self.envelope, seq=sequence_number(created, 0), now=created)
         created = parse_time(self.bus["createdAt"], "bus.createdAt").timestamp() if "createdAt" in self.bus else now
         index = self.bus.get("index", 0)
-        return new_entry(self.envelope, seq=place(created, index if isinstance(index, int) else 0), now=created)
+        return new_entry(
+            self.envelope, seq=sequence_number(created, index if isinstance(index, int) else 0), now=created
+        )
 
 
-def place(created_at: float, index: int) -> int:
+def sequence_number(created_at: float, index: int) -> int:
     """The place in publish order of the ``index``-th event of a call. It is the time: known without a ledger, too."""
     return round(created_at * _MICRO) + index
 
@@ -66,10 +77,10 @@ def encode(envelope: Envelope, max_bytes: int, created_at: str, index: int) -> b
 
 def write_time(seconds: float) -> str:
     """A time of the clock as it stands in documents."""
-    return moment(seconds).isoformat(timespec="microseconds")
+    return utc_datetime(seconds).isoformat(timespec="microseconds")
 
 
-def decode(data: bytes, event_id: str, form: DocumentForm | None = None) -> Document:
+def decode(data: bytes, event_id: str, form: DocumentForm | None = None) -> EventDocument:
     """Read a document, or raise :class:`InvalidEnvelope` that says why it is none."""
     document = parse(data)
     if form is not None:
@@ -78,7 +89,7 @@ def decode(data: bytes, event_id: str, form: DocumentForm | None = None) -> Docu
             raise InvalidEnvelope(
                 f"its {form.id} is {envelope.event_id!r}, so its file must be {envelope.event_id}.json"
             )
-        return Document(envelope, {}, own=True)
+        return EventDocument(envelope, {}, own=True)
     bus = document.pop(KEY, {})
     if not isinstance(bus, dict):
         raise InvalidEnvelope(f"the key {KEY!r} holds the routing and must be a JSON object")
@@ -93,7 +104,7 @@ def decode(data: bytes, event_id: str, form: DocumentForm | None = None) -> Docu
     )
     if envelope.event_id != event_id:
         raise InvalidEnvelope(f"its eventId is {envelope.event_id!r}, so its file must be {envelope.event_id}.json")
-    return Document(envelope, bus)
+    return EventDocument(envelope, bus)
 
 
 def parse(data: bytes) -> dict[str, Any]:
@@ -128,3 +139,140 @@ def _no_constant(name: str) -> None:
 
 def _time(text: str | None) -> datetime | None:
     return None if text is None else parse_time(text, "bus.notBefore")
+
+
+# What is known of a DONE event beside its document.
+#
+# DONE events are in no ledger and no memory, so that nothing grows with history, and their documents are not rewritten.
+# What remains to be said fits on the file itself:
+#
+# * its modification time is the time it was done. The bus counts in microseconds, so the last three digits of the
+# nanoseconds are free for the number of attempts;
+# * an extended attribute holds the last error, if there was one; a file system without them forgets it.
+
+_MAX_ATTEMPTS: Final = 999
+_ERROR: Final = "user.kingdom.error"
+_MAX_ERROR: Final = 1000  # characters: file systems keep only a little beside the file
+
+
+class DoneMarks(NamedTuple):
+    """What the marks of a DONE file say."""
+
+    at: float
+    attempts: int
+    error_code: str | None
+    error_message: str | None
+
+
+def mark(path: str, at: float, attempts: int, code: str | None, message: str | None) -> None:
+    """Mark a file that is about to be DONE."""
+    with contextlib.suppress(PermissionError):  # another user's file: its time stays as it is
+        stamp = round(at * _MICRO) * 1000 + min(attempts, _MAX_ATTEMPTS)
+        os.utime(path, ns=(stamp, stamp))
+    if code is not None and hasattr(os, "setxattr"):
+        text = json.dumps([code[:_MAX_ERROR], message and message[:_MAX_ERROR]])
+        with contextlib.suppress(OSError):
+            os.setxattr(path, _ERROR, text.encode())
+
+
+def unmark(path: str) -> None:
+    """Remove the error from a file that is DONE no more."""
+    if hasattr(os, "removexattr"):
+        with contextlib.suppress(OSError):
+            os.removexattr(path, _ERROR)
+
+
+def read_marks(path: str) -> DoneMarks:
+    """Read the marks of a DONE file; raises ``FileNotFoundError`` when there is none."""
+    micros, attempts = divmod(os.lstat(path).st_mtime_ns, 1000)
+    code = message = None
+    if hasattr(os, "getxattr"):
+        with contextlib.suppress(OSError, ValueError):
+            code, message = json.loads(os.getxattr(path, _ERROR))
+    return DoneMarks(micros / _MICRO, attempts, code, message)
+
+
+def done_at(stat: os.stat_result) -> float:
+    """When a DONE file was done."""
+    return stat.st_mtime_ns // 1000 / _MICRO
+
+
+# Reading documents from files that may be anything.
+
+
+_FIRST_BYTES: Final = 65536
+# Errors that are the file's own: no permission, a directory, a link in a circle, a socket. Any other is the machine's
+# (a full disk, too few descriptors), and says nothing about the document.
+_THE_FILES_OWN: Final = {
+    errno.EACCES,
+    errno.EPERM,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.ENXIO,
+    errno.ENODEV,
+    errno.EOVERFLOW,
+}
+
+
+def read_document(
+    path: str, event_id: str, max_bytes: int | None = None, form: DocumentForm | None = None
+) -> EventDocument:
+    """The document in a file.
+
+    Raises ``FileNotFoundError`` when there is no file, and :class:`InvalidEnvelope` that says why when there is one but
+    it cannot be understood. With ``max_bytes`` it is also checked to be a regular file no longer than that.
+    """
+    return decode(read_bytes(path, max_bytes), event_id, form)
+
+
+def read_bytes(path: str, max_bytes: int | None = None) -> bytes:
+    """What is in a file. Raises as :func:`read_document` does."""
+    try:
+        return _read(path, max_bytes)
+    except OSError as error:
+        if error.errno not in _THE_FILES_OWN:
+            raise
+        raise InvalidEnvelope(f"the file cannot be read: {error.strerror}") from None
+
+
+def _read(path: str, max_bytes: int | None) -> bytes:
+    # Neither does a link lead elsewhere, nor a pipe make us wait.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        if max_bytes is not None:
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode):
+                raise InvalidEnvelope("not a regular file")
+            if found.st_size > max_bytes:
+                raise InvalidEnvelope(f"{found.st_size:,} bytes; the limit is {max_bytes:,}")
+        data = os.read(fd, _FIRST_BYTES)
+        if len(data) == _FIRST_BYTES:
+            while more := os.read(fd, 16 * _FIRST_BYTES):
+                data += more
+        return data
+    finally:
+        os.close(fd)
+
+
+def read_event(stream: FileStream, event_id: str, status: Status) -> EventDocument | None:
+    """The document of an event in this status; when it makes no sense, it is set aside, and None returned."""
+    try:
+        return read_document(stream.paths.file(status, event_id), event_id, form=stream.paths.form)
+    except (FileNotFoundError, InvalidEnvelope):
+        with stream.locked() as state:
+            entry = state.get(event_id)
+            return None if entry is None else load_event(stream, event_id, entry.status)
+
+
+def load_event(stream: FileStream, event_id: str, status: Status) -> EventDocument | None:
+    """:func:`read_event` for those who have the lock."""
+    path = stream.paths.file(status, event_id)
+    try:
+        return read_document(path, event_id, form=stream.paths.form)
+    except FileNotFoundError:
+        return None
+    except InvalidEnvelope as error:
+        stream.set_aside(path, str(error))
+        if event_id in stream.state:
+            stream.commit({"op": "forget", "ids": [event_id]})
+        return None

@@ -1,11 +1,4 @@
-"""The ledger: an append-only file of JSON lines, one for each operation on a stream.
-
-It is written and read under the stream's lock only, so a reader that has the lock has seen everything. A line that a
-dying process left half-written has no newline: it never happened, and is cut off by whoever comes next.
-
-When it has grown, it is replaced by a new file that begins with a snapshot. The first line says which generation the
-file is and where its snapshot ends: a process that had read the previous one to its end skips the snapshot.
-"""
+"""The ledger of a stream, and what its lines mean."""
 
 from __future__ import annotations
 
@@ -14,16 +7,32 @@ import errno
 import json
 import logging
 import os
-from typing import TYPE_CHECKING, Any, Final
+import sys
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from kingdom.bus.jsontext import encode
-from kingdom.bus.transports.files.syncing import write_all
-from kingdom.bus.transports.files.temporaries import temporary_prefix
+from kingdom.base.jsontext import encode
+from kingdom.bus.envelope import PRIORITIES
+from kingdom.bus.stream_state import EventEntry, aggregate_key
+from kingdom.bus.transports.files.disk import temporary_prefix, write_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
-Line = dict[str, Any]
+    from kingdom.bus.delivery import Status
+    from kingdom.bus.envelope import Envelope
+    from kingdom.bus.stream_state import StreamStateMachine
+
+
+# The ledger: an append-only file of JSON lines, one for each operation on a stream.
+#
+# It is written and read under the stream's lock only, so a reader that has the lock has seen everything. A line that a
+# dying process left half-written has no newline: it never happened, and is cut off by whoever comes next.
+#
+# When it has grown, it is replaced by a new file that begins with a snapshot. The first line says which generation the
+# file is and where its snapshot ends: a process that had read the previous one to its end skips the snapshot.
+
+
+LedgerLine = dict[str, Any]
 
 _HEADER_BYTES: Final = 96
 _CHUNK: Final = 1 << 20
@@ -31,7 +40,7 @@ _CHUNK: Final = 1 << 20
 log = logging.getLogger("kingdom.bus.files")
 
 
-class Ledger:
+class StreamLedger:
     """One process's view of a stream's ledger: everything up to ``offset`` has been read."""
 
     def __init__(self, path: str) -> None:
@@ -53,9 +62,9 @@ class Ledger:
         """How long the file is; unlike ``offset`` as soon as another process has written. Needs no lock."""
         return 0 if self._fd is None else os.fstat(self._fd).st_size
 
-    def read(self) -> tuple[bool, list[Line]]:
+    def read(self) -> tuple[bool, list[LedgerLine]]:
         """What was written since the last call: whether to begin from nothing, and the lines to apply."""
-        lines: list[Line] = []
+        lines: list[LedgerLine] = []
         continued = self._fd is not None and self.size_on_disk() >= self.offset  # shorter: a hand was at it
         if continued:
             lines = self._rest()
@@ -70,7 +79,7 @@ class Ledger:
         self.offset = 0
         return True, self._rest()
 
-    def append(self, line: Line) -> int:
+    def append(self, line: LedgerLine) -> int:
         """Write one line; return where it starts. When it cannot be written whole, nothing of it stays."""
         assert self._fd is not None
         start = self.offset
@@ -97,7 +106,7 @@ class Ledger:
         finally:
             os.close(fd)
 
-    def replace(self, lines: Iterable[Line]) -> None:
+    def replace(self, lines: Iterable[LedgerLine]) -> None:
         """Begin a new generation with a snapshot."""
         body = b"".join(encode(line).encode("utf-8", "surrogatepass") + b"\n" for line in lines)
         header = {"ledger": 1, "generation": self._generation + 1, "snapshotEnd": _HEADER_BYTES + len(body)}
@@ -131,7 +140,7 @@ class Ledger:
         if first.startswith(b'{"ledger"') and (header := _parse(first)):
             self._generation, self._snapshot_end = int(header["generation"]), int(header["snapshotEnd"])
 
-    def _rest(self) -> list[Line]:
+    def _rest(self) -> list[LedgerLine]:
         assert self._fd is not None
         size = os.fstat(self._fd).st_size
         if size == self.offset:
@@ -155,7 +164,7 @@ class Ledger:
             yield part
 
 
-def _parse(text: bytes) -> Line | None:
+def _parse(text: bytes) -> LedgerLine | None:
     """One line, or None when it is garbled: what it said is then found out from the directories."""
     try:
         line = json.loads(text)
@@ -163,3 +172,221 @@ def _parse(text: bytes) -> Line | None:
         log.warning("skipping a garbled line of a ledger: %r", text[:80])
         return None
     return line if isinstance(line, dict) else None
+
+
+# What the lines of a ledger mean: each changes the state of the stream and asks for renames.
+#
+# The same functions serve the process that acts, the others that read about it, and whoever finishes the renames of a
+# process that died in between: there is one meaning of each operation, not three.
+
+
+_SNAPSHOT_ROWS: Final = 1000  # entries per line of a snapshot
+
+
+class FileMove(NamedTuple):
+    """A file that changes its directory. ``source`` may be a temporary name; the target ``GONE`` means unlinked."""
+
+    event_id: str
+    source: Status | str
+    target: Status | Literal["GONE"]
+    at: float = 0.0
+    attempts: int = 0
+    error_code: str | None = None
+    error_message: str | None = None
+    outcome: str | None = None  # of a document that is done
+
+
+def apply_line(state: StreamStateMachine, line: LedgerLine) -> list[FileMove]:
+    """Change the state as the line says; return the moves that belong to it. Unknown lines mean nothing."""
+    meaning = _MEANINGS.get(line.get("op", ""))
+    return [] if meaning is None else meaning(state, line)
+
+
+def makes_claimable(line: LedgerLine, ordered: bool) -> bool:
+    """Whether an event may have become claimable by what the line says."""
+    op = line.get("op")
+    if op == "settle":
+        return ordered or "retry" in line
+    return op in ("publish", "release", "requeue", "set", "options") or (ordered and op in ("purge", "forget"))
+
+
+def new_entry_row(envelope: Envelope, seq: int, now: float) -> list[Any]:
+    """The row of an event that is published now; the short form of :func:`row`."""
+    return [
+        envelope.event_id,
+        envelope.type,
+        aggregate_key(envelope),
+        PRIORITIES.index(envelope.priority),
+        seq,
+        now,
+        now if envelope.not_before is None else max(now, envelope.not_before.timestamp()),
+    ]
+
+
+def entry_row(entry: EventEntry) -> list[Any]:
+    """An entry as it stands in a line. The short form is that of an event nothing has happened to yet."""
+    head = [
+        entry.event_id,
+        entry.type,
+        entry.aggregate,
+        entry.priority,
+        entry.seq,
+        entry.created_at,
+        entry.ready_at,
+    ]
+    if entry.status == "PENDING" and not entry.attempts and entry.error_code is None:
+        return head
+    return [
+        *head,
+        entry.status,
+        entry.attempts,
+        entry.token,
+        entry.worker,
+        entry.until,
+        entry.error_code,
+        entry.error_message,
+        entry.ended_at,
+    ]
+
+
+def entry_from_row(fields: list[Any]) -> EventEntry:
+    """The entry of a row."""
+    event_id, kind, aggregate, priority, seq, created_at, ready_at, *rest = fields
+    entry = EventEntry(
+        event_id,
+        sys.intern(kind),
+        seq=seq,
+        created_at=created_at,
+        ready_at=ready_at,
+        aggregate=aggregate,
+        priority=priority,
+    )
+    if rest:
+        (
+            entry.status,
+            entry.attempts,
+            entry.token,
+            entry.worker,
+            entry.until,
+            entry.error_code,
+            entry.error_message,
+            entry.ended_at,
+        ) = rest
+    return entry
+
+
+def snapshot(state: StreamStateMachine) -> Iterator[LedgerLine]:
+    """Lines that bring an empty state to this one. The dead come last, in the order they died."""
+    entries = [entry for entry in state if entry.status != "DEAD"] + state.dead()[::-1]
+    for start in range(0, len(entries), _SNAPSHOT_ROWS):
+        yield {"op": "set", "entries": [entry_row(entry) for entry in entries[start : start + _SNAPSHOT_ROWS]]}
+
+
+def _publish(state: StreamStateMachine, line: LedgerLine) -> list[FileMove]:
+    moves = []
+    for fields in line["entries"]:
+        if fields[0] not in state:
+            state.add(entry_from_row(fields))
+            moves.append(FileMove(fields[0], line["tmp"] + fields[0], "PENDING"))
+    return moves
+
+
+def _claim(state: StreamStateMachine, line: LedgerLine) -> list[FileMove]:
+    token, worker, until = line["token"], sys.intern(line["worker"]), line["until"]
+    moves = []
+    for event_id in line["ids"]:
+        if entry := state.get(event_id):
+            moves.append(FileMove(event_id, entry.status, "PROCESSING"))
+            state.hold(entry, token, worker, until)
+    return moves
+
+
+def _settle(state: StreamStateMachine, line: LedgerLine) -> list[FileMove]:
+    at, moves = line["at"], []
+    outcomes = line.get("outcomes", {})
+    for event_id in line.get("done", ()):
+        if entry := state.get(event_id):
+            facts = entry.attempts, entry.error_code, entry.error_message
+            moves.append(FileMove(event_id, entry.status, "DONE", at, *facts, outcomes.get(event_id)))
+            state.remove(entry)
+    for event_id, ready_at, code, message in line.get("retry", ()):
+        if entry := state.get(event_id):
+            moves.append(FileMove(event_id, entry.status, "PENDING"))
+            state.retry(entry, ready_at, code, message)
+    for event_id, code, message in line.get("dead", ()):
+        if entry := state.get(event_id):
+            moves.append(FileMove(event_id, entry.status, "DEAD", at, entry.attempts, code, message))
+            state.bury(entry, code, message, at)
+    return moves
+
+
+def _extend(state: StreamStateMachine, line: LedgerLine) -> list[FileMove]:
+    for event_id in line["ids"]:
+        if entry := state.get(event_id):
+            state.extend(entry, line["until"])
+    return []
+
+
+def _recall(state: StreamStateMachine, line: LedgerLine) -> list[FileMove]:
+    for event_id in line["ids"]:
+        if entry := state.get(event_id):
+            state.recall(entry, line["token"], line["until"])
+    return []
+
+
+def _release(state: StreamStateMachine, line: LedgerLine) -> list[FileMove]:
+    moves = []
+    for event_id in line["ids"]:
+        if entry := state.get(event_id):
+            moves.append(FileMove(event_id, entry.status, "PENDING"))
+            state.release(entry)
+    return moves
+
+
+def _requeue(state: StreamStateMachine, line: LedgerLine) -> list[FileMove]:
+    moves = []
+    for event_id in line["ids"]:
+        if entry := state.get(event_id):
+            moves.append(FileMove(event_id, entry.status, "PENDING"))
+            state.requeue(entry, line["at"])
+    for fields in line["entries"]:  # those that were DONE
+        if fields[0] not in state:
+            state.add(entry_from_row(fields))
+            moves.append(FileMove(fields[0], "DONE", "PENDING"))
+    return moves
+
+
+def _purge(state: StreamStateMachine, line: LedgerLine) -> list[FileMove]:
+    moves = []
+    for event_id in line["ids"]:
+        if entry := state.get(event_id):
+            moves.append(FileMove(event_id, entry.status, "GONE"))
+            state.remove(entry)
+    return moves
+
+
+def _forget(state: StreamStateMachine, line: LedgerLine) -> list[FileMove]:
+    _purge(state, line)
+    return []
+
+
+def _set(state: StreamStateMachine, line: LedgerLine) -> list[FileMove]:
+    for fields in line["entries"]:
+        if entry := state.get(fields[0]):
+            state.remove(entry)
+        state.add(entry_from_row(fields))
+    return []
+
+
+_MEANINGS: Final[dict[str, Callable[[StreamStateMachine, LedgerLine], list[FileMove]]]] = {
+    "publish": _publish,
+    "claim": _claim,
+    "settle": _settle,
+    "extend": _extend,
+    "recall": _recall,
+    "release": _release,
+    "requeue": _requeue,
+    "purge": _purge,
+    "forget": _forget,
+    "set": _set,
+}

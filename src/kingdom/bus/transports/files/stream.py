@@ -1,18 +1,8 @@
-"""One stream on disk: its directories, its ledger and its state in memory, kept together.
-
-Every change follows one protocol, under the stream's lock:
-
-1. read what others wrote into the ledger;
-2. decide, on the state in memory, what to do;
-3. note ``dirty``; append one line to the ledger; rename the files; note ``clean``.
-
-The line is the moment it happens. Dying before it, nothing was done (a line without its end is cut off). Dying after
-it, the note is still ``dirty``, and the next process to take the lock reads the line and finishes its renames. A rename
-that fails is answered by renaming back and taking the line out again: nobody has read it.
-"""
+"""One stream on disk, and the watch that wakes its subscribers."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -20,22 +10,34 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+from kingdom.base.inotify import CLOSE_WRITE, MODIFY, MOVED_TO, OVERFLOW, FileChange, FileWatcher
 from kingdom.bus.errors import InvalidOption
-from kingdom.bus.stream_state import StreamState
-from kingdom.bus.transports.files.guard import Guard
-from kingdom.bus.transports.files.ledger import Ledger
-from kingdom.bus.transports.files.lines import Move, apply, makes_claimable, snapshot
-from kingdom.bus.transports.files.moving import Mover
-from kingdom.bus.transports.files.paths import StreamPaths
-from kingdom.bus.transports.files.scan import Scanner
-from kingdom.bus.transports.files.syncing import Syncer, sync_directory
+from kingdom.bus.stream_state import StreamStateMachine
+from kingdom.bus.transports.files.directories import DirectoryScanner, FileMover
+from kingdom.bus.transports.files.disk import Syncer, sync_directory
+from kingdom.bus.transports.files.layout import StreamLock, StreamPaths
+from kingdom.bus.transports.files.ledger import FileMove, StreamLedger, apply_line, makes_claimable, snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from kingdom.bus.delivery import Status, StreamOptions
     from kingdom.bus.transport import Clock
-    from kingdom.bus.transports.files.ledger import Line
+    from kingdom.bus.transports.files.ledger import LedgerLine
+
+
+# One stream on disk: its directories, its ledger and its state in memory, kept together.
+#
+# Every change follows one protocol, under the stream's lock:
+#
+# 1. read what others wrote into the ledger;
+# 2. decide, on the state in memory, what to do;
+# 3. note ``dirty``; append one line to the ledger; rename the files; note ``clean``.
+#
+# The line is the moment it happens. Dying before it, nothing was done (a line without its end is cut off). Dying after
+# it, the note is still ``dirty``, and the next process to take the lock reads the line and finishes its renames. A rename
+# that fails is answered by renaming back and taking the line out again: nobody has read it.
+
 
 COMPACT_BYTES: Final = 4 << 20  # the ledger is replaced when it is longer than this and twice what a snapshot needs
 _DIRTY: Final = b"dirty"
@@ -54,12 +56,12 @@ class FileStream:
         self.clock = clock
         self.max_bytes = max_bytes
         self.paths = StreamPaths(root, name)
-        self.mover = Mover(self.paths, syncer or Syncer())
-        self.ledger = Ledger(self.paths.ledger)
-        self.state = StreamState()
+        self.mover = FileMover(self.paths, syncer or Syncer())
+        self.ledger = StreamLedger(self.paths.ledger)
+        self.state = StreamStateMachine()
         self._mutex = threading.Lock()
-        self._guard = Guard(self.paths.lock, lock_timeout, self.paths.make)
-        self._scanner = Scanner(self)
+        self._guard = StreamLock(self.paths.lock, lock_timeout, self.paths.make)
+        self._scanner = DirectoryScanner(self)
         self.news = False  # others wrote of something claimable; whoever tells the subscribers sets it back
         self._loaded = False
         self._clean = b""
@@ -73,7 +75,7 @@ class FileStream:
             self._loaded = False
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[StreamState]:
+    def locked(self) -> Iterator[StreamStateMachine]:
         """Hold the stream's lock, with the state up to date."""
         with self._mutex, self._guard.held():
             self._catch_up()
@@ -111,7 +113,7 @@ class FileStream:
 
     # ── changing ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def commit(self, line: Line) -> list[Move]:
+    def commit(self, line: LedgerLine) -> list[FileMove]:
         """Do what a line says, in the ledger, in memory and in the directories, or none of it.
 
         Returns the moves whose file was nowhere to be found: somebody removed it, and the event is forgotten.
@@ -123,7 +125,7 @@ class FileStream:
             self._guard.write(self._clean)
             raise
         try:
-            missing = self.mover.carry_out(apply(self.state, line))
+            missing = self.mover.carry_out(apply_line(self.state, line))
         except OSError:
             self._loaded = False  # the state is ahead of the directories: read it again
             self.ledger.rewind(start)
@@ -173,7 +175,7 @@ class FileStream:
             os.rename(path, target)
         log.warning("set aside %s: %s", target, reason, extra={"stream": self.name})
 
-    def _forget(self, missing: Sequence[Move]) -> None:
+    def _forget(self, missing: Sequence[FileMove]) -> None:
         ids = [move.event_id for move in missing if move.event_id in self.state]
         if ids:
             log.warning("forgetting %d events whose files are gone, such as %s", len(ids), ids[0])
@@ -188,8 +190,8 @@ class FileStream:
         reset, lines = self.ledger.read()
         if reset:
             options = self.paths.load_options()
-            self.state = StreamState(ordered=options.ordered, dead_head=options.dead_head)
-        moves: list[Move] = []
+            self.state = StreamStateMachine(ordered=options.ordered, dead_head=options.dead_head)
+        moves: list[FileMove] = []
         for line in lines:
             moves = self._apply(line)
         self._loaded = True
@@ -204,13 +206,13 @@ class FileStream:
         if self.ledger.vanished:
             self._compact()
 
-    def _apply(self, line: Line) -> list[Move]:
+    def _apply(self, line: LedgerLine) -> list[FileMove]:
         try:
             self.news = self.news or makes_claimable(line, self.state.ordered)
             if line.get("op") == "options":
                 options = self.paths.load_options()
                 self.state.configure(ordered=options.ordered, dead_head=options.dead_head)
-            return apply(self.state, line)
+            return apply_line(self.state, line)
         except (KeyError, TypeError, ValueError, IndexError):
             log.warning("skipping a line of %s that makes no sense: %.80r", self.paths.ledger, line)
             return []
@@ -229,3 +231,93 @@ class FileStream:
         except OSError as error:
             self._compact_at = 2 * self.ledger.offset  # not at every operation while the disk is full
             log.warning("the ledger %s could not be compacted: %s", self.paths.ledger, error)
+
+
+# Waking the subscribers of one stream: from this process directly, from others and from hands by inotify.
+
+
+_SETTLE: Final = 0.005  # seconds after a file appeared before we look: our own renames come in bursts
+_POLL: Final = 0.25  # seconds between looks where there is no inotify
+
+
+class StreamWatch:
+    """The subscribers of one stream, and the watches that serve them. Used from the event loop only."""
+
+    def __init__(self, stream: FileStream, watch: FileWatcher) -> None:
+        self._stream = stream
+        self._watch = watch
+        self._wakers: list[Callable[[], None]] = []
+        self._undo: list[Callable[[], None]] = []
+        self._inode = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Add a subscriber; returns the undo."""
+        self._wakers.append(wake)
+        self.refresh()
+        if not self._watch.available and self._timer is None:
+            self._look_after(_POLL)
+
+        def undo() -> None:
+            with contextlib.suppress(ValueError):
+                self._wakers.remove(wake)
+            if not self._wakers:
+                self.close()
+
+        return undo
+
+    def close(self) -> None:
+        """Stop watching."""
+        for undo in self._undo:
+            undo()
+        self._undo.clear()
+        self._inode = 0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def wake(self) -> None:
+        """Tell the subscribers."""
+        self.refresh()
+        for wake in list(self._wakers):
+            wake()
+
+    def refresh(self) -> None:
+        """Watch the files as they are now; the ledger is replaced from time to time."""
+        if not self._wakers:
+            return
+        paths = self._stream.paths
+        with contextlib.suppress(OSError):  # replaced again, or removed: the workers poll
+            inode = os.stat(paths.ledger).st_ino
+            if inode == self._inode:
+                return
+            for undo in self._undo:
+                undo()
+            self._undo.clear()
+            self._undo.append(self._watch.add(paths.ledger, MODIFY, self._ledger_changed))
+            self._undo.append(self._watch.add(paths.states["PENDING"], MOVED_TO | CLOSE_WRITE, self._file_appeared))
+            self._inode = inode
+
+    def _ledger_changed(self, _: list[FileChange]) -> None:
+        self._look()
+
+    def _file_appeared(self, changes: list[FileChange]) -> None:
+        # Ours are renamed into place; one that was closed after writing is somebody else's, and finished now.
+        if any(change.mask & (CLOSE_WRITE | OVERFLOW) for change in changes):
+            self._stream.look_soon()
+        if self._timer is None:
+            self._look_after(_SETTLE)
+
+    def _look_after(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._timed_out)
+
+    def _timed_out(self) -> None:
+        self._timer = None
+        self._look()
+        if not self._watch.available and self._wakers:
+            self._look_after(_POLL)
+
+    def _look(self) -> None:
+        with contextlib.suppress(OSError):
+            if self._stream.changed_outside():
+                self.wake()

@@ -10,18 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
-from kingdom.bus.connecting import url_path
+from kingdom.base.inotify import FileWatcher
 from kingdom.bus.errors import BusError, InvalidOption, TransactionMismatch
-from kingdom.bus.inotify import Watch
-from kingdom.bus.transports.files import operating, working
-from kingdom.bus.transports.files.direct import Direct
+from kingdom.bus.eventbus import url_path
+from kingdom.bus.transports.files import operations
+from kingdom.bus.transports.files.disk import Syncer, bus_error
 from kingdom.bus.transports.files.doctor import examine
-from kingdom.bus.transports.files.faults import bus_error
-from kingdom.bus.transports.files.paths import check_version, list_streams, set_up
-from kingdom.bus.transports.files.publishing import Publisher
-from kingdom.bus.transports.files.stream import FileStream
-from kingdom.bus.transports.files.syncing import Syncer
-from kingdom.bus.transports.files.watching import StreamWatch
+from kingdom.bus.transports.files.layout import check_version, list_streams, set_up
+from kingdom.bus.transports.files.publisher import FilesPublisher, SyncFilesPublisher
+from kingdom.bus.transports.files.stream import FileStream, StreamWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Sequence
@@ -67,12 +64,12 @@ class FilesTransport:
             raise InvalidOption(f"{url!r}: sync={sync} is not known; use sync=filesystem or sync=files")
         self._syncer = Syncer(whole_filesystem=sync == "filesystem")
         self._pool: ThreadPoolExecutor | None = None
-        self._watch: Watch | None = None
+        self._watch: FileWatcher | None = None
         self._ready = False
         self._streams: dict[str, FileStream] = {}
-        self._publishers: dict[str, Publisher] = {}
+        self._publishers: dict[str, FilesPublisher] = {}
         self._watches: dict[str, StreamWatch] = {}
-        self._direct = Direct(self._root, self._new_stream, self._syncer)
+        self._direct = SyncFilesPublisher(self._root, self._new_stream, self._syncer)
 
     async def open(self) -> None:
         """Start the threads."""
@@ -113,7 +110,7 @@ class FilesTransport:
         await self._check()
         publisher = self._publishers.get(stream)
         if publisher is None:
-            publisher = self._publishers[stream] = Publisher(self._stream(stream), self._syncer, self._run)
+            publisher = self._publishers[stream] = FilesPublisher(self._stream(stream), self._syncer, self._run)
         accepted = await publisher.publish(envelopes)
         if accepted:
             self._wake(stream)
@@ -139,15 +136,17 @@ class FilesTransport:
         max_attempts: int,
     ) -> list[Delivery]:
         """Take up to ``limit`` events for ``lease`` seconds."""
-        return await self._call(working.claim, stream, working.Claim(worker, limit, lease, types, ids, max_attempts))
+        return await self._call(
+            operations.claim, stream, operations.ClaimRequest(worker, limit, lease, types, ids, max_attempts)
+        )
 
     async def recall(self, stream: str, *, worker: str, lease: float) -> list[Delivery]:
         """Hold anew, under a new token, everything a worker holds."""
-        return await self._call(working.recall, stream, worker, lease)
+        return await self._call(operations.recall, stream, worker, lease)
 
     async def peek(self, stream: str, limit: int, types: Sequence[str] | None, skip: Container[str]) -> list[Record]:
         """What could be claimed now, in the order of claims."""
-        return await self._call(operating.peek, stream, limit, types, skip)
+        return await self._call(operations.peek, stream, limit, types, skip)
 
     async def settle(
         self, done: Sequence[DoneVerdict], retry: Sequence[RetryVerdict], dead: Sequence[DeadVerdict]
@@ -157,7 +156,7 @@ class FilesTransport:
         deliveries = [item.delivery for verdicts in (done, retry, dead) for item in verdicts]
         for name in {item.stream for item in deliveries}:
             refused, freed = await self._call(
-                working.settle,
+                operations.settle,
                 name,
                 [item for item in done if item.delivery.stream == name],
                 [item for item in retry if item.delivery.stream == name],
@@ -173,40 +172,40 @@ class FilesTransport:
         lost: list[Delivery] = []
         for name in {item.stream for item in deliveries}:
             held = [item for item in deliveries if item.stream == name]
-            lost += await self._call(working.extend, name, held, lease)
+            lost += await self._call(operations.extend, name, held, lease)
         return lost
 
     async def release(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         """Give events back untouched; return those that were lost."""
         lost: list[Delivery] = []
         for name in {item.stream for item in deliveries}:
-            lost += await self._call(working.release, name, [item for item in deliveries if item.stream == name])
+            lost += await self._call(operations.release, name, [item for item in deliveries if item.stream == name])
             self._wake(name)
         return lost
 
     async def depth(self) -> dict[str, Depth]:
         """How full each stream is."""
         streams = [self._stream(name) for name in await self._names()]
-        return await self._run(operating.depths, streams)
+        return await self._run(operations.depths, streams)
 
     async def pending_types(self, stream: str) -> dict[str, int]:
         """How many events of each type wait."""
-        return await self._call(operating.pending_types, stream)
+        return await self._call(operations.pending_types, stream)
 
     async def dead(self, stream: str, limit: int) -> list[DeadLetter]:
         """The latest dead letters, newest first."""
-        return await self._call(operating.dead, stream, limit)
+        return await self._call(operations.dead, stream, limit)
 
     async def find(self, event_id: str) -> Record | None:
         """Everything known of one event."""
         streams = [self._stream(name) for name in await self._names()]
-        return await self._run(operating.find, streams, event_id)
+        return await self._run(operations.find, streams, event_id)
 
     async def requeue(
         self, stream: str, ids: Sequence[str] | None, *, event_type: str | None, error_code: str | None
     ) -> int:
         """Move DEAD events, and DONE ones that are named, back to PENDING."""
-        moved = await self._call(operating.requeue, stream, ids, event_type, error_code)
+        moved = await self._call(operations.requeue, stream, ids, event_type, error_code)
         self._wake(stream)
         return moved
 
@@ -214,7 +213,7 @@ class FilesTransport:
         """Forget DONE, and with ``dead`` also DEAD events."""
         purged = 0
         for name in await self._names() if stream is None else [stream]:
-            purged += await self._call(operating.purge, name, older_than, dead, keep)
+            purged += await self._call(operations.purge, name, older_than, dead, keep)
             self._wake(name)
         return purged
 
@@ -225,7 +224,7 @@ class FilesTransport:
     def subscribe(self, stream: str, wake: Callable[[], None]) -> Callable[[], None]:
         """Call ``wake`` when something may have become claimable; returns the undo."""
         if self._watch is None:
-            self._watch = Watch(asyncio.get_running_loop())
+            self._watch = FileWatcher(asyncio.get_running_loop())
         watch = self._watches.get(stream)
         if watch is None:
             with contextlib.suppress(BusError, OSError):  # not set up yet, or away: watched from the first claim on

@@ -1,8 +1,4 @@
-"""Connections: few, kept, and replaced when the server goes away.
-
-asyncpg's own pool resets a connection after each use, which costs a round trip per statement. Ours run nothing that
-would need it: single statements and short transactions that always end.
-"""
+"""Connections to the server, and migrations of its tables."""
 
 from __future__ import annotations
 
@@ -17,7 +13,14 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import asyncpg
 from asyncpg import exceptions as pg
 
-from kingdom.bus.errors import BusError, InvalidOption, NotSetUp, StorageFull, TransportUnavailable
+from kingdom.bus.errors import BusError, InvalidOption, NotSetUp, SchemaTooNew, StorageFull, TransportUnavailable
+from kingdom.bus.outbox import migrations
+
+# Connections: few, kept, and replaced when the server goes away.
+#
+# asyncpg's own pool resets a connection after each use, which costs a round trip per statement. Ours run nothing that
+# would need it: single statements and short transactions that always end.
+
 
 T = TypeVar("T")
 Connection = Any  # asyncpg.Connection, whose stubs are generic in the record class
@@ -34,7 +37,7 @@ _SESSION: Final = {
     # Planning them anew for each set of parameters costs more than running them.
     "plan_cache_mode": "force_generic_plan",
 }
-AWAY: Final = (
+CONNECTION_ERRORS: Final = (
     OSError,
     pg.PostgresConnectionError,
     pg.AdminShutdownError,
@@ -45,10 +48,10 @@ AWAY: Final = (
     asyncpg.InterfaceError,
     TimeoutError,
 )
-_AGAIN: Final = (pg.DeadlockDetectedError, pg.SerializationError, pg.QueryCanceledError)
+_RETRYABLE_ERRORS: Final = (pg.DeadlockDetectedError, pg.SerializationError, pg.QueryCanceledError)
 
 
-class Connections:
+class ConnectionPool:
     """A handful of connections, and the rules for trying again."""
 
     def __init__(self, url: str, timeout: float) -> None:
@@ -143,7 +146,7 @@ class Connections:
                 return await self.use(work)
             except BusError:  # judged already; two of them are OSErrors too
                 raise
-            except (*AWAY, pg.PostgresError) as error:
+            except (*CONNECTION_ERRORS, pg.PostgresError) as error:
                 self._judge(error)
                 waited = time.monotonic() - started
                 if self._closed:
@@ -166,7 +169,7 @@ class Connections:
             raise StorageFull(f"{self.shown} has no room left: {_one_line(error)}") from error
         if isinstance(error, (pg.InvalidAuthorizationSpecificationError, pg.InvalidCatalogNameError)):
             raise TransportUnavailable(f"cannot connect to {self.shown}: {_one_line(error)}") from error
-        if not isinstance(error, (*AWAY, *_AGAIN)):
+        if not isinstance(error, (*CONNECTION_ERRORS, *_RETRYABLE_ERRORS)):
             raise BusError(f"{self.shown}: {type(error).__name__}: {_one_line(error)}") from error
 
     async def close(self) -> None:
@@ -175,15 +178,15 @@ class Connections:
         idle = [connection for connection in self._idle if connection is not None]
         self._idle = [None] * len(self._idle)  # the others are in use, and closed when they are given back
         for connection in idle:
-            await hang_up(connection)
+            await close_connection(connection)
         self._all.clear()
 
 
-async def hang_up(connection: Connection) -> None:
+async def close_connection(connection: Connection) -> None:
     """Close a connection politely, or at least for certain."""
     try:
         await connection.close(timeout=2)
-    except (*AWAY, pg.PostgresError):
+    except (*CONNECTION_ERRORS, pg.PostgresError):
         connection.terminate()
         await asyncio.sleep(0)  # lets the loop close the socket
 
@@ -219,3 +222,54 @@ def _redacted(dsn: str) -> str:
 
 def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
+
+
+# Numbered migrations, forward only.
+
+
+_LOCK: Final = 0x6B696E67646F6D  # "kingdom": two processes that migrate at once take turns
+
+
+async def migrate(connection: Any, schema: str | None, shown: str) -> list[str]:
+    """Apply what is missing, in one transaction; return the names of what was applied."""
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+        if schema is not None:
+            quoted = '"' + schema.replace('"', '""') + '"'
+            await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted}")
+            await connection.execute(f"SET LOCAL search_path TO {quoted}")
+        applied = await _applied(connection, schema)
+        _refuse_newer(applied, shown)
+        if not applied:
+            await connection.execute(
+                "CREATE TABLE IF NOT EXISTS kingdom_migration "
+                "(number integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"
+            )
+        names = []
+        for number, name, sql in migrations("postgresql"):
+            if number not in applied:
+                await connection.execute(sql)
+                await connection.execute("INSERT INTO kingdom_migration (number, name) VALUES ($1, $2)", number, name)
+                names.append(name)
+        return names
+
+
+async def check_version(connection: Any, schema: str | None, shown: str) -> None:
+    """Raise :class:`SchemaTooNew` when a newer version of the code has migrated this database."""
+    _refuse_newer(await _applied(connection, schema), shown)
+
+
+async def _applied(connection: Any, schema: str | None) -> set[int]:
+    table = "kingdom_migration" if schema is None else '"' + schema.replace('"', '""') + '".kingdom_migration'
+    if await connection.fetchval("SELECT to_regclass($1)", table) is None:
+        return set()
+    return {row["number"] for row in await connection.fetch(f"SELECT number FROM {table}")}  # noqa: S608
+
+
+def _refuse_newer(applied: set[int], shown: str) -> None:
+    newest = max((number for number, _, _ in migrations("postgresql")), default=0)
+    if applied and max(applied) > newest:
+        raise SchemaTooNew(
+            f"{shown} was migrated to version {max(applied)}, this code knows up to {newest}: "
+            "update kingdom here; nothing was changed"
+        )

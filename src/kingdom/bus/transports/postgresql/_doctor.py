@@ -8,9 +8,9 @@ import time
 from typing import Any, Final
 
 from kingdom.bus.delivery import Check
-from kingdom.bus.outbox import migrations, qualified
-from kingdom.bus.transports.postgresql._connections import Connections, hang_up
-from kingdom.bus.transports.postgresql._notify import CHANNEL
+from kingdom.bus.outbox import migrations, with_schema
+from kingdom.bus.transports.postgresql._connections import ConnectionPool, close_connection
+from kingdom.bus.transports.postgresql._publisher import CHANNEL
 
 _SKEW_WARNING: Final = 5.0
 _OLD_WARNING: Final = 300.0
@@ -19,7 +19,7 @@ _INDEXES: Final = ("outbox_event_ready", "outbox_event_dead", "outbox_event_orde
 _TRIGGERS: Final = ("outbox_event_changed", "outbox_event_added")
 
 
-async def examine(connections: Connections) -> list[Check]:
+async def examine(connections: ConnectionPool) -> list[Check]:
     """Every check, in the order an operator would look."""
     found: list[Check] = []
 
@@ -42,7 +42,7 @@ async def examine(connections: Connections) -> list[Check]:
 
 
 async def _schema(connection: Any, schema: str | None) -> Check:
-    table = qualified(" outbox_event", schema).strip()
+    table = with_schema(" outbox_event", schema).strip()
     newest = migrations("postgresql")[-1]
     if await connection.fetchval("SELECT to_regclass($1)", table) is None:
         return Check("schema", "error", "the tables of the bus are missing", "kingdom bus migrate")
@@ -95,7 +95,7 @@ async def _autovacuum(connection: Any, schema: str | None) -> list[Check]:
     checks = []
     if await connection.fetchval("SELECT current_setting('autovacuum')") == "off":
         checks.append(Check("autovacuum", "error", "autovacuum is off on this server", "set autovacuum = on"))
-    table = qualified(" outbox_event", schema).strip()
+    table = with_schema(" outbox_event", schema).strip()
     options = await connection.fetchval("SELECT reloptions FROM pg_class WHERE oid = to_regclass($1)", table) or []
     if not any(option.startswith("autovacuum_vacuum_scale_factor") for option in options):
         hint = f"ALTER TABLE {table} SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000)"
@@ -110,7 +110,7 @@ async def _autovacuum(connection: Any, schema: str | None) -> list[Check]:
 
 
 async def _indexes(connection: Any, schema: str | None) -> Check:
-    table = qualified(" outbox_event", schema).strip()
+    table = with_schema(" outbox_event", schema).strip()
     rows = await connection.fetch(
         "SELECT c.relname, i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
         "WHERE i.indrelid = to_regclass($1)",
@@ -124,7 +124,7 @@ async def _indexes(connection: Any, schema: str | None) -> Check:
 
 
 async def _triggers(connection: Any, schema: str | None) -> Check:
-    table = qualified(" outbox_event", schema).strip()
+    table = with_schema(" outbox_event", schema).strip()
     on = await connection.fetchval(
         "SELECT array_agg(tgname::text) FROM pg_trigger WHERE tgrelid = to_regclass($1) AND tgenabled IN ('O', 'A')",
         table,
@@ -144,7 +144,7 @@ async def _triggers(connection: Any, schema: str | None) -> Check:
 
 async def _order(connection: Any, schema: str | None) -> Check:
     """Look for events outside the order of their stream. For an hour after it changed, consumers see to them."""
-    lost = qualified(
+    lost = with_schema(
         "SELECT s.stream FROM outbox_stream s WHERE coalesce(s.changed_at < now() - interval '1 hour', true) "
         "AND EXISTS (SELECT 1 FROM outbox_event e WHERE e.stream = s.stream AND NOT e.finished "
         "AND (e.ordering_key IS NULL) = s.ordered) ORDER BY s.stream",
@@ -177,7 +177,7 @@ async def _slots(connection: Any) -> Check:
     return Check("replication slots", "ok", "none is left behind")
 
 
-async def _listen(connections: Connections) -> Check:
+async def _listen(connections: ConnectionPool) -> Check:
     if not connections.listens:
         return Check("listen", "ok", "switched off in the URL: workers poll")
     secret, heard = secrets.token_hex(8), asyncio.Event()
@@ -195,5 +195,5 @@ async def _listen(connections: Connections) -> Check:
             "connect workers directly, or add pgbouncer=on to the URL",
         )
     finally:
-        await hang_up(listening)
+        await close_connection(listening)
     return Check("listen", "ok", "a notification arrived")

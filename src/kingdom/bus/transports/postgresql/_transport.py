@@ -22,15 +22,27 @@ from kingdom.bus.delivery import (
 )
 from kingdom.bus.envelope import Envelope
 from kingdom.bus.errors import InvalidEnvelope
-from kingdom.bus.outbox import form_from_json, form_to_json, insert_statement, qualified, statement
+from kingdom.bus.outbox import (
+    CallerTransaction,
+    as_transaction,
+    form_from_json,
+    form_to_json,
+    insert_statement,
+    require_dialect,
+    statement,
+    with_schema,
+)
 from kingdom.bus.transport import TransportOptions
-from kingdom.bus.transports.postgresql import _rows
-from kingdom.bus.transports.postgresql._claims import Watermark
-from kingdom.bus.transports.postgresql._connections import Connection, Connections
-from kingdom.bus.transports.postgresql._migrate import check_version, migrate
-from kingdom.bus.transports.postgresql._notify import CHANNEL, Listener, Notifier
-from kingdom.bus.transports.postgresql._publishing import BELIEVED, Publisher
-from kingdom.bus.tx import Transaction, adopt, require
+from kingdom.bus.transports.postgresql import _claims
+from kingdom.bus.transports.postgresql._claims import ClaimWatermark
+from kingdom.bus.transports.postgresql._connections import Connection, ConnectionPool, check_version, migrate
+from kingdom.bus.transports.postgresql._publisher import (
+    CHANNEL,
+    UNORDERED_CACHE_SECONDS,
+    Listener,
+    Notifier,
+    PostgresPublisher,
+)
 
 _OPTIONS_FRESH = 5.0  # seconds a stream's options are believed before they are read again
 _PAGE = 1000  # places looked at at once when peeking
@@ -42,17 +54,19 @@ class PostgresTransport:
     """Events in the table ``outbox_event``; the row is the truth, whoever changes it."""
 
     def __init__(self, url: str, options: TransportOptions) -> None:
-        self._connections = Connections(url, options.connect_timeout)
+        self._connections = ConnectionPool(url, options.connect_timeout)
         self._max_bytes = options.max_bytes
         self._listener = Listener(self._connections)
         self._notifier = Notifier(self._connections)
-        self._marks: dict[tuple[str, tuple[str, ...] | None], Watermark] = {}
+        self._marks: dict[tuple[str, tuple[str, ...] | None], ClaimWatermark] = {}
         self._streams: dict[str, StreamOptions] = {}
         self._streams_until = 0.0
         self._place_again_at = 0.0
         self._cursors: dict[str, str] = {}
         self._sql: dict[str, str] = {}
-        self._publisher = Publisher(self._connections, self._listener, self._notifier, self._text, options.max_bytes)
+        self._publisher = PostgresPublisher(
+            self._connections, self._listener, self._notifier, self._text, options.max_bytes
+        )
 
     # ── life ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -89,7 +103,7 @@ class PostgresTransport:
         if fresh and options.ordered:
             # By now or soon, all who publish know. What came from those who did not know yet gets its place too: order
             # holds for every publish that begins when this has returned.
-            await asyncio.sleep(2 * BELIEVED)
+            await asyncio.sleep(2 * UNORDERED_CACHE_SECONDS)
             await self._execute("declare_rows", stream, options.ordered)
 
     # ── publishing ────────────────────────────────────────────────────────────────────────────────────────────
@@ -147,7 +161,9 @@ class PostgresTransport:
         deliveries, unreadable = [], []
         for row in rows:
             try:
-                deliveries.append(Delivery(stream, _rows.envelope(row), row["attempt_count"], token, worker, row["id"]))
+                deliveries.append(
+                    Delivery(stream, _claims.row_envelope(row), row["attempt_count"], token, worker, row["id"])
+                )
             except InvalidEnvelope as error:
                 unreadable.append((row["id"], token, "DEAD", 0.0, "INVALID_ENVELOPE", str(error)))
         for broken in unreadable:  # edited by hand, or inserted by somebody else's code: it must not hold up the rest
@@ -158,7 +174,7 @@ class PostgresTransport:
         self, stream: str, limit: int, lease: float, token: str, types: list[str] | None, max_attempts: int
     ) -> list[Any]:
         key = (stream, None if types is None else tuple(types))
-        mark = self._marks.get(key) or self._marks.setdefault(key, Watermark())
+        mark = self._marks.get(key) or self._marks.setdefault(key, ClaimWatermark())
         rows: list[Any] = []
         if mark.usable():
             rows = await self._fetch("claim_fast", stream, limit, lease, token, types, *mark.arrays())
@@ -241,7 +257,7 @@ class PostgresTransport:
             if len(page) < size:
                 break
             size, place = _PAGE, page[-1][:3]
-        return [_rows.record(row) for row in await self._fetch("records", chosen[:limit])] if chosen else []
+        return [_claims.record_from_row(row) for row in await self._fetch("records", chosen[:limit])] if chosen else []
 
     async def settle(
         self, done: Sequence[DoneVerdict], retry: Sequence[RetryVerdict], dead: Sequence[DeadVerdict]
@@ -251,10 +267,10 @@ class PostgresTransport:
         failed += [(v.delivery, "DEAD", 0.0, v.code, v.message) for v in dead]
         failed.sort(key=lambda item: item[0].handle)
         rows = [(delivery.handle, delivery.token, *verdict) for delivery, *verdict in failed]
-        named = _rows.outcomes(done)
+        named = _claims.rows_by_outcome(done)
         await self._check_outcomes(done if named else ())
         writes = {
-            "settle_done": _rows.leases(verdict.delivery for verdict in done if verdict.outcome is None),
+            "settle_done": _claims.rows_by_token(verdict.delivery for verdict in done if verdict.outcome is None),
             "settle_outcome": named,
             "settle_failed": rows,
         }
@@ -273,31 +289,31 @@ class PostgresTransport:
         for stream in {delivery.stream for delivery in held}:
             if stream in streams or ((options := self._streams.get(stream)) and options.ordered):
                 self._wake(stream)  # it, or its follower, may go now
-        return _rows.missing(held, settled)
+        return _claims.lost_deliveries(held, settled)
 
     async def consume(self, stream: str, event_id: str, tx: Any) -> bool:
         """Claim and settle in the caller's transaction."""
         return bool(await self._adopt(tx).run(self._text("consume_tx"), {"stream": stream, "event_id": event_id}))
 
-    def _adopt(self, tx: Any) -> Transaction:
-        transaction = adopt(tx)
-        require(transaction, "postgresql", self._connections.shown)
+    def _adopt(self, tx: Any) -> CallerTransaction:
+        transaction = as_transaction(tx)
+        require_dialect(transaction, "postgresql", self._connections.shown)
         return transaction
 
     async def extend(self, deliveries: Sequence[Delivery], lease: float) -> list[Delivery]:
         """Renew leases, one statement per claim, all in one round trip."""
-        return await self._lost(deliveries, "extend", [(*held, lease) for held in _rows.leases(deliveries)])
+        return await self._lost(deliveries, "extend", [(*held, lease) for held in _claims.rows_by_token(deliveries)])
 
     async def release(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         """Give events back."""
-        lost = await self._lost(deliveries, "release", _rows.leases(deliveries))
+        lost = await self._lost(deliveries, "release", _claims.rows_by_token(deliveries))
         for stream in {delivery.stream for delivery in deliveries}:
             self._wake(stream)
         return lost
 
     async def _lost(self, deliveries: Sequence[Delivery], name: str, leases: list[Any]) -> list[Delivery]:
         sql = self._text(name)
-        return _rows.missing(
+        return _claims.lost_deliveries(
             deliveries, await self._connections.run(lambda connection: connection.fetchmany(sql, leases))
         )
 
@@ -323,7 +339,7 @@ class PostgresTransport:
         return [
             DeadLetter(
                 row["event_id"],
-                _rows.readable(row),
+                _claims.readable_envelope(row),
                 row["attempt_count"],
                 row["last_error_code"],
                 row["last_error_message"],
@@ -335,7 +351,7 @@ class PostgresTransport:
     async def find(self, event_id: str) -> Record | None:
         """One row, whole."""
         rows = await self._fetch("find", event_id)
-        return _rows.record(rows[0]) if rows else None
+        return _claims.record_from_row(rows[0]) if rows else None
 
     async def records(
         self, stream: str, *, ids: str, within: float | None, after: Any, limit: int
@@ -343,7 +359,7 @@ class PostgresTransport:
         """Rows in publish order, a page at a time."""
         like = ids.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_").replace("*", "%")
         rows = await self._fetch("listing", stream, after or 0, within, like, limit)
-        return [_rows.record(row) for row in rows], rows[-1]["id"] if len(rows) == limit else None
+        return [_claims.record_from_row(row) for row in rows], rows[-1]["id"] if len(rows) == limit else None
 
     async def requeue(
         self, stream: str, ids: Sequence[str] | None, *, event_type: str | None, error_code: str | None
@@ -377,7 +393,7 @@ class PostgresTransport:
         sql = self._sql.get(name)
         if sql is None:
             base, *more = name.split("+")
-            sql = qualified(statement("postgresql", base), self._connections.schema)
+            sql = with_schema(statement("postgresql", base), self._connections.schema)
             if "place" in more:
                 sql += "RETURNING ordering_key IS NULL"
             if "unless-known" in more:

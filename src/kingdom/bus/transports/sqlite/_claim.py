@@ -1,25 +1,36 @@
-"""Claiming: what one transaction does, and how rows become deliveries."""
+"""Claim events, or peek at what a claim would take."""
 
 from __future__ import annotations
 
+import heapq
 import json
 import secrets
 import sqlite3
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kingdom.bus.delivery import DeadVerdict, Delivery
 from kingdom.bus.envelope import Envelope
 from kingdom.bus.errors import InvalidEnvelope
 from kingdom.bus.outbox import PRIORITY, statement
+from kingdom.bus.transports.sqlite._operations import record_from_row
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator
+
+    from kingdom.bus.delivery import Record
+
+
+# Claiming: what one transaction does, and how rows become deliveries.
+
 
 _SEPARATOR: Final = "\x1e"  # as in claim_select.sql
 _FEW: Final = 16  # types that are looked up one by one rather than finding out first which of them there are
 _MOST: Final = 100  # types in one statement; SQLite allows 500 terms, and a type is three of them
 
 
-class Claim(NamedTuple):
+class SqliteClaim(NamedTuple):
     """What one call asks for."""
 
     stream: str
@@ -32,7 +43,7 @@ class Claim(NamedTuple):
     token: str  # no other claim has it
 
 
-class Claimed(NamedTuple):
+class ClaimedRows(NamedTuple):
     """What it got: heads (priority, ready time, row id, attempt, aggregate) and, in the same order, envelopes."""
 
     heads: list[list[Any]]
@@ -51,10 +62,10 @@ def new_claim(
     types: Sequence[str] | None,
     ids: Sequence[str] | None,
     max_attempts: int,
-) -> Claim:
+) -> SqliteClaim:
     """A claim under a token of its own."""
     wanted = None if types is None else sorted(set(types))
-    return Claim(stream, worker, limit, lease, wanted, ids, max_attempts, new_token(worker))
+    return SqliteClaim(stream, worker, limit, lease, wanted, ids, max_attempts, new_token(worker))
 
 
 def new_token(worker: str) -> str:
@@ -62,7 +73,7 @@ def new_token(worker: str) -> str:
     return f"{worker}/{secrets.token_hex(8)}"
 
 
-def take(connection: sqlite3.Connection, claim: Claim, now: float) -> Claimed | None:
+def take(connection: sqlite3.Connection, claim: SqliteClaim, now: float) -> ClaimedRows | None:
     """Bury what is spent and hold what can be claimed. Writes nothing when there is nothing."""
     given = {
         "stream": claim.stream,
@@ -89,25 +100,27 @@ def take(connection: sqlite3.Connection, claim: Claim, now: float) -> Claimed | 
     return found
 
 
-def _find(connection: sqlite3.Connection, claim: Claim, given: dict[str, Any]) -> Claimed:
+def _find(connection: sqlite3.Connection, claim: SqliteClaim, given: dict[str, Any]) -> ClaimedRows:
     if claim.ids is not None:
         return _chosen(connection, _named(), {**given, "limit": claim.limit})
-    found = Claimed([], [])
-    for batch in batches(connection, claim.stream, claim.types):
+    found = ClaimedRows([], [])
+    for batch in type_batches(connection, claim.stream, claim.types):
         found = _merged(found, _select(connection, batch, claim.limit, given), claim.limit)
     return found
 
 
-def recall(connection: sqlite3.Connection, stream: str, worker: str, token: str, lease: float, now: float) -> Claimed:
+def recall(
+    connection: sqlite3.Connection, stream: str, worker: str, token: str, lease: float, now: float
+) -> ClaimedRows:
     """Hold under ``token`` what the worker holds."""
     given = {"stream": stream, "worker": worker, "token": token, "lease": lease, "now": now}
     if not connection.execute(statement("sqlite", "recall"), given).rowcount:
-        return Claimed([], [])
+        return ClaimedRows([], [])
     rows = connection.execute(statement("sqlite", "recalled"), {"stream": stream, "token": token}).fetchall()
-    return Claimed([list(row[:6]) for row in rows], [row[6] for row in rows])
+    return ClaimedRows([list(row[:6]) for row in rows], [row[6] for row in rows])
 
 
-def deliveries(stream: str, worker: str, token: str, claimed: Claimed) -> tuple[list[Delivery], list[DeadVerdict]]:
+def deliveries(stream: str, worker: str, token: str, claimed: ClaimedRows) -> tuple[list[Delivery], list[DeadVerdict]]:
     """Turn what is held under a token into deliveries, the first in line first; and give up what cannot be read."""
     found: list[Delivery] = []
     unreadable: list[DeadVerdict] = []
@@ -123,7 +136,7 @@ def deliveries(stream: str, worker: str, token: str, claimed: Claimed) -> tuple[
     return found, unreadable
 
 
-def batches(connection: sqlite3.Connection, stream: str, types: list[str] | None) -> list[list[str]]:
+def type_batches(connection: sqlite3.Connection, stream: str, types: list[str] | None) -> list[list[str]]:
     """The types to look for, as many at once as one statement takes; one batch at least, for what has expired."""
     if types is None or len(types) > _FEW:
         row = connection.execute(statement("sqlite", "claim_types"), {"stream": stream}).fetchone()
@@ -132,17 +145,17 @@ def batches(connection: sqlite3.Connection, stream: str, types: list[str] | None
     return [types[start : start + _MOST] for start in range(0, len(types) or 1, _MOST)]
 
 
-def _select(connection: sqlite3.Connection, types: list[str], limit: int, given: dict[str, Any]) -> Claimed:
+def _select(connection: sqlite3.Connection, types: list[str], limit: int, given: dict[str, Any]) -> ClaimedRows:
     """The first ``limit`` events of these types, and those whose lease ended."""
-    return _chosen(connection, _statement(len(types)), {**given, **names(types), "limit": limit})
+    return _chosen(connection, _statement(len(types)), {**given, **type_parameters(types), "limit": limit})
 
 
-def names(types: list[str]) -> dict[str, str]:
+def type_parameters(types: list[str]) -> dict[str, str]:
     """The parameters of :func:`terms`."""
     return {f"type_{number}": name for number, name in enumerate(types)}
 
 
-def _chosen(connection: sqlite3.Connection, sql: str, given: dict[str, Any]) -> Claimed:
+def _chosen(connection: sqlite3.Connection, sql: str, given: dict[str, Any]) -> ClaimedRows:
     try:
         spent, ids, heads, envelopes = connection.execute(sql, given).fetchone()
     except sqlite3.DataError:  # more than SQLite puts into one value (a gigabyte): take fewer
@@ -152,8 +165,8 @@ def _chosen(connection: sqlite3.Connection, sql: str, given: dict[str, Any]) -> 
     if spent:
         raise _SomeSpent
     if envelopes is None:
-        return Claimed([], [])
-    claimed = Claimed(json.loads(heads), envelopes.split(_SEPARATOR))
+        return ClaimedRows([], [])
+    claimed = ClaimedRows(json.loads(heads), envelopes.split(_SEPARATOR))
     if len(claimed.envelopes) == len(claimed.heads):
         return claimed
     # One of them was edited by hand and contains the separator: read them one by one.
@@ -161,16 +174,16 @@ def _chosen(connection: sqlite3.Connection, sql: str, given: dict[str, Any]) -> 
     return claimed._replace(envelopes=[found[head[2]] for head in claimed.heads])
 
 
-def _merged(one: Claimed, other: Claimed, limit: int) -> Claimed:
+def _merged(one: ClaimedRows, other: ClaimedRows, limit: int) -> ClaimedRows:
     if not one.heads:
         return other
     heads = {head[2]: (head, text) for part in (one, other) for head, text in zip(*part, strict=True)}
     first = sorted(heads.values())[:limit]
-    return Claimed([head for head, _ in first], [text for _, text in first])
+    return ClaimedRows([head for head, _ in first], [text for _, text in first])
 
 
 @cache
-def terms(types: int) -> str:
+def claim_terms(types: int) -> str:
     """What can be claimed of so many types, each term in the order of claims."""
     pending, expired = statement("sqlite", "claim_pending"), statement("sqlite", "claim_expired")
     parts = [
@@ -184,7 +197,7 @@ def terms(types: int) -> str:
 
 @cache
 def _statement(types: int) -> str:
-    return _with_spent("claim_select").replace("(TERMS", f"({terms(types)}")
+    return _with_spent("claim_select").replace("(TERMS", f"({claim_terms(types)}")
 
 
 @cache
@@ -199,3 +212,46 @@ def _bury() -> str:
 
 def _with_spent(name: str) -> str:
     return statement("sqlite", name).replace("(SPENT)", f"({statement('sqlite', 'claim_spent')})")
+
+
+# Looking at what a claim would take.
+
+
+_PAGE: Final = 500  # events whose ids are looked up at once
+
+ClaimPosition = tuple[int, float, int]  # priority, ready time, row id
+
+
+def peek(
+    connection: sqlite3.Connection,
+    stream: str,
+    limit: int,
+    types: list[str] | None,
+    skip: Container[str],
+    now: float,
+) -> list[Record]:
+    """The first ``limit`` events that could be claimed, but for those in ``skip``."""
+    given = {"stream": stream, "types": None if types is None else json.dumps(types), "now": now}
+    first: set[ClaimPosition] = set()
+    for batch in type_batches(connection, stream, types):
+        first.update(_unskipped(connection, batch, given, limit, skip))
+    ids = json.dumps([row for _, _, row in heapq.nsmallest(limit, first)])
+    return [record_from_row(row) for row in connection.execute(statement("sqlite", "records"), {"ids": ids})]
+
+
+def _unskipped(
+    connection: sqlite3.Connection, types: list[str], given: dict[str, Any], limit: int, skip: Container[str]
+) -> Iterator[ClaimPosition]:
+    """The places of the first ``limit`` events of these types that are not skipped.
+
+    The statement yields them in order as they are asked for, so that no more is read than is looked at.
+    """
+    cursor = connection.execute(f"{claim_terms(len(types))} ORDER BY 1, 2, 3", {**given, **type_parameters(types)})
+    size = min(limit, _PAGE)
+    while limit > 0 and (page := cursor.fetchmany(size)):
+        ids = json.dumps([row for _, _, row in page])
+        event_ids = dict(connection.execute(statement("sqlite", "peek_ids"), {"ids": ids}).fetchall())
+        found = [place for place in page if event_ids[place[2]] not in skip]
+        yield from found
+        limit -= len(found)
+        size = _PAGE

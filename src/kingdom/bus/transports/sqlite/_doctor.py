@@ -7,12 +7,11 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
+from kingdom.base.filesystems import filesystem_check
 from kingdom.bus.delivery import Check
 from kingdom.bus.errors import BusError
-from kingdom.bus.filesystems import filesystem_check
 from kingdom.bus.outbox import migrations
-from kingdom.bus.transports.sqlite._errors import translate
-from kingdom.bus.transports.sqlite._store import Store, schema_version
+from kingdom.bus.transports.sqlite._store import SqliteStore, schema_version, translate
 
 _MIB: Final = 1 << 20
 _LITTLE_SPACE: Final = 1024 * _MIB
@@ -21,7 +20,7 @@ _LARGE_LOG: Final = 256 * _MIB  # four times what the log is cut back to
 _LARGE_FILE: Final = 2048 * _MIB  # reading all of it would take minutes
 
 
-def examine(store: Store) -> list[Check]:
+def examine(store: SqliteStore) -> list[Check]:
     """Every check, in the order an operator would look."""
     if not store.exists:
         return [Check("file", "error", f"{store.path} does not exist", "kingdom bus migrate")]
@@ -66,7 +65,7 @@ def _journal(connection: sqlite3.Connection) -> Check:
     return Check("journal", "ok", "WAL, and synchronous=FULL on every connection of the bus")
 
 
-def _log_size(store: Store) -> Check:
+def _log_size(store: SqliteStore) -> Check:
     try:
         size = Path(f"{store.path}-wal").stat().st_size
     except FileNotFoundError:
@@ -78,7 +77,7 @@ def _log_size(store: Store) -> Check:
     return Check("write-ahead log", "ok", message)
 
 
-def _integrity(connection: sqlite3.Connection, store: Store) -> Check:
+def _integrity(connection: sqlite3.Connection, store: SqliteStore) -> Check:
     size = Path(store.path).stat().st_size
     if size > _LARGE_FILE:
         hint = "when there is time: sqlite3 FILE 'PRAGMA quick_check'"
@@ -90,7 +89,7 @@ def _integrity(connection: sqlite3.Connection, store: Store) -> Check:
     return Check("integrity", "ok", f"quick_check passed ({size / _MIB:,.1f} MiB)")
 
 
-def _free_space(store: Store) -> Check:
+def _free_space(store: SqliteStore) -> Check:
     free = shutil.disk_usage(Path(store.path).parent).free
     message = f"{free / _MIB:,.0f} MiB free where the file lies"
     if free < _NO_SPACE:

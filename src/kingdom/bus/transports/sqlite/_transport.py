@@ -1,27 +1,23 @@
-"""The transport: each operation is one function of the write connection, queued to the writer."""
+"""The SQLite transport: each operation is one function of the write connection, queued to the writer."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import Callable, Collection, Container, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final
 
-from kingdom.bus.outbox import insert_statement, statement
-from kingdom.bus.transports.sqlite import _claim, _operate, _peek, _settle
-from kingdom.bus.transports.sqlite._direct import Direct
-from kingdom.bus.transports.sqlite._migrate import migrate
-from kingdom.bus.transports.sqlite._publish import Publish
-from kingdom.bus.transports.sqlite._reader import Reader
-from kingdom.bus.transports.sqlite._store import Store
-from kingdom.bus.transports.sqlite._wake import Neighbours, Subscribers, data_version
-from kingdom.bus.transports.sqlite._writer import Writer
-from kingdom.bus.tx import Transaction, adopt, require
+from kingdom.bus.envelope import Envelope
+from kingdom.bus.outbox import RANK, CallerTransaction, as_transaction, insert_statement, require_dialect, statement
+from kingdom.bus.transport import Clock
+from kingdom.bus.transports.sqlite import _claim, _operations
+from kingdom.bus.transports.sqlite._store import SqliteReader, SqliteStore, migrate
+from kingdom.bus.transports.sqlite._wake import CommitWatcher, Subscribers, data_version
+from kingdom.bus.transports.sqlite._writer import Mergeable, SqliteWriter, SyncSqlitePublisher
 
 if TYPE_CHECKING:
-    import sqlite3
-
     from kingdom.bus.delivery import (
         Check,
         DeadLetter,
@@ -33,8 +29,95 @@ if TYPE_CHECKING:
         RetryVerdict,
         StreamOptions,
     )
-    from kingdom.bus.envelope import Envelope
     from kingdom.bus.transport import TransportOptions
+
+
+# Publishing by itself, without a caller's transaction.
+
+
+_NAMES: Final = (
+    "event_id", "stream", "event_type", "aggregate_type", "aggregate_id", "payload_json", "priority", "not_before",
+)  # fmt: skip
+_ROW: Final = f"({', '.join('?' for _ in _NAMES)})"
+_MOST_ROWS: Final = 64  # in one statement
+Row = tuple[Any, ...]
+
+
+class PublishOperation(Mergeable[list[str]]):
+    """One call of ``publish``; returns the ids it was the first to bring."""
+
+    def __init__(self, stream: str, envelopes: Sequence[Envelope], max_bytes: int, clock: Clock) -> None:
+        self.rows: list[Row] = [
+            (
+                envelope.event_id,
+                stream,
+                envelope.type,
+                envelope.aggregate_type,
+                envelope.aggregate_id,
+                envelope.to_json(max_bytes),
+                RANK[envelope.priority],
+                None if envelope.not_before is None else envelope.not_before.timestamp(),
+            )
+            for envelope in envelopes
+        ]
+        self._clock = clock
+
+    def __call__(self, connection: sqlite3.Connection) -> list[str]:
+        """Publish by itself."""
+        return self.together(connection, [self])[0]
+
+    def together(self, connection: sqlite3.Connection, calls: Sequence[PublishOperation]) -> list[list[str]]:
+        """Publish what several calls bring as if it were one: a call costs hardly more than its rows then."""
+        rows = [row for call in calls for row in call.rows]
+        inserted, last = _insert(connection, rows, self._clock())
+        if inserted == len(rows):
+            return [[row[0] for row in call.rows] for call in calls]
+        # New rows are numbered one after another, so the last ones are ours.
+        found = connection.execute(statement("sqlite", "published_since"), {"id": last - inserted}) if inserted else ()
+        new = set(found)
+        return [[row[0] for row in call.rows if _take(new, row[:2])] for call in calls]
+
+
+def _take(new: set[Row], row: Row) -> bool:
+    """Whether this row was inserted; of several calls that bring one event, the first did it."""
+    if row not in new:
+        return False
+    new.remove(row)
+    return True
+
+
+def _insert(connection: sqlite3.Connection, rows: list[Row], now: float) -> tuple[int, int]:
+    """Insert what is not there yet; return how many rows that were, and the id of the last."""
+    if len(rows) == 1:  # by itself, it takes a third less of SQLite's time in the form that has no join
+        cursor = connection.execute(_insert_row(), (*rows[0], now))
+        return cursor.rowcount, cursor.lastrowid or 0
+    inserted, last, start = 0, 0, 0
+    while start < len(rows):
+        # Powers of two: a handful of statements, which stay prepared, serve every number of rows.
+        size = min(_MOST_ROWS, 1 << (len(rows) - start).bit_length() - 1)
+        values = [value for row in rows[start : start + size] for value in row]
+        cursor = connection.execute(_insert_rows(size), (now, *values))
+        inserted += cursor.rowcount
+        last = cursor.lastrowid or last
+        start += size
+    return inserted, last
+
+
+@cache
+def _insert_row() -> str:
+    """What publishes one event in a caller's transaction, with places for the values of a row and the time."""
+    sql = statement("sqlite", "publish_tx_one").partition("RETURNING")[0]
+    for place, name in enumerate((*_NAMES, "now"), 1):
+        sql = sql.replace(f":{name}", f"?{place}")
+    return sql
+
+
+@cache
+def _insert_rows(rows: int) -> str:
+    return statement("sqlite", "publish").replace(_ROW, ", ".join([_ROW] * rows))
+
+
+# The transport: each operation is one function of the write connection, queued to the writer.
 
 
 class SqliteTransport:
@@ -43,16 +126,16 @@ class SqliteTransport:
     def __init__(self, url: str, options: TransportOptions) -> None:
         self._url = url
         self._max_bytes = options.max_bytes
-        self._store = Store(url, options)
+        self._store = SqliteStore(url, options)
         self._clock = self._store.clock
-        self._direct = Direct(self._store)
+        self._direct = SyncSqlitePublisher(self._store)
         self._subscribers = Subscribers()
         self._connect()
 
     def _connect(self) -> None:
-        self._reader = Reader(self._store)
-        writer = self._writer = Writer(self._store)
-        self._neighbours = Neighbours(
+        self._reader = SqliteReader(self._store)
+        writer = self._writer = SqliteWriter(self._store)
+        self._neighbours = CommitWatcher(
             self._store.path, lambda: writer.run(data_version), lambda: writer.busy, self._subscribers
         )
         self._open = True
@@ -81,7 +164,7 @@ class SqliteTransport:
         """Store a stream's options."""
 
         def work(connection: sqlite3.Connection) -> None:
-            _operate.declare(connection, stream, options, self._clock())
+            _operations.declare(connection, stream, options, self._clock())
 
         await self._writer.run(work, lambda _: self._subscribers.ring(stream))
 
@@ -93,12 +176,12 @@ class SqliteTransport:
             transaction = await self._adopt(tx)
             sql, params = insert_statement("sqlite", stream, envelopes, self._max_bytes, now=self._clock())
             return [row[0] for row in await transaction.run(sql, params)]
-        publish = Publish(stream, envelopes, self._max_bytes, self._clock)
+        publish = PublishOperation(stream, envelopes, self._max_bytes, self._clock)
         return await self._writer.run(publish, lambda accepted: self._ring([stream] if accepted else []))
 
     def publish_now(self, stream: str, envelopes: Sequence[Envelope]) -> list[str]:
         """Insert in the calling thread. Whoever waits in this process hears of it like any neighbour."""
-        return self._direct.publish(Publish(stream, envelopes, self._max_bytes, self._clock))
+        return self._direct.publish(PublishOperation(stream, envelopes, self._max_bytes, self._clock))
 
     def close_now(self) -> None:
         """Disconnect what :meth:`publish_now` connected."""
@@ -130,7 +213,7 @@ class SqliteTransport:
         )
         return await self._deliver(stream, worker, token, held)
 
-    async def _deliver(self, stream: str, worker: str, token: str, held: _claim.Claimed) -> list[Delivery]:
+    async def _deliver(self, stream: str, worker: str, token: str, held: _claim.ClaimedRows) -> list[Delivery]:
         found, unreadable = _claim.deliveries(stream, worker, token, held)
         if unreadable:  # edited by hand, or inserted by somebody else's code: it must not hold up the rest
             await self.settle([], [], unreadable)
@@ -140,14 +223,14 @@ class SqliteTransport:
         """What could be claimed now."""
         wanted = None if types is None else sorted(set(types))
         return await self._reader.run(
-            lambda connection: _peek.peek(connection, stream, limit, wanted, skip, self._clock())
+            lambda connection: _claim.peek(connection, stream, limit, wanted, skip, self._clock())
         )
 
     async def settle(
         self, done: Sequence[DoneVerdict], retry: Sequence[RetryVerdict], dead: Sequence[DeadVerdict]
     ) -> list[Delivery]:
         """Write verdicts."""
-        return await self._change(_settle.Settle(done, retry, dead))
+        return await self._change(_operations.SettleOperation(done, retry, dead))
 
     async def consume(self, stream: str, event_id: str, tx: Any) -> bool:
         """Claim and settle in the caller's transaction."""
@@ -155,21 +238,21 @@ class SqliteTransport:
         given = {"stream": stream, "event_id": event_id, "now": self._clock()}
         return bool(await transaction.run(statement("sqlite", "consume_tx"), given))
 
-    async def _adopt(self, tx: Any) -> Transaction:
-        transaction = adopt(tx)
-        require(transaction, "sqlite", self._url)
+    async def _adopt(self, tx: Any) -> CallerTransaction:
+        transaction = as_transaction(tx)
+        require_dialect(transaction, "sqlite", self._url)
         self._store.require_same([row[2] for row in await transaction.run("PRAGMA database_list", {})])
         return transaction
 
     async def extend(self, deliveries: Sequence[Delivery], lease: float) -> list[Delivery]:
         """Renew leases."""
-        return await self._change(partial(_settle.extend, deliveries=deliveries, lease=lease))
+        return await self._change(partial(_operations.extend, deliveries=deliveries, lease=lease))
 
     async def release(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         """Give events back."""
-        return await self._change(partial(_settle.release, deliveries=deliveries))
+        return await self._change(partial(_operations.release, deliveries=deliveries))
 
-    async def _change(self, change: Callable[[sqlite3.Connection, float], _settle.Outcome]) -> list[Delivery]:
+    async def _change(self, change: Callable[[sqlite3.Connection, float], _operations.ChangeResult]) -> list[Delivery]:
         outcome = await self._writer.run(
             lambda connection: change(connection, self._clock()), lambda outcome: self._ring(outcome.wake)
         )
@@ -186,19 +269,19 @@ class SqliteTransport:
 
     async def depth(self) -> dict[str, Depth]:
         """Count, from partial indexes only."""
-        return await self._reader.run(lambda connection: _operate.depth(connection, self._clock()))
+        return await self._reader.run(lambda connection: _operations.depth(connection, self._clock()))
 
     async def pending_types(self, stream: str) -> dict[str, int]:
         """Count what waits by type."""
-        return await self._reader.run(lambda connection: _operate.pending_types(connection, stream, self._clock()))
+        return await self._reader.run(lambda connection: _operations.pending_types(connection, stream, self._clock()))
 
     async def dead(self, stream: str, limit: int) -> list[DeadLetter]:
         """The latest dead letters."""
-        return await self._reader.run(lambda connection: _operate.dead(connection, stream, limit))
+        return await self._reader.run(lambda connection: _operations.dead(connection, stream, limit))
 
     async def find(self, event_id: str) -> Record | None:
         """One row, whole."""
-        return await self._reader.run(lambda connection: _operate.find(connection, event_id))
+        return await self._reader.run(lambda connection: _operations.find(connection, event_id))
 
     async def records(
         self, stream: str, *, ids: str, within: float | None, after: Any, limit: int
@@ -206,7 +289,7 @@ class SqliteTransport:
         """Rows in publish order, a page at a time."""
         since = None if within is None else self._clock() - within
         return await self._reader.run(
-            lambda connection: _operate.listed(connection, stream, ids, since, after or 0, limit)
+            lambda connection: _operations.list_records(connection, stream, ids, since, after or 0, limit)
         )
 
     async def requeue(
@@ -214,13 +297,13 @@ class SqliteTransport:
     ) -> int:
         """Start events over, a batch at a time."""
         rows = await self._writer.run(
-            lambda connection: _operate.to_requeue(connection, stream, ids, event_type, error_code)
+            lambda connection: _operations.to_requeue(connection, stream, ids, event_type, error_code)
         )
         moved = 0
-        for start in range(0, len(rows), _operate.BATCH):
-            batch = rows[start : start + _operate.BATCH]
+        for start in range(0, len(rows), _operations.BATCH):
+            batch = rows[start : start + _operations.BATCH]
             moved += await self._writer.run(
-                lambda connection, batch=batch: _operate.requeue(connection, batch, self._clock()),  # type: ignore[misc]
+                lambda connection, batch=batch: _operations.requeue(connection, batch, self._clock()),  # type: ignore[misc]
                 lambda count: self._ring([stream] if count else []),
             )
         return moved
@@ -228,7 +311,7 @@ class SqliteTransport:
     async def purge(self, older_than: float, *, stream: str | None, dead: bool, keep: Collection[str]) -> int:
         """Delete finished events, a batch at a time."""
         before, kept = self._clock() - older_than, json.dumps(sorted(keep))
-        streams = [stream] if stream is not None else await self._writer.run(_operate.streams)
+        streams = [stream] if stream is not None else await self._writer.run(_operations.streams)
         removed = 0
         for name in streams:
             removed += await self._purge("done", name, before, kept)
@@ -240,9 +323,9 @@ class SqliteTransport:
         return removed
 
     async def _purge(self, kind: str, stream: str | None, before: float, keep: str = "[]") -> int:
-        removed, last = 0, _operate.BATCH
-        while last == _operate.BATCH:
-            last = await self._writer.run(lambda connection: _operate.purge(connection, kind, stream, before, keep))
+        removed, last = 0, _operations.BATCH
+        while last == _operations.BATCH:
+            last = await self._writer.run(lambda connection: _operations.purge(connection, kind, stream, before, keep))
             removed += last
         return removed
 

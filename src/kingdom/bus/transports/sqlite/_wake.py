@@ -14,8 +14,8 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from kingdom.base.inotify import IGNORED, MODIFY, FileChange, FileWatcher
 from kingdom.bus.errors import BusError
-from kingdom.bus.inotify import IGNORED, MODIFY, Change, Watch
 
 _PAUSE: Final = 0.002  # seconds between two looks: a busy neighbour costs us 500 of them per second at most
 _AWAY: Final = 1.0  # seconds before a store that cannot be looked at is tried again
@@ -64,7 +64,7 @@ class Subscribers:
         self._waiting.clear()
 
 
-class Neighbours:
+class CommitWatcher:
     """Notices the commits of other connections, while somebody here waits for them."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Neighbours:
         self._look = look
         self._busy = busy
         self._subscribers = subscribers
-        self._watch: Watch | None = None
+        self._watch: FileWatcher | None = None
         self._watching = False
         self._seen: int | None = None
         self._changed = asyncio.Event()
@@ -96,14 +96,14 @@ class Neighbours:
             self._watch, self._watching = None, False
 
     async def _follow(self) -> None:
-        self._watch = Watch(asyncio.get_running_loop())
+        self._watch = FileWatcher(asyncio.get_running_loop())
         while self._watch.available:
             try:
                 await self._wait_and_look(self._watch)
             except (BusError, OSError):  # not set up yet, or away: those who wait poll meanwhile
                 await asyncio.sleep(_AWAY)
 
-    async def _wait_and_look(self, watch: Watch) -> None:
+    async def _wait_and_look(self, watch: FileWatcher) -> None:
         if self._watching:
             await self._changed.wait()
         else:
@@ -124,7 +124,7 @@ class Neighbours:
         self._seen = version
         await asyncio.sleep(_PAUSE)
 
-    def _on_change(self, changes: list[Change]) -> None:
+    def _on_change(self, changes: list[FileChange]) -> None:
         if any(change.mask & IGNORED for change in changes):  # the log was removed: we were not connected for a while
             self._watching = False
         self._changed.set()

@@ -1,33 +1,140 @@
-"""The one thread that writes, and group commit.
-
-Operations are queued to it as functions of the connection. It takes everything that is queued into one transaction:
-publishers that come at the same time then share one commit, and so one wait for the disk. When an operation fails, all
-are undone and run once more, each within a savepoint, so that it leaves the others alone; operations must bear that.
-Callers hear of their operation when the transaction has committed, never before; when the commit fails, everybody in it
-hears that.
-"""
+"""The write connection: group commit in one thread, and publishing from a caller's thread."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import sqlite3
+import sys
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from kingdom.bus.errors import BusError
-from kingdom.bus.transports.sqlite._errors import must_reconnect, translate
-from kingdom.bus.transports.sqlite._hurry import HURRY
-from kingdom.bus.transports.sqlite._store import Store
-from kingdom.bus.transports.sqlite._write_connection import WriteConnection
+from kingdom.bus.transports.sqlite._store import SqliteStore, must_reconnect, not_set_up, translate
+
+if TYPE_CHECKING:
+    from kingdom.bus.transports.sqlite._transport import PublishOperation
+
+
+# Having the interpreter change threads more often, while a thread needs it for moments only.
+#
+# A thread that comes back from the disk, or from SQLite, waits for the interpreter until whoever has it waits for
+# something itself, or 5 ms are over. The thread that writes would do that after each statement of a transaction, with the
+# file locked against every other process meanwhile, and the event loop would in turn be idle while it runs. With 0.1 ms
+# they work at the same time: what is gained is in ``docs/explanation/group-commit.md``.
+
+
+_SOON: Final = 0.0001  # seconds
+
+
+class Hurry:
+    """How many are in a hurry in this process. The interpreter has one interval for all of its threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+        self._usual = 0.0
+
+    def begin(self) -> None:
+        """Change threads more often from now on."""
+        with self._lock:
+            self._count += 1
+            if self._count == 1:
+                self._usual = sys.getswitchinterval()
+                if self._usual > _SOON:
+                    sys.setswitchinterval(_SOON)
+
+    def end(self) -> None:
+        """Go back to the usual, when nobody else is in a hurry and nobody has changed it meanwhile."""
+        with self._lock:
+            self._count -= 1
+            if not self._count and self._usual > _SOON and abs(sys.getswitchinterval() - _SOON) < 1e-6:
+                sys.setswitchinterval(self._usual)
+
+
+HURRY: Final = Hurry()
+
+
+# A connection that writes: how it is made, how it waits for its turn, and when it is given up.
+
 
 T = TypeVar("T")
+_SHORTEST_PAUSE: Final = 0.0001  # seconds between two tries to get the write lock
+_LONGEST_PAUSE: Final = 0.005
+
+
+class WriteConnection:
+    """Made when it is first needed, and anew after an error that it cannot be trusted after."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+        self._connection: sqlite3.Connection | None = None
+
+    def get(self) -> sqlite3.Connection:
+        """The connection; what waits for the write lock on it is up to :meth:`patiently`."""
+        if self._connection is None:
+            self._connection = self._store.connect()
+            self._connection.execute("PRAGMA busy_timeout = 0")
+        return self._connection
+
+    def begin(self) -> sqlite3.Connection:
+        """The connection with the write lock taken."""
+        connection = self.get()
+        self.patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+        return connection
+
+    def patiently(self, step: Callable[[], T]) -> T:
+        """Do what needs the write lock, again and again while others hold it.
+
+        SQLite's own way of waiting sleeps for 1 to 100 ms, when most commits end much sooner.
+        """
+        deadline = time.monotonic() + self._store.patience
+        pause = _SHORTEST_PAUSE
+        while True:
+            try:
+                return step()
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(pause)
+                pause = min(_LONGEST_PAUSE, 1.5 * pause)
+
+    def roll_back(self, error: BaseException) -> None:
+        """Undo what an error left, so that the next transaction can begin."""
+        connection = self._connection
+        if connection is None:
+            return
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            self.close()
+        if must_reconnect(error):
+            self.close()
+
+    def close(self) -> None:
+        """Disconnect. Safe to call twice."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
+
+
+# The one thread that writes, and group commit.
+#
+# Operations are queued to it as functions of the connection. It takes everything that is queued into one transaction:
+# publishers that come at the same time then share one commit, and so one wait for the disk. When an operation fails, all
+# are undone and run once more, each within a savepoint, so that it leaves the others alone; operations must bear that.
+# Callers hear of their operation when the transaction has committed, never before; when the commit fails, everybody in it
+# hears that.
+
 Operation = Callable[[sqlite3.Connection], T]
 _MAX_GROUP: Final = 512  # operations after which a transaction takes no more: others want the write lock too
 _MOMENT: Final = 0.005  # seconds
@@ -45,7 +152,7 @@ class Mergeable(ABC, Generic[T]):
         """Run all of ``calls``, which this is the first of; return the result of each."""
 
 
-class Again(Exception):
+class RunAgain(Exception):
     """Raised by an operation that is to be undone and called once more: it will do its work in another way."""
 
 
@@ -70,10 +177,10 @@ class _Job:
             self.future.set_exception(self.error)
 
 
-class Writer:
+class SqliteWriter:
     """The write connection of one bus, owned by a thread of its own."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: SqliteStore) -> None:
         self._store = store
         self._arriving: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
         self._queue: SimpleQueue[list[_Job] | None] = SimpleQueue()
@@ -193,7 +300,7 @@ class Writer:
             try:
                 try:
                     job.result = job.operation(connection)
-                except Again:
+                except RunAgain:
                     connection.execute("ROLLBACK TO operation")
                     job.result = job.operation(connection)
             except Exception as error:
@@ -244,3 +351,50 @@ def _resolve(group: list[_Job]) -> None:
 def _resolve_all(jobs: list[_Job]) -> None:
     for job in jobs:
         job.resolve()
+
+
+# Publishing in the thread of a caller that has no event loop.
+
+
+class SyncSqlitePublisher:
+    """A connection that stays open between calls; threads take turns."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._path = Path(store.path)
+        self._lock = threading.Lock()
+        self._connection = WriteConnection(store)
+        self._file: tuple[int, int] | None = None  # what the connection is to
+
+    def publish(self, publish: PublishOperation) -> list[str]:
+        """Publish, durable on return."""
+        with self._lock:
+            self._look_at_the_file()
+            try:
+                if len(publish.rows) == 1:  # one statement is a transaction by itself
+                    connection = self._connection.get()
+                    return self._connection.patiently(lambda: publish(connection))
+                connection = self._connection.begin()
+                accepted = publish(connection)
+                connection.execute("COMMIT")
+            except BaseException as error:  # an interrupt, too, must not leave the file locked
+                self._connection.roll_back(error)
+                if isinstance(error, sqlite3.Error):
+                    raise translate(error, str(self._path)) from error
+                raise
+            return accepted
+
+    def close(self) -> None:
+        """Disconnect. Safe to call twice."""
+        with self._lock:
+            self._connection.close()
+
+    def _look_at_the_file(self) -> None:
+        """Connect anew when another file lies there than before: a call must not publish into one that is gone."""
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            self._connection.close()
+            raise not_set_up(str(self._path), "does not exist yet") from None
+        if self._file != (file := (found.st_dev, found.st_ino)):
+            self._connection.close()
+            self._file = file

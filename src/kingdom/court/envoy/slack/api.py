@@ -1,34 +1,91 @@
-"""Calls to Slack's Web API, over its own client."""
+"""Talking to Slack: Web API calls, their errors, and the Socket Mode connection."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import json
+import logging
 import math
+import random
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from kingdom.court.envoy.slack.errors import Refused, TooFast, Unreachable, Unsure
-from kingdom.court.proxies import proxy_for
+from kingdom.court.environment import proxy_for
+from kingdom.court.envoy.port import TryLater
+from kingdom.court.errors import CourtError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from kingdom.court.envoy.config import Tokens
+    from kingdom.court.envoy.config import SlackTokens
 
-_READING: Final = ("conversations.history", "conversations.replies", "conversations.list", "conversations.info")
-_READING_PEOPLE: Final = ("users.info",)
-_SECONDS: Final = 10.0  # for one call
-_WAIT_UNTOLD: Final = 30.0  # seconds, when Slack says "too fast" and not for how long
-_BACK_OFF: Final = (2.0, 60.0)  # seconds to leave it alone when nobody is there: at first, at most
-_PAGES: Final = 50
+
+# What can go wrong with Slack, by what is known afterwards.
+
+
+_ERROR_ADVICE: Final = {
+    "not_in_channel": "invite the app into the channel: /invite @kingdom",
+    "channel_not_found": "the channel does not exist, or it is private and the app was not invited",
+    "is_archived": "the channel is archived: name another one in config/envoy.yaml",
+    "invalid_auth": "the token is not valid: kingdom connect slack checks it",
+    "not_authed": "there is no token: kingdom connect slack checks it",
+    "token_revoked": "the token was revoked: install the app again and take the new one",
+    "account_inactive": "the app was removed from the workspace: install it again",
+    "missing_scope": "the app may not do that: kingdom connect slack lists the scopes it needs",
+    "not_allowed_token_type": "a token of the wrong kind: bot tokens begin with xoxb-, app-level tokens with xapp-",
+}
+
+
+class SlackError(CourtError):
+    """A call that did not do what it should."""
+
+    code = "SLACK"
+
+
+class SlackRefused(SlackError):
+    """Slack said no: nothing was done. ``error`` is its word for why."""
+
+    def __init__(self, method: str, error: str, needed: str = "") -> None:
+        self.method, self.error, self.needed = method, error, needed
+        advice = _ERROR_ADVICE.get(error, "")
+        if needed:
+            advice = f"the app needs the scope {needed}: add it at api.slack.com and install the app again"
+        super().__init__(f"Slack refuses {method}: {error}" + (f" ({advice})" if advice else ""))
+
+
+class SlackOutcomeUnknown(SlackError):
+    """No answer, or none that can be understood: it may have been done, or not."""
+
+
+class SlackRateLimited(TryLater):
+    """Slack asks to wait: nothing was done."""
+
+
+class SlackUnreachable(TryLater):
+    """Nobody is there: nothing was done."""
+
+
+# Calls to Slack's Web API, over its own client.
+
+
+_GET_METHODS: Final = ("conversations.history", "conversations.replies", "conversations.list", "conversations.info")
+_GET_USER_METHODS: Final = ("users.info",)
+_CALL_TIMEOUT_SECONDS: Final = 10.0  # for one call
+_DEFAULT_RETRY_SECONDS: Final = 30.0  # seconds, when Slack says "too fast" and not for how long
+_API_BACK_OFF_SECONDS: Final = (2.0, 60.0)  # seconds to leave it alone when nobody is there: at first, at most
+_MAX_PAGES: Final = 50
 
 
 class SlackApi:
     """The Web API, with what is known after a call that failed told apart (:mod:`.errors`)."""
 
-    def __init__(self, tokens: Tokens, url: str, clock: Callable[[], float], seconds: float = _SECONDS) -> None:
+    def __init__(
+        self, tokens: SlackTokens, url: str, clock: Callable[[], float], seconds: float = _CALL_TIMEOUT_SECONDS
+    ) -> None:
         self._tokens = tokens
         self._url = url
         self._clock = clock
@@ -54,18 +111,20 @@ class SlackApi:
         """
         client = self._client(self._tokens.app if method.startswith("apps.") else self._tokens.bot)
         given = {key: value for key, value in arguments.items() if value is not None}
-        reading = method in _READING or method in _READING_PEOPLE
+        reading = method in _GET_METHODS or method in _GET_USER_METHODS
         try:
             if reading:
                 answer = await client.api_call(method, http_verb="GET", params=given)
             else:
                 answer = await client.api_call(method, json=given)
         except SlackApiError as error:
-            raise _problem(method, error) from None
+            raise _api_error(method, error) from None
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise self._unreachable(f"{type(error).__name__}: {error}") from None
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            raise Unsure(f"no answer from Slack to {method}: {type(error).__name__} {error}".rstrip()) from None
+            raise SlackOutcomeUnknown(
+                f"no answer from Slack to {method}: {type(error).__name__} {error}".rstrip()
+            ) from None
         self._failures, self.down_until = 0, 0.0
         self.scopes = frozenset(filter(None, str(answer.headers.get("x-oauth-scopes", "")).replace(" ", "").split(",")))
         return dict(answer.data) if isinstance(answer.data, dict) else {}
@@ -73,7 +132,7 @@ class SlackApi:
     async def pages(self, method: str, key: str, **arguments: Any) -> AsyncIterator[dict[str, Any]]:
         """Everything a method lists, page by page."""
         cursor, seen = None, set()
-        for _ in range(_PAGES):
+        for _ in range(_MAX_PAGES):
             answer = await self.call(method, cursor=cursor, **arguments)
             for item in answer.get(key) or ():
                 yield item
@@ -97,30 +156,183 @@ class SlackApi:
             self._clients[token] = client
         return self._clients[token]
 
-    def _unreachable(self, why: str) -> Unreachable:
-        first, most = _BACK_OFF
+    def _unreachable(self, why: str) -> SlackUnreachable:
+        first, most = _API_BACK_OFF_SECONDS
         after = min(first * 2.0**self._failures, most)
         self._failures = min(self._failures + 1, 10)
         self.down_until = self._clock() + after
-        return Unreachable(after, f"Slack cannot be reached: {why}")
+        return SlackUnreachable(after, f"Slack cannot be reached: {why}")
 
 
-def _problem(method: str, error: SlackApiError) -> Exception:
+def _api_error(method: str, error: SlackApiError) -> Exception:
     response = error.response
     status = getattr(response, "status_code", None) or getattr(response, "status", 0)
     data = getattr(response, "data", None)
     answer = data if isinstance(data, dict) else {}
     word = str(answer.get("error") or "")
     if status == 429 or word in ("ratelimited", "rate_limited"):
-        return TooFast(_retry_after(response), f"Slack asks to wait before the next {method}")
+        return SlackRateLimited(_retry_after(response), f"Slack asks to wait before the next {method}")
     if word:
-        return Refused(method, word, str(answer.get("needed") or ""))
-    return Unsure(f"Slack answers {method} with status {status} and nothing that makes sense")
+        return SlackRefused(method, word, str(answer.get("needed") or ""))
+    return SlackOutcomeUnknown(f"Slack answers {method} with status {status} and nothing that makes sense")
 
 
 def _retry_after(response: Any) -> float:
     try:
         seconds = float(response.headers.get("Retry-After", ""))
     except (ValueError, AttributeError):
-        return _WAIT_UNTOLD
-    return seconds if 0 < seconds < math.inf else _WAIT_UNTOLD
+        return _DEFAULT_RETRY_SECONDS
+    return seconds if 0 < seconds < math.inf else _DEFAULT_RETRY_SECONDS
+
+
+# Who we are in Slack.
+
+
+class BotIdentity:
+    """Our own user, asked for once."""
+
+    def __init__(self, api: SlackApi) -> None:
+        self._api = api
+        self._user: str | None = None
+        self._bot: str | None = None
+
+    async def user(self) -> str:
+        """Our user id."""
+        if self._user is None:
+            answer = await self._api.call("auth.test")
+            self._user, self._bot = str(answer.get("user_id")), answer.get("bot_id")
+        return self._user
+
+    async def is_author(self, post: dict[str, Any]) -> bool:
+        """Whether a post is ours. What others put into theirs proves nothing."""
+        user = await self.user()
+        return post.get("user") == user or (self._bot is not None and post.get("bot_id") == self._bot)
+
+
+# Socket Mode: the connection over which Slack tells what people do.
+#
+# Each envelope is handed to ``keep``, which writes it down, and is acknowledged on the socket it came by after that; what
+# is not acknowledged comes again. Slack asks every few hours for a new connection: it is opened before the old one goes,
+# and the old one is read to its end. (The client of slack_sdk closes the old one first.)
+
+
+_RECONNECT_BACK_OFF_SECONDS: Final = (1.0, 60.0)  # seconds before connecting again: at first, at most
+_DRAIN_SECONDS: Final = 30.0  # seconds that an old connection is still read after a new one is there
+_STABLE_SECONDS: Final = 10.0  # seconds after which a connection counts as one that worked
+_HEARTBEAT_SECONDS: Final = 30.0  # seconds between two signs of life
+_MAX_ENVELOPE_BYTES: Final = 16 * 1024 * 1024  # bytes of one envelope
+log = logging.getLogger("kingdom.court.envoy.slack")
+
+
+class SocketModeReceiver:
+    """Keeps a connection open."""
+
+    def __init__(
+        self,
+        api: SlackApi,
+        store: Callable[[dict[str, Any]], None],
+        *,
+        back_off: tuple[float, float] = _RECONNECT_BACK_OFF_SECONDS,
+    ) -> None:
+        self._api = api
+        self._store = store
+        self._back_off = back_off
+        self._leaving: set[asyncio.Task[None]] = set()
+        self.connected = 0
+        self.problem = ""
+        """Why there is no connection."""
+
+    async def run(self) -> None:
+        """Connect, and connect again, until cancelled."""
+        failures = 0
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                began, connection = loop.time(), _Connection(self, self._api, self._store)
+                reading = asyncio.create_task(connection.run())
+                self._leaving.add(reading)
+                reading.add_done_callback(self._leaving.discard)
+                await _wait_first(reading, connection.ready.wait())
+                self._end_others(reading, connection)
+                await _wait_first(reading, connection.replace.wait())
+                if connection.problem:
+                    self.problem = connection.problem
+                    log.warning("the connection to Slack is gone: %s", self.problem)
+                # One that was there for long is replaced at once; a new one that goes at once would go again.
+                failures = 0 if loop.time() - began > _STABLE_SECONDS else failures + 1
+                if failures:
+                    pause = min(self._back_off[0] * 2.0 ** (failures - 1), self._back_off[1])
+                    await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
+        finally:
+            readings = list(self._leaving)
+            for reading in readings:
+                reading.cancel()
+            await asyncio.gather(*readings, return_exceptions=True)
+
+    def _end_others(self, reading: asyncio.Task[None], connection: _Connection) -> None:
+        """There is a new connection: those before it have a while to come to their end."""
+        if connection.ready.is_set():
+            self.problem = ""
+            for other in self._leaving - {reading}:
+                asyncio.get_running_loop().call_later(_DRAIN_SECONDS, other.cancel)
+
+
+class _Connection:
+    """One socket, from its opening to its end."""
+
+    def __init__(self, receiver: SocketModeReceiver, api: SlackApi, store: Callable[[dict[str, Any]], None]) -> None:
+        self._receiver = receiver
+        self._api = api
+        self._store = store
+        self.ready = asyncio.Event()  # it has said hello
+        self.replace = asyncio.Event()  # it is going to end: a new one is wanted
+        self.problem = ""
+
+    async def run(self) -> None:
+        """Read until it ends. Why it could not be opened, or broke, is left in ``problem``."""
+        try:
+            opened = await self._api.call("apps.connections.open")
+            async with self._api.session.ws_connect(
+                str(opened.get("url")),
+                heartbeat=_HEARTBEAT_SECONDS,
+                max_msg_size=_MAX_ENVELOPE_BYTES,
+                timeout=aiohttp.ClientWSTimeout(ws_close=5.0),
+            ) as socket:
+                await self._read(socket)
+        except (SlackError, TryLater, aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            self.problem = f"{type(error).__name__}: {error}"
+        finally:
+            self.replace.set()
+            if self.ready.is_set():
+                self._receiver.connected -= 1
+
+    async def _read(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        async for frame in socket:
+            if frame.type is aiohttp.WSMsgType.TEXT:
+                envelope = json.loads(frame.data)
+                if isinstance(envelope, dict):
+                    await self._take(socket, envelope)
+
+    async def _take(self, socket: aiohttp.ClientWebSocketResponse, envelope: dict[str, Any]) -> None:
+        kind = envelope.get("type")
+        if kind == "hello":
+            if not self.ready.is_set():
+                self._receiver.connected += 1
+                self.ready.set()
+        elif kind == "disconnect":
+            if envelope.get("reason") == "link_disabled":
+                self.problem = "Socket Mode is switched off for the app: switch it on at api.slack.com"
+            self.replace.set()
+        elif "envelope_id" in envelope:
+            self._store(envelope)  # raises when the disk does not take it: no acknowledgement, and it comes again
+            with contextlib.suppress(ConnectionError, aiohttp.ClientError):  # gone meanwhile: it comes again
+                await socket.send_json({"envelope_id": envelope["envelope_id"]})
+
+
+async def _wait_first(reading: asyncio.Task[None], waiting: Any) -> None:
+    """Until the reading has ended, or what is waited for is there."""
+    other = asyncio.ensure_future(waiting)
+    try:
+        await asyncio.wait([reading, other], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        other.cancel()

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from kingdom.web.dashboard.tasks import listing, one
+from kingdom.web.dashboard import task_list, task_page
 
 __all__ = ["listing", "one"]

@@ -5,19 +5,19 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
+from kingdom.web.dashboard.words import en, ko
 from kingdom.web.dashboard.words import en as _en
 from kingdom.web.dashboard.words import ko as _ko
-from kingdom.web.dashboard.words import workflows_en, workflows_ko
 
 LOCALES: Final = ("en", "ko")
-NAMES: Final = {"en": "English", "ko": "한국어"}
+LOCALE_NAMES: Final = {"en": "English", "ko": "한국어"}
 TEXTS: Final[dict[str, dict[str, str]]] = {
-    "en": {**_en.WORDS, **workflows_en.WORDS},
-    "ko": {**_ko.WORDS, **workflows_ko.WORDS},
+    "en": {**_en.WORDS, **en.WORKFLOW_WORDS},
+    "ko": {**_ko.WORDS, **ko.WORKFLOW_WORDS},
 }
 
 
-class Words:
+class Translations:
     """The texts of one language."""
 
     def __init__(self, locale: str) -> None:
@@ -35,6 +35,6 @@ class Words:
 
 
 @cache
-def words_of(locale: str) -> Words:
+def translations(locale: str) -> Translations:
     """The words of a language."""
-    return Words(locale)
+    return Translations(locale)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import kingdom.web.dashboard.workflows.catalog
+import kingdom.web.dashboard.workflows.new_workflow
+import kingdom.web.dashboard.workflows.plan_editor
+
 # In this order: /workflows/new (creating) is looked for before /workflows/{workflow_id} (page), which matches it too.
-import kingdom.web.dashboard.workflows.checkpoint_page
-import kingdom.web.dashboard.workflows.creating
-import kingdom.web.dashboard.workflows.listing
-import kingdom.web.dashboard.workflows.page
-import kingdom.web.dashboard.workflows.plan_page
-import kingdom.web.dashboard.workflows.report_page
-import kingdom.web.dashboard.workflows.sources_page
-import kingdom.web.dashboard.workflows.template_pages  # noqa: F401
+import kingdom.web.dashboard.workflows.result_pages
+import kingdom.web.dashboard.workflows.workflow_list
+import kingdom.web.dashboard.workflows.workflow_page

@@ -1,0 +1,164 @@
+"""Being told by the kernel that files changed (Linux inotify, through ctypes).
+
+On other systems, and where the kernel's limits are spent, :class:`Watch` is a no-op that says so in ``available``: the
+callers poll as well, so a missing watch costs latency only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import logging
+import os
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    import asyncio
+
+MODIFY: Final = 0x002  # a file was written to
+ATTRIB: Final = 0x004  # its metadata changed
+CLOSE_WRITE: Final = 0x008  # a file that was open for writing was closed
+MOVED_FROM: Final = 0x040
+MOVED_TO: Final = 0x080
+CREATE: Final = 0x100
+DELETE: Final = 0x200
+DELETE_SELF: Final = 0x400  # what is watched was deleted
+MOVE_SELF: Final = 0x800  # what is watched was renamed
+OVERFLOW: Final = 0x4000  # the kernel's queue overflowed: changes were lost, look for yourself
+IGNORED: Final = 0x8000  # the watch is over: what was watched is gone
+
+SWITCH: Final = "KINGDOM_INOTIFY"  # an environment variable: "off" makes everybody poll, as where there is no inotify
+
+_MASK_ADD: Final = 0x20000000
+_HEADER: Final = struct.Struct("iIII")  # watch, mask, cookie, length of the name that follows
+_READ_BYTES: Final = 64 * 1024
+
+log = logging.getLogger("kingdom.base.inotify")
+
+
+class FileChange(NamedTuple):
+    """What happened: the bits of ``mask``, and the name inside a watched directory (empty for a watched file)."""
+
+    mask: int
+    name: str
+
+
+Callback = Callable[[list[FileChange]], None]
+
+
+class FileWatcher:
+    """Watches files and directories from an event loop. Used from the loop's own thread only."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._listeners: dict[int, list[tuple[int, Callback]]] = {}  # by watch descriptor
+        self._fd = _open_instance()
+        if self._fd is not None:
+            loop.add_reader(self._fd, self._read)
+
+    @property
+    def available(self) -> bool:
+        """Whether changes are reported; if not, poll."""
+        return self._fd is not None
+
+    def add(self, path: str | os.PathLike[str], mask: int, callback: Callback) -> Callable[[], None]:
+        """Call ``callback`` with the changes of ``path`` that ``mask`` names, those of one read together.
+
+        ``OVERFLOW`` is reported to every callback, and ``IGNORED`` when ``path`` is gone, whatever the mask. Returns
+        the undo. Raises ``OSError`` when the path cannot be watched; where the kernel's limit of watches is spent, it
+        does nothing (the caller polls).
+        """
+        if self._fd is None:
+            return _nothing
+        watch = int(_libc().inotify_add_watch(self._fd, os.fsencode(path), mask | _MASK_ADD))
+        if watch < 0:
+            code = ctypes.get_errno()
+            if code in (errno.ENOSPC, errno.ENOMEM):
+                log.warning("no inotify watch left for %s (fs.inotify.max_user_watches); polling instead", path)
+                return _nothing
+            raise OSError(code, os.strerror(code), os.fspath(path))
+        listener = (mask, callback)
+        self._listeners.setdefault(watch, []).append(listener)
+
+        def undo() -> None:
+            listeners = self._listeners.get(watch, [])
+            # By identity: the number may since belong to another path, and equal listeners are still two.
+            kept = [item for item in listeners if item is not listener]
+            if len(kept) == len(listeners):
+                return
+            if kept:
+                self._listeners[watch] = kept
+            else:
+                del self._listeners[watch]
+                if self._fd is not None:
+                    _libc().inotify_rm_watch(self._fd, watch)
+
+        return undo
+
+    def close(self) -> None:
+        """Stop watching. Safe to call twice."""
+        if self._fd is not None:
+            fd, self._fd = self._fd, None
+            with contextlib.suppress(RuntimeError):  # the loop may be closed already
+                self._loop.remove_reader(fd)
+            os.close(fd)
+        self._listeners.clear()
+
+    def _read(self) -> None:
+        if self._fd is None:
+            return
+        try:
+            data = os.read(self._fd, _READ_BYTES)
+        except BlockingIOError:
+            return
+        batches: dict[int, list[FileChange]] = {}
+        for watch, change in _parse(data):
+            for target in list(self._listeners) if change.mask & OVERFLOW else (watch,):
+                batches.setdefault(target, []).append(change)
+        for watch, changes in batches.items():
+            self._tell(watch, changes)
+
+    def _tell(self, watch: int, changes: list[FileChange]) -> None:
+        listeners = self._listeners.get(watch, [])
+        if any(change.mask & IGNORED for change in changes):
+            self._listeners.pop(watch, None)  # the kernel forgot it and may use the number again
+        for mask, callback in list(listeners):
+            wanted = [change for change in changes if change.mask & (mask | OVERFLOW | IGNORED)]
+            if wanted:
+                callback(wanted)
+
+
+def _parse(data: bytes) -> Iterator[tuple[int, FileChange]]:
+    at = 0
+    while at < len(data):
+        watch, mask, _cookie, length = _HEADER.unpack_from(data, at)
+        at += _HEADER.size
+        yield watch, FileChange(mask, os.fsdecode(data[at : at + length].rstrip(b"\0")))
+        at += length
+
+
+def _open_instance() -> int | None:
+    if not sys.platform.startswith("linux") or os.environ.get(SWITCH) == "off":
+        return None
+    fd = int(_libc().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+    if fd >= 0:
+        return fd
+    log.warning("inotify is not available (%s); polling instead", os.strerror(ctypes.get_errno()))
+    return None
+
+
+_loaded: list[Any] = []
+
+
+def _libc() -> Any:
+    if not _loaded:
+        _loaded.append(ctypes.CDLL(None, use_errno=True))
+    return _loaded[0]
+
+
+def _nothing() -> None:
+    """The undo of a watch that was never made."""

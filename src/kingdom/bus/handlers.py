@@ -1,0 +1,201 @@
+"""Run the handler of an event, and decide what its failure means."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import random
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+
+from kingdom.bus.envelope import Envelope
+from kingdom.bus.errors import InvalidOption, Reject, Retry
+
+if TYPE_CHECKING:
+    from kingdom.bus.delivery import Delivery
+
+
+# From an event to the function that handles it.
+#
+# The dispatcher knows nothing of queues: a worker on any transport, or a Kafka consumer one day, calls the same one.
+
+
+Handler = Callable[[Envelope], Awaitable[object] | object]
+H = TypeVar("H", bound=Callable[..., object])
+
+ANY = "*"
+current_delivery_var: contextvars.ContextVar[Delivery | None] = contextvars.ContextVar("kingdom_delivery", default=None)
+
+
+def current_delivery() -> Delivery:
+    """The delivery being handled: its attempt number, stream and worker. Works in sync handlers' threads too."""
+    delivery = current_delivery_var.get()
+    if delivery is None:
+        raise LookupError("current_delivery() is for use inside a handler, and none is running here")
+    return delivery
+
+
+class Dispatcher:
+    """Handlers by event type. ``on("*")`` takes every type that has none of its own."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, tuple[Handler, bool]] = {}
+
+    def on(self, *types: str) -> Callable[[H], H]:
+        """Register the decorated function for these event types. A plain function runs in a thread."""
+        if not types or not all(isinstance(item, str) and item for item in types):
+            raise InvalidOption("on() takes the event types to handle, as text: @worker.on('OrderAccepted')")
+
+        def register(handler: H) -> H:
+            for event_type in types:
+                if event_type in self._handlers:
+                    raise InvalidOption(f"event type {event_type!r} already has a handler here")
+                self._handlers[event_type] = (handler, _is_async(handler))
+            return handler
+
+        return register
+
+    @property
+    def types(self) -> list[str] | None:
+        """The event types handled, or None when every type is."""
+        return None if ANY in self._handlers else list(self._handlers)
+
+    async def dispatch(self, envelope: Envelope, executor: Executor | None = None) -> None:
+        """Run the handler of this event; whatever it raises is the caller's to judge."""
+        found = self._handlers.get(envelope.type) or self._handlers.get(ANY)
+        if found is None:
+            raise Reject("NO_HANDLER", f"no handler is registered for {envelope.type!r}")
+        handler, is_async = found
+        if is_async:
+            await handler(envelope)  # type: ignore[misc]
+            return
+        context = contextvars.copy_context()
+        result = await asyncio.get_running_loop().run_in_executor(executor, context.run, handler, envelope)
+        if inspect.isawaitable(result):
+            await result
+
+
+def _is_async(handler: Callable[..., object]) -> bool:
+    if inspect.iscoroutinefunction(handler):
+        return True
+    return inspect.iscoroutinefunction(type(handler).__call__)
+
+
+# Which errors are worth another try.
+#
+# Network trouble, time-outs, HTTP 5xx, 408, 425 and 429 are; other HTTP 4xx, validation errors and refused permissions
+# are not: the same event would fail the same way. What nobody can judge is retried until the attempts are spent. A
+# worker's ``classify=`` hook is asked first and may say otherwise.
+
+
+FailureAction = Literal["retry", "dead"]
+Classifier = Callable[[BaseException], "Fate | None"]
+
+_RETRYABLE_4XX = frozenset({408, 425, 429})
+
+
+class HandlerFailure(NamedTuple):
+    """What a handler's exception means for its event."""
+
+    fate: FailureAction
+    code: str
+    message: str
+    after: float | None = None  # seconds, when the error itself says how long to wait
+
+
+def classify_failure(error: BaseException, hook: Classifier | None = None) -> HandlerFailure:
+    """Turn a handler's exception into a verdict."""
+    if isinstance(error, Retry):
+        return HandlerFailure("retry", error.code, str(error), error.after)
+    if isinstance(error, Reject):
+        return HandlerFailure("dead", error.code, error.why)
+    status = http_status(error)
+    code = f"HTTP_{status}" if status else type(error).__name__
+    message = str(error) or type(error).__name__
+    fate = (hook and hook(error)) or ("dead" if is_permanent(error) else "retry")
+    return HandlerFailure(fate, code, message, retry_after(error) if fate == "retry" else None)
+
+
+def is_permanent(error: BaseException) -> bool:
+    """Whether trying again is pointless."""
+    status = http_status(error)
+    if status is not None:
+        return 400 <= status < 500 and status not in _RETRYABLE_4XX
+    if isinstance(error, PermissionError):
+        return True
+    # Validation libraries share no base class, but they do share the name (pydantic, marshmallow, jsonschema, Django).
+    return any(base.__name__ == "ValidationError" for base in type(error).__mro__)
+
+
+def http_status(error: BaseException) -> int | None:
+    """The HTTP status an exception carries, whichever client raised it (httpx, requests, aiohttp, urllib)."""
+    response = getattr(error, "response", None)
+    for holder, name in (
+        (response, "status_code"),
+        (response, "status"),
+        (error, "status_code"),
+        (error, "status"),
+    ):
+        value = getattr(holder, name, None)
+        if isinstance(value, int) and 100 <= value < 600:
+            return value
+    value = getattr(error, "code", None)
+    if hasattr(error, "headers") and isinstance(value, int) and 100 <= value < 600:  # urllib.error.HTTPError
+        return value
+    return None
+
+
+def retry_after(error: BaseException) -> float | None:
+    """Seconds of a ``Retry-After`` header, when the error carries one in seconds."""
+    holder = getattr(error, "response", None) or error
+    headers = getattr(holder, "headers", None)
+    value = headers.get("Retry-After") if headers is not None and hasattr(headers, "get") else None
+    try:
+        seconds = float(value) if value is not None else None
+    except (TypeError, ValueError):
+        return None  # a date: the policy's own delay will do
+    return seconds if seconds is not None and 0 <= seconds < 86_400 else None
+
+
+# When a failed event is tried again.
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Delay before attempt *n + 1*: ``base × factor^(n−1)``, at most ``cap``, give or take ``jitter``.
+
+    The jitter (a fraction, ±20 % by default) is applied after the cap, so that events which failed together at the
+    cap do not come back together. After ``max_attempts`` failed attempts the event is DEAD.
+    """
+
+    base: float = 0.5
+    factor: float = 2.0
+    cap: float = 60.0
+    jitter: float = 0.2
+    max_attempts: int = 10
+
+    def __post_init__(self) -> None:
+        rules = (
+            ("base", self.base >= 0, "zero or more seconds"),
+            ("factor", self.factor >= 1, "1 or more"),
+            ("cap", self.cap >= 0, "zero or more seconds"),
+            ("jitter", 0 <= self.jitter < 1, "a fraction from 0 up to 1"),
+            ("max_attempts", self.max_attempts >= 1, "1 or more"),
+        )
+        for name, holds, rule in rules:
+            if not holds:
+                raise InvalidOption(f"RetryPolicy({name}={getattr(self, name)!r}): must be {rule}")
+
+    def delay(self, attempt: int, rng: random.Random | None = None) -> float:
+        """Seconds to wait after failed attempt number ``attempt`` (the first is 1)."""
+        try:
+            exact = min(self.cap, self.base * self.factor ** (attempt - 1))
+        except OverflowError:
+            exact = self.cap
+        if not self.jitter:
+            return exact
+        spread = (rng or random).uniform(-self.jitter, self.jitter)
+        return exact * (1 + spread)

@@ -1,0 +1,249 @@
+"""One active event of a stream, and the queues it stands in."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from datetime import UTC, datetime
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.bus.delivery import Record
+from kingdom.bus.envelope import PRIORITIES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kingdom.bus.delivery import Status
+    from kingdom.bus.envelope import Envelope
+
+
+# What is known of one active event.
+
+
+NORMAL: Final = PRIORITIES.index("normal")  # priorities are kept as their place in the order they are claimed
+LEASE_EXPIRED: Final = "LEASE_EXPIRED"  # the error code of an event whose worker died on its last attempt
+
+
+class EventEntry:
+    """One active event: where it stands and what is known of it. Changed by :class:`StreamState` only."""
+
+    __slots__ = (
+        "aggregate",
+        "attempts",
+        "created_at",
+        "ended_at",
+        "error_code",
+        "error_message",
+        "event_id",
+        "expired",
+        "heap",
+        "in_lane",
+        "item",
+        "priority",
+        "ready_at",
+        "seq",
+        "status",
+        "token",
+        "type",
+        "until",
+        "worker",
+    )
+
+    def __init__(
+        self,
+        event_id: str,
+        type: str,  # noqa: A002
+        *,
+        seq: int,
+        created_at: float,
+        ready_at: float,
+        aggregate: str = "",
+        priority: int = NORMAL,
+    ) -> None:
+        self.event_id = event_id
+        self.type = type
+        self.aggregate = aggregate
+        self.priority = priority
+        self.seq = seq  # the place in publish order
+        self.created_at = created_at
+        self.ready_at = ready_at  # since when it may be claimed; a lease that ends leaves it as it was
+        self.status: Status = "PENDING"
+        self.attempts = 0
+        self.token: str | None = None
+        self.worker: str | None = None
+        self.until = 0.0  # the end of the lease
+        self.expired = False  # the lease ended without a verdict
+        self.error_code: str | None = None
+        self.error_message: str | None = None
+        self.ended_at: float | None = None  # when it went DEAD
+        self.heap: EntryHeap | None = None
+        self.item: list[Any] | None = None
+        self.in_lane = False
+
+    @property
+    def place(self) -> tuple[int, float, int]:
+        """Orders it among others that can be claimed."""
+        return self.priority, self.ready_at, self.seq
+
+    @property
+    def due(self) -> float:
+        """When it becomes ready. What was to be ready at once is, also when the clock is set back behind its time."""
+        return self.ready_at if self.ready_at != self.created_at else 0.0
+
+    @property
+    def claimable(self) -> bool:
+        """Whether it counts as pending: PENDING, or held under a lease that ended."""
+        return self.expired or self.status == "PENDING"
+
+    @property
+    def epitaph(self) -> str:
+        """The error message of an event that dies because its last lease ended."""
+        return f"the lease of {self.worker} ended without a verdict on attempt {self.attempts}, the last one"
+
+    def spent(self, max_attempts: int) -> bool:
+        """Whether its lease ended on its last attempt, so that it must not be delivered again."""
+        return self.expired and self.attempts >= max_attempts
+
+    def record(self, stream: str, envelope: Envelope) -> Record:
+        """What ``bus.find`` shows of it."""
+        held = self.status == "PROCESSING"
+        return Record(
+            stream=stream,
+            envelope=envelope,
+            status=self.status,
+            attempts=self.attempts,
+            created_at=utc_datetime(self.created_at),
+            next_retry_at=utc_datetime(self.ready_at) if self.status == "PENDING" else None,
+            locked_by=self.worker if held else None,
+            locked_until=utc_datetime(self.until) if held else None,
+            error_code=self.error_code,
+            error_message=self.error_message,
+            finished_at=None if self.ended_at is None else utc_datetime(self.ended_at),
+        )
+
+
+def new_entry(envelope: Envelope, *, seq: int, now: float) -> EventEntry:
+    """The entry of an event that is published now."""
+    not_before = 0.0 if envelope.not_before is None else envelope.not_before.timestamp()
+    return EventEntry(
+        envelope.event_id,
+        envelope.type,
+        seq=seq,
+        created_at=now,
+        ready_at=max(not_before, now),
+        aggregate=aggregate_key(envelope),
+        priority=PRIORITIES.index(envelope.priority),
+    )
+
+
+def aggregate_key(envelope: Envelope) -> str:
+    """What orders an event among others; events without an aggregate share one key."""
+    if envelope.aggregate_type is None and envelope.aggregate_id is None:
+        return ""
+    return f"{envelope.aggregate_type or ''}\x1f{envelope.aggregate_id or ''}"
+
+
+def utc_datetime(seconds: float) -> datetime:
+    """A time of the clock as a datetime in UTC."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+# The lines events stand in: by time, and by aggregate.
+
+
+_pushes = count()  # makes heap items unique, so that events themselves are never compared
+_SLACK: Final = 64  # stale items a heap may hold beyond its live ones before it is rebuilt
+
+
+class EntryHeap:
+    """Entries by time, then publish order.
+
+    Most come in that order already: those stand in a plain queue, and only the others in a heap, so that a line of
+    100,000 is as quick as one of 100. Removing is O(1): the item is emptied and skipped when it comes up.
+    """
+
+    __slots__ = ("_heap", "_live", "_queue")
+
+    def __init__(self) -> None:
+        self._queue: deque[list[Any]] = deque()
+        self._heap: list[list[Any]] = []
+        self._live = 0
+
+    def __len__(self) -> int:
+        """How many items are kept, emptied ones included."""
+        return len(self._queue) + len(self._heap)
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        """The items in order, read as they are asked for; nothing may change meanwhile."""
+        return (item for item in heapq.merge(self._queue, sorted(self._heap)) if item[3] is not None)
+
+    def push(self, when: float, entry: EventEntry) -> None:
+        """Put an entry in, which must be in no heap."""
+        item = entry.item = [when, entry.seq, next(_pushes), entry]
+        entry.heap = self
+        self._live += 1
+        if not self._queue or item > self._queue[-1]:
+            self._queue.append(item)
+        else:
+            heapq.heappush(self._heap, item)
+
+    def remove(self, entry: EventEntry) -> None:
+        """Take an entry out, wherever it stands."""
+        assert entry.item is not None
+        entry.item[3] = None
+        entry.item = entry.heap = None
+        self._live -= 1
+        if len(self) > 2 * self._live + _SLACK:
+            self._queue = deque(item for item in self._queue if item[3] is not None)
+            self._heap = [item for item in self._heap if item[3] is not None]
+            heapq.heapify(self._heap)
+
+    def first(self) -> list[Any] | None:
+        """The first item, ``[when, seq, number, entry]``, or None."""
+        queue, heap = self._queue, self._heap
+        while queue and queue[0][3] is None:
+            queue.popleft()
+        while heap and heap[0][3] is None:
+            heapq.heappop(heap)
+        if not heap:
+            return queue[0] if queue else None
+        return heap[0] if not queue or heap[0] < queue[0] else queue[0]
+
+    def pop(self, first: list[Any]) -> EventEntry:
+        """Take out the item that :meth:`first` showed."""
+        if self._queue and self._queue[0] is first:
+            self._queue.popleft()
+        else:
+            heapq.heappop(self._heap)
+        entry: EventEntry = first[3]
+        entry.item = entry.heap = None
+        self._live -= 1
+        return entry
+
+
+class AggregateQueue:
+    """One aggregate of an ordered stream: its unfinished events in publish order."""
+
+    __slots__ = ("_items", "armed", "busy")
+
+    def __init__(self) -> None:
+        self._items: list[tuple[int, int, EventEntry]] = []
+        self.busy = 0  # how many are held under a lease that has not ended
+        self.armed: EventEntry | None = None  # the one that stands in the heaps
+
+    def add(self, entry: EventEntry) -> None:
+        """Queue an entry in publish order."""
+        if not entry.in_lane:
+            entry.in_lane = True
+            heapq.heappush(self._items, (entry.seq, next(_pushes), entry))
+
+    def head(self, park: bool) -> EventEntry | None:
+        """The first unfinished entry; a DEAD one counts when the stream parks behind it."""
+        while self._items:
+            entry = self._items[0][2]
+            if entry.status in ("PENDING", "PROCESSING") or (park and entry.status == "DEAD"):
+                return entry
+            heapq.heappop(self._items)
+            entry.in_lane = False
+        return None

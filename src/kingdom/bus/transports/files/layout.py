@@ -1,0 +1,313 @@
+"""The directories of a stream: paths, options, version, and the lock."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.bus.delivery import DocumentForm, StreamOptions
+from kingdom.bus.envelope import check_stream
+from kingdom.bus.errors import BusError, InvalidName, InvalidOption, NotSetUp, SchemaTooNew, TransportUnavailable
+from kingdom.bus.transports.files.disk import remove_abandoned, sync_directory, write_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kingdom.bus.delivery import Status
+
+
+# Where everything lies, and the version of the layout.
+
+
+VERSION: Final = 1
+MARKER: Final = ".kingdom-bus.json"
+SUFFIX: Final = ".json"
+REASON: Final = ".reason"  # beside a file that was set aside
+STATES: Final[dict[Status, str]] = {"PENDING": "pending", "PROCESSING": "processing", "DONE": "done", "DEAD": "dead"}
+ACTIVE: Final[tuple[Status, ...]] = ("PENDING", "PROCESSING", "DEAD")
+
+
+class StreamPaths:
+    """The paths of one stream. Those of directories end with a slash."""
+
+    def __init__(self, root: str, stream: str) -> None:
+        self.stream = stream
+        self.home = f"{root}/{stream}/"
+        self.ledger = self.home + ".ledger"
+        self.lock = self.home + ".lock"
+        self.invalid = self.home + "invalid/"
+        self._options = self.home + ".stream.json"
+        self.use(StreamOptions())
+
+    def use(self, options: StreamOptions) -> None:
+        """Take the names of the state directories from the options."""
+        names = check_states({**STATES, **options.states})
+        self.states: dict[Status, str] = {status: f"{self.home}{name}/" for status, name in names.items()}
+        self.active = list(dict.fromkeys(self.states[status] for status in ACTIVE))
+        self.form = options.document
+
+    def word(self, status: Status, outcome: str | None = None) -> str | None:
+        """What the status field of a document says in a state; None when it is left as it is."""
+        if self.form is None or self.form.status is None or self.states[status] == self.invalid:
+            return None
+        if status == "DONE" and outcome is not None:
+            return outcome
+        return os.path.basename(self.states[status].rstrip("/"))
+
+    def outcome(self, document: Any) -> str | None:
+        """What a document that is DONE was settled with: its status field says so."""
+        word = document.get(self.form.status) if self.form is not None and self.form.status is not None else None
+        return word if self.form is not None and word in self.form.outcomes else None
+
+    def file(self, status: Status, event_id: str) -> str:
+        """The path of an event's document in a state."""
+        return f"{self.states[status]}{event_id}{SUFFIX}"
+
+    def make(self) -> None:
+        """Make the directories that are missing."""
+        if not os.path.isdir(self.home):
+            os.makedirs(self.home, exist_ok=True)
+            sync_directory(os.path.dirname(self.home.rstrip("/")))
+        missing = [path for path in (*self.states.values(), self.invalid) if not os.path.isdir(path)]
+        for path in missing:
+            os.makedirs(path, exist_ok=True)
+        if missing:
+            sync_directory(self.home)
+
+    def fingerprint(self) -> bytes:
+        """Changes whenever a file enters or leaves a directory of active events."""
+        try:
+            return b" ".join(b"%d" % os.stat(path).st_mtime_ns for path in self.active)
+        except FileNotFoundError:
+            self.make()
+            return b""
+
+    # ── options ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def declared(self) -> bool:
+        """Whether the stream has options of its own."""
+        return os.path.exists(self._options)
+
+    def load_options(self) -> StreamOptions:
+        """Read the options and use their names of states; finish what :meth:`store_options` began. Under the lock."""
+        options, formerly = self.read_options()
+        self._rename_states(formerly)
+        return options
+
+    def read_options(self) -> tuple[StreamOptions, dict[Status, str]]:
+        """Read the options and use their names of states; also returns what the states were called before."""
+        options, formerly = StreamOptions(), {}
+        try:
+            with open(self._options, "rb") as file:
+                document = json.load(file)
+            options = StreamOptions(
+                ordered=bool(document["ordered"]),
+                dead_head=document["deadHead"],
+                states=document["states"],
+                document=_form(document.get("document")),
+            )
+            formerly = dict(document["formerly"])
+            self.use(options)
+        except FileNotFoundError:
+            self.use(options)
+        except (ValueError, KeyError, TypeError) as error:
+            raise BusError(
+                f"{self._options} cannot be read ({error}): mend it, or delete it and declare the stream again"
+            ) from None
+        return options, formerly
+
+    def store_options(self, options: StreamOptions) -> None:
+        """Write the options; directories whose state has a new name are renamed."""
+        check_states({**STATES, **options.states})
+        # The old names are written down with the new ones: whoever reads the options next finishes the renaming,
+        # should this process die in the middle of it.
+        formerly = {status: os.path.basename(path.rstrip("/")) for status, path in self.states.items()}
+        document: dict[str, object] = {
+            "ordered": options.ordered,
+            "deadHead": options.dead_head,
+            "states": options.states,
+            "formerly": formerly,
+        }
+        if options.document is not None:
+            document["document"] = asdict(options.document)
+        write_file(self._options, json.dumps(document, indent=1).encode() + b"\n")
+        self.load_options()
+        self.make()
+
+    def _rename_states(self, formerly: dict[Status, str]) -> None:
+        for status, name in formerly.items():
+            old, new = f"{self.home}{name}", self.states[status].rstrip("/")
+            if old + "/" in self.states.values() or not os.path.isdir(old):
+                continue
+            if not os.path.isdir(new):
+                os.rename(old, new)
+                continue
+            for entry in os.listdir(old):
+                os.rename(f"{old}/{entry}", f"{new}/{entry}")
+            os.rmdir(old)
+
+
+def check_states(names: dict[Status, str]) -> dict[Status, str]:
+    """Return the names of states when they can be directories; raise :class:`InvalidOption` when not."""
+    for status, name in names.items():
+        try:
+            check_stream(name)
+        except InvalidName as error:
+            raise InvalidOption(f"states[{status!r}] = {name!r} cannot be a directory: {error}") from None
+    # Held events may stay where they waited: the ledger knows the difference. All else must be told apart by place.
+    places = [names["PENDING"], names["DONE"], "invalid"]
+    if names["PROCESSING"] != names["PENDING"]:
+        places.append(names["PROCESSING"])
+    if names["DEAD"] != "invalid":  # the dead may lie there: they, too, have their reason beside them
+        places.append(names["DEAD"])
+    if len(set(places)) < len(places):
+        raise InvalidOption(
+            f"states {names}: each needs a directory of its own (PENDING and PROCESSING may share one; "
+            "'invalid' is where files that make no sense are put, and DEAD may be there, too)"
+        )
+    return names
+
+
+def _form(fields: dict[str, Any] | None) -> DocumentForm | None:
+    return None if fields is None else DocumentForm(**{**fields, "outcomes": tuple(fields["outcomes"])})
+
+
+def check_version(root: str) -> None:
+    """Raise :class:`NotSetUp` when there is no bus in the directory, :class:`SchemaTooNew` when a newer one is."""
+    version = _read_version(root)
+    if version is None:
+        raise NotSetUp(
+            f"there is no bus in {root} yet: await bus.setup(), or run kingdom bus migrate --url files://{root}"
+        )
+    if version > VERSION:
+        raise SchemaTooNew(
+            f"the bus in {root} has layout version {version}, this version of kingdom knows {VERSION}: "
+            "update kingdom; nothing was touched"
+        )
+
+
+def set_up(root: str) -> list[str]:
+    """Make the directory and its marker, unless they are there; return the names of what was done."""
+    if _read_version(root) is not None:
+        check_version(root)
+        remove_abandoned(root)
+        return []
+    os.makedirs(root, exist_ok=True)
+    remove_abandoned(root)
+    write_file(f"{root}/{MARKER}", json.dumps({"version": VERSION}).encode() + b"\n", replace=False)
+    sync_directory(os.path.dirname(root) or "/")
+    return ["001_directories"]
+
+
+def list_streams(root: str) -> list[str]:
+    """The names of the streams in the directory."""
+    names = []
+    for name in sorted(os.listdir(root)):
+        with contextlib.suppress(InvalidName):
+            check_stream(name)
+            if any(os.path.exists(f"{root}/{name}/{sign}") for sign in (".ledger", ".stream.json", "pending")):
+                names.append(name)
+    return names
+
+
+def _read_version(root: str) -> int | None:
+    try:
+        with open(f"{root}/{MARKER}", "rb") as file:
+            return int(json.load(file)["version"])
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise BusError(f'{root}/{MARKER} cannot be read ({error}): it should be {{"version": {VERSION}}}') from None
+
+
+# The lock of a stream, and the note of whoever held it last.
+#
+# The lock is ``flock``: the kernel releases it when its process dies. Because a process can die in the middle of its
+# renames, it writes ``dirty`` into the lock file before the first one, and ``clean`` with a fingerprint of the
+# directories after the last. Whoever takes the lock next then knows, without looking into any directory, whether there is
+# something to finish and whether somebody else has moved files meanwhile.
+
+
+_NOTE_BYTES: Final = 128
+_FIRST_WAIT: Final = 0.0002
+LONGEST_WAIT: Final = 0.005
+
+
+class StreamLock:
+    """The lock file of one stream."""
+
+    def __init__(self, path: str, timeout: float, make_folder: Callable[[], None]) -> None:
+        self.path = path
+        self._timeout = timeout
+        self._make_folder = make_folder
+        self._fd: int | None = None
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._fd is not None:
+            fd, self._fd = self._fd, None
+            os.close(fd)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the lock. Raises :class:`TransportUnavailable` when it cannot be had in time."""
+        deadline = time.monotonic() + self._timeout
+        while True:
+            fd = self._open() if self._fd is None else self._fd
+            self._take(fd, deadline)
+            if self._current(fd):
+                break
+            self.close()  # somebody deleted the file: those who come now lock another one
+        try:
+            yield
+        finally:
+            fcntl.flock(fd, fcntl.LOCK_UN)
+
+    def read(self) -> bytes:
+        """The note: ``clean`` and a fingerprint, ``dirty``, or nothing."""
+        assert self._fd is not None
+        return os.pread(self._fd, _NOTE_BYTES, 0).rstrip()
+
+    def write(self, note: bytes) -> None:
+        """Leave a note. It always has the same length, so it needs no room on a disk that is full."""
+        assert self._fd is not None
+        os.pwrite(self._fd, note.ljust(_NOTE_BYTES), 0)
+
+    def _open(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        try:
+            self._fd = os.open(self.path, flags, 0o666)
+        except FileNotFoundError:
+            self._make_folder()
+            self._fd = os.open(self.path, flags, 0o666)
+        return self._fd
+
+    def _current(self, fd: int) -> bool:
+        try:
+            return os.stat(self.path).st_ino == os.fstat(fd).st_ino
+        except FileNotFoundError:
+            return False
+
+    def _take(self, fd: int, deadline: float) -> None:
+        # Not a blocking flock: that could not be given up when the holder is stopped and never comes back.
+        wait = _FIRST_WAIT
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise TransportUnavailable(
+                        f"{self.path} has been locked by another process for {self._timeout:g} s: "
+                        f"is it stopped? (lslocks shows which process it is)"
+                    ) from None
+                time.sleep(wait)
+                wait = min(wait * 1.5, LONGEST_WAIT)
+            else:
+                return

@@ -1,0 +1,192 @@
+"""``kingdom general …``: the generals of a court."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kingdom.cli import output
+from kingdom.cli.options import JsonOption, YesOption
+from kingdom.cli.session import HomeOption, court_errors_reported, find_home
+
+if TYPE_CHECKING:
+    from kingdom.court.home import Home
+    from kingdom.court.packages.installed import GeneralPackage
+
+app = typer.Typer()
+
+
+@app.callback(invoke_without_command=True)
+def _group(context: typer.Context) -> None:
+    """Look after the generals: who is there, whether they are in order, who comes and who goes."""
+    output.show_help_if_no_command(context)
+
+
+def ls(home: HomeOption = None, json: JsonOption = False) -> None:
+    """List the generals: their engine, what they hear, when they work by themselves, what is wrong."""
+    from kingdom.court.packages.installed import load_generals
+    from kingdom.court.packages.installer import check_package
+
+    court = find_home(home)
+    generals = load_generals(court)
+    names = sorted({*generals.by_name, *generals.broken})
+    problems = {name: check_package(court.general(name), _engine_names()) for name in names}
+    if json:
+        output.print_json({"generals": [_document(name, generals.by_name.get(name), problems[name]) for name in names]})
+    elif names:
+        columns = ("general", "engine", "hears", "schedules", "at once", "problems")
+        output.print_table(columns, [_row(name, generals.by_name.get(name), problems[name]) for name in names])
+    else:
+        output.say(f"no generals in {court.generals}: kingdom general install DIR puts one in")
+
+
+def check(
+    which: Annotated[
+        str | None,
+        typer.Argument(metavar="[DIR|NAME]", help="A folder or an installed general; none: all that are installed."),
+    ] = None,
+    home: HomeOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Look for everything that is wrong with a general. Exits 1 when something is."""
+    from kingdom.court.packages.installer import check_package
+
+    folders = _folders(which, home)
+    problems = [problem for folder in folders for problem in check_package(folder, _engine_names())]
+    if json:
+        output.print_json({"checked": [str(folder) for folder in folders], "problems": problems})
+    else:
+        for problem in problems:
+            output.say(problem)
+        if not problems:
+            output.say(f"{', '.join(folder.name for folder in folders) or 'no generals'}: nothing is wrong")
+    if problems:
+        raise typer.Exit(output.FAILED)
+
+
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name, as gen-pr.")],
+    hears: Annotated[
+        list[str], typer.Option("--hears", metavar="TYPE", help="A type of event it takes; may be repeated.")
+    ],
+    engine: Annotated[str, typer.Option(metavar="NAME", help="What does the work.")] = "scripted",
+    description: Annotated[str, typer.Option(metavar="TEXT", help="What it is for.")] = "A new general.",
+    home: HomeOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Write the first files of a general into the court, to go on with."""
+    from kingdom.court.packages.installer import check_package, create_general
+
+    court = find_home(home)
+    with court_errors_reported():
+        folder = create_general(court, name, engine=engine, hears=hears, description=description)
+    problems = check_package(folder, _engine_names())
+    if json:
+        output.print_json({"folder": str(folder), "problems": problems})
+    else:
+        output.say(f"{folder} has manifest.yaml and prompt.md: change them as you like")
+        for problem in problems:
+            output.say(problem)
+
+
+def install(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the general.")],
+    replace: Annotated[bool, typer.Option("--replace", help="Put it in the place of the one of that name.")] = False,
+    home: HomeOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Check a general and copy it into the court."""
+    from kingdom.court.errors import InvalidPackage
+    from kingdom.court.packages.installer import install_package
+
+    court = find_home(home)
+    try:
+        general = install_package(court, directory, replace=replace, engines=_engine_names())
+    except InvalidPackage as error:
+        problems = str(error).splitlines()
+        if json or len(problems) == 1:
+            raise output.CommandError(error.code, str(error)) from error
+        for problem in problems:
+            output.say(problem)
+        raise output.CommandError(error.code, f"{len(problems)} problems: {directory} was not installed") from error
+    if json:
+        output.print_json({"installed": _document(general.name, general, [])})
+    else:
+        output.say(f"{general.name} is installed in {general.folder}")
+        output.say("A court that is up takes it in by itself.")
+
+
+def remove(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the general.")],
+    force: Annotated[bool, typer.Option("--force", help="Also while it has tasks that are not finished.")] = False,
+    yes: YesOption = False,
+    home: HomeOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Take a general out of the court. Its memory, results and workspace stay."""
+    import asyncio
+
+    from kingdom.court.packages.installer import remove_package, unfinished_tasks
+
+    court = find_home(home)
+    with court_errors_reported():
+        if not force and (tasks := asyncio.run(unfinished_tasks(court, name))):
+            raise output.CommandError(
+                "NOT_FINISHED",
+                f"{name} has {len(tasks)} task{'s' if len(tasks) > 1 else ''} that wait or run ({', '.join(tasks[:3])}"
+                f"{', …' if len(tasks) > 3 else ''}): let them end, kingdom task cancel them, or give --force",
+            )
+        output.confirm(f"Remove {court.general(name)}?", yes=yes)
+        remove_package(court, name)
+    if json:
+        output.print_json({"removed": name})
+    else:
+        output.say(f"{name} is removed; what it remembers stays in {court.general_memory(name)}")
+
+
+def _engine_names() -> frozenset[str]:
+    from kingdom.agents.engines import default_engines
+
+    return frozenset(default_engines())
+
+
+def _folders(which: str | None, named: Path | None) -> list[Path]:
+    """The folders to check. A name that is both is the folder: it is what one is working on."""
+    if which is not None and ("/" in which or Path(which).is_dir()):
+        return [Path(which)]
+    court = find_home(named)
+    if which is None:
+        from kingdom.court.packages.installed import general_folders
+
+        return general_folders(court)
+    return [_installed_folder(court, which)]
+
+
+def _installed_folder(court: Home, name: str) -> Path:
+    with court_errors_reported():
+        folder = court.general(name)
+    if not folder.is_dir():
+        raise output.CommandError("NO_GENERAL", f"{name} is neither a folder here nor a general in {court.generals}")
+    return folder
+
+
+def _document(name: str, general: GeneralPackage | None, problems: list[str]) -> dict[str, Any]:
+    manifest = None if general is None else general.manifest.model_dump(mode="json")
+    return {"name": name, "manifest": manifest, "problems": problems}
+
+
+def _row(name: str, general: GeneralPackage | None, problems: list[str]) -> tuple[object, ...]:
+    told = output.styled("; ".join(problems) or "–", "red" if problems else "")
+    if general is None:
+        return (output.styled(name, "red"), "–", "–", "–", "–", told)
+    manifest = general.manifest
+    engine = manifest.engine.name + (f" ({manifest.engine.model})" if manifest.engine.model else "")
+    hears = ", ".join(subscription.type for subscription in manifest.subscribes) or "–"
+    schedules = ", ".join(f"{schedule.name}: {schedule.cron}" for schedule in manifest.schedules) or "–"
+    return (name, engine, hears, schedules, manifest.concurrency, told)
+
+
+for _command in (ls, new, check, install, remove):
+    app.command()(_command)

@@ -1,0 +1,302 @@
+"""Commands that set up, start and stop a court: init, up, down, role, service."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from kingdom.cli import output
+from kingdom.cli.options import JsonOption, format_duration, parse_duration
+from kingdom.cli.session import HomeOption, court_errors_reported, find_home, journal_errors_reported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kingdom.court.home import Home
+    from kingdom.court.init_home import InitResult
+    from kingdom.court.supervisor.logs import Announce
+
+
+# ``kingdom init``: make the home of a court.
+
+
+def init(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that becomes the home of the court.")],
+    general: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--general",
+            metavar="NAME",
+            help="A general to begin with, instead of gen-pr and gen-briefing; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also in a folder that has something else in it. Overwrites nothing.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Make a folder the home of a court: folders, queues, configuration, generals to begin with.
+
+    Repeated, it adds what is missing and changes nothing else.
+    """
+    import asyncio
+
+    from kingdom.court.init_home import create_home
+
+    with court_errors_reported():
+        founded = asyncio.run(create_home(directory, general, force=force))
+    if json:
+        output.print_json({"home": str(founded.home.root), "new": founded.anew, "made": founded.made})
+    else:
+        _print_founded(founded, directory)
+
+
+def _print_founded(founded: InitResult, directory: Path) -> None:
+    for name in founded.made:
+        output.say(f"  + {name}")
+    if not founded.made:
+        output.say(f"{founded.home.root} is complete: nothing was changed")
+        return
+    if not founded.anew:
+        output.say(f"{founded.home.root} is complete again; nothing that was there was changed")
+        return
+    output.say(f"{founded.home.root} is the home of a court now. What comes next:")
+    if founded.home.root != Path.cwd():
+        output.say(f"  cd {directory}")
+    output.say("  kingdom general ls                         who is there, and what they hear")
+    output.say("  kingdom doctor                             whether everything they need is installed")
+    output.say("  kingdom up                                 start the court")
+    output.say("  kingdom emit github.pr.review_requested …  give it something to do")
+    output.say("config/system.yaml has the settings, config/generals/ the generals: read them, change them.")
+
+
+# ``kingdom up``: start a court and keep it running.
+
+
+def up(
+    inline: Annotated[bool, typer.Option("--inline", help="Run all roles in this one process.")] = False,
+    daemon: Annotated[
+        bool, typer.Option("--daemon", "-d", help="Go on in the background, and write to logs/supervisor.log.")
+    ] = False,
+    roles: Annotated[str | None, typer.Option(metavar="NAME,…", help="Only these roles.", show_default=False)] = None,
+    home: HomeOption = None,
+) -> None:
+    """Start the court, a process for each role, and start again what dies. Ctrl-C or `kingdom down` stops it.
+
+    A general that is installed meanwhile is started, one that is removed is stopped, one whose manifest changes is
+    started anew. Soldiers outlive a stop: their generals take them over again when the court is next up.
+    """
+    from kingdom.court.config import load_system
+    from kingdom.court.supervisor.logs import ConsoleWriter, configure_logging
+    from kingdom.court.supervisor.record import running_supervisor
+
+    court = find_home(home)
+    with journal_errors_reported():
+        load_system(court).queue_url(court)
+        if (record := running_supervisor(court)) is not None:
+            raise output.CommandError(
+                "ALREADY_RUNNING",
+                f"the court in {court.root} is up (pid {record.supervisor.pid}): "
+                "kingdom status shows it, kingdom down stops it",
+            )
+        only = [name.strip() for name in roles.split(",") if name.strip()] if roles is not None else None
+        say = ConsoleWriter()
+        configure_logging("supervisor", say, court)
+        if daemon:
+            _run_in_background(court, only, inline=inline)
+        else:
+            _run_court(court, say, only, inline=inline, follow=True)
+
+
+def _run_in_background(court: Home, only: list[str] | None, *, inline: bool) -> None:
+    from kingdom.court.supervisor.logs import ConsoleWriter, configure_logging
+    from kingdom.court.supervisor.process import detach
+
+    log = court.logs / "supervisor.log"
+
+    def run(ready: Callable[[], None]) -> None:
+        say = ConsoleWriter()
+        configure_logging("supervisor", say, court)
+        _run_court(court, say, only, inline=inline, follow=False, ready=ready)
+
+    pid = detach(log, run)
+    output.say(f"the court is up (pid {pid}): kingdom status shows it, kingdom down stops it")
+    _print_dashboard_url(court, only)
+
+
+def _print_dashboard_url(court: Home, only: list[str] | None) -> None:
+    from kingdom.court.bootstrap import available_roles
+    from kingdom.court.config import load_system
+    from kingdom.web.record import url_of
+
+    web = load_system(court).web
+    if web.port and "web" in available_roles(court) and (only is None or "web" in only):
+        output.say(
+            f"the dashboard is at {url_of(web.host, web.port)} in a moment: kingdom web --link logs a browser in"
+        )
+
+
+def _run_court(
+    court: Home,
+    say: Announce,
+    only: list[str] | None,
+    *,
+    inline: bool,
+    follow: bool,
+    ready: Callable[[], None] = lambda: None,
+) -> None:
+    from kingdom.court.supervisor.logs import JournalFollower, with_system_log
+
+    meanwhile = JournalFollower(court, say) if follow else None
+    say = with_system_log(court, say)
+    if inline:
+        import asyncio
+
+        from kingdom.court.supervisor.inline import run_inline
+
+        asyncio.run(run_inline(court, say, only=only, meanwhile=meanwhile, ready=ready))
+    else:
+        from kingdom.court.supervisor.supervisor import Supervisor
+
+        Supervisor(court, say, only=only, meanwhile=meanwhile).run(ready)
+
+
+# ``kingdom down``: stop a court.
+
+
+def down(
+    soldiers: Annotated[bool, typer.Option("--soldiers", help="End the running soldiers as well.")] = False,
+    timeout: Annotated[
+        float, typer.Option(parser=parse_duration, metavar="DURATION", help="How long to wait for the roles.")
+    ] = "1m",  # type: ignore[assignment]  # typer parses defaults as well
+    home: HomeOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Stop the court: all roles, in their order.
+
+    Running soldiers go on, and their generals take them over when the court is next up; --soldiers ends them too.
+    """
+    from kingdom.court.soldiers import all_soldiers
+
+    court = find_home(home)
+    with journal_errors_reported():
+        was_up = _stop_roles(court, timeout)
+        alive = [soldier for soldier in all_soldiers(court) if soldier.alive]
+        if soldiers:
+            for soldier in alive:
+                soldier.interrupt()
+            alive = [soldier for soldier in alive if not soldier.wait(timeout)]
+            if alive:
+                raise output.CommandError("STILL_RUNNING", f"still running: {', '.join(one.id for one in alive)}")
+    if json:
+        output.print_json({"was_up": was_up, "soldiers": [soldier.id for soldier in alive]})
+        return
+    output.say("the court is down" if was_up else "the court was not up")
+    if alive:
+        names = ", ".join(soldier.id for soldier in alive)
+        output.say(f"{len(alive)} running on, to be taken over at the next kingdom up: {names} (--soldiers ends them)")
+
+
+def _stop_roles(court: Home, timeout: float) -> bool:
+    import signal
+
+    from kingdom.court.supervisor.record import read_record
+
+    record = read_record(court)
+    if record is None:
+        return False
+    was_up = record.supervisor.send(signal.SIGTERM)
+    if not record.supervisor.wait(timeout):
+        raise output.CommandError(
+            "STILL_RUNNING",
+            f"the court (pid {record.supervisor.pid}) was asked to stop, but has not after {format_duration(timeout)}: "
+            "kingdom status shows what still runs, kingdom down asks again",
+        )
+    # Those of a supervisor that was killed stop by themselves, unless they hang.
+    for role in record.roles.values():
+        if role.process is not None and role.process.send(signal.SIGTERM) and not role.process.wait(timeout):
+            role.process.send(signal.SIGKILL)
+    return was_up
+
+
+# ``kingdom role``: run one role here.
+
+
+def role(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="king, envoy, chamberlain, sentinel, or the name of a general.")
+    ],
+    home: HomeOption = None,
+) -> None:
+    """Run one role in the foreground, until it is interrupted.
+
+    For a general on another machine, or to watch one at work. The envoy on a terminal takes answers that are typed.
+    """
+    import asyncio
+
+    from kingdom.court.supervisor.logs import ConsoleWriter, configure_logging
+    from kingdom.court.supervisor.process import serve_role
+
+    found = find_home(home)
+    configure_logging(name, ConsoleWriter(sys.stderr), found)
+    with journal_errors_reported():
+        asyncio.run(serve_role(found, name, foreground=sys.stdin.isatty() and sys.stdout.isatty()))
+
+
+# ``kingdom service``: a unit for systemd.
+
+
+# KillMode=process: soldiers live in sessions of their own and are adopted by the next start.
+_SYSTEMD_UNIT: Final = """\
+[Unit]
+Description=Kingdom court in {home}
+After=network-online.target
+Wants=network-online.target
+
+[Service]
+Type=exec
+ExecStart={program} up --home {home}
+ExecStop={program} down --home {home}
+WorkingDirectory={home}
+Environment=PATH={path}
+# EnvironmentFile={home}/.env
+KillMode=process
+Restart=on-failure
+RestartSec=5
+TimeoutStopSec=60
+
+[Install]
+WantedBy={target}
+"""
+
+
+def service(
+    system: Annotated[bool, typer.Option("--system", help="For the whole machine instead of one user.")] = False,
+    home: HomeOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Print a unit for systemd that keeps the court up.
+
+    Save it as ~/.config/systemd/user/kingdom.service, then: systemctl --user enable --now kingdom
+    """
+    court = find_home(home)
+    program = shutil.which("kingdom") or f"{sys.executable} -m kingdom"
+    target = "multi-user.target" if system else "default.target"
+    root = _quote_for_systemd(str(court.root))
+    unit = _SYSTEMD_UNIT.format(home=root, program=program, path=os.environ.get("PATH", os.defpath), target=target)
+    if json:
+        output.print_json({"unit": unit})
+    else:
+        output.say(unit.rstrip())
+
+
+def _quote_for_systemd(path: str) -> str:
+    """A path as systemd reads it: a percent sign stands for itself only when it is doubled."""
+    doubled = path.replace("%", "%%")
+    return f'"{doubled}"' if any(character.isspace() for character in doubled) else doubled

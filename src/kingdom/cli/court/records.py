@@ -1,0 +1,363 @@
+"""Commands for what a court has recorded: logs, stats, report, clean."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from kingdom.cli import output
+from kingdom.cli.options import JsonOption, YesOption, parse_duration
+from kingdom.cli.session import HomeOption, find_home, journal_errors_reported, with_court
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from rich.text import Text
+
+    from kingdom.court.chamberlain.cleanup import Cleanup
+    from kingdom.court.chamberlain.config import RetentionSection
+    from kingdom.court.chamberlain.retention import ExpiredFile
+    from kingdom.court.home import Home
+    from kingdom.court.loop import Services
+    from kingdom.journal import Cursor, Entry, Problem, Reader
+
+
+# ``kingdom logs``: what happened in a court, and what happens now.
+
+
+_CATEGORY_STYLES: Final = {
+    "event": "cyan",
+    "task": "blue",
+    "soldier": "magenta",
+    "system": "yellow",
+    "recovery": "green",
+    "message": "white",
+}
+_BAD_WORDS: Final = ("failed", "timeout", "killed", "missed", "orphaned", "warning", "discarded")
+
+
+def logs(
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what happens from now on.")] = False,
+    types: Annotated[
+        list[str] | None,
+        typer.Option("--type", "-t", metavar="TYPE", help="Only events of this type: task.failed, or task.* for all."),
+    ] = None,
+    actors: Annotated[
+        list[str] | None, typer.Option("--actor", "-a", metavar="ROLE", help="Only events of this role.")
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option("--task", metavar="TASK", help="Only events of this task.", show_default=False)
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since", metavar="WHEN", help="From a time on: 2h, 3d, or 2026-02-07T10:00.", show_default=False
+        ),
+    ] = None,
+    lines: Annotated[
+        int | None,
+        typer.Option(
+            "--lines",
+            "-n",
+            min=0,
+            metavar="N",
+            help="The last N only; 50 when --since is not given.",
+            show_default=False,
+        ),
+    ] = None,
+    home: HomeOption = None,
+    json: Annotated[bool, typer.Option("--json", help="Print each event as it is written, a JSON line.")] = False,
+) -> None:
+    """Show the journal: what the roles of a court did. Options of one kind add up, those of several narrow down."""
+    from kingdom.journal import Reader
+
+    found = find_home(home)
+    start = None if since is None else _since_timestamp(since, found)
+    wanted = _entry_filter(types or [], actors or [], task, start)
+    show = _entry_printer(json)
+    most = 50 if lines is None and since is None else lines
+    with (
+        journal_errors_reported(),
+        Reader(found.journal, cursor=_start_cursor(found.journal, start), report=_print_journal_problem) as reader,
+    ):
+        for entry in _last_entries(filter(wanted, reader.read()), most):
+            show(entry)
+        if follow:
+            _follow_journal(reader, wanted, show)
+
+
+def _follow_journal(reader: Reader, wanted: Callable[[Entry], bool], show: Callable[[Entry], None]) -> None:
+    import asyncio
+
+    async def run() -> None:
+        async for entry in reader.follow():
+            if wanted(entry):
+                show(entry)
+
+    asyncio.run(run())
+
+
+def _since_timestamp(text: str, home: Home) -> float:
+    """``2h`` ago, or a time; one without a zone is in the court's."""
+    import time
+    from datetime import datetime
+    from zoneinfo import ZoneInfo
+
+    from kingdom.court.config import load_system
+
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        try:
+            return time.time() - parse_duration(text)
+        except typer.BadParameter:
+            raise output.usage_error(f"--since {text!r} is no time: write 30m, 2h, 7d, or 2026-02-07T10:00") from None
+    if moment.tzinfo is None:
+        with journal_errors_reported():
+            moment = moment.replace(tzinfo=ZoneInfo(load_system(home).timezone))
+    return moment.timestamp()
+
+
+def _start_cursor(journal: Path, start: float | None) -> Cursor:
+    """Where to begin reading: behind the closed files that end before ``start``; else at the last closed one."""
+    from kingdom.journal import Cursor
+    from kingdom.journal.logfiles import list_rotated
+
+    try:
+        splits = list_rotated(journal)
+    except OSError:
+        return Cursor()
+    if start is None:
+        skipped = list(splits[:-1])
+    else:
+        skipped = []
+        for split in splits:
+            with contextlib.suppress(OSError):
+                if journal.with_name(split.name).stat().st_mtime < start:
+                    skipped.append(split)
+                    continue
+            break
+    return Cursor(after=skipped[-1].name) if skipped else Cursor()
+
+
+def _entry_filter(
+    types: list[str], actors: list[str], task: str | None, start: float | None
+) -> Callable[[Entry], bool]:
+    from fnmatch import fnmatchcase
+
+    def wanted(entry: Entry) -> bool:
+        if types and not any(fnmatchcase(entry.type, pattern) for pattern in types):
+            return False
+        if actors and entry.actor not in actors:
+            return False
+        if task is not None and task not in (entry.fields.get("task_id"), entry.fields.get("original_task_id")):
+            return False
+        return start is None or entry.at.timestamp() >= start
+
+    return wanted
+
+
+def _last_entries(entries: Iterable[Entry], most: int | None) -> Iterable[Entry]:
+    return entries if most is None else deque(entries, maxlen=most)
+
+
+def _entry_printer(as_json: bool) -> Callable[[Entry], None]:
+    if as_json:
+        return lambda entry: print(entry.to_json(), flush=True)  # noqa: T201
+    console = output.console()
+    return lambda entry: console.print(_entry_line(entry), soft_wrap=True)
+
+
+def _entry_line(entry: Entry) -> Text:
+    from rich.text import Text
+
+    category, _, action = entry.type.partition(".")
+    style = "red" if any(word in action for word in _BAD_WORDS) else _CATEGORY_STYLES.get(category, "")
+    data = " ".join(f"{key}={output.sanitize(_field_text(value))}" for key, value in entry.fields.items())
+    when = entry.at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return Text.assemble(
+        (when, "dim"),
+        " ",
+        (f"{output.sanitize(entry.type):<26}", style),
+        f" {output.sanitize(entry.actor):<12} ",
+        (data, ""),
+    )
+
+
+def _field_text(value: object) -> str:
+    import json
+
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = " ".join(text.split())
+    return json.dumps(text, ensure_ascii=False) if " " in text or not text else text
+
+
+def _print_journal_problem(problem: Problem) -> None:
+    print(output.sanitize(f"journal: {problem}"), file=sys.stderr)  # noqa: T201
+
+
+# ``kingdom stats``: how much was done, by day, by hour and by general.
+
+
+_BARS: Final = "▁▂▃▄▅▆▇█"
+_HOURS: Final = 24
+
+
+def stats(
+    days: Annotated[int, typer.Option("--days", min=1, max=31, metavar="N", help="How many days to show.")] = 7,
+    home: HomeOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show how many tasks there were, how they ended and how long they took."""
+    import time
+
+    from kingdom.court.chamberlain.reports import current_stats
+
+    found = find_home(home)
+    with journal_errors_reported():
+        document = current_stats(found, time.time())
+    if json:
+        output.print_json(document)
+        return
+    shown = dict(list(document["days"].items())[-days:])
+    if not shown:
+        output.say("nothing has happened yet: the journal is empty")
+        return
+    columns = ("day", "events", "created", "completed", "failed", "asked", "timed out")
+    keys = ("events", "created", "completed", "failed", "needs_human", "timeout")
+    output.print_table(columns, [(day, *(counts[key] for key in keys)) for day, counts in shown.items()], columns[1:])
+    output.say()
+    rows = _general_rows(shown)
+    if rows:
+        columns = ("general", "created", "completed", "failed", "asked", "timed out", "average")
+        output.print_table(columns, rows, columns[1:])
+        output.say()
+    for name, key in (("completed", "completed"), ("failed", "failed")):
+        chart, total = _hourly_chart(document, key)
+        output.say(f"{name:<10} {chart}  {total} in the last {_HOURS} hours")
+
+
+def _general_rows(days: dict[str, Any]) -> list[Sequence[object]]:
+    rows: list[Sequence[object]] = []
+    names = sorted({name for counts in days.values() for name in counts["generals"]})
+    for name in names:
+        parts = [counts["generals"][name] for counts in days.values() if name in counts["generals"]]
+        sums = [
+            sum(part[key] for part in parts) for key in ("created", "completed", "failed", "needs_human", "timeout")
+        ]
+        weighed = sum((part["avg_duration_seconds"] or 0) * part["completed"] for part in parts)
+        rows.append((name, *sums, f"{weighed / sums[1]:.0f} s" if sums[1] else "–"))
+    return rows
+
+
+def _hourly_chart(document: dict[str, Any], key: str) -> tuple[str, int]:
+    """One bar for each of the last hours."""
+    from datetime import datetime, timedelta
+
+    last = datetime.fromisoformat(document["generated_at"])
+    names = [(last - timedelta(hours=back)).strftime("%Y-%m-%dT%H") for back in reversed(range(_HOURS))]
+    values = [document["hours"].get(name, {}).get(key, 0) for name in names]
+    highest = max(values) or 1
+    return "".join(_BARS[-(-value * (len(_BARS) - 1) // highest)] for value in values), sum(values)
+
+
+# ``kingdom report``: the report of a day.
+
+
+def report(
+    day: Annotated[
+        str, typer.Option("--date", metavar="DATE", help="2026-02-07, yesterday, or today for what there is so far.")
+    ] = "yesterday",
+    home: HomeOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show the daily report: the one that was sent, or one made from the journal as far as it is still there."""
+    import time
+
+    from kingdom.court.chamberlain.alerts import ChamberlainTexts
+    from kingdom.court.chamberlain.reports import InvalidDay, load_report, report_text
+    from kingdom.court.config import load_system
+
+    found = find_home(home)
+    with journal_errors_reported():
+        system = load_system(found)
+        try:
+            document = load_report(found, system, day, time.time())
+        except InvalidDay as error:
+            raise output.usage_error(f"--date: {error}") from None
+    if json:
+        output.print_json(document)
+    else:
+        output.say(report_text(document, ChamberlainTexts(system.locale)))
+
+
+# ``kingdom clean``: remove what is past its time, or show what would go.
+
+
+def clean(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would go, and why.")] = False,
+    home: HomeOption = None,
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Remove what is older than config/chamberlain.yaml says it is kept. What is in somebody's hands stays."""
+    if dry_run:
+        items = with_court(home, _expired_files)
+        if json:
+            output.print_json(
+                {"files": [_expired_document(item) for item in items], "bytes": sum(item.size for item in items)}
+            )
+        elif items:
+            rows = [(item.path, f"{item.size:,}", item.why) for item in items]
+            output.print_table(("file", "bytes", "why"), rows, ("bytes",))
+            output.say(f"{len(items)} would go, {sum(item.size for item in items):,} bytes")
+        else:
+            output.say("nothing is past its time")
+        return
+    output.confirm("Remove everything that is past its time (kingdom clean --dry-run shows it)?", yes=yes)
+    removed = with_court(home, _remove_expired)
+    if json:
+        output.print_json({"removed": removed})
+    else:
+        output.say(f"{removed} removed")
+
+
+def _expired_document(item: ExpiredFile) -> dict[str, object]:
+    return {"path": item.path, "bytes": item.size, "age_days": round(item.age / 86400, 2), "why": item.why}
+
+
+async def _expired_files(services: Services) -> list[ExpiredFile]:
+    cleaning, _ = _open_cleaning(services)
+    return [item async for item in cleaning.plan()]
+
+
+async def _remove_expired(services: Services) -> int:
+    import asyncio
+
+    from kingdom.court.chamberlain.cleanup import is_journal_read
+
+    cleaning, section = _open_cleaning(services)
+    was_read = await asyncio.to_thread(is_journal_read, services.home, section, services.clock())
+    if not was_read:
+        output.say("closed files of the journal stay: the chamberlain has not read them yet")
+    return sum([removed async for removed in cleaning.run(with_journal=was_read)])
+
+
+def _open_cleaning(services: Services) -> tuple[Cleanup, RetentionSection]:
+    from kingdom.court.chamberlain.alerts import WarningLog
+    from kingdom.court.chamberlain.cleanup import Cleanup
+    from kingdom.court.chamberlain.config import ChamberlainConfigFile
+    from kingdom.court.chamberlain.sessions import LocalSoldierProcesses
+
+    loaded = ChamberlainConfigFile(services.home).load()
+    if loaded.problem is not None:
+        raise output.CommandError("INVALID_CONFIG", f"{loaded.problem}; nothing is removed by it")
+    section = loaded.config.retention
+    barracks = LocalSoldierProcesses(services.home)
+    return Cleanup(services.home, services.bus, barracks, section, services.clock(), WarningLog()), section

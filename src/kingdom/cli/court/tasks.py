@@ -1,0 +1,289 @@
+"""Commands for events and tasks of a court: emit, answer, task."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kingdom.cli import output
+from kingdom.cli.options import JsonOption, TaskArgument
+from kingdom.cli.session import HomeOption, find_home, user_name, with_court
+
+if TYPE_CHECKING:
+    from kingdom.court.loop import Services
+
+
+# ``kingdom emit``: put an event into a court.
+
+
+def emit(
+    event_type: Annotated[str, typer.Argument(metavar="TYPE", help="The type, as github.pr.review_requested.")],
+    source: Annotated[str, typer.Option(metavar="NAME", help="Where it comes from.")] = "console",
+    repo: Annotated[
+        str | None, typer.Option(metavar="OWNER/NAME", help="The repository it is about.", show_default=False)
+    ] = None,
+    payload: Annotated[
+        str, typer.Option(metavar="JSON|@FILE", help="A JSON object, or @ and the file that holds it.")
+    ] = "{}",
+    priority: Annotated[str, typer.Option(metavar="high|normal|low", help="How urgent it is.")] = "normal",
+    event_id: Annotated[
+        str | None,
+        typer.Option("--id", metavar="ID", help="Its id; one that was seen before is left out.", show_default=False),
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until it has ended, or a person is asked; exit 1 if it went wrong.")
+    ] = False,
+    home: HomeOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Put an event into the court.
+
+    It is durable when the command returns, and taken up at once when the court is up, or else when it is next.
+    """
+    document: dict[str, Any] = {
+        "type": event_type,
+        "source": source,
+        "repo": repo,
+        "payload": _parse_payload(payload),
+        "priority": priority,
+    }
+    from kingdom.bus.envelope import new_event_id
+    from kingdom.court.commands import inject_event
+
+    document["id"] = event_id or f"evt-console-{new_event_id()}"
+    accepted = with_court(home, lambda services: inject_event(services, document))
+    if not json:
+        output.say(document["id"] if accepted else f"{document['id']} was there before: nothing changed")
+    elif not wait:
+        output.print_json({"id": document["id"], "accepted": accepted})
+    if wait:
+        _wait_for_end(home, document["id"], accepted=accepted, json=json)
+
+
+def _wait_for_end(home: Path | None, event_id: str, *, accepted: bool, json: bool) -> None:
+    from dataclasses import asdict
+
+    from kingdom.court.commands import wait_for_outcome
+
+    known = with_court(home, lambda services: wait_for_outcome(services, event_id))
+    if json:
+        output.print_json({"id": event_id, "accepted": accepted, **asdict(known)})
+    elif known.status == "needs_human":
+        output.say(f'{known.task_id} asks: {known.summary} (kingdom answer {known.task_id} "…")')
+    else:
+        output.say(f"{known.task_id or 'no task'}: {known.result or known.status}. {known.summary}".rstrip(". "))
+    if not known.good and known.status != "needs_human":
+        raise typer.Exit(output.FAILED)
+
+
+def _parse_payload(text: str) -> dict[str, Any]:
+    where = "--payload"
+    if text.startswith("@"):
+        where = text[1:]
+        try:
+            text = Path(where).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise output.usage_error(f"--payload {text}: {error}") from None
+    try:
+        document = jsonlib.loads(text)
+    except ValueError as error:
+        raise output.usage_error(f"{where}: not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise output.usage_error(f"{where}: the payload must be a JSON object ({{…}}), not {type(document).__name__}")
+    return document
+
+
+# ``kingdom answer``: answer the question of a task.
+
+
+def answer(
+    task_id: TaskArgument,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The answer.")],
+    home: HomeOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Answer the question of a task, so that its work goes on. The first answer counts."""
+    if not text.strip():
+        raise output.usage_error("the answer is empty")
+    event_id = with_court(home, lambda services: answer_question(services, task_id, text))
+    if json:
+        output.print_json({"id": event_id, "task_id": task_id})
+    else:
+        output.say(f"passed on as {event_id}")
+
+
+async def answer_question(services: Services, task_id: str, text: str) -> str:
+    """Answer the question of a task; returns the id of the event."""
+    from kingdom.court.commands import answer_question as pass_on
+
+    return await pass_on(services, task_id, text, user_name())
+
+
+# ``kingdom task transcript``: what the soldiers of a task said and did.
+
+
+def transcript(
+    task_id: TaskArgument,
+    soldier: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Of this soldier; without it, of the last one.", show_default=False),
+    ] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Every line as the agent wrote it.")] = False,
+    home: HomeOption = None,
+) -> None:
+    """Show what a soldier of the task said and did."""
+    from kingdom.agents.engines import default_engines
+    from kingdom.court.commands import find_task
+    from kingdom.court.soldiers import soldiers_of_task, transcript_lines
+
+    with_court(home, lambda services: find_task(services, task_id))
+    found = soldiers_of_task(find_home(home), task_id)
+    chosen = [one for one in found if soldier in (None, one.id)]
+    if not chosen:
+        names = ", ".join(one.id for one in found) or "none"
+        who = "no soldier was on it yet" if soldier is None else f"no soldier {soldier} was on it"
+        raise output.CommandError("NOT_FOUND", f"{task_id}: {who} (there were: {names})")
+    last = chosen[-1]
+    if not last.transcript.exists():
+        raise output.CommandError("NOT_FOUND", f"{last.transcript} is gone: transcripts are kept for some days only")
+    if raw:
+        with last.transcript.open("rb") as file:
+            for line in file:
+                sys.stdout.write(output.sanitize(line.decode(errors="replace")))
+        return
+    output.say(f"# {last.id}, {last.order.engine}: {last.transcript}")
+    for line_ in transcript_lines(last, default_engines()):
+        output.say(line_)
+
+
+# ``kingdom task …``: look at tasks, and have them ended or done again.
+
+
+app = typer.Typer()
+
+
+@app.callback(invoke_without_command=True)
+def _group(context: typer.Context) -> None:
+    """Look at the tasks of a court, and have them ended or done again."""
+    output.show_help_if_no_command(context)
+
+
+def ls(
+    status: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WORD",
+            help="Only those that are pending, in_progress, completed, failed or needs_human.",
+            show_default=False,
+        ),
+    ] = None,
+    general: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only those of this general.", show_default=False)
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest.")] = 50,
+    home: HomeOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List the tasks, the newest first."""
+    from kingdom.court.queues import all_documents
+
+    found = with_court(home, lambda services: all_documents(services, ("tasks",)))
+    chosen = [
+        stored.document
+        for stored in found
+        if status in (None, stored.document.get("status"))
+        and general in (None, stored.document.get("target_general"))
+        and stored.state != "invalid"
+    ]
+    chosen.sort(key=lambda task: (str(task.get("created_at")), str(task.get("id"))), reverse=True)
+    if json:
+        output.print_json({"tasks": chosen[:limit], "total": len(chosen)})
+    elif chosen:
+        columns = ("task", "status", "general", "type", "priority", "event", "created")
+        keys = ("id", "status", "target_general", "type", "priority", "event_id", "created_at")
+        output.print_table(columns, [[task.get(key, "") for key in keys] for task in chosen[:limit]])
+        if len(chosen) > limit:
+            output.say(f"… and {len(chosen) - limit} older ones (--limit)")
+    else:
+        output.say("no tasks")
+
+
+def show(task_id: TaskArgument, home: HomeOption = None, json: JsonOption = False) -> None:
+    """Show one task: what it is, what came of it, who was on it, and where its files lie."""
+    document = with_court(home, lambda services: _task_document(services, task_id))
+    if json:
+        output.print_json(document)
+        return
+    task, result = document["task"], document["result"]
+    facts = [(key, task[key]) for key in task if key != "payload"]
+    facts += [(f"result {key}", value) for key, value in (result or {}).items() if value not in (None, "", [], {})]
+    facts += [("soldier", f"{one['id']} ({'running' if one['alive'] else 'ended'})") for one in document["soldiers"]]
+    facts += [("file", path) for path in document["files"]]
+    width = max(len(key) for key, _ in facts)
+    for key, value in facts:
+        shown = value if isinstance(value, str) else jsonlib.dumps(value, ensure_ascii=False)
+        output.say(f"{key:<{width}}  {shown}")
+    output.say()
+    output.say(jsonlib.dumps(task.get("payload"), ensure_ascii=False, indent=2))
+
+
+def cancel(task_id: TaskArgument, home: HomeOption = None, json: JsonOption = False) -> None:
+    """Have a task ended: taken out of the queue, or its soldier stopped. The king does it, at the latest when up."""
+    _request(task_id, home, "cancel", json)
+
+
+def retry(task_id: TaskArgument, home: HomeOption = None, json: JsonOption = False) -> None:
+    """Have a task that ended done once more, as a new task. The king does it, at the latest when up."""
+    _request(task_id, home, "retry", json)
+
+
+def _request(task_id: str, home: Any, what: str, json: bool) -> None:
+    event_id = with_court(home, lambda services: request_for_task(services, task_id, what))
+    if json:
+        output.print_json({"id": event_id, "task_id": task_id})
+    else:
+        output.say(f"asked for as {event_id}: kingdom trace {task_id} tells what becomes of it")
+
+
+async def request_for_task(services: Services, task_id: str, what: str) -> str:
+    """Ask for a task to be cancelled or retried; returns the id of the event."""
+    from kingdom.court import commands
+
+    ask = commands.cancel_task if what == "cancel" else commands.retry_task
+    return await ask(services, task_id, user_name())
+
+
+async def _task_document(services: Services, task_id: str) -> dict[str, Any]:
+    from kingdom.base.files import read_json
+    from kingdom.court.commands import find_task
+    from kingdom.court.soldiers import soldiers_of_task
+
+    task = await find_task(services, task_id)
+    home = services.home
+    soldiers = soldiers_of_task(home, task_id)
+    kept = [home.result(task_id), home.raw_result(task_id), home.prompt(task_id), home.session_id(task_id)]
+    kept += [path for soldier in soldiers for path in (soldier.transcript, soldier.errors, soldier.folder)]
+    return {
+        "task": task.document,
+        "locked_by": task.locked_by,
+        "result": read_json(home.result(task_id)),
+        "soldiers": [
+            {
+                "id": soldier.id,
+                "engine": soldier.order.engine,
+                "pid": soldier.pid,
+                "alive": soldier.at_work,
+                "started_at": soldier.started_at,
+            }
+            for soldier in soldiers
+        ],
+        "files": [str(path) for path in kept if path.exists()],
+    }
+
+
+for _command_function in (ls, show, cancel, retry, transcript):
+    app.command()(_command_function)

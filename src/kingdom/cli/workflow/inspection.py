@@ -1,0 +1,356 @@
+"""Commands that look at workflows: ls, show, log, diff, verify."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kingdom.cli import output
+from kingdom.cli.options import CheckpointArgument, JsonOption, StoreOption, WorkflowArgument, WorkflowHomeOption
+from kingdom.cli.session import find_workflow_home, open_workflow_store, run_reporting_errors, utc_now, with_store
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from pathlib import Path
+
+    from kingdom.workflow.checkpoints import RepositoryChange
+    from kingdom.workflow.domain.resources import Checkpoint
+    from kingdom.workflow.domain.workflow import Workflow
+    from kingdom.workflow.home import WorkflowHome
+    from kingdom.workflow.overview import WorkflowOverview
+    from kingdom.workflow.ports import StoredEvent, WorkflowStore, WorkflowTransaction
+
+
+# ``kingdom workflow ls``: which workflows there are.
+
+
+def ls(
+    status: Annotated[
+        list[str] | None,
+        typer.Option("--status", metavar="WORD", help="Only those that are RUNNING, PAUSED, …; may be repeated."),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest.")] = 50,
+    home: WorkflowHomeOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List the workflows, the newest first."""
+    from kingdom.cli.workflow.view import coloured, shorten
+    from kingdom.workflow.overview import workflow_summary
+
+    words = _parse_statuses(status or [])
+    found = with_store(home, store, lambda opened: _read_workflows(opened, words, limit + 1))
+    shown = found[:limit]
+    if json:
+        output.print_json({"workflows": [workflow_summary(one) | {"reason": one.reason} for one in shown]})
+    elif shown:
+        rows = [
+            (
+                one.id,
+                one.name,
+                coloured(one.status),
+                one.issue_key or "",
+                _local_time(one.created_at),
+                shorten(one.reason or ""),
+            )
+            for one in shown
+        ]
+        output.print_table(("workflow", "name", "status", "issue", "created", "why"), rows)
+        if len(found) > limit:
+            output.say("… and older ones (--limit)")
+    else:
+        output.say("no workflows: kingdom workflow create TEMPLATE makes one")
+
+
+def _local_time(moment: datetime) -> str:
+    return f"{moment.astimezone():%Y-%m-%d %H:%M}"
+
+
+def _parse_statuses(words: list[str]) -> list[str]:
+    from kingdom.workflow.domain.statuses import WorkflowStatus
+
+    given = [word.upper() for word in words]
+    if unknown := [word for word in given if word not in list(WorkflowStatus)]:
+        raise output.usage_error(f"--status {unknown[0]}: use {', '.join(WorkflowStatus)}")
+    return given
+
+
+async def _read_workflows(store: WorkflowStore, statuses: list[str], limit: int) -> list[Workflow]:
+    async with store.reading() as tx:
+        if statuses:
+            return list(reversed(await tx.workflows.with_status(*statuses)))[:limit]
+        return await tx.workflows.list(limit=limit)
+
+
+# ``kingdom workflow show``: one workflow, whole.
+
+
+def show(
+    workflow: WorkflowArgument,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Only its plan, as a YAML file for `kingdom workflow modify --file`.")
+    ] = False,
+    home: WorkflowHomeOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show a workflow: its works and tasks, its repositories, its checkpoints."""
+    if plan:
+        _print_plan(workflow, home, store, json=json)
+        return
+    found = with_store(home, store, lambda opened: read_overview(opened, workflow))
+    if json:
+        output.print_json(found.document())
+    else:
+        print_overview(found)
+
+
+def _print_plan(word: str, home: Path | None, store: str | None, *, json: bool) -> None:
+    from kingdom.cli.workflow.plans import plan_text
+
+    workflow, text = with_store(home, store, lambda opened: plan_text(opened, word))
+    if json:
+        output.print_json({"id": workflow.id, "yaml": text})
+    else:
+        output.say(text.rstrip("\n"))
+
+
+async def read_overview(store: WorkflowStore, word: str) -> WorkflowOverview:
+    """The workflow that is meant, with all that belongs to it."""
+    from kingdom.cli.workflow.names import find_workflow
+    from kingdom.workflow.overview import WorkflowOverview
+
+    async with store.reading() as tx:
+        return await WorkflowOverview.read(tx, await find_workflow(tx, word))
+
+
+def print_overview(found: WorkflowOverview) -> None:
+    """Show it to a person."""
+    from kingdom.cli.workflow.view import COLUMNS, overview_rows
+
+    workflow = found.workflow
+    facts = [
+        ("workflow", workflow.id),
+        ("name", workflow.name),
+        ("status", workflow.status + (f": {workflow.reason}" if workflow.reason else "")),
+        ("issue", workflow.issue_key),
+        ("template", workflow.template_id),
+        ("forked from", workflow.forked_from),
+        ("variables", ", ".join(f"{name}={value}" for name, value in workflow.variables.items())),
+    ]
+    for name, value in facts:
+        if value:
+            output.say(f"{name:<12}{value}")
+    document = found.document()
+    names = {work.id: work.name for work in found.works}
+    for tree in document["repositories"]:
+        state = (tree["status"] or "not made yet") + (f": {tree['error']}" if tree.get("error") else "")
+        where = f" on {tree['branch']} in {tree['path']}" if tree.get("path") else ""
+        whose = f" of {names[tree['workId']]}" if tree.get("workId") in names else ""
+        output.say(f"{'repository':<12}{tree['name']}{whose} {state}{where}")
+    output.say()
+    output.print_table(COLUMNS, overview_rows(found), right=("attempt",))
+    if document["checkpoints"]:
+        output.say()
+        points = [
+            (point["id"], point["workName"] or point["workId"], point["createdAt"][:19].replace("T", " "),
+             " ".join(f"{name}@{commit[:12]}" for name, commit in point["hashes"].items()),
+             "" if point["valid"] else "left behind")
+            for point in document["checkpoints"]
+        ]  # fmt: skip
+        output.print_table(("checkpoint", "work", "made", "commits", ""), points)
+
+
+# ``kingdom workflow log``: what happened to a workflow, event by event.
+
+
+_EVENTS_PER_PAGE = 500
+
+
+def log(
+    workflow: WorkflowArgument,
+    after: Annotated[int, typer.Option(min=0, metavar="N", help="Only events behind this number.")] = 0,
+    home: WorkflowHomeOption = None,
+    store: StoreOption = None,
+    json: Annotated[bool, typer.Option("--json", help="Print each event as a JSON line.")] = False,
+) -> None:
+    """Show the events of a workflow, in order. Their numbers have no gap."""
+    with_store(home, store, lambda opened: _print_log(opened, workflow, after, json=json))
+
+
+async def _print_log(store: WorkflowStore, word: str, after: int, *, json: bool) -> None:
+    from kingdom.cli.workflow.names import find_workflow
+    from kingdom.cli.workflow.view import event_line
+    from kingdom.workflow.overview import names_by_id
+
+    async with store.reading() as tx:
+        workflow = await find_workflow(tx, word)
+        names = names_by_id(await tx.works.of_workflow(workflow.id))
+    console = output.console()
+    while page := await store.events(workflow.id, after, _EVENTS_PER_PAGE):
+        for event in page:
+            if json:
+                print_json_line(event_document(event))
+            else:
+                console.print(event_line(event, names), soft_wrap=True)
+        after = page[-1].sequence
+
+
+def event_document(event: StoredEvent) -> dict[str, Any]:
+    """An event, for programs."""
+    return {
+        "sequence": event.sequence,
+        "type": event.type,
+        "occurredAt": event.occurred_at.isoformat(),
+        "payload": event.payload,
+    }
+
+
+def print_json_line(document: dict[str, Any]) -> None:
+    """A document as one line."""
+    import json
+
+    print(json.dumps(document, ensure_ascii=False), flush=True)  # noqa: T201
+
+
+# ``kingdom workflow diff``: what changed up to a checkpoint, or from one to another.
+
+
+_LINE_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def diff(
+    checkpoint: CheckpointArgument,
+    other: Annotated[
+        str | None,
+        typer.Argument(metavar="[CHECKPOINT]", help="From the first to this one.", show_default=False),
+    ] = None,
+    workflow: Annotated[
+        str | None,
+        typer.Option(metavar="WORKFLOW", help="Whose; then names of works will do.", show_default=False),
+    ] = None,
+    base: Annotated[bool, typer.Option("--base", help="From where the branch began, not from the last one.")] = False,
+    stat: Annotated[bool, typer.Option("--stat", help="Only which files, and how many lines.")] = False,
+    home: WorkflowHomeOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show what the work of a checkpoint changed, or what changed from one checkpoint to another."""
+    if other is not None and base:
+        raise output.usage_error("--base goes with one checkpoint: give a second one or --base, not both")
+    place = find_workflow_home(home, store)
+    changes = run_reporting_errors(
+        lambda: _read_changes(place, (checkpoint, other), workflow, base=base, patches=not stat)
+    )
+    if json:
+        output.print_json({"repositories": [_change_document(change) for change in changes]})
+        return
+    for change in changes:
+        _print_change(change, stat=stat)
+    if not any(change.files for change in changes):
+        output.say("nothing changed")
+
+
+async def _read_changes(
+    place: WorkflowHome, words: tuple[str, str | None], workflow: str | None, *, base: bool, patches: bool
+) -> list[RepositoryChange]:
+    from kingdom.workflow.checkpoints import compare_checkpoints
+    from kingdom.workflow.home import git_service
+
+    async with open_workflow_store(place) as store:
+        async with store.reading() as tx:
+            first = await _find_diff_checkpoint(tx, words[0], workflow)
+            second = None if words[1] is None else await _find_diff_checkpoint(tx, words[1], workflow)
+        older, newer = (None, first) if second is None else (first, second)
+        return await compare_checkpoints(store, git_service(place, utc_now), newer, older, base=base, patches=patches)
+
+
+async def _find_diff_checkpoint(tx: WorkflowTransaction, word: str, workflow: str | None) -> Checkpoint:
+    from kingdom.cli.workflow.names import choose, find_checkpoint, find_workflow
+
+    if workflow is not None:
+        return await find_checkpoint(tx, await find_workflow(tx, workflow), word)
+    if (exact := await tx.checkpoints.find(word)) is not None and exact.complete:
+        return exact
+    points = [point for point in await tx.checkpoints.list(limit=100_000) if point.complete]
+    return choose(points, word, "checkpoint", "kingdom workflow show WORKFLOW", lambda _: "")
+
+
+def _change_document(change: RepositoryChange) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        "name": change.git.name,
+        "gitId": change.git.id,
+        "from": change.older,
+        "to": change.newer,
+        "files": [asdict(file) for file in change.files],
+    }
+
+
+def _print_change(change: RepositoryChange, *, stat: bool) -> None:
+    from rich.text import Text
+
+    console = output.console()
+    console.print(Text(output.sanitize(f"{change.git.name}  {change.older[:12]}..{change.newer[:12]}"), "bold"))
+    if stat:
+        rows = [
+            (file.path if file.old_path is None else f"{file.old_path} → {file.path}", file.status,
+             "binary" if file.binary else f"+{file.added} -{file.removed}")
+            for file in change.files
+        ]  # fmt: skip
+        output.print_table(("file", "change", "lines"), rows, right=("lines",))
+        return
+    for file in change.files:
+        if file.patch is None:
+            output.say(f"{file.status} {file.path} (binary)")
+            continue
+        for line in file.patch.splitlines():
+            console.print(Text(output.sanitize(line), _LINE_STYLES.get(line[:1], "")), soft_wrap=True)
+        if file.truncated:
+            output.say(f"… {file.path}: the rest is too long to show")
+
+
+# ``kingdom workflow verify``: whether every checkpoint can be gone back to.
+
+
+def verify(
+    workflow: Annotated[
+        str | None, typer.Argument(metavar="[WORKFLOW]", help="Only this one; none: all.", show_default=False)
+    ] = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Look for every file of every commit, too.")] = False,
+    home: WorkflowHomeOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Prove that checkpoints can be gone back to: each commit is there and held. Exits 1 when one is not."""
+    place = find_workflow_home(home, store)
+    checked, problems = run_reporting_errors(lambda: _verify(place, workflow, deep=deep))
+    if json:
+        output.print_json({"checked": checked, "problems": problems})
+    else:
+        for problem in problems:
+            output.say(f"{problem['workflowId']} {problem['checkpointId']}: {problem['what']}")
+        if not problems:
+            output.say(f"{checked} checkpoints: every commit is there and held")
+    if problems:
+        raise typer.Exit(output.FAILED)
+
+
+async def _verify(place: WorkflowHome, word: str | None, *, deep: bool) -> tuple[int, list[dict[str, Any]]]:
+    from kingdom.cli.workflow.names import find_workflow
+    from kingdom.workflow.checkpoints import verify_checkpoints
+    from kingdom.workflow.home import git_service
+
+    async with open_workflow_store(place) as store:
+        workflow_id = None
+        if word is not None:
+            async with store.reading() as tx:
+                workflow_id = (await find_workflow(tx, word)).id
+        proof = await verify_checkpoints(store, git_service(place, utc_now), workflow_id, deep=deep)
+    problems = [
+        {"workflowId": one.recorded.workflow, "checkpointId": one.recorded.checkpoint, "what": one.what}
+        for one in proof.problems
+    ]
+    return proof.checked, problems

@@ -1,0 +1,159 @@
+"""Recent activity: the end of the journal, and results as data for a general that writes about them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import ValidationError
+
+from kingdom.base.files import read_json
+from kingdom.court.models import Result, timestamp
+from kingdom.journal import Entry, InvalidLine, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from kingdom.court.home import Home
+
+
+# The last part of the journal, for those who want to know what happened lately and not everything that ever did.
+
+
+_TAIL_BYTES: Final = 512 * 1024
+
+
+def journal_tail(path: Path, size: int = _TAIL_BYTES) -> list[Entry]:
+    """The entries in the last ``size`` bytes of the live file, oldest first. Lines that are no entries are left out."""
+    try:
+        with path.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            begin = max(end - size, 0)
+            file.seek(max(begin - 1, 0))
+            content = file.read(end - begin + 1)
+    except OSError:
+        return []
+    lines = content.split(b"\n")
+    entries = []
+    for line in lines[1 if begin else 0 :]:  # the first may be the end of a longer one
+        try:
+            entries.append(parse(line))
+        except InvalidLine:
+            continue
+    return entries
+
+
+def missing_entries(path: Path, lines: Iterable[tuple[str, Mapping[str, Any]]]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Of these lines, each a type and its data, those that the end of the journal does not have.
+
+    For whoever goes on where a process was killed, which may have written them down or not.
+    """
+    told = {_entry_key(entry.type, entry.fields) for entry in journal_tail(path)}
+    return [(name, data) for name, data in lines if _entry_key(name, data) not in told]
+
+
+def _entry_key(name: str, data: Mapping[str, Any]) -> str:
+    return json.dumps([name, {key: value for key, value in data.items() if value is not None}], sort_keys=True)
+
+
+# What the court did lately, as data for a general that writes about it (``records_hours`` in its manifest).
+
+
+_MAX_RESULTS_READ: Final = 2000  # result files, the latest first
+_MAX_RESULTS_SHOWN: Final = 100
+_MAX_TEXT_CHARS: Final = 400  # characters of a summary
+
+
+def recent_activity(
+    home: Home, general: str, until: datetime, hours: float, waiting: Mapping[str, int]
+) -> dict[str, Any]:
+    """Results and open questions since the last success of ``general``, at most ``hours`` before ``until``.
+
+    ``waiting``: how many documents wait in each queue.
+    Text in it comes from soldiers and from people: it is data for a prompt, to be fenced like all of it.
+    """
+    until = _with_timezone(until)
+    results = [result for result in _latest_results(home) if _ended_at(result) <= until]
+    answered = {(result.model_extra or {}).get("original_task_id") for result in results}
+    since = until - timedelta(hours=hours)
+    own = [_ended_at(result) for result in results if result.general == general and result.status == "success"]
+    since = max([since, *own])
+    finished = [result for result in results if _ended_at(result) > since and result.general != general]
+    asked = [result for result in results if result.status == "needs_human" and result.task_id not in answered]
+    return {
+        "from": _format_time(since),
+        "until": _format_time(until),
+        "waiting_for_a_person": [_question_summary(result) for result in asked[:_MAX_RESULTS_SHOWN]],
+        "finished": [
+            _result_summary(result) for result in finished[:_MAX_RESULTS_SHOWN] if result.status != "needs_human"
+        ],
+        "totals": _totals(finished),
+        "waiting_in_queues": dict(waiting),
+    }
+
+
+def _latest_results(home: Home) -> Iterator[Result]:
+    """The results that are kept, the latest first. One that cannot be read is left out: it is told of elsewhere."""
+    names: list[tuple[float, Path]] = []
+    for path in home.results.glob("task-*[0-9].json"):
+        try:
+            names.append((path.stat().st_mtime, path))
+        except OSError:
+            continue
+    for _, path in sorted(names, reverse=True)[:_MAX_RESULTS_READ]:
+        try:
+            yield Result.model_validate(read_json(path))
+        except ValidationError:
+            continue
+
+
+def _ended_at(result: Result) -> datetime:
+    return _with_timezone(result.ended_at)
+
+
+def _with_timezone(moment: datetime) -> datetime:
+    """A time without a zone, which somebody wrote by hand, is taken as UTC."""
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _format_time(moment: datetime) -> str:
+    return timestamp(moment.timestamp())
+
+
+def _question_summary(result: Result) -> dict[str, Any]:
+    question = result.question
+    return {
+        "task": result.task_id,
+        "general": result.general,
+        "since": _format_time(_ended_at(result)),
+        "question": question.text[:_MAX_TEXT_CHARS] if question else "",
+    }
+
+
+def _result_summary(result: Result) -> dict[str, Any]:
+    record = {
+        "task": result.task_id,
+        "general": result.general,
+        "status": result.status,
+        "ended": _format_time(_ended_at(result)),
+        "minutes": round(result.duration_seconds / 60, 1),
+        "cost_usd": result.cost_usd,
+        "tries": result.retry_count + 1,
+        "summary": result.summary[:_MAX_TEXT_CHARS],
+        "error": (result.error or "")[:_MAX_TEXT_CHARS],
+        "links": result.links[:5],
+    }
+    return {key: value for key, value in record.items() if value not in (None, "", [])}
+
+
+def _totals(results: list[Result]) -> dict[str, Any]:
+    totals: dict[str, Any] = {}
+    for name in sorted({result.general for result in results}):
+        own = [result for result in results if result.general == name]
+        cost = sum(result.cost_usd or 0.0 for result in own)
+        totals[name] = {**Counter(result.status for result in own), "cost_usd": round(cost, 4)}
+    return totals

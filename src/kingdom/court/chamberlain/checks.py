@@ -1,0 +1,341 @@
+"""The checks of one tick: heartbeats, anomalies, the token budget, stale threads."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.base.files import read_json
+from kingdom.base.times import epoch_seconds
+from kingdom.court.budget import limits_of, spending_at
+from kingdom.court.days import ONE_DAY, day_of, start_of_day
+from kingdom.court.models import timestamp
+from kingdom.court.supervisor.record import running_supervisor
+from kingdom.journal.catalog import (
+    RecoverySessionRestarted,
+    SystemHeartbeatMissed,
+    SystemTokenBudgetReset,
+    SystemTokenStatusChanged,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from datetime import date
+    from zoneinfo import ZoneInfo
+
+    from kingdom.agents.ledger import Ledger, LedgerTotals
+    from kingdom.bus import EventBus
+    from kingdom.court.budget import BudgetLimit, PeriodSpending
+    from kingdom.court.chamberlain.alerts import Alerts, ChamberlainTexts
+    from kingdom.court.chamberlain.config import AnomalySection, HeartbeatSection, Level
+    from kingdom.court.chamberlain.memory import ChamberlainMemory, TokenStatus
+    from kingdom.court.chamberlain.tally import JournalTally
+    from kingdom.court.config import BudgetSection
+    from kingdom.court.home import Home
+    from kingdom.court.packages.manifest import GeneralBudget
+    from kingdom.journal import EventData
+
+
+# Which roles give signs of life, and which came back.
+#
+# Dead roles are started again by the supervisor. Here they are only watched: ``system.heartbeat_missed`` when a role has
+# been silent for too long, once; ``recovery.session_restarted`` when it is back as another process, or when its process
+# changed between two looks while the supervisor stayed the same.
+
+
+OWN_NAME: Final = "chamberlain"
+_MAX_MISSED_INTERVALS: Final = 2  # of a role that looks seldom
+_FIXED_ROLES: Final = ("king", "sentinel", "envoy")
+
+
+@dataclass(frozen=True, slots=True)
+class LastHeartbeat:
+    """The last sign of life of a role."""
+
+    seen: float | None = None
+    pid: int | None = None
+    interval: float = 0.0  # seconds it may be before the next one, as the role says itself
+
+
+@dataclass(frozen=True, slots=True)
+class SilentRole:
+    """A role that has been silent for too long."""
+
+    role: str
+    last_seen: str | None
+    limit: float
+
+
+class HeartbeatMonitor:
+    """Looks at the heartbeat of every role that should run."""
+
+    def __init__(self, home: Home, memory: ChamberlainMemory, began: float) -> None:
+        self._home = home
+        self._memory = memory
+        self._since = began  # nobody is silent for longer than we have been looking
+        self._looked = began
+        self.roles: set[str] = set()  # those that should run
+
+    def look(self, section: HeartbeatSection, now: float, emit: Callable[[EventData], None]) -> list[SilentRole]:
+        """Look at everybody; returns those who are silent now."""
+        if now - self._looked > section.seconds or now < self._since:
+            self._since = now  # we were away as well (the machine slept, or the clock was set): all get their time anew
+        self._looked = now
+        record = running_supervisor(self._home)
+        supervisor = 0 if record is None else record.supervisor.pid
+        roles = self.roles = self._expected(set() if record is None else set(record.roles))
+        memory = self._memory
+        for gone in memory.silent.keys() - roles:
+            del memory.silent[gone]
+        for role in sorted(roles):
+            sign = self._sign(role, now)
+            limit = max(section.limit(role), _MAX_MISSED_INTERVALS * sign.interval)
+            self._judge(role, sign, limit, now, supervisor, emit)
+        self._note_process(OWN_NAME, os.getpid(), supervisor, emit)
+        return [SilentRole(role, item["last_seen"], item["limit"]) for role, item in sorted(memory.silent.items())]
+
+    def alive(self, role: str) -> bool:
+        """Whether the role was not silent at the last look."""
+        return role not in self._memory.silent
+
+    def _judge(
+        self,
+        role: str,
+        sign: LastHeartbeat,
+        limit: float,
+        now: float,
+        supervisor: int,
+        emit: Callable[[EventData], None],
+    ) -> None:
+        silent = self._memory.silent
+        if now - max(sign.seen or 0.0, self._since) > limit:
+            if role not in silent:
+                last_seen = None if sign.seen is None else timestamp(sign.seen)
+                emit(SystemHeartbeatMissed(target=role, last_seen=last_seen, threshold_seconds=limit))
+                silent[role] = {"last_seen": last_seen, "pid": sign.pid, "limit": limit}
+            return
+        fresh = sign.seen is not None and now - sign.seen <= limit
+        if role in silent:
+            if not fresh:
+                return  # only our own absence excuses it: it is not back yet
+            if sign.pid is not None and sign.pid != silent[role]["pid"]:
+                emit(RecoverySessionRestarted(target=role, pid=sign.pid))
+                self._memory.pids[role] = [sign.pid, supervisor]
+            del silent[role]
+        if fresh and sign.pid is not None:
+            self._note_process(role, sign.pid, supervisor, emit)
+
+    def _note_process(self, role: str, pid: int, supervisor: int, emit: Callable[[EventData], None]) -> None:
+        known = self._memory.pids.get(role)
+        if known == [pid, supervisor]:
+            return
+        if known is not None and supervisor and known[1] == supervisor:
+            emit(RecoverySessionRestarted(target=role, pid=pid))
+        self._memory.pids[role] = [pid, supervisor]
+
+    def _expected(self, supervised: set[str]) -> set[str]:
+        """Those the supervisor has started, and those who have a heartbeat and were not taken away."""
+        generals = {path.parent.name for path in self._home.generals.glob("*/manifest.yaml")}
+        known = {name for name in (*_FIXED_ROLES, *generals) if self._home.heartbeat(name).is_file()}
+        return (supervised | known) - {OWN_NAME}
+
+    def _sign(self, role: str, now: float) -> LastHeartbeat:
+        path = self._home.heartbeat(role)
+        try:
+            written = path.stat().st_mtime
+        except OSError:
+            return LastHeartbeat()
+        document = read_json(path)
+        found: dict[str, Any] = document if isinstance(document, dict) else {}
+        told, pid = epoch_seconds(found.get("ts")), _number(found.get("pid"))
+        # On a full disk a role can only touch the file, so its time counts as well; but not one of another clock.
+        seen = max(told or 0.0, written if written <= now else 0.0) or written
+        return LastHeartbeat(seen, None if pid is None else int(pid), _number(found.get("interval")) or 0.0)
+
+
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+# What in the journal is not normal: a general that only fails, soldiers that take too long, events nobody takes.
+
+
+_HOUR_SECONDS: Final = 3600.0
+_MAX_LOOKUPS: Final = 50  # old events that are looked up in one look
+FAILURES_PREFIX: Final = "failures:"
+
+
+class AnomalyRules:
+    """The rules, over the counts."""
+
+    def __init__(self, tally: JournalTally, bus: EventBus, texts: ChamberlainTexts) -> None:
+        self._tally = tally
+        self._bus = bus
+        self._texts = texts
+
+    def levels(self, section: AnomalySection, now: float) -> dict[str, Level]:
+        """What the health of the court suffers from beside its resources, and the level it asks for."""
+        timeouts = self._tally.timeouts_since(now - _HOUR_SECONDS)
+        return {f"soldier.timeout: {timeouts} in an hour": "yellow"} if timeouts >= section.timeouts_per_hour else {}
+
+    async def tell(self, section: AnomalySection, now: float, *, king_alive: bool, alerts: Alerts) -> None:
+        """Tell people what begins and what is over."""
+        say, tally = self._texts.say, self._tally
+        failing = {name: count for name, count in tally.streaks.items() if count >= section.failures_in_a_row}
+        told = set(alerts.standing(FAILURES_PREFIX))
+        for general in sorted(failing.keys() | told):
+            alerts.tell(
+                FAILURES_PREFIX + general,
+                "failing" if general in failing else None,
+                lambda name=general: say("failures", general=name, count=failing[name]),  # type: ignore[misc]
+                lambda name=general: say("failures-over", general=name),  # type: ignore[misc]
+            )
+        timeouts = tally.timeouts_since(now - _HOUR_SECONDS)
+        alerts.tell(
+            "timeouts",
+            "many" if timeouts >= section.timeouts_per_hour else None,
+            lambda: say("timeouts", count=timeouts),
+            lambda: say("timeouts-over"),
+        )
+        stale = await self._stale(section.event_stale_minutes * 60, now)
+        alerts.tell(
+            "stale",
+            "waiting" if stale else None,
+            lambda: say(
+                "stale",
+                count=len(stale),
+                minutes=section.event_stale_minutes,
+                oldest=stale[0],
+                king=say("king-alive" if king_alive else "king-silent"),
+            ),
+            lambda: say("stale-over"),
+        )
+
+    async def _stale(self, limit: float, now: float) -> list[str]:
+        """Events that have waited too long, the oldest first. The queue has the last word on whether they wait."""
+        waiting = self._tally.waiting
+        old = sorted((at, event_id) for event_id, at in waiting.items() if now - at > limit)
+        stale = []
+        for number, (_, event_id) in enumerate(old):
+            record = await self._bus.find(event_id) if number < _MAX_LOOKUPS else None
+            if number < _MAX_LOOKUPS and (record is None or record.status != "PENDING"):
+                del waiting[event_id]
+            else:
+                stale.append(event_id)
+        return stale
+
+
+# The state of the token budget: ok, warning, critical; and a new day at local midnight.
+
+
+STATUSES: Final[tuple[TokenStatus, ...]] = ("ok", "warning", "critical")
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetStatus:
+    """How the budget of the court, or of one general, stands."""
+
+    status: TokenStatus = "ok"
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenReading:
+    """What one look found."""
+
+    court: BudgetStatus
+    generals: dict[str, BudgetStatus]
+    daily_cost_usd: float
+    daily_tokens: int
+    monthly_cost_usd: float
+
+
+class TokenMonitor:
+    """Looks at the ledger against the limits."""
+
+    def __init__(self, ledger: Ledger, section: BudgetSection, zone: ZoneInfo, memory: ChamberlainMemory) -> None:
+        self._ledger = ledger
+        self._section = section
+        self._zone = zone
+        self._memory = memory
+
+    def look(self, budgets: Mapping[str, GeneralBudget], now: float, emit: Callable[[EventData], None]) -> TokenReading:
+        """Look, and write into the journal what changed."""
+        memory, today = self._memory, day_of(now, self._zone)
+        spending = spending_at(self._ledger, now, self._zone)
+        if memory.token_day is not None and today.isoformat() > memory.token_day:
+            before = self.totals_of(today.fromisoformat(memory.token_day)).cost_usd
+            emit(SystemTokenBudgetReset(date=today.isoformat(), previous_cost=format_usd(before)))
+        memory.token_day = max(today.isoformat(), memory.token_day or "")
+        warning = self._section.warning_percent
+        court = _budget_status(limits_of(self._section), spending, warning)
+        if court.status != memory.token_status:
+            cost = format_usd(spending.day.cost_usd)
+            emit(SystemTokenStatusChanged(from_=memory.token_status, to=court.status, daily_cost_usd=cost))
+            memory.token_status = court.status
+        generals = {
+            name: _budget_status(limits_of(budget, name), spending, warning) for name, budget in budgets.items()
+        }
+        return TokenReading(court, generals, spending.day.cost_usd, spending.day.tokens, spending.month.cost_usd)
+
+    def totals_of(self, day: date) -> LedgerTotals:
+        """What was spent on a day."""
+        return self._ledger.totals(start_of_day(day, self._zone), start_of_day(day + ONE_DAY, self._zone))
+
+
+def format_usd(amount: float) -> str:
+    """USD as the journal writes it: two decimals."""
+    return f"{amount:.2f}"
+
+
+def _budget_status(limits: Iterable[BudgetLimit], spending: PeriodSpending, warning_percent: float) -> BudgetStatus:
+    worst = BudgetStatus()
+    for limit in limits:
+        used = limit.used(spending)
+        if used >= limit.amount:
+            status: TokenStatus = "critical"
+        elif used >= limit.amount * warning_percent / 100:
+            status = "warning"
+        else:
+            continue
+        if STATUSES.index(status) > STATUSES.index(worst.status):
+            worst = BudgetStatus(status, f"{limit.show(used)} of the {limit.name} of {limit.show(limit.amount)} spent")
+    return worst
+
+
+# The envoy's thread mappings: it takes an entry out when the task has ended. One that stays is a sign of a fault.
+
+
+STALE_THREAD_DAYS: Final = 7
+_TIME_FIELDS: Final = ("created_at", "ts", "thread_ts")  # where an entry says when it was made, the best first
+log = logging.getLogger("kingdom.court.chamberlain")
+
+
+def warn_about_stale_threads(home: Home, warned: list[str], now: float) -> None:
+    """Log a warning for each mapping older than a week, once; ``warned`` holds those that were told of."""
+    found = read_json(home.role("envoy") / "thread-mappings.json")
+    mappings: dict[str, Any] = found if isinstance(found, dict) else {}
+    for task_id in sorted(mappings.keys() - set(warned)):
+        made = _created_at(mappings[task_id])
+        if made is not None and now - made > STALE_THREAD_DAYS * 86400:
+            days = (now - made) / 86400
+            log.warning("the thread of %s is still mapped after %.0f days: has its task ended?", task_id, days)
+            warned.append(task_id)
+    warned[:] = [task_id for task_id in warned if task_id in mappings]
+
+
+def _created_at(entry: Any) -> float | None:
+    known = entry if isinstance(entry, dict) else {"thread_ts": entry}
+    for key in _TIME_FIELDS:
+        value = known.get(key)
+        seconds = epoch_seconds(value)
+        if seconds is None and isinstance(value, str):
+            try:
+                seconds = float(value)  # as Slack names threads: 1707300000.123456
+            except ValueError:
+                continue
+        if seconds is not None:
+            return seconds
+    return None

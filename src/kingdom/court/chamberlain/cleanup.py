@@ -1,0 +1,249 @@
+"""Cleanup of expired files, and log rotation."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from kingdom.base.files import read_json
+from kingdom.court.chamberlain.memory import memory_path
+from kingdom.court.chamberlain.retention import (
+    DAY_SECONDS,
+    TASK_ID_PATTERN,
+    ActiveTasks,
+    ExpiredFile,
+    RetentionRule,
+    find_expired,
+    remove_expired,
+    retention_rules,
+)
+from kingdom.court.days import last_due_day
+from kingdom.court.queues import EVENTS, MAX_DOCUMENT_BYTES, MESSAGES, STATES, TASKS, uses_files
+from kingdom.journal import Cursor, InvalidCursor, JournalError, Reader, copy_to_old, rotate, rotate_to_old
+from kingdom.journal.catalog import RecoveryFilesCleaned, RecoveryLogRotated
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from datetime import datetime
+    from zoneinfo import ZoneInfo
+
+    from kingdom.bus import EventBus
+    from kingdom.court.chamberlain.config import RetentionSection
+    from kingdom.court.chamberlain.memory import ChamberlainMemory
+    from kingdom.court.chamberlain.retention import Warn
+    from kingdom.court.chamberlain.sessions import SoldierProcesses
+    from kingdom.court.home import Home
+    from kingdom.court.loop import Services
+    from kingdom.journal import EventData, Rotation
+
+
+# One cleaning: batch by batch, so that whoever runs it can do something else between two of them.
+#
+# A cleaning that is killed has removed what it has removed; the next one goes on with the rest.
+
+
+BATCH_SIZE: Final = 500
+# The finished states of the queues as folders (kingdom.court.queues): done, and given up.
+_FINISHED_STATES: Final = {
+    EVENTS: ("completed", "invalid"),
+    TASKS: ("completed", "invalid"),
+    MESSAGES: ("sent", "failed"),
+}
+
+
+class Cleanup:
+    """Finds what is past its time and in nobody's hands, and removes it."""
+
+    def __init__(
+        self, home: Home, bus: EventBus, barracks: SoldierProcesses, section: RetentionSection, now: float, warn: Warn
+    ) -> None:
+        self._home = home
+        self._bus = bus
+        self._section = section
+        self._now = now
+        self._warn = warn
+        self._active = ActiveTasks(home, bus)
+        self._barracks = barracks
+        self._soldiers: set[str] | None = None
+
+    async def run(self, *, with_journal: bool = True) -> AsyncIterator[int]:
+        """Remove everything, a batch for each step; yields how many went. ``with_journal``: its closed files too."""
+        for rule in retention_rules(self._section):
+            async for batch in self._batches(rule):
+                going = [item for item in batch if with_journal or not item.name.startswith("events-")]
+                yield await asyncio.to_thread(remove_expired, self._home.root, rule, going, self._now, self._warn)
+        days, keep = self._section.queue_days, await self._kept_tasks()
+        for stream in _FINISHED_STATES:
+            yield await self._bus.purge(days * DAY_SECONDS, stream=stream, keep=keep)
+            dead = max(days, self._section.invalid_days)
+            yield await self._bus.purge(dead * DAY_SECONDS, stream=stream, dead=True, keep=keep)
+
+    async def plan(self) -> AsyncIterator[ExpiredFile]:
+        """What would go, with why."""
+        files = uses_files(self._bus)
+        queues = _queue_rules(self._section.queue_days, self._section.invalid_days)
+        for rule in (*retention_rules(self._section), *(queues if files else ())):
+            async for batch in self._batches(rule):
+                for item in batch:
+                    yield item
+        if not files:
+            async for item in self._in_database({rule.folder[1:]: rule for rule in queues}):
+                yield item
+
+    async def _in_database(self, queues: dict[tuple[str, ...], RetentionRule]) -> AsyncIterator[ExpiredFile]:
+        """The documents of the queues that the bus will remove."""
+        keep = set(await self._kept_tasks())
+        for stream in _FINISHED_STATES:
+            async for record in self._bus.records(stream):
+                event_id, ended = record.envelope.event_id, record.finished_at
+                if ended is None or event_id in keep:
+                    continue
+                rule = replace(queues[stream, STATES[stream][record.status]], folder=(stream,))
+                age = self._now - ended.timestamp()
+                if age > rule.days * DAY_SECONDS:
+                    size = len(record.envelope.to_json(MAX_DOCUMENT_BYTES))
+                    yield ExpiredFile(rule, event_id, age, size, None, None)
+
+    async def _batches(self, rule: RetentionRule) -> AsyncIterator[list[ExpiredFile]]:
+        """What may go by one rule, some hundreds at a time."""
+        found = await asyncio.to_thread(lambda: list(find_expired(self._home.root, rule, self._now, self._warn)))
+        rest = iter(found)
+        while batch := list(islice(rest, BATCH_SIZE)):
+            yield [item for item in batch if not await self._is_active(item)]
+
+    async def _is_active(self, item: ExpiredFile) -> bool:
+        if item.soldier_id is not None:
+            if self._soldiers is None:
+                self._soldiers = await self._active_soldiers()
+            return item.soldier_id in self._soldiers
+        return item.task_id is not None and await self._active.has(item.task_id)
+
+    async def _active_soldiers(self) -> set[str]:
+        """Those that run, and the last ones of tasks that are active."""
+        running = {soldier.id for soldier in await asyncio.to_thread(self._barracks.soldiers) if soldier.running}
+        for task_id in await asyncio.to_thread(self._old_results, self._section.session_logs_days, "-soldier-id"):
+            if await self._active.has(task_id):
+                with contextlib.suppress(OSError, UnicodeDecodeError):
+                    running.add(self._home.soldier_id(task_id).read_text("utf-8").strip())
+        return running
+
+    async def _kept_tasks(self) -> list[str]:
+        """Finished tasks whose documents stay: a question of theirs is open, and the answer goes on from them.
+
+        Every such task has its result, which is kept for the same reason.
+        """
+        old = await asyncio.to_thread(self._old_results, self._section.queue_days, ".json")
+        return [task_id for task_id in old if await self._active.has(task_id)]
+
+    def _old_results(self, days: float, ending: str) -> list[str]:
+        """The tasks of which a file of this kind is older than so many days."""
+        rule = RetentionRule("results", ("state", "results"), re.compile(f"{TASK_ID_PATTERN}{re.escape(ending)}"), days)
+        found = find_expired(self._home.root, rule, self._now, self._warn)
+        return [item.task_id for item in found if item.task_id is not None]
+
+
+def _queue_rules(days: float, invalid_days: float) -> list[RetentionRule]:
+    """The folders of finished documents, as the bus will clean them."""
+    form = re.compile(rf"{TASK_ID_PATTERN}\.json|[^.].*")
+    return [
+        RetentionRule(f"{stream}/{state}", ("queue", stream, state), form, max(days, least))
+        for stream, finished in _FINISHED_STATES.items()
+        for state, least in zip(finished, (0.0, invalid_days), strict=True)
+    ]
+
+
+def is_journal_read(home: Home, section: RetentionSection, now: float) -> bool:
+    """Whether the chamberlain has read every line that the closed files which may go can hold."""
+    document = read_json(memory_path(home))
+    if document is None:
+        return not memory_path(home).exists()  # no chamberlain has ever been here: nobody waits for the lines
+    try:
+        cursor = Cursor.from_dict(document["cursor"])
+    except (InvalidCursor, KeyError, TypeError):
+        return False
+    with Reader(home.journal, cursor=cursor, report=lambda problem: None) as reader:
+        first = next(reader.read(), None)
+    return first is None or first.at.timestamp() >= now - section.logs_days * DAY_SECONDS
+
+
+# When to clean: every day at its time, made up when it was missed, and a stretch at a time.
+
+
+_STEP_SECONDS: Final = 1.0  # seconds of cleaning before something else is looked at
+
+
+class CleanupSchedule:
+    """Runs the cleanings."""
+
+    def __init__(
+        self, services: Services, barracks: SoldierProcesses, memory: ChamberlainMemory, zone: ZoneInfo, warn: Warn
+    ) -> None:
+        self._services = services
+        self._barracks = barracks
+        self._memory = memory
+        self._zone = zone
+        self._warn = warn
+        self._steps: AsyncIterator[int] | None = None
+        self._day = ""  # for which the cleaning under way is
+        self._removed = 0
+
+    async def step(
+        self, section: RetentionSection, now: float, emit: Callable[[EventData], None], *, with_journal: bool
+    ) -> bool:
+        """Clean for a moment, if it is time; returns whether there is more to do."""
+        if self._steps is None:
+            self._day = last_due_day(now, section.at, self._zone).isoformat()
+            if self._day <= (self._memory.cleaned or ""):
+                return False
+            services = self._services
+            cleaning = Cleanup(services.home, services.bus, self._barracks, section, now, self._warn)
+            self._steps, self._removed = cleaning.run(with_journal=with_journal), 0
+        until = time.monotonic() + _STEP_SECONDS
+        try:
+            async for removed in self._steps:
+                self._removed += removed
+                if time.monotonic() > until:
+                    return True
+        except BaseException:
+            self._steps = None  # begun anew with the next look
+            raise
+        self._steps = None
+        self._memory.cleaned = self._day
+        if self._removed:
+            emit(RecoveryFilesCleaned(deleted_count=self._removed))
+        return False
+
+
+# Closing logs that are due: the journal by day and by size, the logs of plain text by size.
+
+
+TEXT_LOGS: Final = ("system.log", "tasks.log", "metrics.log", "console.log")  # each line is written by opening it
+OUTPUT_LOG: Final = "supervisor.log"  # what a court in the background prints: all its processes hold it open
+METRICS_LOG: Final = "metrics.log"
+_MIB: Final = 1024 * 1024
+
+
+def rotate_logs(
+    home: Home, now: datetime, max_bytes: int, emit: Callable[[EventData], None], warn: Callable[[str, str], None]
+) -> None:
+    """Rotate what is due; ``now`` is in the court's time zone. One log that cannot be rotated hinders no other."""
+    turns: dict[str, Callable[[], Rotation | None]] = {
+        home.journal.name: lambda: rotate(home.journal, now, max_bytes=max_bytes)
+    }
+    for name in TEXT_LOGS:
+        turns[name] = lambda path=home.logs / name: rotate_to_old(path, max_bytes=max_bytes)  # type: ignore[misc]
+    turns[OUTPUT_LOG] = lambda: copy_to_old(home.logs / OUTPUT_LOG, max_bytes=max_bytes)
+    for name, turn in turns.items():
+        try:
+            done = turn()
+        except (JournalError, OSError) as error:
+            warn(f"rotate {name}", str(error))
+        else:
+            warn(f"rotate {name}", "")
+            if done is not None:
+                emit(RecoveryLogRotated(file=done.file.name, size_mb=round(done.size / _MIB, 3)))

@@ -1,0 +1,267 @@
+"""The checks of ``kingdom doctor``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import stat
+from typing import TYPE_CHECKING, Final
+
+from kingdom.bus import BusError, Check
+from kingdom.court.bootstrap import configured_engines
+from kingdom.court.chamberlain import config as chamberlain
+from kingdom.court.config import load_system
+from kingdom.court.envoy.config import ENVOY_FILE as ENVOY
+from kingdom.court.envoy.config import load_envoy, slack_tokens
+from kingdom.court.errors import CourtError, InvalidConfig
+from kingdom.court.loop import Services
+from kingdom.court.packages.installed import load_generals
+from kingdom.court.packages.installer import check_package
+from kingdom.court.patterns import matches_any
+from kingdom.court.queues import declare_queues, find_document, open_queues
+from kingdom.court.sentinel.config import SENTINEL_FILE as SENTINEL
+from kingdom.court.sentinel.config import SentinelConfig, load_sentinel
+from kingdom.court.soldiers import all_soldiers
+from kingdom.court.supervisor.record import read_record
+from kingdom.court.trust.config import TRUST_FILE as TRUST
+from kingdom.court.trust.config import Tier, load_trust
+from kingdom.court.trust.policy import Permit
+from kingdom.journal import Journal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from kingdom.court.config import SystemConfig
+    from kingdom.court.home import Home
+    from kingdom.court.packages.installed import GeneralPackage
+
+
+# What ``kingdom doctor`` says of the files below ``config/``: mistakes, and what they name that is not there.
+
+
+_FIX_LINE_HINT: Final = "mend that line"
+
+
+def check_config_files(home: Home, environment: Mapping[str, str] | None = None) -> list[Check]:
+    """Look at every file but system.yaml, without which nothing else can be looked at."""
+    env = os.environ if environment is None else environment
+    readers: dict[str, Callable[[], Iterator[Check]]] = {
+        SENTINEL: lambda: _check_sentinel(home, env),
+        ENVOY: lambda: _check_envoy(home, env),
+        TRUST: lambda: _check_trust(home),
+        chamberlain.FILE: lambda: _check_chamberlain(home),
+    }
+    found: list[Check] = []
+    for name, read in readers.items():
+        try:
+            found += read()
+        except InvalidConfig as error:
+            found += [Check(name, "error", problem, _FIX_LINE_HINT) for problem in str(error).split("\n")]
+    return found
+
+
+def _check_sentinel(home: Home, env: Mapping[str, str]) -> Iterator[Check]:
+    config = load_sentinel(home)
+    watched = [name for name in ("github", "jira", "local") if (one := getattr(config, name)) and one.enabled]
+    yield Check(SENTINEL, "ok", f"watches {', '.join(watched)}" if watched else "watches nothing")
+    for what, variable in _secret_variables(config):
+        if not env.get(variable, "").strip():
+            told = f"{what} needs the environment variable {variable}, which is not set here"
+            yield Check(SENTINEL, "warning", told, "the court needs it when it is started: kingdom connect checks it")
+
+
+def _secret_variables(config: SentinelConfig) -> Iterator[tuple[str, str]]:
+    for name, section in (("github", config.github), ("jira", config.jira)):
+        if section is not None and section.enabled:
+            yield name, section.token_env
+    for name, hook in (("github", config.webhooks.github), ("jira", config.webhooks.jira)):
+        if hook is not None:
+            yield f"webhooks.{name}", hook.secret_env
+    for name, generic in config.webhooks.generic.items():
+        yield f"webhooks.generic.{name}", generic.token_env
+
+
+def _check_envoy(home: Home, env: Mapping[str, str]) -> Iterator[Check]:
+    slack = load_envoy(home).slack
+    try:
+        tokens = slack_tokens(slack, env)
+    except InvalidConfig as error:
+        yield Check(ENVOY, "warning", str(error), "the court needs them when it is started: kingdom connect slack")
+        return
+    yield Check(ENVOY, "ok", "people are told things on the console" if tokens is None else "people are in Slack")
+    if tokens is not None and not slack.users and not _has_slack_rules(home):
+        yield Check(ENVOY, "warning", "nobody in Slack is heard", f"name them in slack.users, or in config/{TRUST}")
+
+
+def _has_slack_rules(home: Home) -> bool:
+    with contextlib.suppress(InvalidConfig):  # told of the file itself
+        return any(rule.source == "slack" for rule in load_trust(home).rules)
+    return True
+
+
+def _check_chamberlain(home: Home) -> Iterator[Check]:
+    problem = chamberlain.ChamberlainConfigFile(home).load().problem
+    if problem is not None:
+        raise InvalidConfig(problem)
+    yield Check(chamberlain.FILE, "ok", "can be used")
+
+
+def _check_trust(home: Home) -> Iterator[Check]:
+    config, generals = load_trust(home), load_generals(home).by_name
+    if not config.decides:
+        yield Check(TRUST, "ok", "everybody whose events are heard may use all generals")
+        return
+    yield Check(TRUST, "ok", f"{len(config.rules)} rules; everybody else: {config.everybody_else}")
+    used = {config.everybody_else, *(rule.tier for rule in config.rules)}
+    for name, tier in config.tiers.items():
+        if name not in used:
+            yield Check(TRUST, "warning", f"nobody is in the tier {name}", "name it in a rule, or take it out")
+        for pattern in tier.generals or []:
+            if not any(matches_any(general, [pattern]) for general in generals):
+                yield Check(TRUST, "warning", f"tier {name}: no general is called {pattern}", "kingdom general ls")
+        if not any(_may_use(tier, one, config.sandboxed) for one in generals.values()):
+            hint = "codex has a sandbox; name engines that you confine in sandboxed" if tier.sandbox else "see generals"
+            yield Check(TRUST, "warning", f"tier {name} can use none of the installed generals", hint)
+
+
+def _may_use(tier: Tier, general: GeneralPackage, sandboxed: Iterable[str]) -> bool:
+    permit = Permit("", "", tier.profile, tier.sandbox, tier.mcp, tuple(sandboxed))
+    allowed = tier.generals is None or matches_any(general.manifest.name, tier.generals)
+    return allowed and permit.denial_reason(general.manifest) is None
+
+
+# What ``kingdom doctor`` looks at: everything that tends to be wrong with a court and the machine it lives on.
+
+
+_LOW_DISK_BYTES: Final = 1 << 30  # bytes free below which work may soon fail
+_FULL_DISK_BYTES: Final = 100 << 20
+_GIT_TIMEOUT_SECONDS: Final = 10.0
+
+
+async def run_checks(home: Home, clock: Callable[[], float]) -> list[Check]:
+    """Look at everything; what cannot be looked at is a finding too."""
+    checks = [*_check_folders(home), _check_disk(home), await _check_git()]
+    try:
+        system = load_system(home)
+        url = system.queue_url(home)
+    except CourtError as error:
+        return checks + [Check("config", "error", problem, "mend that line") for problem in str(error).split("\n")]
+    checks.append(Check("config", "ok", "config/system.yaml can be used"))
+    checks += check_config_files(home)
+    checks += await _check_generals(home, system)
+    checks += _check_processes(home)
+    try:
+        async with open_queues(url) as bus:
+            await declare_queues(bus)
+            checks += [check._replace(name=f"queues: {check.name}") for check in await bus.doctor()]
+            checks += await _check_soldiers(Services(home, bus, Journal(home.journal), clock))
+    except BusError as error:
+        checks.append(Check("queues", "error", str(error)))
+    return checks
+
+
+def _check_folders(home: Home) -> list[Check]:
+    found = []
+    for folder in (home.queue, home.state, home.logs, home.memory, home.workspace, home.config):
+        name = folder.name + "/"
+        if not folder.is_dir():
+            found.append(
+                Check(name, "error", f"{folder} is missing", f"kingdom init {home.root} makes what is missing")
+            )
+        elif not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+            found.append(Check(name, "error", f"{folder} cannot be written by this user", "chown or chmod it"))
+        elif folder.stat().st_mode & stat.S_IWOTH:
+            hint = f"chmod o-w {folder}: whoever can write here can have agents run as you"
+            found.append(Check(name, "error", f"{folder} can be written by anybody on this machine", hint))
+    return found or [Check("folders", "ok", f"all folders of {home.root} are there and can be written")]
+
+
+def _check_disk(home: Home) -> Check:
+    free = shutil.disk_usage(home.root).free
+    message = f"{free / (1 << 30):.1f} GiB free"
+    if free < _FULL_DISK_BYTES:
+        return Check("disk", "error", message, "events and results cannot be written when it is full: make room")
+    return Check("disk", "warning" if free < _LOW_DISK_BYTES else "ok", message, "make room before it is full")
+
+
+async def _check_git() -> Check:
+    path = shutil.which("git")
+    if path is None:
+        return Check("git", "error", "no git on the PATH", "install git: worktrees and evidence need it")
+    process = await asyncio.create_subprocess_exec(
+        path, "--version", stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        said, _ = await asyncio.wait_for(process.communicate(), _GIT_TIMEOUT_SECONDS)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return Check("git", "error", f"{path} does not answer", "run it by hand to see why")
+    return Check("git", "ok", f"{said.decode(errors='replace').strip()} ({path})")
+
+
+async def _check_generals(home: Home, system: SystemConfig) -> list[Check]:
+    engines = configured_engines(system)
+    generals = load_generals(home)
+    found = []
+    for name in sorted({*generals.by_name, *generals.broken}):
+        problems = check_package(home.general(name), list(engines))
+        found += [Check(f"general {name}", "error", problem) for problem in problems]
+        if not problems:
+            found.append(Check(f"general {name}", "ok", "its files are in order"))
+    used = {general.manifest.engine.name for general in generals.by_name.values()}
+    for name in sorted(used & set(engines)):
+        state = await engines[name].examine()
+        users = ", ".join(one for one, general in generals.by_name.items() if general.manifest.engine.name == name)
+        if state.ok:
+            version = " ".join(part for part in (state.version, f"({state.path})" if state.path else "") if part)
+            found.append(Check(f"engine {name}", "ok", version or "always there"))
+        else:
+            found.append(Check(f"engine {name}", "error", state.problem or "cannot be used", f"used by {users}"))
+    return found or [Check("generals", "warning", "no general is installed", "kingdom general install DIR")]
+
+
+def _check_processes(home: Home) -> list[Check]:
+    record = read_record(home)
+    if record is None:
+        return [Check("court", "ok", "not up")]
+    if record.supervisor.alive:
+        failed = [
+            Check(f"role {name}", "error", f"died {role.deaths} times in a row: {role.reason}")
+            for name, role in record.roles.items()
+            if role.state == "failed"
+        ]
+        return [Check("court", "ok", f"up (pid {record.supervisor.pid})"), *failed]
+    strays = [
+        Check(
+            f"role {name}",
+            "error",
+            f"runs on without its supervisor (pid {role.process.pid})",
+            "kingdom up ends it and starts another",
+        )
+        for name, role in record.roles.items()
+        if role.process is not None and role.process.alive
+    ]
+    return [Check("court", "ok", "not up"), *strays]
+
+
+async def _check_soldiers(services: Services) -> list[Check]:
+    """Soldiers whose task has ended: nobody will take their result."""
+    found = []
+    for soldier in all_soldiers(services.home):
+        if not soldier.alive:
+            continue
+        task = await find_document(services, soldier.task_id)
+        state = None if task is None else task.document.get("status")
+        if state not in ("pending", "in_progress"):
+            found.append(
+                Check(
+                    f"soldier {soldier.id}",
+                    "warning",
+                    f"runs (pid {soldier.pid}), but its task {soldier.task_id} is {state or 'gone'}",
+                    "kingdom down --soldiers ends all soldiers",
+                )
+            )
+    return found

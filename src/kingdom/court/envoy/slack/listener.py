@@ -1,0 +1,296 @@
+"""Turns what people do in Slack into events: answers to questions, mentions and direct messages."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.base.files import read_json, write_atomic, write_json
+from kingdom.base.text import one_line, storable
+from kingdom.court.commands import inject_event
+from kingdom.court.envoy.port import ReplyListener, TryLater
+from kingdom.court.envoy.role import emit_once
+from kingdom.court.envoy.slack.api import SlackError, SocketModeReceiver
+from kingdom.court.envoy.slack.context import REACTION_SEEN
+from kingdom.court.envoy.slack.payloads import (
+    ButtonPress,
+    PostedMessage,
+    answered_text,
+    bot_user_id,
+    own_text,
+    parse_envelope,
+    to_plain_text,
+)
+from kingdom.court.errors import InvalidDocument
+from kingdom.court.loop import remove_stale_temporaries
+from kingdom.court.trust.text_hash import add_text_hash
+from kingdom.journal.catalog import EventDetected, MessageHumanResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from kingdom.court.envoy.slack.context import SlackContext
+    from kingdom.court.home import Home
+
+
+# What came from Slack: on the disk before it is acknowledged, taken out when it has been dealt with.
+#
+# Slack delivers at least once, also minutes later, and names one post twice (as message and as mention). So what was
+# dealt with is remembered for a day, by all the names it goes by.
+
+
+SEEN_TTL_SECONDS: Final = 86400.0  # seconds; Slack was seen to deliver again after several minutes
+_PRUNE_INTERVAL_SECONDS: Final = 3600.0
+_UNSAFE_NAME_CHARS: Final = re.compile(r"[^A-Za-z0-9._-]")
+
+
+class SlackInbox:
+    """The folders ``state/envoy/inbox/`` and ``state/envoy/seen/``."""
+
+    def __init__(self, home: Home, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._folder = home.role("envoy") / "inbox"
+        self._seen = home.role("envoy") / "seen"
+        for folder in (self._folder, self._seen):
+            folder.mkdir(parents=True, exist_ok=True)
+            remove_stale_temporaries(folder)
+        self._last = 0
+        self._pruned = 0.0
+
+    def store(self, envelope: dict[str, Any]) -> None:
+        """Write an envelope down. When this returns, it may be acknowledged."""
+        # The names sort in the order of arrival, also within one millisecond and when the clock is set back.
+        self._last = max(self._last + 1, int(self._clock() * 1_000_000))
+        name = _UNSAFE_NAME_CHARS.sub("_", str(envelope.get("envelope_id")))[:80]
+        write_json(self._folder / f"{self._last:020d}-{name}.json", envelope)
+
+    def waiting(self) -> Iterator[tuple[Path, Any]]:
+        """What was not dealt with yet, oldest first."""
+        for path in sorted(self._folder.glob("[!.]*.json")):
+            yield path, read_json(path)
+
+    def seen(self, names: Iterable[str]) -> bool:
+        """Whether something was dealt with under one of its names."""
+        return any((self._seen / _file_name(name)).exists() for name in names)
+
+    def remember(self, names: Iterable[str]) -> None:
+        """Something was dealt with that goes by these names.
+
+        Not synced: after a power cut the ids of the events would still keep them from being doubled.
+        """
+        now = self._clock()
+        for name in names:
+            mark = self._seen / _file_name(name)
+            write_atomic(mark, b"", durable=False)
+            os.utime(mark, (now, now))
+
+    def remove(self, path: Path) -> None:
+        """It needs no further thought."""
+        path.unlink(missing_ok=True)
+
+    def prune(self) -> None:
+        """Forget what is too old to come again. Looks once an hour."""
+        now = self._clock()
+        if now - self._pruned < _PRUNE_INTERVAL_SECONDS:
+            return
+        self._pruned = now
+        with os.scandir(self._seen) as entries:
+            old = [entry.path for entry in entries if now - entry.stat().st_mtime > SEEN_TTL_SECONDS]
+        for path in old:
+            os.unlink(path)  # noqa: PTH108 - as scandir names it
+
+
+def _file_name(name: str) -> str:
+    return _UNSAFE_NAME_CHARS.sub("_", name)[:200]
+
+
+# Makes events of what people do in Slack: answers to questions, requests to us, and nothing of anything else.
+
+
+_MAX_TEXT_CHARS: Final = 20_000  # characters of what a person wrote
+log = logging.getLogger("kingdom.court.envoy.slack")
+
+
+class SlackListener(ReplyListener):
+    """The ears."""
+
+    def __init__(self, context: SlackContext, *, back_off: tuple[float, float] = (1.0, 60.0)) -> None:
+        self._context = context
+        self._inbox = SlackInbox(context.services.home, context.clock)
+        self._wake: Callable[[], None] = lambda: None
+        self._receiver = SocketModeReceiver(context.api, self._store, back_off=back_off)
+        self._receiving: asyncio.Task[None] | None = None
+        self._events = self._answers = self._refused = 0
+        self._problem: str | None = None
+
+    def listen(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Begin to receive."""
+        self._wake = wake
+        self._receiving = receiving = asyncio.create_task(self._receiver.run())
+
+        def undo() -> None:
+            receiving.cancel()
+
+        return undo
+
+    async def process_received(self) -> None:
+        """Deal with what was received, in its order. What cannot be dealt with now stays where it is."""
+        self._inbox.prune()
+        for task_id, entry in self._context.threads.awaiting.all().items():
+            if entry.get("answer"):  # a former process was about to
+                await self._emit_answer(task_id, entry)
+        if not self._may_judge():
+            return
+        for path, envelope in self._inbox.waiting():
+            try:
+                bot = bot_user_id(envelope) or await self._context.identity.user()
+            except (SlackError, TryLater) as error:
+                log.warning("what was heard waits, since it is not known who we are: %s", error)
+                return
+            heard = parse_envelope(envelope, bot)
+            if heard is not None and not self._inbox.seen(heard.names):
+                took = await (self._pressed(heard) if isinstance(heard, ButtonPress) else self._posted(heard, bot))
+                await self._context.best_effort.flush()
+                # What is nothing to us as a message may still come as a mention, under the first of its names.
+                self._inbox.remember(heard.names if took else heard.names[1:])
+            self._inbox.remove(path)
+
+    def report(self) -> Mapping[str, Any]:
+        """The connection, and what was heard since the start."""
+        return {
+            "slack": {
+                "connections": self._receiver.connected,
+                "problem": self._problem or self._receiver.problem,
+                "events": self._events,
+                "answers": self._answers,
+                "refused": self._refused,
+            }
+        }
+
+    async def close(self) -> None:
+        """Stop receiving."""
+        if self._receiving is not None:
+            self._receiving.cancel()
+            await asyncio.gather(self._receiving, return_exceptions=True)
+            self._receiving = None
+
+    def _store(self, envelope: dict[str, Any]) -> None:
+        self._inbox.store(envelope)
+        self._wake()
+
+    async def _posted(self, posted: PostedMessage, bot: str) -> bool:
+        """Deal with a post; returns whether it was meant for us."""
+        context, text = self._context, to_plain_text(posted.text, bot)[:_MAX_TEXT_CHARS]
+        asked = None
+        if posted.thread_ts is not None and posted.thread_ts != posted.ts:
+            asked = context.threads.asked_in(posted.channel, posted.thread_ts)
+        if asked is None and not posted.direct and not posted.mention:
+            return False
+        if not self._allowed(posted.user, posted.channel):
+            return True
+        if asked is not None:
+            if text:
+                await self._answer(asked, text, posted.user, posted.ts, posted.names)
+            return True
+        if posted.thread_ts is not None and context.threads.just_answered(posted.channel, posted.thread_ts, posted.ts):
+            self._send_ephemeral(posted, "closed")
+            return True
+        await self._request(posted, text)
+        return True
+
+    async def _request(self, posted: PostedMessage, text: str) -> None:
+        """Somebody wants something of us."""
+        context = self._context
+        event_id = f"evt-slack-{posted.channel}-{posted.ts}"
+        document = {
+            "id": event_id,
+            "type": "slack.dm.received" if posted.direct else "slack.mention.received",
+            "source": "slack",
+            "payload": {
+                "title": one_line(text),
+                "text": text,
+                "user": posted.user,
+                "team": posted.team,
+                "channel": posted.channel,
+                "ts": posted.ts,
+                "thread_ts": posted.thread_ts,
+            },
+        }
+        context.threads.received.put(
+            event_id, {"channel": posted.channel, "ts": posted.ts, "thread_ts": posted.thread_ts, "user": posted.user}
+        )
+        self._events += await self._inject(document)
+        context.best_effort.set_reaction(posted.channel, posted.ts, REACTION_SEEN)
+
+    async def _pressed(self, pressed: ButtonPress) -> bool:
+        """Deal with a button."""
+        context = self._context
+        if not self._allowed(pressed.user, pressed.channel):
+            self._send_ephemeral(pressed, "stranger")
+            return True
+        entry = context.threads.awaiting.get(pressed.task_id)
+        choices = [] if entry is None or entry.get("answer") else entry.get("choices") or []
+        if entry is None or entry.get("message_ts") != pressed.message_ts or pressed.choice >= len(choices):
+            self._send_ephemeral(pressed, "closed")
+            return True
+        await self._answer(pressed.task_id, choices[pressed.choice], pressed.user, pressed.action_ts, pressed.names)
+        return True
+
+    async def _answer(self, task_id: str, text: str, user: str, ts: str, names: tuple[str, ...]) -> None:
+        """The answer to a question that is open. It is written down with the question first: from here on it is *the*
+        answer, whatever comes after it and whoever passes it on."""
+        awaiting = self._context.threads.awaiting
+        answer = {"text": text, "user": user, "ts": ts, "names": list(names)}
+        entry = {**(awaiting.get(task_id) or {}), "answer": answer}
+        awaiting.put(task_id, entry)
+        await self._emit_answer(task_id, entry)
+
+    async def _emit_answer(self, task_id: str, entry: dict[str, Any]) -> None:
+        context, answer, thread_ts = self._context, entry["answer"], str(entry.get("thread_ts"))
+        event_id = f"evt-slack-response-{task_id}-{answer['ts'].partition('.')[0]}"
+        payload = {"task_id": task_id, "text": answer["text"], "user": answer["user"], "channel": entry.get("channel")}
+        self._answers += await self._inject(
+            {"id": event_id, "type": "slack.human_response", "source": "slack", "payload": payload, "priority": "high"}
+        )
+        emit_once(context.services, MessageHumanResponse(task_id, thread_ts))
+        context.threads.answered_in(str(entry.get("channel")), thread_ts, answer["ts"])
+        self._inbox.remember(answer["names"])
+        await context.close_question(task_id, answered_text(answer["user"], answer["text"], context.locale))
+
+    async def _inject(self, document: dict[str, Any]) -> bool:
+        services, document = self._context.services, storable(document)
+        try:
+            accepted = await inject_event(services, {**document, "payload": add_text_hash(document["payload"])})
+        except InvalidDocument as error:  # no reason to stop listening to everybody
+            log.warning("what was heard cannot be passed on: %s", error)
+            return False
+        if not accepted:  # by a former process, which may not have got as far as the journal
+            emit_once(services, EventDetected(document["id"], document["source"], document["type"]))
+        return accepted
+
+    def _may_judge(self) -> bool:
+        """Whether it can be said who may be heard: a file that is broken just now must not cost anybody a word."""
+        problem = self._context.trust.load().problem
+        if problem != self._problem:
+            self._problem = problem
+            if problem is not None:
+                log.error("what was heard waits, since config/trust.yaml cannot be used: %s", problem)
+        return problem is None
+
+    def _allowed(self, user: str, channel: str) -> bool:
+        if self._context.allows(user, channel):
+            return True
+        self._refused += 1
+        log.warning(
+            "Slack user %s was not heard: neither slack.users in config/envoy.yaml nor config/trust.yaml lets them",
+            user,
+        )
+        return False
+
+    def _send_ephemeral(self, heard: PostedMessage | ButtonPress, name: str) -> None:
+        text = own_text(self._context.locale, name, user=heard.user)
+        self._context.best_effort.send_ephemeral(heard.channel, heard.user, text, heard.thread_ts)

@@ -1,0 +1,382 @@
+"""Posts messages to Slack, each exactly once."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kingdom.court.activity import journal_tail
+from kingdom.court.days import day_of
+from kingdom.court.envoy.port import MessageSender, TryLater
+from kingdom.court.envoy.slack.api import SlackRateLimited, SlackRefused
+from kingdom.court.envoy.slack.context import REACTION_DONE, REACTION_FAILED, REACTION_SEEN, SlackPost
+from kingdom.court.envoy.slack.payloads import (
+    MAX_SECTION_CHARS,
+    choices_of,
+    own_text,
+    post_blocks,
+    post_intents,
+    post_metadata,
+    post_text,
+    task_id_of,
+    thread_task_id,
+)
+from kingdom.court.models import timestamp
+from kingdom.court.queues import MESSAGES, is_answered
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kingdom.court.envoy.slack.context import SlackContext
+    from kingdom.court.models import Message
+
+
+# Where in Slack a message belongs.
+
+
+_SLACK_EVENT_ID: Final = re.compile(r"evt-slack-([CDG][A-Z0-9]+)-(\d+\.\d+)\Z")
+
+
+class OriginPost(NamedTuple):
+    """The post of a person that became an event."""
+
+    channel: str
+    ts: str
+    thread_ts: str
+
+
+class ThreadLocator:
+    """Finds the thread of a message."""
+
+    def __init__(self, context: SlackContext) -> None:
+        self._context = context
+
+    async def of(self, message: Message) -> tuple[str, str | None]:
+        """The channel of a message, and the thread in it; None for a post of its own.
+
+        What was asked for in Slack is answered there, in the thread of whoever asked.
+        """
+        channel, thread_ts = await self._thread(message)
+        if message.type == "human_input_request" and thread_ts is not None:
+            asked = self._context.threads.asked_in(channel, thread_ts)
+            if asked not in (
+                None,
+                task_id_of(message),
+            ):  # a reply there would answer both: this one gets its own thread
+                return channel, None
+        return channel, thread_ts
+
+    async def status_post(self, message: Message) -> tuple[str, str] | None:
+        """The post that shows how far the task of a message is."""
+        origin = await self._origin(message)
+        if origin is not None:
+            return origin.channel, origin.ts
+        mapping = self._mapping(message)
+        return None if mapping is None else (mapping["channel"], mapping["thread_ts"])
+
+    async def _thread(self, message: Message) -> tuple[str, str | None]:
+        mapping = self._mapping(message)
+        if message.type != "report":
+            if mapping is not None:
+                return mapping["channel"], mapping["thread_ts"]
+            if (origin := await self._origin(message)) is not None:
+                return origin.channel, origin.thread_ts
+        return await self._context.channels.resolve(message.channel), None
+
+    def _mapping(self, message: Message) -> dict[str, str] | None:
+        thread = thread_task_id(message)
+        return None if thread is None else self._context.threads.mappings.get(thread)
+
+    async def _origin(self, message: Message) -> OriginPost | None:
+        event_id = message.context.get("event_id")
+        found = _SLACK_EVENT_ID.match(event_id) if isinstance(event_id, str) else None
+        if found is None:
+            return None
+        record = await self._context.services.bus.find(found[0])
+        payload = record.envelope.payload.get("payload") if record is not None else None
+        thread = payload.get("thread_ts") if isinstance(payload, dict) else None
+        return OriginPost(found[1], found[2], thread if isinstance(thread, str) and thread else found[2])
+
+
+# Updates that follow each other closely in a thread: they become one post that grows.
+
+
+class UpdateCoalescer:
+    """Remembers, in the mapping of a thread, the last update that was posted there."""
+
+    def __init__(self, context: SlackContext) -> None:
+        self._context = context
+
+    def add(self, message: Message, post: SlackPost) -> None:
+        """Make a post that was not sent yet an addition to the one before it, if there is one that it belongs to."""
+        mapping = self._context.threads.mappings.get(thread_task_id(message) or "") or {}
+        last = mapping.get("last_update")
+        if not is_progress(message) or not isinstance(last, dict):
+            return
+        text = f"{last['text']}\n{post_text(message, self._context.locale)}"
+        fresh = 0 <= self._context.clock() - last["at"] < self._context.config.coalesce_seconds
+        if fresh and len(text) <= MAX_SECTION_CHARS:
+            post.ts, post.edits, post.intents = last["ts"], text, [*last["msg_ids"], message.id]
+
+    def remember(self, message: Message, post: SlackPost | None) -> None:
+        """Note what the next update may be added to; None: nothing, it gets a post of its own."""
+        mappings, thread = self._context.threads.mappings, thread_task_id(message) or ""
+        mapping = mappings.get(thread)
+        if mapping is None:
+            return
+        last = mapping.pop("last_update", None)
+        if post is not None:
+            at = last["at"] if post.edits and last else post.at
+            text = post.edits or post_text(message, self._context.locale)
+            if len(text) < MAX_SECTION_CHARS:
+                mapping["last_update"] = {"ts": post.ts, "text": text, "msg_ids": post.intents, "at": at}
+        mappings.put(thread, mapping)
+
+
+def is_progress(message: Message) -> bool:
+    """Whether a message says only how far something is; what ends a task is always said anew, so that it is seen."""
+    return message.type == "thread_update" and not message.context.get("status")
+
+
+# What is over without a message having said so: threads, questions and requests of people that ended silently.
+
+
+_CLEAN_INTERVAL_SECONDS: Final = 60.0  # seconds
+_MAX_PEEKED_MESSAGES: Final = 1000
+_MAX_EVENTS_PER_RUN: Final = 50  # events that are looked for in one look; each takes two reads of a folder
+
+
+class StaleStateCleaner:
+    """Looks once a minute."""
+
+    def __init__(self, context: SlackContext) -> None:
+        self._context = context
+        self._looked = context.clock()
+        self._last = ""  # event that was looked at
+
+    async def look(self) -> None:
+        """Take out what is over."""
+        context, now = self._context, self._context.clock()
+        if now - self._looked < _CLEAN_INTERVAL_SECONDS:
+            return
+        self._looked = now
+        context.posts.prune(now)
+        threads = context.threads
+        mappings, awaiting, received = threads.mappings.all(), threads.awaiting.all(), threads.received.all()
+        over = await self._over(
+            {str(one.get("event_id")) for one in (*mappings.values(), *awaiting.values())} | {*received}
+        )
+        for task_id, entry in awaiting.items():
+            if entry.get("event_id") in over or await is_answered(context.services, task_id):
+                await context.close_question(task_id, own_text(context.locale, "elsewhere"))
+        threads.mappings.remove([task for task, entry in mappings.items() if entry.get("event_id") in over])
+        if ended := received.keys() & over.keys():
+            discarded = self._discarded()
+            for event_id in ended:
+                self._show_end(received[event_id], over[event_id], discarded.get(event_id))
+        threads.received.remove(over)
+
+    async def _over(self, event_ids: set[str]) -> dict[str, str | None]:
+        """The events that are completed and of which nothing is left to be said, with their outcomes."""
+        bus, found = self._context.services.bus, {}
+        for event_id in self._some(event_ids - {"None", ""}):
+            record = await bus.find(event_id)
+            if record is None or record.status in ("DONE", "DEAD"):
+                found[event_id] = None if record is None else record.outcome
+        if found:
+            for waiting in await bus.peek(MESSAGES, limit=_MAX_PEEKED_MESSAGES):
+                context = waiting.envelope.payload.get("context") or {}
+                found.pop(str(context.get("event_id")), None)
+        return found
+
+    def _some(self, event_ids: set[str]) -> list[str]:
+        """As many as are looked at now. There is no hurry: what is worth telling is told by messages."""
+        ordered = sorted(event_ids)
+        start = next((place for place, one in enumerate(ordered) if one > self._last), 0)
+        some = (ordered[start:] + ordered[:start])[:_MAX_EVENTS_PER_RUN]
+        self._last = some[-1] if some else ""
+        return some
+
+    def _discarded(self) -> dict[str, str]:
+        """The events that nobody took lately, with their types."""
+        lines = journal_tail(self._context.services.home.journal)
+        told = [line.fields for line in lines if line.type == "event.discarded"]
+        return {str(fields.get("event_id")): str(fields.get("event_type")) for fields in told}
+
+    def _show_end(self, entry: dict[str, Any], outcome: str | None, discarded: str | None) -> None:
+        context, place = self._context, (entry["channel"], entry["ts"])
+        if discarded is None:
+            context.best_effort.set_reaction(*place, REACTION_FAILED if outcome == "failed" else REACTION_DONE)
+            return
+        context.best_effort.add("reactions.remove", channel=place[0], timestamp=place[1], name=REACTION_SEEN)
+        text = own_text(context.locale, "nobody", type=discarded)
+        context.best_effort.send_ephemeral(place[0], entry["user"], text, entry.get("thread_ts"))
+
+
+# Says messages in Slack, each once.
+#
+# The order in which :meth:`SlackVoice.say` does things is what makes that hold when it dies between any two of them: what
+# is meant goes to the disk, then to Slack, then what follows from it is done, and that goes to the disk. Whoever finds
+# something meant and not done looks in Slack whether it is there.
+
+
+_STATUS_REACTIONS: Final = {
+    "success": REACTION_DONE,
+    "skipped": REACTION_DONE,
+    "failed": REACTION_FAILED,
+    "timeout": REACTION_FAILED,
+    "killed": REACTION_FAILED,
+}
+_CLOCK_SKEW_SECONDS: Final = 3600.0  # seconds that our clock and Slack's may differ
+_DELETED_ERRORS: Final = ("thread_not_found", "message_not_found", "cant_update_message", "edit_window_closed")
+
+
+class SlackSender(MessageSender):
+    """The voice."""
+
+    def __init__(self, context: SlackContext) -> None:
+        self._context = context
+        self._locator = ThreadLocator(context)
+        self._updates = UpdateCoalescer(context)
+        self._cleaner = StaleStateCleaner(context)
+
+    def ordering_key(self, message: Message) -> str:
+        """What belongs to one thread is said in its order."""
+        return thread_task_id(message) or message.id
+
+    def reserve_slot(self, message: Message) -> float:
+        """A turn in its channel, unless nobody is there anyway."""
+        context = self._context
+        down = context.api.down_until - context.clock()
+        mapping = context.threads.mappings.get(thread_task_id(message) or "") or {}
+        return (
+            down
+            if down > 0
+            else context.rate_limiter.take(mapping.get("channel") or context.channels.key(message.channel))
+        )
+
+    async def was_sent(self, message_id: str) -> bool:
+        """Whether it is out, with all that follows from it."""
+        post = self._context.posts.read(message_id)
+        return post is not None and post.done
+
+    async def send(self, message: Message) -> None:
+        """Post it, unless a former attempt did; then do what follows from it."""
+        posts = self._context.posts
+        post = posts.read(message.id)
+        if post is None:
+            post = await self._plan_post(message)
+        elif post.ts is None:
+            post.ts = await self._find(post, message.id)
+        if post.ts is None or post.edits:
+            await self._post(message, post)
+        await self._follow_up(message, post)
+        post.done = True
+        posts.write(message.id, post)
+
+    async def maintain(self) -> None:
+        """Small things that are still owed, and what is over without anybody having said so."""
+        await self._cleaner.look()
+        await self._context.best_effort.flush()
+
+    def report(self) -> Mapping[str, Any]:
+        """How many threads and questions are open."""
+        threads = self._context.threads
+        return {"threads": len(threads.mappings.all()), "questions": len(threads.awaiting.all())}
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._context.api.close()
+
+    async def _plan_post(self, message: Message) -> SlackPost:
+        """Decide where a message goes, and note it before anything is sent."""
+        channel, thread_ts = await self._locator.of(message)
+        post = SlackPost(channel, thread_ts, self._context.clock(), intents=[message.id])
+        self._updates.add(message, post)
+        self._context.posts.write(message.id, post)
+        return post
+
+    async def _post(self, message: Message, post: SlackPost) -> None:
+        context = self._context
+        arguments: dict[str, Any] = {
+            "channel": post.channel,
+            "metadata": post_metadata(context.posts.court, post.intents),
+        }
+        try:
+            if post.edits:  # doing it twice does no harm
+                await context.api.call("chat.update", ts=post.ts, text=post.edits, **arguments)
+                return
+            answer = await context.api.call(
+                "chat.postMessage",
+                text=post_text(message, context.locale),
+                blocks=post_blocks(message, context.locale),
+                thread_ts=post.thread_ts,
+                unfurl_links=False,
+                unfurl_media=False,
+                **arguments,
+            )
+        except (SlackRefused, TryLater) as error:
+            self._nothing_was_posted(message, post, error)
+            raise
+        post.ts, post.channel = str(answer["ts"]), str(answer.get("channel") or post.channel)
+
+    def _nothing_was_posted(self, message: Message, post: SlackPost, error: SlackRefused | TryLater) -> None:
+        """The next attempt may decide anew, and need not look for a post."""
+        context = self._context
+        context.posts.forget(message.id)
+        if isinstance(error, SlackRateLimited):
+            context.rate_limiter.close(post.channel, error.after)
+        elif isinstance(error, SlackRefused) and error.error == "channel_not_found":
+            context.channels.forget(post.channel)
+        elif (
+            isinstance(error, SlackRefused) and error.error in _DELETED_ERRORS
+        ):  # somebody deleted what it was to be added to
+            self._updates.remember(message, None)
+            if not post.edits:
+                context.threads.mappings.remove([thread_task_id(message) or ""])
+
+    async def _find(self, post: SlackPost, message_id: str) -> str | None:
+        """The time stamp of a post that may have gone out, if it did."""
+        context = self._context
+        place: dict[str, Any] = {
+            "channel": post.channel,
+            "oldest": f"{post.at - _CLOCK_SKEW_SECONDS:.6f}",
+            "limit": 200,
+        }
+        method = "conversations.history"
+        if post.thread_ts is not None:
+            method, place["ts"] = "conversations.replies", post.thread_ts
+        async for found in context.api.pages(method, "messages", include_all_metadata="true", **place):
+            if message_id in post_intents(found, context.posts.court) and await context.identity.is_author(found):
+                return str(found["ts"])
+        return None
+
+    async def _follow_up(self, message: Message, post: SlackPost) -> None:
+        """What follows from a post that is out. All of it may be done twice."""
+        context, task, thread = self._context, task_id_of(message), thread_task_id(message)
+        self._note(message, post)
+        place = await self._locator.status_post(message)
+        ending = _STATUS_REACTIONS.get(str(message.context.get("status")))
+        if place is not None and (ending or message.type == "thread_start"):
+            context.best_effort.set_reaction(*place, ending or REACTION_SEEN)
+        await context.best_effort.flush()
+        if ending and thread:  # last, since the mapping says where the above belongs
+            context.threads.received.remove([str(message.context.get("event_id"))])
+            context.threads.awaiting.remove([task or thread, thread])
+            context.threads.mappings.remove([thread])
+
+    def _note(self, message: Message, post: SlackPost) -> None:
+        threads, task, thread = self._context.threads, task_id_of(message), thread_task_id(message)
+        now, event_id = self._context.clock(), message.context.get("event_id")
+        entry = {"channel": post.channel, "thread_ts": post.thread_ts or post.ts}
+        made = {"event_id": event_id, "msg_id": message.id, "created_at": timestamp(post.at)}
+        if message.type == "thread_start" and thread:
+            threads.mappings.put(thread, {**entry, **made})
+        elif message.type == "human_input_request" and task and not post.answered:
+            asked = {"choices": choices_of(message), "deadline": message.context.get("deadline")}
+            text = post_text(message, self._context.locale)
+            threads.awaiting.put(task, {**entry, "message_ts": post.ts, **asked, **made, "text": text})
+        elif message.type == "report":
+            threads.report_sent(day_of(now, self._context.zone).isoformat(), message.id, timestamp(now))
+        if message.type != "thread_start":
+            self._updates.remember(message, post if is_progress(message) else None)

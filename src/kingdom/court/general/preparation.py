@@ -1,0 +1,333 @@
+"""Prepare a run: workplace, prompt, engine options, MCP servers and the files of a soldier."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import shutil
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.agents.port import Caps, Order, Timers
+from kingdom.agents.untrusted import clean_tree
+from kingdom.base.files import write_json
+from kingdom.court.errors import InvalidId
+from kingdom.court.general.context import latest_session
+from kingdom.court.general.errors import TaskRefused
+from kingdom.court.general.prompts import (
+    build_prompt,
+    collect_prompt_data,
+    read_instructions,
+    read_template,
+    task_description,
+)
+from kingdom.court.general.workspace import pull_request_number, repository_url, write_task_files
+from kingdom.court.home import check_name
+from kingdom.court.models import EVENT_FIELDS
+from kingdom.court.queues import EVENTS, TASKS
+from kingdom.court.trust.policy import permit_of
+from kingdom.court.trust.text_hash import text_hash_problem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kingdom.agents.port import Outcome
+    from kingdom.court.config import SystemConfig
+    from kingdom.court.general.context import GeneralContext, TaskContext, TaskProgress
+    from kingdom.court.general.workspace import PullRequest, Workplace
+    from kingdom.court.home import Home
+    from kingdom.court.models import Task
+    from kingdom.court.packages.manifest import Manifest, McpServerSection
+    from kingdom.court.trust.policy import Permit
+
+
+# Soldiers: their ids, their orders, and the files that say which one is on a task.
+
+
+_numbers = itertools.count(1)
+
+
+def new_soldier_id(now: float) -> str:
+    """An id that no other soldier of this home has: ``soldier-{unix}-{n}``, n of the process and a count in it."""
+    return f"soldier-{int(now)}-{os.getpid()}{next(_numbers):04d}"
+
+
+def build_order(
+    task: Task,
+    manifest: Manifest,
+    system: SystemConfig,
+    home: Home,
+    *,
+    soldier_id: str,
+    prompt: str,
+    folder: Path,
+    session_id: str | None,
+    environment: Mapping[str, str],
+    options: Mapping[str, Any],
+    permit: Permit | None,
+    mcp_config: Path | None = None,
+) -> Order:
+    """The order of one run, as the manifest has it, or less where ``permit`` takes something away.
+
+    Of our environment only what is named there is passed on.
+    """
+    engine = manifest.engine
+    configured = system.engines.get(engine.name)
+    given = configured.env if configured else []  # names to pass on, or names with values
+    names = [*manifest.env, *(given if isinstance(given, list) else ())]
+    values = given if isinstance(given, dict) else {}
+    return Order(
+        run_id=soldier_id,
+        task_id=task.id,
+        engine=engine.name,
+        prompt=prompt,
+        cwd=folder,
+        result_path=home.handover(task.id),
+        options={**(engine.options if permit is None else permit.options_for(manifest)), **options},
+        env={**values, **{name: environment[name] for name in names if name in environment}},
+        model=engine.model or (configured.model if configured else None),
+        session_id=session_id,
+        profile=manifest.profile if permit is None else permit.profile_for(manifest),
+        timers=Timers(
+            first_output=manifest.timers.first_output,
+            silence=manifest.timers.silence,
+            total=manifest.timeout_seconds,
+        ),
+        caps=Caps(turns=manifest.caps.turns, tokens=manifest.caps.tokens, cost_usd=manifest.caps.cost_usd),
+        mcp_config=mcp_config,
+        labels={"general": manifest.name, "task_type": task.type},
+    )
+
+
+def expired_timer_seconds(manifest: Manifest, outcome: Outcome) -> float:
+    """The seconds of the timer that ran out."""
+    timers = {"first_output": manifest.timers.first_output, "silence": manifest.timers.silence}
+    return timers.get(outcome.timer or "total", manifest.timeout_seconds)
+
+
+def prepare_handover(home: Home, task_id: str) -> None:
+    """Make room for the result of the next soldier on a task. What a former one left must not be taken for it."""
+    path = home.handover(task_id)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    home.raw_result(task_id).unlink(missing_ok=True)
+
+
+def remove_handover(home: Home, task_id: str) -> None:
+    """Remove where the soldiers of a task left their results."""
+    path = home.handover(task_id)
+    try:
+        path.unlink(missing_ok=True)
+        path.parent.rmdir()
+    except OSError:  # gone already, or they left more there
+        shutil.rmtree(path.parent, ignore_errors=True)
+
+
+def assignment_file(home: Home, task_id: str, soldier_id: str) -> tuple[Path, str]:
+    """The file that says which soldier is going to be on a task."""
+    return home.soldier_id(task_id), f"{soldier_id}\n"
+
+
+def keep_raw_result(home: Home, task_id: str, outcome: Outcome) -> None:
+    """Keep what the soldier left, if it was found to follow the contract."""
+    if outcome.result is None:
+        return
+    left, kept = home.handover(task_id), home.raw_result(task_id)
+    try:
+        found = left.lstat()
+        if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+            kept.hardlink_to(left)  # half the work of another file; the name it was left under goes with the task
+            return
+    except OSError:  # it said so in another way than by a file, or the file system has no links
+        pass
+    write_json(kept, dict(outcome.result), durable=False)
+
+
+def assigned_soldier(home: Home, task_id: str) -> str | None:
+    """The soldier that was last put on a task, if the file that says so makes sense."""
+    try:
+        return check_name("soldier", home.soldier_id(task_id).read_text("utf-8").strip())
+    except (OSError, UnicodeDecodeError, InvalidId):
+        return None
+
+
+def session_file(home: Home, task_id: str, session_id: str) -> tuple[Path, str]:
+    """The file that says which conversation a resume of the task goes on with."""
+    return home.session_id(task_id), f"{session_id}\n"
+
+
+# The MCP servers that a manifest names, with the values that stand in the environment only.
+
+
+def mcp_servers(manifest: Manifest, environment: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """The servers as agents are told of them. Raises :class:`TaskRefused` when a variable is missing."""
+    return {name: _server_config(name, server, environment) for name, server in manifest.mcp_servers.items()}
+
+
+def _server_config(name: str, server: McpServerSection, environment: Mapping[str, str]) -> dict[str, Any]:
+    def value(variable: str) -> str:
+        if variable not in environment:
+            raise TaskRefused(
+                f"the MCP server {name} needs the variable {variable}, and the court was started without it: set it, "
+                "and start the court again"
+            )
+        return environment[variable]
+
+    if server.url is not None:
+        headers = {header: value(variable) for header, variable in server.headers.items()}
+        return {"type": "http", "url": server.url, **({"headers": headers} if headers else {})}
+    return {
+        "command": server.command,
+        "args": list(server.args),
+        "env": {variable: value(variable) for variable in server.env},
+    }
+
+
+# A task that is done by a workflow: what the engine ``workflow`` is told. The court knows no more of workflows.
+
+
+_ISSUE_FIELDS: Final = (
+    "title",
+    "body",
+    "url",
+    "author",
+    "labels",
+    "summary",
+    "description",
+)  # of a ticket or pull request
+
+
+def workflow_options(
+    context: GeneralContext, task_context: TaskContext, progress: TaskProgress, url: str | None, answer: str | None
+) -> dict[str, Any]:
+    """The options of an order for a workflow."""
+    return {
+        "home": str(context.home.workflows),
+        "template": context.manifest.template,
+        "template_file": str(context.package.workflow_path),
+        "key": task_context.history.work_id,  # a resume goes on with the workflow of the task it began as
+        "repository": None if url is None else {"name": _repository_name(task_context, url), "url": url},
+        "issue_key": task_context.subject,
+        "variables": _variables(task_context),
+        "engines": {name: section.model_dump(mode="json") for name, section in context.system.engines.items()},
+        "retries": progress.retries,
+        "answer": None if answer is None else {"task_id": task_context.task.id, "text": answer},
+    }
+
+
+def _variables(task_context: TaskContext) -> Mapping[str, Any]:
+    """What queries may use: ``event``, ``payload``, and what the payload says of the ``issue``."""
+    event: Mapping[str, Any] = {**(task_context.event or {}), "repo": task_context.repo}
+    payload = task_context.task.payload
+    variables: Mapping[str, Any] = clean_tree(
+        {
+            "event": {name: event.get(name) for name in EVENT_FIELDS},
+            "payload": payload,
+            "issue": {name: payload[name] for name in _ISSUE_FIELDS if name in payload},
+        }
+    )
+    return variables
+
+
+def _repository_name(task_context: TaskContext, url: str) -> str:
+    return (
+        task_context.repo
+        if isinstance(task_context.repo, str)
+        else url.rstrip("/").rpartition("/")[2].removesuffix(".git")
+    )
+
+
+# Before a soldier starts: a place to work in, a prompt, and the conversation it goes on with.
+
+
+_MAX_INLINE_RENDER_CHARS: Final = (
+    20_000  # characters that make a prompt in less time than it takes to ask a thread for it
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRun:
+    """What a run needs."""
+
+    place: Workplace
+    prompt: str
+    session_id: str | None
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the engine, beside the manifest's
+    permit: Permit | None = None  # what it may use, when that was decided
+
+
+async def prepare_run(context: GeneralContext, task_context: TaskContext, progress: TaskProgress) -> PreparedRun:
+    """Prepare the next run of a task. Safe to repeat. Raises :class:`TaskRefused` for what it may not be done with."""
+    permit = _checked_permit(task_context.task, context.manifest)
+    if context.manifest.mode == "workflow":
+        return await _prepare_workflow(context, task_context, progress)
+    home, manifest, history = context.home, context.manifest, task_context.history
+    place = await context.workspace.prepare(
+        history.work_id, _repository_url(context, task_context), fetch=not history.former
+    )
+    pull = await _pull_request(context, task_context, place)
+    instructions = read_instructions(context.package.instructions_path)
+    placed = await write_task_files(place, instructions, task_description(home, task_context.task, context.name, pull))
+    # A conversation is taken up once: when that fails, a fresh soldier with the whole story has better chances.
+    session_id = latest_session(home, history) if not progress.errors else None
+    waiting = {}
+    if manifest.records_hours is not None:
+        depths = await context.bus.depth()
+        waiting = {stream: depths[stream].pending for stream in (EVENTS, TASKS)}
+    briefing = collect_prompt_data(
+        home,
+        manifest,
+        task_context,
+        folder=place.folder,
+        pull=pull,
+        instructions_text="" if placed else instructions or "",
+        resume=session_id is not None,
+        previous_error=progress.errors[-1] if progress.errors else None,
+        waiting=waiting,
+    )
+    path = context.package.prompt_path
+    build = partial(build_prompt, read_template(path), briefing, manifest.prompt_max_bytes, str(path))
+    prompt = build() if len(repr(briefing)) <= _MAX_INLINE_RENDER_CHARS else await asyncio.to_thread(build)
+    return PreparedRun(place, prompt, session_id, permit=permit)
+
+
+def _checked_permit(task: Task, manifest: Manifest) -> Permit | None:
+    """What a task may use. What the king decided may not hold any more: the manifest may be another one."""
+    if (problem := text_hash_problem(task.payload)) is not None:
+        raise TaskRefused(f"{task.id} is not what happened: {problem}. Have it done again from its source")
+    permit = permit_of(task.model_extra or {})
+    if permit is not None and (why := permit.denial_reason(manifest)) is not None:
+        raise TaskRefused(f"{permit.by} is of the tier {permit.tier!r} (config/trust.yaml), but {why}")
+    return permit
+
+
+async def _pull_request(context: GeneralContext, task_context: TaskContext, place: Workplace) -> PullRequest | None:
+    number = pull_request_number(task_context)
+    if number is None or place.tree is None:
+        return None
+    fresh = not task_context.history.former  # a conversation that goes on has looked at what is there
+    return await context.workspace.find_pull_request(
+        place.tree, number, task_context.task.payload.get("base"), fetch=fresh
+    )
+
+
+async def _prepare_workflow(context: GeneralContext, task_context: TaskContext, progress: TaskProgress) -> PreparedRun:
+    """A workflow makes worktrees of its own; here is only what describes the task."""
+    place = await context.workspace.prepare(task_context.history.work_id, None)
+    told = task_description(context.home, task_context.task, context.name)
+    await write_task_files(place, None, told)
+    options = workflow_options(
+        context, task_context, progress, _repository_url(context, task_context), told.get("answer")
+    )
+    prompt = f"The workflow {context.manifest.template} for {task_context.subject or task_context.task.id}"
+    return PreparedRun(place, prompt, latest_session(context.home, task_context.history), options)
+
+
+def _repository_url(context: GeneralContext, task_context: TaskContext) -> str | None:
+    if not context.manifest.fetch_repo:
+        return None
+    return repository_url(task_context.repo, context.base_url) if task_context.repo else context.default_url

@@ -1,0 +1,356 @@
+"""One task, from the first look at it to what came of it.
+
+::
+
+    prepare → start a soldier → wait ─┬─ success, and the evidence is there ─────────→ Ended
+       ↑                              ├─ skipped, needs_human, killed from outside ──→ Ended
+       │                              ├─ rate limited ───────────────────────────────→ Parked
+       └── a fresh soldier, later ────┴─ failed, timeout; when the tries are spent ──→ Ended
+       └── a fresh soldier, at once ──── it died together with a former process of ours
+
+Which soldier is on the task is noted before it starts, and what came of it before the next one does. So a campaign that
+is cut off anywhere goes on in the next process: it takes over the soldier that runs, or starts one if none does.
+A campaign writes neither the result nor to the queue: that is for whoever holds the task (:mod:`.general`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+
+from kingdom.agents.errors import AgentsError, StartFailed
+from kingdom.agents.port import Began, Outcome
+from kingdom.agents.untrusted import clean, cut_middle
+from kingdom.base.files import write_atomic
+from kingdom.bus import BusError
+from kingdom.court.errors import CourtError
+from kingdom.court.general.context import TaskContext, TaskHistory, TaskProgress, load_task_context
+from kingdom.court.general.errors import TaskNotReady, TaskRefused
+from kingdom.court.general.evidence import check_evidence, evidence_error
+from kingdom.court.general.preparation import (
+    assigned_soldier,
+    assignment_file,
+    build_order,
+    expired_timer_seconds,
+    keep_raw_result,
+    mcp_servers,
+    new_soldier_id,
+    prepare_handover,
+    prepare_run,
+    session_file,
+)
+from kingdom.court.general.reports import ResultBuilder
+from kingdom.gitops import GitError
+from kingdom.journal.catalog import SoldierCompleted, SoldierSpawned, SoldierTimeout, TaskStarted
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from kingdom.agents.port import AgentEvent, Running
+    from kingdom.bus import Delivery
+    from kingdom.court.general.context import GeneralContext
+    from kingdom.court.general.workspace import Workplace
+    from kingdom.court.models import EvidenceCheck, Result, Task
+
+T = TypeVar("T")
+_MAX_ERROR_BYTES: Final = 4000  # bytes of it that the next soldier is told
+_MAX_RESTARTS: Final = 20  # of a task whose soldiers die together with us: perhaps it is the reason
+_DISK_FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT)
+_BACKOFF_SECONDS: Final = (5.0, 120.0)  # seconds before another try: at first, at most
+log = logging.getLogger("kingdom.court")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFinished:
+    """There is a result."""
+
+    result: Result
+
+
+@dataclass(frozen=True, slots=True)
+class TaskParked:
+    """The engine's account is over its limit: nothing is lost, it goes on later."""
+
+    resets_at: float | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAbandoned:
+    """The task is not ours any more: nothing is to be written."""
+
+
+TaskEnding = TaskFinished | TaskParked | TaskAbandoned
+HaltCause = Literal["cancelled", "lost"]
+
+
+class _Halted(Exception):
+    """The campaign shall end now."""
+
+
+class TaskRun:
+    """The work on one task."""
+
+    def __init__(self, context: GeneralContext, task: Task, delivery: Delivery, *, begun: bool = False) -> None:
+        """``begun``: the journal says already that the task was started."""
+        self.task = task
+        self.delivery = delivery
+        self.soldier_id: str | None = None
+        self._context = context
+        self._begun = begun
+        self._progress = context.progress_store.load(task.id)
+        self._task_context = TaskContext(task, TaskHistory(task.id))  # until more is known
+        self._running: Running | None = None
+        self._adopted = False
+        self._place: Workplace | None = None
+        self._halt: HaltCause | None = None
+        self._halted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    # ── from outside ──────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def retries(self) -> int:
+        """How many runs have failed so far."""
+        return self._progress.retries if self._progress else 0
+
+    def cancel(self, reason: str) -> None:
+        """End it with the result ``failed``. Noted first: a soldier found dead later was not killed by others."""
+        if self._halt is None:
+            progress = self._ensure_progress()
+            progress.cancelled = progress.cancelled or reason
+            self._context.progress_store.save(progress)
+            self._request_halt("cancelled")
+
+    def abandon(self) -> None:
+        """End it without a result: somebody else has the task."""
+        self._request_halt("lost")
+
+    async def run(self) -> TaskEnding:
+        """Work until there is an ending. Raises only what has nothing to do with the task itself."""
+        try:
+            return await self._run()
+        except _Halted:
+            return self._halted_ending()
+        except BusError:  # the queue cannot be reached: that says nothing about the task
+            raise
+        except (CourtError, AgentsError, GitError) as error:
+            return await self._fail(str(error))
+        except OSError as error:
+            if error.errno in _DISK_FULL_ERRNOS:
+                raise  # it will be made: the task waits, and a soldier that runs goes on
+            return await self._fail(f"the task could not be prepared: {error}")
+        except Exception as error:
+            log.exception("%s: unexpected while working on %s", self._context.name, self.task.id)
+            return await self._fail(f"unexpected: {type(error).__name__}: {error}")
+
+    # ── the run ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _run(self) -> TaskEnding:
+        progress = self._begin()
+        self._running = await self._adopt(progress)
+        self._task_context = await load_task_context(self._context.home, self._context.bus, self.task)
+        if progress.cancelled is not None:
+            self._request_halt("cancelled")
+        while True:
+            if self._running is None:
+                try:
+                    self._running = await self._launch(progress)
+                except (TaskNotReady, StartFailed) as error:
+                    outcome = Outcome("failed", error=str(error))
+                    if (ending := await self._handle_outcome(progress, outcome)) is not None:
+                        return ending
+                    continue
+            outcome = await self._watch(self._running)
+            self._running = None
+            self._record_outcome(outcome)
+            if self._halt is not None:
+                return self._halted_ending(outcome)
+            if (ending := await self._handle_outcome(progress, outcome)) is not None:
+                return ending
+
+    def _begin(self) -> TaskProgress:
+        if self._progress is not None:
+            return self._progress
+        progress = self._ensure_progress()
+        progress.soldier = assigned_soldier(self._context.home, self.task.id)  # one, when only the note was lost
+        if not self._begun:
+            self._begun = True
+            self._context.emit(TaskStarted(self.task.id))
+        return progress
+
+    async def _adopt(self, progress: TaskProgress) -> Running | None:
+        """Take over the soldier that a former process of ours has started."""
+        if progress.soldier is None:
+            return None
+        self.soldier_id = progress.soldier
+        self._adopted = True
+        return await self._context.agents.adopt(progress.soldier, self._on_agent_event)
+
+    async def _launch(self, progress: TaskProgress) -> Running:
+        """Prepare everything and start a fresh soldier."""
+        context = self._context
+        prepared = await self._unless_halted(prepare_run(context, self._task_context, progress))
+        self._place = prepared.place
+        without = prepared.permit is not None and not prepared.permit.mcp
+        servers = {} if without else mcp_servers(context.manifest, context.deps.environment)
+        soldier_id = new_soldier_id(context.clock())
+        self._adopted = False
+        progress.soldier = self.soldier_id = soldier_id
+        prepare_handover(context.home, self.task.id)
+        await context.writer.write(
+            (context.home.prompt(self.task.id), prepared.prompt),
+            context.progress_store.file(progress),
+            assignment_file(context.home, self.task.id, soldier_id),
+        )
+        order = build_order(
+            self.task,
+            context.manifest,
+            context.system,
+            context.home,
+            soldier_id=soldier_id,
+            prompt=prepared.prompt,
+            folder=prepared.place.folder,
+            session_id=prepared.session_id,
+            options=prepared.options,
+            permit=prepared.permit,
+            environment=context.deps.environment,
+            mcp_config=context.mcp.write(soldier_id, servers),
+        )
+        try:
+            running = await context.agents.start(order, self._on_agent_event)
+        except AgentsError:
+            context.mcp.remove(soldier_id)
+            raise
+        context.emit(SoldierSpawned(self.task.id, soldier_id))
+        return running
+
+    async def _watch(self, running: Running) -> Outcome:
+        """Wait for the end of a run; end it when the campaign is halted."""
+        waiting = asyncio.ensure_future(running.wait())
+        try:
+            await self._wait_or_halt(waiting)
+            if self._halt is not None and not waiting.done():
+                await running.stop(self._halt_reason())
+            outcome = await waiting
+            self._context.mcp.remove(running.run_id)
+            return outcome
+        finally:
+            waiting.cancel()
+
+    async def _handle_outcome(self, progress: TaskProgress, outcome: Outcome) -> TaskEnding | None:
+        """What follows from an outcome: an ending, or None for another try."""
+        if self._died_with_us(progress, outcome):
+            progress.restarts += 1
+            await self._save_outcome(progress, outcome)
+            return None
+        checks: list[EvidenceCheck] = []
+        status, error = outcome.status, outcome.error
+        if status == "rate_limited":
+            await self._save_outcome(progress, outcome)
+            return TaskParked(outcome.resets_at, error or "the engine's limit is reached")
+        if status == "success":
+            checks = await self._unless_halted(self._evidence()) if self._context.manifest.evidence else []
+            if (error := evidence_error(checks)) is not None:
+                status = "failed"
+        if status not in ("failed", "timeout") or progress.retries >= self._context.manifest.retries:
+            return TaskFinished(self._result_builder(outcome).of(status, error, checks))
+        progress.retries += 1
+        progress.errors.append(
+            cut_middle(clean(error or f"the soldier ended as {status} and gave no reason"), _MAX_ERROR_BYTES)
+        )
+        await self._save_outcome(progress, outcome)
+        first, most = _BACKOFF_SECONDS
+        await self._unless_halted(self._pause(min(first * 2 ** (progress.retries - 1), most)))
+        return None
+
+    async def _save_outcome(self, progress: TaskProgress, outcome: Outcome) -> None:
+        """Note what came of a run, before the next one."""
+        progress.soldier = None
+        progress.charge(outcome)
+        await self._context.writer.write(self._context.progress_store.file(progress))
+
+    def _died_with_us(self, progress: TaskProgress, outcome: Outcome) -> bool:
+        """Whether a run that was taken over ended unseen (a reboot, a part played in our process): not its fault."""
+        unseen = self._adopted and outcome.status == "killed" and outcome.exit_code is None
+        return unseen and progress.restarts < _MAX_RESTARTS
+
+    async def _pause(self, seconds: float) -> None:
+        await self._context.deps.sleep(seconds)
+
+    async def _evidence(self) -> list[EvidenceCheck]:
+        # A run that was taken over was prepared by somebody else.
+        place = self._place or self._context.workspace.find(self._task_context.history.work_id)
+        if place is None:
+            raise TaskRefused("the place where the task was done is gone, and with it the evidence of its success")
+        return await check_evidence(self._context.manifest.evidence, place, self._context.deps.environment)
+
+    # ── small things ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_agent_event(self, event: AgentEvent) -> None:
+        if isinstance(event, Began) and event.session_id:
+            with contextlib.suppress(OSError):  # written again with the result
+                write_atomic(*session_file(self._context.home, self.task.id, event.session_id), durable=False)
+
+    def _record_outcome(self, outcome: Outcome) -> None:
+        """Keep what a run left, and tell the journal how it ended."""
+        with contextlib.suppress(OSError):  # for people who look for it; what counts is the result
+            keep_raw_result(self._context.home, self.task.id, outcome)
+        soldier_id = self.soldier_id or ""
+        if outcome.status == "timeout":
+            allowed = expired_timer_seconds(self._context.manifest, outcome)
+            self._context.emit(SoldierTimeout(self.task.id, soldier_id, allowed))
+        else:
+            self._context.emit(SoldierCompleted(self.task.id, soldier_id, outcome.status))
+
+    async def _unless_halted(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something that may be cut off; raises :class:`_Halted` then."""
+        doing = asyncio.ensure_future(work)
+        try:
+            await self._wait_or_halt(doing)
+            if self._halt is None:
+                return doing.result()
+            raise _Halted
+        finally:
+            if doing.cancel():
+                await asyncio.wait([doing])
+
+    async def _wait_or_halt(self, future: asyncio.Future[Any]) -> None:
+        """Wait until something has happened, or the campaign is halted."""
+        await asyncio.wait([future, self._halted], return_when=asyncio.FIRST_COMPLETED)
+
+    def _request_halt(self, halt: HaltCause) -> None:
+        self._halt = self._halt or halt
+        if not self._halted.done():
+            self._halted.set_result(None)
+
+    def _halt_reason(self) -> str:
+        progress = self._progress
+        return (progress.cancelled if progress else None) or "the task is not ours any more"
+
+    def _halted_ending(self, outcome: Outcome | None = None) -> TaskEnding:
+        progress = self._ensure_progress()
+        if self._halt == "lost":
+            progress.soldier = None
+            self._context.progress_store.save(progress)
+            return TaskAbandoned()
+        return TaskFinished(self._result_builder(outcome).failure(self._halt_reason()))
+
+    def _ensure_progress(self) -> TaskProgress:
+        if self._progress is None:
+            self._progress = TaskProgress(self.task.id, self._context.clock())
+        return self._progress
+
+    async def _fail(self, error: str) -> TaskEnding:
+        """The task itself cannot be done. No soldier goes on with it."""
+        if self._running is not None:
+            await self._running.stop(error)
+            await self._running.wait()
+            self._context.mcp.remove(self._running.run_id)
+        return TaskFinished(self._result_builder().failure(error))
+
+    def _result_builder(self, outcome: Outcome | None = None) -> ResultBuilder:
+        return ResultBuilder(self._context, self._task_context, self._ensure_progress(), outcome, self.soldier_id)

@@ -1,0 +1,221 @@
+"""The whole story of an event, a task or a message, in time order, from every file that knows of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.base.files import read_json
+from kingdom.base.times import epoch_seconds
+from kingdom.court.budget import ledger_lines
+from kingdom.court.document_index import find_related, links_of, stub_document
+from kingdom.court.models import timestamp
+from kingdom.court.queues import EVENTS, MESSAGES, TASKS, all_documents, document_from_file, find_document
+from kingdom.court.soldiers import SoldierIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from collections.abc import Set as AbstractSet
+    from pathlib import Path
+
+    from kingdom.court.document_index import DocumentIndex, RelatedRecords
+    from kingdom.court.home import Home
+    from kingdom.court.loop import Services
+    from kingdom.court.queues import StoredDocument
+    from kingdom.court.soldiers import Soldier
+
+_TASK_ID: Final = re.compile(r"task-\d{8}-\d{3,}")
+_MAX_TEXT_CHARS: Final = 300  # characters of a text in a story: the file it names has the rest
+# Which journal line comes right after which document: the journal has whole seconds only, the documents thousandths.
+_ORDERED_AFTER: Final = {
+    "event.detected": "event_id",
+    "task.created": "task_id",
+    "message.sent": "msg_id",
+    "soldier.completed": "result:task_id",
+    "task.completed": "result:task_id",
+    "task.failed": "result:task_id",
+    "task.needs_human": "result:task_id",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryLine:
+    """One thing that happened."""
+
+    at: float
+    who: str
+    what: str
+    where: str  # the file that says so, below the home
+
+    def document(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {"ts": timestamp(self.at), "who": self.who, "what": self.what, "where": self.where}
+
+
+async def read_history(
+    services: Services, start: str, indexes: Sequence[DocumentIndex] = (), roster: SoldierIndex | None = None
+) -> list[HistoryLine]:
+    """The story around an id; empty when no file knows it.
+
+    ``indexes`` of all queues and a ``roster``, where somebody keeps them, spare reading every file there is.
+    """
+    known: list[tuple[StoredDocument, AbstractSet[str]]]
+    if indexes:
+        known = [
+            (stub_document(entry, index.stream), entry.links) for index in indexes for entry in await index.newest()
+        ]
+    else:
+        known = [(stored, links_of(stored)) for stored in await all_documents(services)]
+    family = await asyncio.to_thread(find_related, start, known, services.home.journal)
+    if indexes:
+        family.documents = [
+            whole for one in family.documents if (whole := await _full_document(services, one)) is not None
+        ]
+    if not family.documents and not family.journal:
+        return []
+    return await asyncio.to_thread(History(services.home, family, roster or SoldierIndex(services.home)).lines)
+
+
+async def _full_document(services: Services, known: StoredDocument) -> StoredDocument | None:
+    """A document of which only the id was known; None when it is gone."""
+    if known.path is not None and (found := document_from_file(known.path, known.stream, known.state)) is not None:
+        return found
+    return await find_document(services, known.id)
+
+
+class History:
+    """Gathers the lines of one family."""
+
+    def __init__(self, home: Home, family: RelatedRecords, roster: SoldierIndex) -> None:
+        self._home = home
+        self._family = family
+        self._roster = roster
+        self._moments: dict[str, float] = {}  # when a document was made, or a result written
+
+    def lines(self) -> list[HistoryLine]:
+        """All lines, the oldest first; what cannot be told apart stays in the order of the journal."""
+        found = [line for stored in self._family.documents for line in self._of_document(stored)]
+        for one in sorted(self._family.ids):
+            if _TASK_ID.fullmatch(one):
+                found += self._of_task(one)
+                for soldier in self._roster.of_task(one):
+                    found += self._of_soldier(soldier)
+        found += self._of_ledger()
+        found += self._of_journal()
+        return sorted(found, key=lambda line: line.at)
+
+    def _of_document(self, stored: StoredDocument) -> Iterator[HistoryLine]:
+        document = stored.document
+        at = epoch_seconds(document.get("created_at"))
+        where = self._name(stored.path) if stored.path else f"queue {stored.stream}"
+        if at is None:
+            at = _modified(stored.path)
+        if at is None:
+            return
+        self._moments[stored.id] = at
+        say = {EVENTS: _describe_event, TASKS: _describe_task, MESSAGES: _describe_message}[stored.stream]
+        state = str(document.get("status") or stored.state)
+        yield HistoryLine(at, stored.stream[:-1], f"{stored.id} {say(document)}; now {state}", where)
+        if stored.problem:
+            yield HistoryLine(
+                _modified(stored.path) or at, stored.stream[:-1], f"{stored.id}: {_shorten(stored.problem)}", where
+            )
+
+    def _of_task(self, task_id: str) -> Iterator[HistoryLine]:
+        path = self._home.result(task_id)
+        result = read_json(path)
+        if isinstance(result, dict):
+            at = epoch_seconds(result.get("ended_at")) or _modified(path) or 0.0
+            self._moments[f"result:{task_id}"] = at
+            yield HistoryLine(at, str(result.get("general", "")), _describe_result(result), self._name(path))
+        for path, what in (
+            (self._home.prompt(task_id), "the prompt was written"),
+            (self._home.raw_result(task_id), "the soldier left its result"),
+            (self._home.session_id(task_id), "the conversation was noted"),
+        ):
+            if (written := _modified(path)) is not None:
+                yield HistoryLine(written, "files", f"{task_id}: {what}", self._name(path))
+
+    def _of_soldier(self, soldier: Soldier) -> Iterator[HistoryLine]:
+        if soldier.started_at is not None:
+            words = f"{soldier.id} was started for {soldier.task_id} with {soldier.order.engine} (pid {soldier.pid})"
+            yield HistoryLine(soldier.started_at, "soldier", words, self._name(soldier.folder))
+        for path in (soldier.transcript, soldier.errors):
+            with contextlib.suppress(OSError):
+                found = path.stat()
+                if found.st_size:
+                    words = f"{soldier.id} wrote its last line here ({found.st_size:,} bytes)"
+                    yield HistoryLine(found.st_mtime, "soldier", words, self._name(path))
+
+    def _of_ledger(self) -> Iterator[HistoryLine]:
+        tasks = {one for one in self._family.ids if one.startswith("task-")}
+        for path, line in ledger_lines(self._home.ledger, tasks):
+            yield HistoryLine(
+                epoch_seconds(line.get("ts")) or 0.0, "ledger", _describe_ledger_line(line), self._name(path)
+            )
+
+    def _of_journal(self) -> Iterator[HistoryLine]:
+        """The order of the file holds; each line stands after the document it speaks of."""
+        before = 0.0
+        for line in self._family.journal:
+            second = epoch_seconds(line.get("ts"))
+            if second is None:
+                continue
+            kind, data = str(line.get("type")), line["data"]
+            prefix, _, key = _ORDERED_AFTER.get(kind, "").rpartition(":")
+            made = self._moments.get(f"{prefix}:{data.get(key)}" if prefix else str(data.get(key)), second)
+            before = max(before, min(max(second, made), second + 0.999))
+            words = " ".join(f"{name}={_shorten(value)}" for name, value in data.items() if value not in (None, ""))
+            yield HistoryLine(before, str(line.get("actor")), f"{kind}: {words}", self._name(self._home.journal))
+
+    def _name(self, path: Path) -> str:
+        with contextlib.suppress(ValueError):
+            return str(path.relative_to(self._home.root))
+        return str(path)
+
+
+def _describe_event(document: dict[str, Any]) -> str:
+    where = f" in {document['repo']}" if document.get("repo") else ""
+    return _shorten(f"{document.get('type')} from {document.get('source')}{where} arrived")
+
+
+def _describe_task(document: dict[str, Any]) -> str:
+    return _shorten(
+        f"{document.get('type')} for {document.get('target_general')} because of {document.get('event_id')}"
+    )
+
+
+def _describe_message(document: dict[str, Any]) -> str:
+    return _shorten(f"{document.get('type')}: {document.get('content')}")
+
+
+def _describe_result(result: dict[str, Any]) -> str:
+    said = result.get("error") or result.get("summary") or ""
+    question = result.get("question")
+    if isinstance(question, dict) and question.get("text"):
+        said = question["text"]
+    return f"{result.get('task_id')} ended as {result.get('status')}: {_shorten(said)}"
+
+
+def _describe_ledger_line(line: dict[str, Any]) -> str:
+    tokens = line.get("tokens")
+    total = tokens.get("total", 0) if isinstance(tokens, dict) else 0
+    cost = f", {line['cost_usd']} USD" if line.get("cost_usd") is not None else ""
+    return f"{line.get('run_id')} used {total} tokens{cost}"
+
+
+def _shorten(value: object) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= _MAX_TEXT_CHARS else text[: _MAX_TEXT_CHARS - 1] + "…"
+
+
+def _modified(path: Path | None) -> float | None:
+    if path is None:
+        return None
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None

@@ -1,0 +1,168 @@
+"""Making the home of a court: its folders, its queues, commented configuration and a few generals to begin with.
+
+Founding adds what is missing and never changes what is there, so it may be repeated at any time.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kingdom.base.files import write_atomic
+from kingdom.court.config import check_timezone, load_system
+from kingdom.court.errors import CourtError
+from kingdom.court.home import MARKER, Home
+from kingdom.court.packages.installer import install_package
+from kingdom.court.queues import declare_queues, open_queues
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+TEMPLATES_DIR: Final = Path(__file__).parent / "templates"
+SHIPPED_GENERALS_DIR: Final = TEMPLATES_DIR / "generals"
+DEFAULT_GENERALS: Final = ("gen-pr", "gen-briefing")
+
+_FOLDERS: Final = (
+    "state/king",
+    "state/chamberlain",
+    "state/sentinel/seen",
+    "state/envoy",
+    "state/results",
+    "state/prompts",
+    "state/soldiers",
+    "state/ledger",
+    "memory/generals",
+    "logs/sessions",
+    "logs/analysis",
+    "workspace",
+)
+_FILES: Final = {
+    MARKER: "system.yaml",
+    "config/chamberlain.yaml": "chamberlain.yaml",
+    "config/sentinel.yaml": "sentinel.yaml",
+    "config/envoy.yaml": "envoy.yaml",
+    "config/trust.yaml": "trust.yaml",
+    ".gitignore": "gitignore",
+}
+_IGNORED_NAMES: Final = {".git"}  # what may lie in a folder that is empty otherwise
+
+
+class CannotInitHome(CourtError):
+    """The folder is not one that may become a home."""
+
+    code = "CANNOT_FOUND"
+
+
+@dataclass(slots=True)
+class InitResult:
+    """What founding did."""
+
+    home: Home
+    anew: bool
+    """Whether there was no court before."""
+    made: list[str] = field(default_factory=list)
+    """What was added, relative to the home."""
+
+
+def shipped_generals() -> list[str]:
+    """The names of the generals that come with the court."""
+    return sorted(folder.name for folder in SHIPPED_GENERALS_DIR.iterdir() if folder.is_dir())
+
+
+async def create_home(root: Path, generals: Iterable[str] | None = None, *, force: bool = False) -> InitResult:
+    """Make a folder the home of a court, or complete one.
+
+    ``generals`` are names of shipped ones; without it a new court gets :data:`DEFAULT_GENERALS` and an old one none. A
+    folder with anything else in it is refused with :class:`CannotFound`, unless ``force``; nothing is overwritten.
+    """
+    home = Home(root)
+    wanted = _checked_generals(generals)
+    founded = InitResult(home, anew=not home.exists)
+    if founded.anew:
+        _check_free(home.root, force=force)
+        wanted = DEFAULT_GENERALS if wanted is None else wanted
+    _make_files(founded)  # first of all the file that makes it a home, so that a founding cut short can be repeated
+    _make_folders(founded)
+    queues = _names(home.queue)
+    async with open_queues(load_system(home).queue_url(home)) as bus:
+        await declare_queues(bus)
+    founded.made += [f"queue/{name}/" for name in sorted(_names(home.queue) - queues) if not name.startswith(".")]
+    for name in wanted or ():
+        if not home.general(name).exists():
+            install_package(home, SHIPPED_GENERALS_DIR / name)
+            founded.made.append(f"config/generals/{name}/")
+    return founded
+
+
+def _checked_generals(names: Iterable[str] | None) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    wanted, shipped = tuple(dict.fromkeys(names)), shipped_generals()
+    if unknown := [name for name in wanted if name not in shipped]:
+        raise CannotInitHome(
+            f"no general {unknown[0]!r} comes with the court, only {', '.join(shipped)}: "
+            "your own ones are put in with kingdom general install DIR"
+        )
+    return wanted
+
+
+def _check_free(root: Path, *, force: bool) -> None:
+    if root.exists() and not root.is_dir():
+        raise CannotInitHome(f"{root} is not a folder")
+    found = next(_files_in(root), None)
+    if found is not None and not force:
+        raise CannotInitHome(
+            f"{root} is not empty ({found.relative_to(root)} is in it): choose another folder, "
+            "or give --force to make the court in it; nothing there is overwritten"
+        )
+
+
+def _files_in(root: Path) -> Iterator[Path]:
+    """What lies below a folder, folders left out: those of a founding that was cut short hinder nobody."""
+    for folder, subfolders, names in os.walk(root):
+        if folder == str(root):
+            subfolders[:] = [name for name in subfolders if name not in _IGNORED_NAMES]
+        yield from (Path(folder) / name for name in names)
+
+
+def _make_files(founded: InitResult) -> None:
+    for relative, template in _FILES.items():
+        path = founded.home.root / relative
+        if os.path.lexists(path):
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = (TEMPLATES_DIR / template).read_text(encoding="utf-8")
+        if relative == MARKER:
+            text = re.sub(r"(?m)^timezone: UTC *(?=#)", f"timezone: {local_timezone()} ".ljust(24), text)
+        write_atomic(path, text)
+        founded.made.append(relative)
+
+
+def _make_folders(founded: InitResult) -> None:
+    for relative in _FOLDERS:
+        path = founded.home.root / relative
+        if not path.is_dir():
+            path.mkdir(parents=True)
+            founded.made.append(f"{relative}/")
+    founded.home.generals.mkdir(parents=True, exist_ok=True)
+
+
+def _names(folder: Path) -> set[str]:
+    return {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+
+
+def local_timezone() -> str:
+    """The time zone of this machine, as a name; UTC when it has none."""
+    candidates = [os.environ.get("TZ", "").removeprefix(":")]
+    _, found, name = str(Path("/etc/localtime").resolve()).partition("/zoneinfo/")
+    candidates.append(name if found else "")
+    for candidate in candidates:
+        if "/" in candidate and not candidate.startswith("Etc/"):  # abbreviations as EST know no summer
+            try:
+                return check_timezone(candidate)
+            except ValueError:
+                continue
+    return "UTC"

@@ -1,0 +1,208 @@
+"""Decide what to do for one event: dispatch it, or carry out a person's command."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+from pydantic import ValidationError
+
+from kingdom.base.files import read_json, write_atomic
+from kingdom.base.text import storable
+from kingdom.base.times import utc_datetime
+from kingdom.court.errors import InvalidDocument
+from kingdom.court.king.cases import Case, title_of
+from kingdom.court.king.results import failed_result, resume_case
+from kingdom.court.models import EVENT_FIELDS, Event, Result, Task, subject_of
+from kingdom.court.queues import TASKS, parse_document
+
+if TYPE_CHECKING:
+    from kingdom.bus import Delivery
+    from kingdom.court.king.admission import AdmittedEvent
+    from kingdom.court.king.pending import PendingEvent
+    from kingdom.court.king.state import KingState
+
+
+# What people ask of the king: answer a question, cancel a task, try one again.
+#
+# Each is an event. ``decide_…`` says, before the event is claimed, what will be done for it: a :data:`Job` to run once it
+# is claimed. It raises :class:`~kingdom.court.king.admission.NotAdmitted` when it must wait.
+
+
+EventAction = Callable[["Delivery"], Awaitable[None]]
+_CLAIM_SECONDS: Final = 60.0
+
+
+def discard_event(state: KingState, pending: PendingEvent, reason: str) -> EventAction:
+    """Complete the event without doing anything."""
+
+    async def job(delivery: Delivery) -> None:
+        state.plan.discard(delivery.event_id, pending.type, reason)
+
+    return job
+
+
+async def decide_answer(state: KingState, pending: PendingEvent) -> tuple[EventAction, str | None]:
+    """What to do for an answer, and the id of the task that it leads to."""
+    case = None if pending.task is None else state.cases.of_task(pending.task)
+    if case is None:
+        return discard_event(
+            state, pending, await _unknown_task_reason(state, pending, "does not wait for an answer")
+        ), None
+    if case.task != pending.task or case.asked is None:
+        asked = pending.task in case.former
+        return discard_event(state, pending, "already answered" if asked else f"task {pending.task} asks nothing"), None
+    task_id = state.admission.admit(case.general, case.priority)
+
+    async def job(delivery: Delivery) -> None:
+        if case.asked is None:  # another answer, taken up in the same look, was first
+            state.admission.withdraw(task_id)
+            state.plan.discard(delivery.event_id, pending.type, "already answered")
+        elif problem := await resume_case(state, case, delivery, task_id):
+            state.admission.withdraw(task_id)
+            case.events.append(delivery.event_id)
+            state.end_case(case, failed_result(state, case, problem))
+
+    return job, task_id
+
+
+async def decide_retry(state: KingState, pending: PendingEvent) -> tuple[EventAction, str | None]:
+    """What to do for a task that shall be tried again, and the id of the new one."""
+    case = None if pending.task is None else state.cases.of_task(pending.task)
+    if case is not None:
+        status = "waits for an answer" if case.asked else "is still under way"
+        return discard_event(state, pending, f"task {pending.task} {status} (as {case.task})"), None
+    document = None if pending.task is None else await state.task_document(pending.task)
+    if document is None:
+        return discard_event(state, pending, await _unknown_task_reason(state, pending, "is not known")), None
+    try:
+        former = Task.model_validate(document)
+    except ValidationError as error:
+        return discard_event(state, pending, f"task {pending.task} is not valid: {error.error_count()} problems"), None
+    subject = subject_of(document)
+    task_id = state.admission.admit(former.target_general, former.priority, subject)
+
+    async def job(delivery: Delivery) -> None:
+        new = Case(
+            root=delivery.event_id,
+            task=task_id,
+            general=former.target_general,
+            type=former.type,
+            priority=former.priority,
+            title=title_of(document, subject),
+            thread=task_id,
+            subject=subject,
+            events=[delivery.event_id],
+        )
+        state.open_case(new, state.same_task(document, task_id, delivery.event_id))
+
+    return job, task_id
+
+
+async def decide_cancel(state: KingState, pending: PendingEvent, user: str) -> EventAction:
+    """What to do for a task that shall be ended: what waits ends here, what runs is ended by its general."""
+    case = None if pending.task is None else state.cases.of_task(pending.task)
+    reason = state.composer.cancelled(user)
+    if case is None:
+        if await _already_cancelled(state, pending, reason):
+            return _complete_event(state)  # by this very command, before a restart
+        return discard_event(state, pending, await _unknown_task_reason(state, pending, "has ended already"))
+    if case.asked is None and await end_waiting_task(state, case.task, case.general, reason):
+        return _complete_event(state)
+
+    async def job(delivery: Delivery) -> None:
+        state.plan.done[delivery.event_id] = None
+        if case.asked is not None:
+            state.end_case(case, failed_result(state, case, reason))
+            return
+        task = Task(
+            id=state.task_ids.take(),
+            event_id=delivery.event_id,
+            target_general=case.general,
+            type="cancel",
+            payload={"task_id": case.task, "reason": reason},
+            priority="high",
+            created_at=utc_datetime(state.clock()),
+        )
+        state.plan.new_task(task)
+
+    return job
+
+
+async def end_waiting_task(state: KingState, task_id: str, general: str, reason: str) -> bool:
+    """Take a task out of its queue before its general does, and report it as failed; False when it is too late."""
+    claimed = await state.bus.claim(TASKS, worker="king", ids=[task_id], lease=_CLAIM_SECONDS)
+    for delivery in claimed:
+        now = utc_datetime(state.clock())
+        result = Result(task_id=task_id, general=general, status="failed", error=reason, started_at=now, ended_at=now)
+        write_atomic(state.home.result(task_id), result.model_dump_json(indent=2) + "\n")  # first, as generals do
+        await state.bus.settle(done=[(delivery, "failed")])
+        state.tick_again = True
+    return bool(claimed)
+
+
+def _complete_event(state: KingState) -> EventAction:
+    async def job(delivery: Delivery) -> None:
+        state.plan.done[delivery.event_id] = None
+
+    return job
+
+
+async def _already_cancelled(state: KingState, pending: PendingEvent, reason: str) -> bool:
+    if pending.task is None or await state.task_document(pending.task) is None:
+        return False
+    result = read_json(state.home.result(pending.task))
+    return isinstance(result, dict) and result.get("error") == reason
+
+
+async def _unknown_task_reason(state: KingState, pending: PendingEvent, otherwise: str) -> str:
+    if pending.task is None:
+        return "its payload names no task_id"
+    known = await state.task_document(pending.task) is not None
+    return f"task {pending.task[:80]} {otherwise}" if known else f"task {pending.task[:80]} is not known"
+
+
+# An event becomes a task.
+
+
+def dispatch_event(state: KingState, delivery: Delivery, chosen: AdmittedEvent) -> None:
+    """Give a claimed event to its general."""
+    document = delivery.envelope.payload
+    try:
+        event = parse_document(Event, document, delivery.event_id)
+    except InvalidDocument as error:  # it was changed after it was looked at
+        state.plan.invalid[delivery.event_id] = str(error)
+        state.admission.withdraw(chosen.task_id)
+        return
+    if denial_reason := state.denial_reason(document, chosen.general):  # the same
+        state.plan.discard(event.id, event.type, denial_reason)
+        state.admission.withdraw(chosen.task_id)
+        return
+    subject = subject_of(document)
+    case = Case(
+        root=event.id,
+        task=chosen.task_id,
+        general=chosen.general,
+        type=event.type,
+        priority=chosen.priority,
+        title=title_of(document, subject),
+        thread=chosen.task_id,
+        subject=subject,
+        events=[event.id],
+    )
+    task = Task.model_validate(
+        {
+            "id": chosen.task_id,
+            "event_id": event.id,
+            "target_general": chosen.general,
+            "type": event.type,
+            "payload": storable(event.payload),
+            "priority": chosen.priority,
+            "created_at": utc_datetime(state.clock()),
+            # So that the general need not look for it: for many at once that would be most of its work.
+            "event": storable({name: document.get(name) for name in EVENT_FIELDS}),
+            **state.permitted(document),
+            **({} if event.repo is None else {"repo": storable(event.repo)}),
+        }
+    )
+    state.open_case(case, task)

@@ -1,0 +1,208 @@
+"""State that all parts of the king share: cases, the plan of the current tick, and how both change."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kingdom.base.text import storable
+from kingdom.base.times import utc_datetime
+from kingdom.bus.errors import InvalidName
+from kingdom.court.king.admission import Admission
+from kingdom.court.king.cases import Cases, MessageComposer
+from kingdom.court.king.write_ahead_log import LogEntry
+from kingdom.court.models import Task
+from kingdom.court.packages.installed import Generals
+from kingdom.court.queues import EVENTS, TASKS, IdSequences
+from kingdom.court.trust.policy import PERMIT_FIELD, TrustPolicy, people_of, permit_of
+from kingdom.journal.catalog import EventDiscarded, EventDispatched, TaskCreated
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kingdom.court.config import SystemConfig
+    from kingdom.court.king.admission import Gate
+    from kingdom.court.king.cases import Case, MessageDraft
+    from kingdom.court.loop import Services
+    from kingdom.court.models import Event, Message, Result
+    from kingdom.journal.catalog import EventData
+
+
+# Ids of new tasks, drawn several at a time: each draw is a write that waits for the disk.
+
+
+class TaskIdPool:
+    """Hands out ids one by one. What is drawn and not used is used next."""
+
+    def __init__(self, sequences: IdSequences) -> None:
+        self._sequences = sequences
+        self._drawn: deque[str] = deque()
+        self._day = ""
+
+    def expect(self, count: int) -> None:
+        """So many may be needed soon."""
+        missing = count - len(self._drawn)
+        if missing > 0:
+            drawn = self._sequences.tasks(missing)
+            if drawn[0].split("-")[1] != self._day:  # what is left of yesterday
+                self._drawn.clear()
+                self._day = drawn[0].split("-")[1]
+            self._drawn.extend(drawn)
+
+    def take(self) -> str:
+        """An id that nobody else has."""
+        if not self._drawn:
+            self.expect(1)
+        return self._drawn.popleft()
+
+    def give_back(self, task_id: str) -> None:
+        """It was not used after all."""
+        self._drawn.appendleft(task_id)
+
+
+# What one look at the court leads to. It is collected first, then written into the book, then done.
+
+
+@dataclass(slots=True)
+class TickPlan:
+    """Everything to be done together."""
+
+    cases: dict[str, Case | None] = field(default_factory=dict)
+    tasks: list[Task] = field(default_factory=list)
+    drafts: list[MessageDraft] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    done: dict[str, str | None] = field(default_factory=dict)
+    invalid: dict[str, str] = field(default_factory=dict)  # events that are none, and why; the book need not know
+    slots: dict[str, dict[str, Any]] = field(default_factory=dict)
+    journal: list[EventData] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return any((self.cases, self.tasks, self.drafts, self.events, self.done, self.slots))
+
+    def new_task(self, task: Task) -> None:
+        """A task is to be made."""
+        self.tasks.append(task)
+        self.journal.append(TaskCreated(task.id, task.type, task.target_general, task.priority))
+
+    def discard(self, event_id: str, event_type: str, reason: str) -> None:
+        """An event is completed without anything being done for it."""
+        self.done[event_id] = None
+        self.journal.append(EventDiscarded(event_id, event_type, reason))
+
+    def entry(self, messages: list[Message]) -> LogEntry:
+        """The entry in the book."""
+        return LogEntry(
+            cases={root: None if case is None else case.to_dict() for root, case in self.cases.items()},
+            tasks=[task.document() for task in self.tasks],
+            messages=[message.document() for message in messages],
+            events=[event.document() for event in self.events],
+            done=dict(self.done),
+            slots=dict(self.slots),
+            journal=[(line.spec.name, _journal_fields(line)) for line in self.journal],
+        )
+
+
+def _journal_fields(line: EventData) -> dict[str, Any]:
+    return {item.key: getattr(line, item.name) for item in line.spec.fields}
+
+
+# What all parts of the king's work share: the cases in hand, the plan of this look, and how both change.
+
+
+class KingState:
+    """The king's desk."""
+
+    def __init__(self, services: Services, config: SystemConfig, gates: Sequence[Gate], trust: TrustPolicy) -> None:
+        self.home = services.home
+        self.bus = services.bus
+        self.clock = services.clock
+        self.config = config
+        self.generals = Generals()
+        self.trust = trust
+        self.cases = Cases()
+        self.plan = TickPlan()
+        self.tick_again = False  # something came of this look that the next one should see at once
+        self.sequences = IdSequences(services.home, services.clock)
+        self.task_ids = TaskIdPool(self.sequences)
+        self.composer = MessageComposer(config)
+        self.admission = Admission(services.home, config, self.cases, self.task_ids, gates)
+
+    def open_case(self, case: Case, task: Task) -> None:
+        """A case begins with its first task."""
+        self.cases.put(case)
+        self.plan.cases[case.root] = case
+        self.plan.new_task(task)
+        if not case.scheduled:
+            self.plan.journal.append(EventDispatched(case.events[0], task.id, task.target_general))
+        self.plan.drafts += self.composer.started(case, self.notify(case))
+
+    def next_task(self, case: Case, task: Task) -> None:
+        """A case goes on with another task."""
+        self.admission.release(case.task)
+        case.next_task(task.id)
+        case.asked = None
+        self.changed(case)
+        self.plan.new_task(task)
+        self.admission.reserve(case, self.clock())
+
+    def changed(self, case: Case) -> None:
+        """A case is not as it was."""
+        self.cases.put(case)
+        self.plan.cases[case.root] = case
+
+    def end_case(self, case: Case, result: Result) -> None:
+        """A case is over: people are told, and its events are completed."""
+        self.plan.drafts += self.composer.ended(case, self.notify(case), result)
+        outcome = None if result.status in ("success", "skipped") else "failed"
+        self.plan.done.update(dict.fromkeys(case.events, outcome))
+        self.plan.cases[case.root] = None
+        self.cases.close(case.root)
+        self.admission.release(case.task)
+
+    def notify(self, case: Case) -> str:
+        """What people are told of a case."""
+        general = self.generals.by_name.get(case.general)
+        return "all" if general is None else general.manifest.notify
+
+    def denial_reason(self, event: Mapping[str, Any], name: str) -> str | None:
+        """Why a general may not be given an event; None when it may."""
+        general = self.generals.by_name.get(name)
+        verdict = self.trust.judge(people_of(event))
+        return self.trust.denial_reason(verdict, name, None if general is None else general.manifest)
+
+    def permitted(self, event: Mapping[str, Any], former: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """What a task for an event may use, as it stands in the task; nothing where nothing was decided.
+
+        ``former`` is the task it goes on with: what that may not use, this one may not either.
+        """
+        permit = self.trust.judge(people_of(event)).permit if self.trust.config.decides else None
+        before = None if former is None else permit_of(former)
+        if before is not None:
+            permit = before if permit is None else before.restricted_by(permit)
+        return {} if permit is None else {PERMIT_FIELD: permit.document()}
+
+    async def task_document(self, task_id: str) -> dict[str, Any] | None:
+        """A task as it lies in the queue, finished or not; None when it is not known."""
+        try:
+            record = await self.bus.find(task_id)
+        except InvalidName:  # whoever named it may have written anything
+            return None
+        if record is None or record.stream != TASKS:
+            return None
+        return dict(record.envelope.payload)
+
+    async def cause_document(self, case: Case) -> dict[str, Any] | None:
+        """What a task of this case would say, from the event it began with: finished tasks are cleaned away in time."""
+        record = await self.bus.find(case.root)
+        if record is None or record.stream != EVENTS:
+            return None
+        event = record.envelope.payload
+        found = {"payload": storable(event.get("payload") or {}), **self.permitted(event)}
+        return found if event.get("repo") is None else {**found, "repo": storable(event["repo"])}
+
+    def same_task(self, document: dict[str, Any], task_id: str, root: str) -> Task:
+        """Another task with the same to do, for the case that began with ``root``."""
+        new = {"id": task_id, "created_at": utc_datetime(self.clock()), "status": "pending", "case": root}
+        again = {**document, **new}
+        return Task.model_validate(again)

@@ -1,0 +1,141 @@
+"""What ``kingdom connect`` tells about a source: whether the token works, what it may do, what it can see."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from kingdom.court.errors import InvalidConfig
+from kingdom.court.sentinel.config import read_secret
+from kingdom.court.sentinel.watcher import SourceError, SourceNotFound, SourceRefused, SourceUnauthorized
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kingdom.court.sentinel.config import GitHubSection, JiraSection
+    from kingdom.court.sentinel.http import SourceClient
+
+_GITHUB_TOKEN_URL: Final = "https://github.com/settings/tokens/new?scopes=notifications,repo&description=kingdom"  # noqa: S105
+_JIRA_TOKEN_URL: Final = "https://id.atlassian.com/manage-profile/security/api-tokens"
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    level: Literal["ok", "warning", "error"]
+    text: str
+    fix: str = ""
+
+
+async def check_github(section: GitHubSection, clock: Callable[[], float]) -> list[Finding]:
+    """Try everything the watcher of GitHub does, without changing anything."""
+
+    try:
+        token = read_secret(section.token_env, "github")
+    except InvalidConfig as error:
+        return [Finding("error", str(error), f"make a classic token at {_GITHUB_TOKEN_URL}")]
+    client = connect_jira(section, token, clock)
+    try:
+        findings = await _github_account(client, section, token)
+        if not any(found.level == "error" for found in findings):
+            if section.notifications:
+                findings.append(await _github_notifications(client))
+            findings += [await _github_repo(client, repo) for repo in section.repos]
+            if not section.notifications and not section.repos:
+                findings.append(Finding("error", "nothing is watched", "set notifications: true or name repos"))
+    except SourceError as error:
+        return [Finding("error", str(error), f"is {section.url} right, and can this machine reach it?")]
+    finally:
+        await client.close()
+    return findings
+
+
+async def _github_account(client: SourceClient, section: GitHubSection, token: str) -> list[Finding]:
+    try:
+        answer = await client.get("/user")
+    except SourceUnauthorized:
+        return [
+            Finding("error", f"{section.token_env} is not accepted: wrong or expired", f"make one: {_GITHUB_TOKEN_URL}")
+        ]
+    except (SourceNotFound, SourceRefused) as error:
+        if section.login:
+            return [Finding("ok", f"the token of an app, listening as {section.login} (github.login)")]
+        return [Finding("error", f"the token belongs to no account ({error})", "set github.login in sentinel.yaml")]
+    login = str(answer.body.get("login")) if isinstance(answer.body, dict) else "?"
+    findings = [Finding("ok", f"{section.token_env} is the token of {login}")]
+    if "x-oauth-scopes" in answer.headers:
+        scopes = [scope.strip() for scope in answer.headers["x-oauth-scopes"].split(",") if scope.strip()]
+        findings.append(Finding("ok", f"a classic token with the scopes {', '.join(scopes) or '(none)'}"))
+        if "repo" not in scopes:
+            findings.append(
+                Finding(
+                    "warning", "without the scope repo it sees public repositories only", f"add it: {_GITHUB_TOKEN_URL}"
+                )
+            )
+    else:
+        kind = "fine-grained" if token.startswith("github_pat_") else "not a classic one"
+        findings.append(Finding("ok", f"the token is {kind}: it needs to read Issues, Pull requests and Contents"))
+    return findings
+
+
+async def _github_notifications(client: SourceClient) -> Finding:
+    try:
+        answer = await client.get("/notifications", {"per_page": 50})
+    except (SourceNotFound, SourceRefused):
+        return Finding(
+            "error",
+            "the token may not read notifications: GitHub gives them to classic tokens (scope notifications) only",
+            f"make one at {_GITHUB_TOKEN_URL}, or set notifications: false and name repositories under repos",
+        )
+    unread = len(answer.body) if isinstance(answer.body, list) else 0
+    interval = answer.headers.get("x-poll-interval", "60")
+    more = " or more" if answer.next else ""
+    return Finding("ok", f"{unread}{more} unread notifications; GitHub allows a look every {interval} s")
+
+
+async def _github_repo(client: SourceClient, repo: str) -> Finding:
+    try:
+        await client.get(f"/repos/{repo}/issues", {"per_page": 1, "state": "all"})
+        await client.get(f"/repos/{repo}/pulls", {"per_page": 1, "state": "all"})
+    except (SourceNotFound, SourceRefused):
+        return Finding(
+            "error",
+            f"{repo}: its issues and pull requests cannot be read",
+            "is the name right? Give the token access to it (Issues and Pull requests: read; or the scope repo)",
+        )
+    return Finding("ok", f"{repo} can be read")
+
+
+async def check_jira(section: JiraSection, clock: Callable[[], float]) -> list[Finding]:
+    """Try everything the watcher of Jira does."""
+    from kingdom.court.sentinel.jira_watcher import SEARCH_PATH, connect_jira, fetch_account, jql_since
+
+    try:
+        client = connect_jira(section, clock)
+    except InvalidConfig as error:
+        return [Finding("error", str(error), f"make a token at {_JIRA_TOKEN_URL}")]
+    try:
+        account = await fetch_account(client)
+        zone = account.get("timeZone", "unknown")
+        findings = [Finding("ok", f"the account is {account.get('displayName')} (time zone {zone})")]
+        jql = jql_since(section, clock() - 7 * 86400)
+        body = (await client.post(SEARCH_PATH, {"jql": jql, "fields": ["updated"], "maxResults": 100})).body
+        found = len(body.get("issues") or []) if isinstance(body, dict) else 0
+        more = " or more" if isinstance(body, dict) and body.get("nextPageToken") else ""
+        findings.append(Finding("ok", f"{found}{more} tickets changed in the last 7 days: {jql}"))
+        if not found:
+            findings.append(
+                Finding(
+                    "warning", "it sees no ticket", "check projects and jql, and whether the account may browse them"
+                )
+            )
+    except SourceUnauthorized:
+        return [
+            Finding("error", f"{section.token_env} is not accepted for this address", f"make one: {_JIRA_TOKEN_URL}")
+        ]
+    except SourceRefused as error:
+        return [Finding("error", str(error), "check jira.projects and jira.jql")]
+    except SourceError as error:
+        return [Finding("error", str(error), f"is {section.url} right, and can this machine reach it?")]
+    finally:
+        await client.close()
+    return findings

@@ -1,0 +1,220 @@
+"""The sentinel's events: their types and ids, the index of events seen before, and the emitter."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kingdom.base.files import sync_directory
+from kingdom.court.activity import missing_entries
+from kingdom.court.home import check_name
+from kingdom.court.queues import put_documents
+from kingdom.court.trust.text_hash import add_text_hash
+from kingdom.journal import JournalError
+from kingdom.journal.catalog import EventDetected
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from kingdom.court.loop import Services
+    from kingdom.court.models import Event, Priority
+
+
+# Every type of event the sentinel makes, as data: what generals can subscribe to.
+
+
+class SourceEventType(NamedTuple):
+    """One type of event."""
+
+    type: str
+    meaning: str
+    priority: Priority = "normal"
+
+
+SOURCE_EVENT_TYPES: Final = (
+    SourceEventType("github.pr.opened", "a pull request was opened, without asking this account for anything"),
+    SourceEventType("github.pr.updated", "new commits: its head is another one than before"),
+    SourceEventType("github.pr.review_requested", "this account, or a team of it, was asked for a review", "high"),
+    SourceEventType("github.pr.assigned", "the pull request was assigned to this account"),
+    SourceEventType(
+        "github.pr.mentioned", "this account was mentioned in the description, a comment or a review", "high"
+    ),
+    SourceEventType("github.pr.commented", "a comment, or a review that neither approves nor asks for changes"),
+    SourceEventType("github.pr.reviewed", "a review that approves or asks for changes"),
+    SourceEventType("github.pr.labeled", "a label was added"),
+    SourceEventType("github.pr.ready_for_review", "a draft became ready"),
+    SourceEventType("github.pr.closed", "closed without being merged"),
+    SourceEventType("github.pr.merged", "merged"),
+    SourceEventType("github.pr.reopened", "opened again"),
+    SourceEventType("github.issue.opened", "an issue was opened, without asking this account for anything"),
+    SourceEventType("github.issue.assigned", "the issue was assigned to this account"),
+    SourceEventType("github.issue.mentioned", "this account was mentioned in the description or a comment", "high"),
+    SourceEventType("github.issue.commented", "a comment"),
+    SourceEventType("github.issue.labeled", "a label was added"),
+    SourceEventType("github.issue.closed", "closed"),
+    SourceEventType("github.issue.reopened", "opened again"),
+    SourceEventType(
+        "github.notification.*", "any other subject, by its type: release, discussion, check_suite, commit …", "low"
+    ),
+    SourceEventType("jira.ticket.created", "a ticket was made, and not for this account"),
+    SourceEventType("jira.ticket.assigned", "the ticket was assigned to this account"),
+    SourceEventType("jira.ticket.updated", "fields of it were changed; the payload says which, from what to what"),
+    SourceEventType("jira.ticket.commented", "a comment"),
+    SourceEventType("jira.ticket.mentioned", "this account was mentioned in a comment", "high"),
+)
+_BY_TYPE: Final = {kind.type: kind for kind in SOURCE_EVENT_TYPES}
+
+
+def default_priority(event_type: str) -> Priority:
+    """How urgent events of a type are, unless a subscription says otherwise."""
+    kind = _BY_TYPE.get(event_type) or _BY_TYPE.get(event_type.rpartition(".")[0] + ".*")
+    return kind.priority if kind else "normal"
+
+
+# What sources say, made fit for a document: no half characters, no endless texts, ids that can be file names.
+
+
+MAX_TEXT_CHARS: Final = 100_000  # characters of one text
+_UNSAFE_ID_CHARS: Final = re.compile(r"[^A-Za-z0-9._@+\-]+")
+_MAX_ID_CHARS: Final = 180
+
+
+def clean_text(value: Any, most: int = MAX_TEXT_CHARS) -> str:
+    """A text that every queue can hold; nothing for what is no text."""
+    if not isinstance(value, str):
+        return ""
+    text = value.encode("utf-8", "replace").decode().replace("\0", "")
+    return text if len(text) <= most else f"{text[:most]}\n[… {len(text) - most} characters left out …]"
+
+
+def make_event_id(source: str, *parts: object) -> str:
+    """The id of an event from what names it; a long one ends in a hash instead."""
+    name = "-".join(_UNSAFE_ID_CHARS.sub("_", str(part)) for part in parts)
+    if len(name) > _MAX_ID_CHARS:
+        name = f"{name[: _MAX_ID_CHARS - 33]}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+    return f"evt-{source}-{name}"
+
+
+def parse_time(value: Any) -> datetime | None:
+    """A time as sources write it (2026-02-07T10:00:00Z, 2026-02-07T19:00:00.000+0900); None for anything else."""
+    if not isinstance(value, str):
+        return None
+    try:
+        found = datetime.fromisoformat(value.strip())
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def parse_epoch(value: Any) -> float:
+    """The same as seconds of the clock; 0 for anything that is no time."""
+    found = parse_time(value)
+    return found.timestamp() if found is not None else 0.0
+
+
+# Which events were emitted before: an empty file for each id, so that it survives everything, and a set in memory.
+#
+# The chamberlain removes files that nobody has renewed for a month. One whose event still shows up at its source is
+# renewed, or the event would be taken for new after that month.
+
+
+_DAY_SECONDS: Final = 86400.0
+
+
+class SeenEvents:
+    """The ids of ``state/sentinel/seen/``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._renewed: dict[str, float] = {}  # when each was last written or renewed by us; 0: found
+        self._loaded_at: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._renewed)
+
+    def knows(self, event_id: str, now: float) -> bool:
+        """Whether it was emitted before, by this process or any other."""
+        self._load(now)
+        renewed = self._renewed.get(event_id)
+        if renewed is None:
+            if not (self._folder / check_name("event", event_id)).exists():
+                return False
+            renewed = 0.0
+        if abs(now - renewed) > _DAY_SECONDS:
+            with contextlib.suppress(FileNotFoundError):
+                os.utime(self._folder / event_id, (now, now))
+            self._renewed[event_id] = now
+        return True
+
+    def add(self, event_ids: Iterable[str], now: float) -> None:
+        """Remember ids, durably."""
+        self._load(now)
+        for event_id in event_ids:
+            path = self._folder / check_name("event", event_id)
+            path.touch()
+            os.utime(path, (now, now))
+            self._renewed[event_id] = now
+        sync_directory(self._folder)
+
+    def _load(self, now: float) -> None:
+        """Read the names, once a day again: what the chamberlain has removed need not be remembered."""
+        if self._loaded_at is not None and abs(now - self._loaded_at) < _DAY_SECONDS:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with os.scandir(self._folder) as entries:
+            names = [entry.name for entry in entries if not entry.name.startswith(".")]
+        before = self._renewed
+        self._renewed = {name: before.get(name, 0.0) for name in names}
+        self._loaded_at = now
+
+
+# From what was found to the queue: each event once, whatever was killed when, with a hash of what it said then.
+
+
+ACTOR: Final = "sentinel"
+log = logging.getLogger("kingdom.court.sentinel")
+
+
+class EventEmitter:
+    """Puts events into the queue and remembers them, in this order."""
+
+    def __init__(self, services: Services, seen: SeenEvents) -> None:
+        self._services = services
+        self._seen = seen
+
+    async def emit(self, events: Iterable[Event]) -> list[str]:
+        """Make new events durable; returns the ids of those that were not there before."""
+        now = self._services.clock()
+        fresh: dict[str, Event] = {}
+        for event in events:
+            if event.id not in fresh and not self._seen.knows(event.id, now):
+                fresh[event.id] = event
+        if not fresh:
+            return []
+        frozen = [event.model_copy(update={"payload": add_text_hash(event.payload)}) for event in fresh.values()]
+        accepted = await put_documents(self._services.bus, frozen)
+        self._write_down(fresh, set(accepted))
+        self._seen.add(fresh, now)
+        return accepted
+
+    def _write_down(self, fresh: dict[str, Event], accepted: set[str]) -> None:
+        """One line for each; for those that lay in the queue already, if whoever put them there was killed before."""
+        lines = {event.id: EventDetected(event.id, event.source, event.type) for event in fresh.values()}
+        known = [(line.spec.name, line.to_dict()) for name, line in lines.items() if name not in accepted]
+        missing = (
+            {str(data["event_id"]) for _, data in missing_entries(self._services.home.journal, known)}
+            if known
+            else set()
+        )
+        try:
+            for name, line in lines.items():
+                if name in accepted or name in missing:
+                    self._services.journal.emit(line, ACTOR)
+        except JournalError as error:  # they are in the queue: work goes on
+            log.warning("events were emitted, but the journal does not take them: %s", error)

@@ -1,0 +1,257 @@
+"""The Jira Cloud watcher: reads issues in the order of their last update."""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import ValidationError
+
+from kingdom.court.patterns import type_matches
+from kingdom.court.sentinel.config import read_secret
+from kingdom.court.sentinel.events import parse_epoch
+from kingdom.court.sentinel.http import SourceClient
+from kingdom.court.sentinel.jira_events import JIRA, JiraAccount, extract_jira_events
+from kingdom.court.sentinel.watcher import CircuitOpen, FetchedBatch, Hints, SourceNotFound, SourceUnavailable
+
+if TYPE_CHECKING:
+    from kingdom.court.loop import Services
+    from kingdom.court.models import Event
+    from kingdom.court.sentinel.config import JiraSection
+
+
+# What is read from Jira Cloud.
+
+
+SEARCH_PATH: Final = "/rest/api/3/search/jql"
+SEARCH_FIELDS: Final = [
+    *("summary", "description", "status", "issuetype", "priority", "assignee", "reporter", "creator", "labels"),
+    *("project", "created", "updated", "comment"),
+]
+_PAGE_SIZE: Final = 100
+_MAX_PAGES: Final = 200
+log = logging.getLogger("kingdom.court.sentinel")
+
+
+def connect_jira(section: JiraSection, clock: Callable[[], float]) -> SourceClient:
+    """A client with the account's token; InvalidConfig when it is not there."""
+    token = read_secret(section.token_env, "jira")
+    email = section.email or read_secret(section.email_env, "jira (or give the address as jira.email)")
+    basic = base64.b64encode(f"{email}:{token}".encode()).decode()
+    headers = {"Authorization": f"Basic {basic}", "Accept": "application/json"}
+    return SourceClient("jira", section.url, headers, clock, hint=" (kingdom connect jira checks the token)")
+
+
+async def fetch_account(client: SourceClient) -> dict[str, Any]:
+    """Whose token it is."""
+    found = (await client.get("/rest/api/3/myself")).body
+    if not isinstance(found, dict) or not isinstance(found.get("accountId"), str):
+        raise SourceUnavailable("jira: /myself names no account")
+    return found
+
+
+def jql_since(section: JiraSection, since: float) -> str:
+    """The question for all tickets that changed since.
+
+    The time is in milliseconds of the epoch: written as a date it would be read in the account's time zone, to the
+    minute, and be wrong twice a year.
+    """
+    wanted = []
+    if section.projects:
+        wanted.append("project in ({})".format(", ".join(f'"{key}"' for key in section.projects)))
+    if section.jql:
+        wanted.append(f"({section.jql})")
+    if not wanted:
+        wanted.append("(assignee = currentUser() OR watcher = currentUser())")
+    return f"{' AND '.join(wanted)} AND updated >= {int(since * 1000)} ORDER BY updated ASC"
+
+
+async def search_issues(client: SourceClient, jql: str) -> AsyncIterator[list[dict[str, Any]]]:
+    """All tickets of a question, page by page. An empty page is not the last one; one without a token is."""
+    token: str | None = None
+    been: set[str] = set()
+    for _ in range(_MAX_PAGES):
+        request = {"jql": jql, "fields": SEARCH_FIELDS, "expand": "changelog", "maxResults": _PAGE_SIZE}
+        body = (await client.post(SEARCH_PATH, request | ({"nextPageToken": token} if token else {}))).body
+        if not isinstance(body, dict) or not isinstance(body.get("issues"), list):
+            raise SourceUnavailable("jira: the answer to a search has no issues")
+        yield [issue for issue in body["issues"] if isinstance(issue, dict)]
+        token = body.get("nextPageToken")
+        if not isinstance(token, str) or not token or body.get("isLast") is True:
+            return
+        if token in been:
+            log.warning("jira: the same page came twice; going on from there at the next look")
+            return
+        been.add(token)
+
+
+async def complete_issue(client: SourceClient, issue: dict[str, Any], since: float) -> None:
+    """Read what a search leaves out of a ticket with a long history: older changes, and comments, since then."""
+    changelog = issue.get("changelog")
+    histories = changelog.get("histories") if isinstance(changelog, dict) else None
+    if not isinstance(histories, list) or _total_count(changelog) > len(histories):
+        issue["changelog"] = {
+            "histories": await _fetch_all(client, f"/rest/api/3/issue/{_issue_id(issue)}/changelog", "values")
+        }
+    fields = issue.get("fields") or {}
+    comments = fields.get("comment")
+    found = comments.get("comments") if isinstance(comments, dict) else None
+    if not isinstance(found, list) or _total_count(comments) > len(found):
+        path = f"/rest/api/3/issue/{_issue_id(issue)}/comment?orderBy=-created"
+        newest = await _fetch_all(
+            client, path, "comments", enough=lambda page: parse_epoch(page[-1].get("created")) < since
+        )
+        fields["comment"] = {"comments": newest}
+
+
+async def _fetch_all(
+    client: SourceClient, path: str, key: str, enough: Callable[[list[dict[str, Any]]], bool] = lambda _: False
+) -> list[dict[str, Any]]:
+    """All entries of a list that is read by their number."""
+    found: list[dict[str, Any]] = []
+    for _ in range(_MAX_PAGES):
+        mark = "&" if "?" in path else "?"
+        try:
+            body = (await client.get(f"{path}{mark}startAt={len(found)}&maxResults={_PAGE_SIZE}")).body
+        except SourceNotFound:  # the ticket was deleted meanwhile
+            return found
+        page = body.get(key) if isinstance(body, dict) else None
+        if not isinstance(page, list) or not page:
+            return found
+        found += [entry for entry in page if isinstance(entry, dict)]
+        if body.get("isLast") is True or len(found) >= _total_count(body) or enough(page):
+            return found
+    return found
+
+
+def _total_count(part: Any) -> int:
+    total = part.get("total") if isinstance(part, dict) else None
+    return total if isinstance(total, int) else 0
+
+
+def _issue_id(issue: dict[str, Any]) -> str:
+    return str(issue.get("id") or issue.get("key"))
+
+
+# Jira Cloud as a source: tickets in the order in which they changed, with what was done to each.
+
+
+_LATE_CHANGE_SECONDS: Final = 3600.0  # seconds before the cursor in which a change may lie that is told only now
+_MAX_READ_ATTEMPTS: Final = 5  # looks that fail because of one ticket
+_DAY_SECONDS: Final = 86400.0
+
+
+class JiraWatcher:
+    """The watcher of one Jira account.
+
+    The cursor has two times: ``since``, from where each look reads, and ``next``, the newest change the last look saw,
+    which becomes ``since`` after the next. So every stretch of time is read twice, by looks at different times, and a
+    ticket that slipped from one page to another while they were read is found.
+    """
+
+    name = JIRA
+
+    def __init__(self, services: Services, section: JiraSection) -> None:
+        self._clock = services.clock
+        self._section = section
+        self._client = connect_jira(section, services.clock)
+        self._hints = Hints(services.home, JIRA)
+        self._account: JiraAccount | None = None
+        self._since = 0.0
+        self._failed: dict[str, int] = {}
+        # What is in the queue already. Every change is read at many looks, and making an event of it is most of the
+        # work. Forgotten once a day: what is still to be seen then is renewed in the index of what was seen.
+        self._told: set[str] = set()
+        self._parsed: list[str] = []
+        self._day = 0.0
+
+    @property
+    def interval(self) -> float:
+        """What was configured."""
+        return self._section.interval_seconds
+
+    def urgent(self) -> bool:
+        """Whether a webhook has come."""
+        return self._hints.any()
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self._client.close()
+
+    async def fetch(self, cursor: Mapping[str, Any]) -> AsyncIterator[FetchedBatch]:
+        """Read all tickets that changed since the cursor, less an overlap: the index is behind the tickets."""
+        if self._account is None:
+            mine = str((await fetch_account(self._client))["accountId"])
+            self._account = JiraAccount(mine, frozenset({mine, *self._section.own_accounts}))
+        baseline = float(cursor.get("baseline") or self._clock() - self._section.lookback_hours * 3600)
+        since, newest = float(cursor.get("since") or baseline), float(cursor.get("next") or baseline)
+        before = newest
+        overlap = self._section.overlap_minutes * 60
+        self._since = max(since - overlap - _LATE_CHANGE_SECONDS, baseline)
+        hints = list(self._hints.read())
+        memory = {"baseline": baseline, "since": since, "next": newest}
+        async for issues in search_issues(self._client, jql_since(self._section, max(since - overlap, baseline))):
+            for issue in issues:
+                await self._complete(issue)
+                newest = max(newest, parse_epoch((issue.get("fields") or {}).get("updated")))
+            yield FetchedBatch(list(issues), memory)
+        yield FetchedBatch([], {"baseline": baseline, "since": before, "next": newest}, hints)
+
+    async def _complete(self, issue: dict[str, Any]) -> None:
+        """Read the rest of a ticket; one that cannot be read time and again must not hold up all others."""
+        key = str(issue.get("key"))
+        try:
+            await complete_issue(self._client, issue, self._since)
+        except CircuitOpen:
+            raise
+        except SourceUnavailable as error:
+            self._failed[key] = self._failed.get(key, 0) + 1
+            if self._failed[key] < _MAX_READ_ATTEMPTS:
+                raise
+            log.warning("jira: the whole history of %s cannot be read, going on without: %s", key, error)
+        else:
+            self._failed.pop(key, None)
+
+    def parse(self, batch: FetchedBatch) -> list[Event]:
+        """What was done to the tickets."""
+        assert self._account is not None
+        if abs(self._clock() - self._day) > _DAY_SECONDS:
+            self._told.clear()
+            self._day = self._clock()
+        found: list[Event] = []
+        for issue in batch.items:
+            try:
+                found += extract_jira_events(
+                    issue,
+                    self._account,
+                    self._since,
+                    url=self._section.url,
+                    repos=self._section.repos,
+                    ignored_fields=frozenset(self._section.ignore_fields),
+                    told=self._told,
+                )
+            except (ValidationError, AttributeError, TypeError, ValueError) as error:
+                log.warning("jira: %s makes no sense and is left out: %s", issue.get("key"), error)
+        self._parsed = [event.id for event in found]
+        ignored = self._section.ignore
+        return [event for event in found if not any(type_matches(pattern, event.type) for pattern in ignored)]
+
+    async def post_emit(self, batch: FetchedBatch) -> None:
+        """Take away the hints; Jira is told nothing."""
+        self._told.update(self._parsed)
+        self._parsed = []
+        for name in batch.done:
+            self._hints.remove(name)
+
+
+# Jira Cloud as a source.
+
+
+__all__ = ["JiraWatcher", "make"]
+
+
+def make_jira_watcher(services: Services, section: JiraSection) -> JiraWatcher:
+    """The watcher a section of the configuration asks for; InvalidConfig when its token is not there."""
+    return JiraWatcher(services, section)

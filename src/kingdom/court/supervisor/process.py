@@ -1,0 +1,226 @@
+"""Processes of a court: one role each, or a court in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from kingdom.bus import BusError
+from kingdom.court.bootstrap import make_role, open_services
+from kingdom.court.errors import CourtError
+from kingdom.court.loop import run_role
+from kingdom.court.supervisor.logs import Announce, ConsoleWriter, configure_logging
+from kingdom.court.supervisor.record import ProcessHandle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kingdom.court.home import Home
+
+
+# Running one role as the work of a whole process.
+
+
+# A general with hundreds of tasks in hand keeps many objects; looking through them every 700 new ones, as Python does
+# by itself, takes 4 % of its time.
+_GC_THRESHOLDS: Final = (10_000, 10, 10)
+
+
+async def serve_role(home: Home, name: str, *, lifeline: int | None = None, foreground: bool = False) -> None:
+    """Run a role until SIGTERM, SIGINT, or the end of ``lifeline``, a pipe whose other end the supervisor holds."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    if lifeline is not None:
+        end = lifeline
+
+        def orphaned() -> None:
+            loop.remove_reader(end)
+            stop.set()
+
+        loop.add_reader(end, orphaned)
+    name_process(name)
+    gc.set_threshold(*_GC_THRESHOLDS)
+    async with open_services(home) as services:
+        await run_role(make_role(name, services, foreground=foreground), services, stop)
+
+
+def name_process(role: str) -> None:
+    """Let ``ps`` and ``top`` show which role this process is, where the system has a way to say it."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/comm").write_text(f"kd:{role}"[:15], encoding="utf-8")
+
+
+# A role in a process that was forked for it.
+
+
+_MAX_REASON_BYTES: Final = 4000  # a pipe takes that much at once, so the child never waits for its parent
+log = logging.getLogger("kingdom.court")
+
+
+@dataclass(slots=True)
+class RoleProcess:
+    """A process we have forked."""
+
+    name: str
+    process: ProcessHandle
+    began: float  # by the supervisor's clock, which nobody sets
+    last_words: int  # the end of a pipe that says why it died
+    stopping: bool = False
+    kill_at: float | None = None
+    beat: tuple[int, int] | None = None  # the heartbeat file seen last
+    beat_seen: float = 0.0
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal. Its number is its own until we have waited for it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process.pid, number)
+
+    def farewell(self, status: int) -> str:
+        """Why it died, from its last words and its exit status; closes the pipe."""
+        words = ""
+        with contextlib.suppress(OSError):
+            words = os.read(self.last_words, _MAX_REASON_BYTES).decode(errors="replace")
+        os.close(self.last_words)
+        code = os.waitstatus_to_exitcode(status)
+        if code < 0:
+            return f"killed by {_signal_name(-code)}"
+        return words or f"ended with exit code {code}"
+
+
+def fork_role(home: Home, name: str, now: float, lifeline: int, let_go: Callable[[], None]) -> RoleProcess:
+    """Start a role in a new process. ``let_go`` closes there what belongs to the supervisor only."""
+    reading, writing = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        _run_child(home, name, lifeline, writing, let_go)
+    os.close(writing)
+    os.set_blocking(reading, False)
+    return RoleProcess(name, ProcessHandle.of(pid), now, reading, beat_seen=now)
+
+
+def _run_child(home: Home, name: str, lifeline: int, last_words: int, let_go: Callable[[], None]) -> NoReturn:
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        os.setsid()  # Ctrl-C is for the supervisor, who stops the roles in their order
+        let_go()
+        _close_stdin()
+        say: Announce = ConsoleWriter(sys.stderr)
+        configure_logging(name, say, home)
+        code = _serve_and_report(home, name, lifeline, last_words)
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)  # nothing of the supervisor's runs here: no exit handler, no finally above us
+
+
+def _serve_and_report(home: Home, name: str, lifeline: int, last_words: int) -> int:
+    try:
+        asyncio.run(serve_role(home, name, lifeline=lifeline))
+    except (CourtError, BusError, OSError) as error:
+        reason = str(error)
+    except Exception as error:
+        log.exception("%s: an error nobody expected", name)
+        reason = f"{type(error).__name__}: {error}"
+    else:
+        return 0
+    with contextlib.suppress(OSError):
+        os.write(last_words, reason.encode(errors="replace")[:_MAX_REASON_BYTES])
+    return 1
+
+
+def _close_stdin() -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    if nothing:
+        os.close(nothing)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+# Going into the background: the caller returns once the court is up, or knows why it is not.
+
+
+class NotStarted(CourtError):
+    """The process in the background ended before it was ready."""
+
+    code = "NOT_STARTED"
+
+
+def detach(log: Path, run: Callable[[Callable[[], None]], object]) -> int:
+    """Call ``run(ready)`` in a process of its own, without a terminal; what it prints goes to ``log``.
+
+    Returns the process id once ``ready`` was called there. Raises :class:`NotStarted` with what went wrong otherwise.
+    """
+    reading, writing = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        os.close(writing)
+        said = os.read(reading, 65536)  # not to its end: the roles were forked with the other end in hand
+        os.close(reading)
+        if said == b"ready":
+            return pid
+        os.waitpid(pid, 0)
+        raise NotStarted(said.decode(errors="replace") or f"it ended at once: {log} may say why")
+    os.close(reading)
+    _run_in_background(log, run, writing)
+    os._exit(0)
+
+
+def _run_in_background(log: Path, run: Callable[[Callable[[], None]], object], writing: int) -> None:
+    told = False
+
+    def tell(words: bytes) -> None:
+        nonlocal told
+        if not told:
+            told = True
+            os.write(writing, words)
+            os.close(writing)
+
+    try:
+        os.setsid()
+        _redirect_output(log)
+        run(lambda: tell(b"ready"))
+    except BaseException as error:  # noqa: BLE001 - nobody above us: this process ends here
+        with contextlib.suppress(OSError):
+            tell(str(error).encode(errors="replace"))
+        import traceback
+
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def _redirect_output(log: Path) -> None:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    for number, path, flags in (
+        (0, os.devnull, os.O_RDONLY),
+        (1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND),
+        (2, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND),
+    ):
+        opened = os.open(path, flags, 0o644)
+        os.dup2(opened, number)
+        os.close(opened)

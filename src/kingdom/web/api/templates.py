@@ -1,0 +1,144 @@
+"""``/api/workflow-templates``: the plans workflows are made from, as fields and as YAML."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+from fastapi import Path
+from pydantic import Field, model_validator
+
+from kingdom.web.api.workflow_models import (
+    ID_PATTERN,
+    Deleted,
+    NameSearch,
+    TemplateBody,
+    Yaml,
+    error_prefix,
+    workflow_router,
+)
+from kingdom.web.context import Context, WebContext
+from kingdom.web.envelope import ApiError, ApiModel, Cursor, Limit, Ok, Page, ok
+from kingdom.web.views import templates
+from kingdom.web.views.redaction import restore_secrets
+from kingdom.web.views.templates import EXAMPLE_YAML, ConvertedTemplate, Template, TemplateSummary
+from kingdom.web.views.workflow_state import workflow_state
+from kingdom.workflow.domain.workflow import WorkflowTemplate
+from kingdom.workflow.templates import MAX_NAMES
+from kingdom.workflow.usecases.catalog import CreateWorkflowTemplate, DeleteWorkflowTemplate, UpdateWorkflowTemplate
+
+router = workflow_router("workflow-templates", "templates")
+TemplateId: TypeAlias = Annotated[
+    str, Path(alias="templateId", pattern=ID_PATTERN, max_length=100, examples=["tpl-0198c2d2"])
+]
+
+
+class YamlBody(ApiModel):
+    """A template as the text of a YAML file."""
+
+    yaml: Yaml = Field(examples=[EXAMPLE_YAML])
+
+
+class YamlText(ApiModel):
+    """The text of a YAML file."""
+
+    yaml: str = Field(examples=[EXAMPLE_YAML])
+
+
+class ConvertBody(ApiModel):
+    """A template in one of its forms."""
+
+    yaml: Yaml | None = Field(default=None, examples=[EXAMPLE_YAML])
+    fields: TemplateBody | None = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> ConvertBody:
+        if (self.yaml is None) == (self.fields is None):
+            raise ValueError("give yaml or fields, one of them")
+        return self
+
+
+@router.get("", summary="List templates")
+async def list_templates(
+    context: Context, search: NameSearch = None, limit: Limit = 50, cursor: Cursor = None
+) -> Ok[Page[TemplateSummary]]:
+    """The templates, the newest first."""
+    return ok(await templates.list_templates(context, search=search, limit=limit, cursor=cursor))
+
+
+@router.post("", status_code=201, summary="Create a template")
+async def create_template(context: Context, body: TemplateBody) -> Ok[Template]:
+    """Refused: what is not valid (422 TPL_INVALID; details has every problem), a taken name (409 TPL_NAME_TAKEN)."""
+    return await _create(context, await templates.from_fields(context, body, context.parts.ids.new("tpl")))
+
+
+@router.post("/yaml", status_code=201, summary="Create a template from YAML", operation_id="createTemplateFromYaml")
+async def create_from_yaml(context: Context, body: YamlBody) -> Ok[Template]:
+    """The same, from the text of a file."""
+    return await _create(context, await templates.from_yaml(context, body.yaml, context.parts.ids.new("tpl")))
+
+
+@router.post("/convert", summary="Turn fields into YAML, or YAML into fields")
+async def convert_template(context: Context, body: ConvertBody) -> Ok[ConvertedTemplate]:
+    """Check a template and give it in both forms. Nothing is kept."""
+    return ok(await templates.convert(context, yaml=body.yaml, fields=body.fields))
+
+
+@router.get("/{templateId}", summary="Get a template")
+async def get_template(context: Context, template_id: TemplateId) -> Ok[Template]:
+    """The fields of a template."""
+    return ok(await templates.read_template(context, template_id))
+
+
+@router.get("/{templateId}/yaml", summary="Get a template as YAML")
+async def get_template_yaml(context: Context, template_id: TemplateId) -> Ok[YamlText]:
+    """The file of a template."""
+    return ok(YamlText(yaml=await templates.read_yaml(context, template_id)))
+
+
+@router.put("/{templateId}", summary="Update a template")
+async def update_template(context: Context, template_id: TemplateId, body: TemplateBody) -> Ok[Template]:
+    """Workflows that were made from it stay as they are."""
+    return await _update(context, await templates.from_fields(context, body, template_id))
+
+
+@router.put("/{templateId}/yaml", summary="Update a template from YAML", operation_id="updateTemplateFromYaml")
+async def update_from_yaml(context: Context, template_id: TemplateId, body: YamlBody) -> Ok[Template]:
+    """The same, from the text of a file."""
+    return await _update(context, await templates.from_yaml(context, body.yaml, template_id))
+
+
+@router.delete("/{templateId}", summary="Delete a template")
+async def delete_template(context: Context, template_id: TemplateId) -> Ok[Deleted]:
+    """Workflows that were made from it stay."""
+    with error_prefix("TPL"):
+        await DeleteWorkflowTemplate(context.parts).execute(template_id)
+    return ok(Deleted(id=template_id))
+
+
+async def check_name(context: WebContext, name: str, own_id: str | None = None) -> None:
+    """Raise when another template has this name. Call it holding the desk's ``naming``."""
+    async with context.parts.store.reading() as tx:
+        others = await tx.templates.list(limit=MAX_NAMES)
+    if any(one.name == name and one.id != own_id for one in others):
+        raise ApiError(409, "TPL_NAME_TAKEN", f"there is a template called {name} already: choose another name")
+
+
+async def _create(context: WebContext, template: WorkflowTemplate) -> Ok[Template]:
+    template = restore_secrets(template, None)
+    async with workflow_state(context).naming:
+        await check_name(context, template.name)
+        with error_prefix("TPL"):
+            await CreateWorkflowTemplate(context.parts).execute(template)
+    return ok(await templates.read_template(context, template.id))
+
+
+async def _update(context: WebContext, template: WorkflowTemplate) -> Ok[Template]:
+    async with workflow_state(context).naming:
+        before = await templates.find_template(context, template.id)
+        await check_name(context, template.name, template.id)
+        template = restore_secrets(template, before)
+        template.version = before.version
+        if template != before:
+            with error_prefix("TPL"):
+                await UpdateWorkflowTemplate(context.parts).execute(template)
+    return ok(await templates.read_template(context, template.id))

@@ -1,0 +1,293 @@
+"""The court page: questions, soldiers, problems, cost, queues, roles."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import tzinfo
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kingdom.web.dashboard.components import KeyedList, badge, card, empty, figure, link, meter, row, tag, text
+from kingdom.web.dashboard.court_journal import JournalList
+from kingdom.web.dashboard.formats import (
+    court_timezone,
+    format_age,
+    format_count,
+    format_datetime,
+    format_span,
+    format_usd,
+)
+from kingdom.web.dashboard.refresh import FOLLOW_SECONDS, SLOW_SECONDS, PageRefresher
+from kingdom.web.dashboard.shell import page
+from kingdom.web.dashboard.task_actions import draw_question
+from kingdom.web.dashboard.theme import Tone
+from kingdom.web.dashboard.visit import Visit
+from kingdom.web.views.court import court_overview
+
+if TYPE_CHECKING:
+    from nicegui.element import Element
+
+    from kingdom.web.views.court import (
+        CostState,
+        CourtProblem,
+        CourtState,
+        OpenQuestion,
+        QueueState,
+        RoleState,
+        SoldierAtWork,
+    )
+
+
+# The side of the page: what is wrong, what it costs, what waits, who runs.
+
+
+def draw_troubles(visit: Visit, holds: dict[str, Any], problems: Sequence[CourtProblem]) -> None:
+    """What is held back and what went wrong, each with its reason."""
+    words = visit.words
+    if not holds and not problems:
+        empty(words("court.troubles.none"))
+        return
+    with tag("ul", "k-lines"):
+        for reason, held in holds.items():
+            count = held.get("count", 1) if isinstance(held, dict) else 1
+            with tag("li", "k-stack k-tight"):
+                with row():
+                    badge(words("court.held"), "warning")
+                    text(words("court.held.count", n=count), "k-muted k-small")
+                text(reason, "k-wrap")
+        for problem in problems:
+            with tag("li", "k-stack k-tight"):
+                if problem.what.startswith("task-"):
+                    link(problem.what, f"/tasks/{problem.what}", "k-mono")
+                else:
+                    text(problem.what, "k-mono k-wrap")
+                text(problem.why, "k-wrap k-text-bad")
+
+
+def draw_cost(visit: Visit, cost: CostState) -> None:
+    """What was spent, against what may be."""
+    words = visit.words
+    with tag("div", "k-stack"):
+        with tag("div", "k-figures"):
+            figure(format_usd(cost.day_usd), words("court.cost.day"))
+            figure(format_usd(cost.month_usd), words("court.cost.month"))
+            figure(format_count(cost.day_tokens), words("court.cost.tokens"))
+        for limit in cost.limits:
+            with tag("div", "k-stack k-tight"):
+                with row("k-spread k-small"):
+                    text(limit.name)
+                    text(limit.shown, "k-muted")
+                meter(limit.part, limit.name)
+        if not cost.limits:
+            text(words("court.cost.unlimited"), "k-muted k-small", name="p")
+
+
+def draw_queues(visit: Visit, queues: Sequence[QueueState]) -> None:
+    """What waits where."""
+    words = visit.words
+    with tag("table", "k-table", aria_label=words("court.queues")):
+        with tag("thead"), tag("tr"):
+            text(words("court.queue"), name="th")
+            for column in ("waiting", "held", "dead", "oldest"):
+                text(words(f"court.queue.{column}"), "k-num", name="th")
+        with tag("tbody"):
+            for queue in queues:
+                waiting, *others = queue.counts.values()
+                dead = others[-1] if others else 0
+                with tag("tr"):
+                    with tag("td"):
+                        link(words.of("queue", queue.name), f"/bus?bus=court&stream={queue.name}", "k-row-link")
+                    text(f"{waiting:,}", "k-num", name="td")
+                    text(f"{sum(others[:-1]):,}", "k-num", name="td")
+                    text(f"{dead:,}", f"k-num {'k-text-bad k-strong' if dead else ''}", name="td")
+                    oldest = format_span(queue.oldest_seconds, words) if waiting else "–"
+                    text(oldest, "k-num k-muted", name="td")
+
+
+def draw_roles(visit: Visit, roles: Sequence[RoleState]) -> None:
+    """Who runs, and when each was heard of."""
+    words = visit.words
+    with tag("ul", "k-lines k-roles"):
+        for role in roles:
+            with tag("li"):
+                with row():
+                    text(role.name, "k-strong k-clip")
+                    badge(words.of("role", role.state), role.state, "k-push")
+                with row("k-small k-muted"):
+                    text(format_age(role.heartbeat_seconds, words))
+                    if role.pid is not None:
+                        text(f"pid {role.pid}")
+                    if role.deaths:
+                        text(words("court.deaths", n=role.deaths), "k-text-bad")
+                if role.reason:
+                    text(role.reason, "k-small k-wrap k-text-bad", name="p")
+
+
+# What a visitor must know before everything else.
+
+
+def draw_notice(visit: Visit, running: bool) -> None:
+    """Say when nobody works, and what to do about it."""
+    if running:
+        return
+    with tag("div", "k-notice k-tone-warn", role="status"):
+        text(visit.words("court.down"))
+        text(f"kingdom up --home {visit.context.root}", "k-mono k-command")
+
+
+# What people are asked, with a place for the answer. What somebody types survives every refresh.
+
+
+class QuestionList:
+    """The open questions; nothing at all while there are none."""
+
+    def __init__(self, visit: Visit, pulse: PageRefresher, zone: tzinfo) -> None:
+        self._visit = visit
+        self._pulse = pulse
+        self._zone = zone
+        with (
+            tag("div") as self._whole,
+            card(visit.words("court.questions"), "k-asking", flush=True) as (body, _),
+        ):
+            self._list: KeyedList[OpenQuestion] = KeyedList(tag("ul", "k-lines"), lambda one: one.task_id, self._draw)
+        self._whole.set_visibility(False)
+        self.body: Element = body
+
+    def show(self, questions: Sequence[OpenQuestion]) -> None:
+        """Have these."""
+        self._whole.set_visibility(bool(questions))
+        self._list.show(questions)
+
+    def _draw(self, question: OpenQuestion) -> None:
+        words = self._visit.words
+        with tag("li", "k-stack", data_question=question.task_id):
+            with row("k-wrapping k-small k-muted"):
+                link(question.task_id, f"/tasks/{question.task_id}", "k-mono")
+                text(question.general)
+                if question.deadline:
+                    text(words("court.deadline", at=format_datetime(question.deadline, self._zone)))
+            draw_question(self._visit, question.task_id, question.question, question.choices, self._pulse.wake)
+
+
+# Who is at work, and what they said last.
+
+
+class SoldierList:
+    """The soldiers at work."""
+
+    def __init__(self, visit: Visit, inside: Element) -> None:
+        self._visit = visit
+        with inside:
+            self._list: KeyedList[SoldierAtWork] = KeyedList(
+                tag("ul", "k-lines"), lambda one: one.id, self._draw, self._nobody
+            )
+
+    def show(self, soldiers: Sequence[SoldierAtWork]) -> None:
+        """Have these."""
+        self._list.show(soldiers)
+
+    def _nobody(self) -> None:
+        words = self._visit.words
+        with tag("li"):
+            empty(words("court.soldiers.none"), words("court.soldiers.hint"), "kingdom emit TYPE --payload '{…}'")
+
+    def _draw(self, soldier: SoldierAtWork) -> Callable[[SoldierAtWork], None]:
+        words = self._visit.words
+        with tag("li", "k-stack", data_soldier=soldier.id):
+            with row("k-wrapping"):
+                link(soldier.task_id, f"/tasks/{soldier.task_id}", "k-mono")
+                text(soldier.general, "k-strong")
+                text(soldier.engine, "k-muted")
+                lasted = text(format_span(soldier.seconds, words), "k-muted k-push")
+            with tag("div", "k-output k-short k-mono", tabindex="0", role="log") as scrolled:
+                said = text(_output_text(soldier, words("court.silent")), "k-wrap", name="div")
+            scrolled.props["aria-label"] = words("court.output", soldier=soldier.id)
+
+        def update(new: SoldierAtWork) -> None:
+            lasted.set_text(format_span(new.seconds, words))
+            said.set_text(_output_text(new, words("court.silent")))
+
+        return update
+
+
+def _output_text(soldier: SoldierAtWork, silent: str) -> str:
+    return "\n".join(soldier.said) or silent
+
+
+# The court at a glance: the page people keep open.
+
+
+T = TypeVar("T")
+
+
+@page("/", title="nav.court", nav="court", court=True)
+async def court_page(visit: Visit) -> None:
+    """Who works on what, who is asked, what it costs, what is wrong."""
+    words = visit.words
+    pulse = PageRefresher(visit)
+    zone = await court_timezone(visit)
+
+    def seen(part: Callable[[CourtState], T]) -> Callable[[], Awaitable[T]]:
+        async def load() -> T:
+            state = await court_overview(visit.context)
+            pulse.every = FOLLOW_SECONDS if state.soldiers else SLOW_SECONDS
+            return part(state)
+
+        return load
+
+    text(words("nav.court"), "k-hidden-text", name="h1")
+    await pulse.panel(tag("div"), seen(lambda state: state.running), lambda up: draw_notice(visit, up))
+    with tag("div", "k-card k-card-body"):
+        figures = tag("div", "k-figures")
+    await pulse.panel(figures, seen(_figures), lambda found: _draw_figures(visit, found))
+    with tag("div", "k-grid k-below"):
+        with tag("div", "k-column k-col-8"):
+            questions = QuestionList(visit, pulse, zone)
+            await pulse.panel(questions.body, seen(lambda state: state.questions), questions.show, keep=True)
+            with card(words("court.soldiers"), flush=True) as (body, _):
+                soldiers = SoldierList(visit, body)
+            await pulse.panel(body, seen(lambda state: state.soldiers), soldiers.show, keep=True)
+            with card(words("court.recent"), flush=True) as (body, _):
+                journal = JournalList(visit, body, zone)
+            await pulse.panel(body, seen(lambda state: state.recent), journal.show, keep=True)
+        with tag("div", "k-column k-col-4"):
+            with card(words("court.troubles"), flush=True) as (body, _):
+                pass
+            await pulse.panel(
+                body, seen(lambda state: (state.holds, state.problems)), lambda found: draw_troubles(visit, *found)
+            )
+            with card(words("court.cost")) as (body, _):
+                pass
+            await pulse.panel(body, seen(lambda state: state.cost), lambda cost: draw_cost(visit, cost))
+            with card(words("court.queues"), flush=True) as (body, _):
+                pass
+            await pulse.panel(body, seen(lambda state: state.queues), lambda queues: draw_queues(visit, queues))
+            with card(words("court.roles"), flush=True) as (body, _):
+                pass
+            await pulse.panel(body, seen(_settled), lambda roles: draw_roles(visit, roles))
+
+
+def _settled(state: CourtState) -> list[RoleState]:
+    """The roles, with the age of their signs of life as coarse as it is shown: a heartbeat alone changes nothing."""
+    return [role.model_copy(update={"heartbeat_seconds": _coarse(role.heartbeat_seconds)}) for role in state.roles]
+
+
+def _coarse(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds // 10 * 10
+
+
+def _figures(state: CourtState) -> list[tuple[str, str, Tone | None]]:
+    """What matters most, as numbers: the key of its name, the number, its tone."""
+    counts = {queue.name: queue.counts for queue in state.queues}
+    waiting = sum(counts.get(name, {}).get("pending", 0) for name in ("events", "tasks"))
+    return [
+        ("court.figure.soldiers", f"{len(state.soldiers):,}", "busy" if state.soldiers else None),
+        ("court.figure.waiting", f"{waiting:,}", None),
+        ("court.figure.questions", f"{len(state.questions):,}", "warn" if state.questions else None),
+        ("court.figure.problems", f"{len(state.problems):,}", "bad" if state.problems else None),
+        ("court.figure.cost", format_usd(state.cost.day_usd), None),
+    ]
+
+
+def _draw_figures(visit: Visit, found: list[tuple[str, str, Tone | None]]) -> None:
+    for key, value, tone in found:
+        figure(value, visit.words(key), tone)

@@ -1,0 +1,198 @@
+"""Keep the panels of a page up to date, and share reads between visitors."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+
+from nicegui import background_tasks, ui
+
+from kingdom.web.dashboard.components import failed, loading, tag
+
+if TYPE_CHECKING:
+    from nicegui.element import Element
+
+    from kingdom.web.dashboard.visit import Visit
+    from kingdom.web.live.hub import LiveEvent
+
+
+# Keeping a page up to date: at once when something happened, now and then in any case, and only where it changed.
+
+
+T = TypeVar("T")
+log = logging.getLogger("kingdom.web")
+_MIN_PAUSE_SECONDS: Final = 0.25  # seconds between two looks of one page
+SLOW_SECONDS: Final = 5.0  # seconds after which a page looks without being told to
+FOLLOW_SECONDS: Final = 1.0
+"""The same while somebody is heard of whom no event tells: what a soldier says."""
+_SECOND_LOOK_SECONDS: Final = (
+    1.0  # seconds after which it looks once more: what it was given may have been read just before
+)
+_FIRST_LOAD_SECONDS: Final = 0.5  # seconds the first answer waits for data; what is slower is filled in
+
+
+class PagePanel(Generic[T]):
+    """A part of a page: what it shows is read by ``load`` and drawn by ``draw``, anew only when it changed.
+
+    With ``keep``, ``draw`` updates what is there; without, the part is emptied before it is drawn.
+    """
+
+    def __init__(
+        self, inside: Element, load: Callable[[], Awaitable[T]], draw: Callable[[T], None], *, keep: bool
+    ) -> None:
+        self._inside = inside
+        self._load = load
+        self._draw = draw
+        self._keep = keep
+        self._shown: list[T] = []  # the last, if any
+        self._note: Element | None = None
+
+    async def refresh(self) -> None:
+        """Read, and draw when it is not what is shown already."""
+        data = await self._load()
+        if self._inside.is_deleted:
+            return
+        self.note(None)
+        if self._shown and self._shown[0] == data:
+            return
+        if not self._keep:
+            self._inside.clear()
+        self._shown.clear()  # what cannot be drawn whole is drawn anew the next time
+        with self._inside:
+            self._draw(data)
+        self._shown.append(data)
+
+    def note(self, draw: Callable[[], None] | None) -> None:
+        """Say something below what is shown, until a refresh succeeds."""
+        if self._note is not None:
+            self._note.delete()
+            self._note = None
+        if draw is not None and not self._inside.is_deleted:
+            with self._inside, tag("div") as self._note:
+                draw()
+
+
+class PageRefresher:
+    """Refreshes the panels of one page for as long as somebody looks at it. Made by the page, in the page."""
+
+    def __init__(
+        self, visit: Visit, wants: Callable[[LiveEvent], bool] | None = None, *, every: float = SLOW_SECONDS
+    ) -> None:
+        """``wants`` says which events matter (none: all); ``every`` so many seconds the page looks in any case."""
+        self._visit = visit
+        self._wants = wants
+        self.every = every
+        self._panels: list[PagePanel[Any]] = []
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[Any] | None = None
+        self._unlisten: Callable[[], None] | None = None
+        self._client = ui.context.client
+
+    async def panel(
+        self,
+        inside: Element,
+        load: Callable[[], Awaitable[T]],
+        draw: Callable[[T], None],
+        *,
+        keep: bool = False,
+    ) -> PagePanel[T]:
+        """Show something inside an element and keep it up to date.
+
+        What can be read in a moment is in the page from its first byte; the rest is filled in.
+        """
+        panel = PagePanel(inside, load, draw, keep=keep)
+        self._panels.append(panel)
+        first = asyncio.ensure_future(self._refreshed(panel))
+        await asyncio.wait({first}, timeout=_FIRST_LOAD_SECONDS)
+        if not first.done():
+            panel.note(lambda: loading(self._visit))
+        self._begin()
+        return panel
+
+    def wake(self) -> None:
+        """Look now: something was done here."""
+        self._woken.set()
+
+    def _begin(self) -> None:
+        if self._task is None:
+            self._unlisten = self._visit.context.live.listen(self._heard)
+            self._task = background_tasks.create(self._run(), name="kingdom page")
+            self._client.on_delete(self._end)
+
+    def _end(self) -> None:
+        if self._unlisten is not None:
+            self._unlisten()
+            self._unlisten = None
+        if self._task is not None:
+            self._task.cancel()
+
+    def _heard(self, events: Sequence[LiveEvent]) -> None:
+        if self._wants is None or any(map(self._wants, events)):
+            self._woken.set()
+
+    async def _run(self) -> None:
+        woken = False
+        while True:
+            pause = _SECOND_LOOK_SECONDS if woken else self.every
+            with contextlib.suppress(TimeoutError):
+                # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with what it waits for.
+                async with asyncio.timeout(pause):
+                    await self._woken.wait()
+            woken = self._woken.is_set()
+            self._woken.clear()
+            if self._client.has_socket_connection:  # a page that nobody sees may be old
+                for panel in self._panels:
+                    await self._refreshed(panel)
+            await asyncio.sleep(_MIN_PAUSE_SECONDS)
+
+    async def _refreshed(self, panel: PagePanel[Any]) -> None:
+        try:
+            await panel.refresh()
+        except Exception as error:  # the page says what is wrong and tries again
+            log.warning("a part of %s cannot be shown: %s", self._visit.path, error, exc_info=error)
+            problem = error
+            panel.note(lambda: failed(self._visit, problem))
+
+
+# Reading once what many visitors look at: twenty open pages cost the disk as much as one.
+
+_FRESH_SECONDS: Final = 0.2  # seconds for which what was read is given to whoever asks
+_MAX_CACHED_READS: Final = 256  # answers that are remembered
+
+
+class SharedReads:
+    """Answers of readers, kept for a moment."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._kept: dict[Hashable, tuple[float, asyncio.Task[Any]]] = {}
+
+    async def read(self, key: Hashable, reader: Callable[[], Awaitable[T]], fresh: float = _FRESH_SECONDS) -> T:
+        """What ``reader`` gives; whoever asks for the same key within a moment gets the same answer."""
+        now = self._clock()
+        at, task = self._kept.get(key, (0.0, None))
+        if task is None or (task.done() and now - at > fresh) or task.get_loop() is not asyncio.get_running_loop():
+            task = asyncio.ensure_future(_call_reader(reader))
+            task.add_done_callback(_retrieve_exception)
+            self._forget(now)
+            self._kept[key] = now, task
+        # one visitor who goes away must not take the answer from the others
+        return cast(T, await asyncio.shield(task))
+
+    def _forget(self, now: float) -> None:
+        if len(self._kept) >= _MAX_CACHED_READS:
+            self._kept = {key: one for key, one in self._kept.items() if now - one[0] <= _FRESH_SECONDS}
+
+
+async def _call_reader(reader: Callable[[], Awaitable[T]]) -> T:
+    return await reader()
+
+
+def _retrieve_exception(task: asyncio.Task[Any]) -> None:
+    """An error is told to those who asked; with nobody left it is not worth a warning."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,92 @@
+"""Answer, cancel or retry a task from a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from nicegui import ui
+
+from kingdom.court import commands
+from kingdom.web.api.court_models import WEB_SOURCE
+from kingdom.web.dashboard.components import button, confirm, labelled, row, run_and_notify, tag, text
+
+if TYPE_CHECKING:
+    from kingdom.web.dashboard.visit import Visit
+
+
+# What a visitor has done to a task: asked about first where it cannot be undone, and told of.
+
+
+DASHBOARD_USER: Final = "dashboard"
+
+
+async def answer_task(visit: Visit, task_id: str, text: str) -> bool:
+    """Answer the question of a task; True when that is done."""
+
+    async def act() -> None:
+        await commands.answer_question(visit.court, task_id, text, DASHBOARD_USER, WEB_SOURCE)
+
+    return await run_and_notify(visit, act, visit.words("task.answered", task=task_id))
+
+
+async def cancel_task(visit: Visit, task_id: str) -> bool:
+    """Have a task ended, if the visitor is sure."""
+    words = visit.words
+    sure = await confirm(
+        visit,
+        words("task.cancel.sure", task=task_id),
+        detail=words("task.cancel.detail"),
+        yes=words("task.cancel"),
+        danger=True,
+    )
+
+    async def act() -> None:
+        await commands.cancel_task(visit.court, task_id, DASHBOARD_USER, WEB_SOURCE)
+
+    return sure and await run_and_notify(visit, act, words("task.cancelled", task=task_id))
+
+
+async def retry_task(visit: Visit, task_id: str) -> bool:
+    """Have a task done once more, if the visitor is sure."""
+    words = visit.words
+    sure = await confirm(
+        visit, words("task.retry.sure", task=task_id), detail=words("task.retry.detail"), yes=words("task.retry")
+    )
+
+    async def act() -> None:
+        await commands.retry_task(visit.court, task_id, DASHBOARD_USER, WEB_SOURCE)
+
+    return sure and await run_and_notify(visit, act, words("task.retried", task=task_id))
+
+
+# A question of a task, with buttons for its choices and a box for any other answer.
+
+
+_MAX_ANSWER_CHARS: Final = 10_000  # characters of an answer
+
+
+def draw_question(visit: Visit, task_id: str, question: str, choices: Sequence[str], done: Callable[[], None]) -> None:
+    """Ask; ``done`` is called once an answer is given."""
+    words = visit.words
+
+    async def give(answer: str) -> None:
+        if await answer_task(visit, task_id, answer):
+            done()
+
+    text(question, "k-wrap k-strong", name="p")
+    if choices:
+        with tag("div", "k-row k-wrapping", role="group", aria_label=words("task.choices")):
+            for choice in choices:
+                button(choice, lambda choice=choice: give(choice))
+    with row():
+        box = ui.input(placeholder=words("task.answer.hint")).props("outlined dense").classes("k-field k-grow")
+        box.props["maxlength"] = _MAX_ANSWER_CHARS
+        labelled(box, words("task.answer.to", task=task_id))
+
+        async def send() -> None:
+            if (box.value or "").strip():
+                await give(box.value.strip())
+
+        box.on("keydown.enter", send)
+        button(words("task.answer"), send, kind="primary")

@@ -1,0 +1,298 @@
+"""The page of one task, with the live transcript of its soldier."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.web.dashboard import task_actions
+from kingdom.web.dashboard.components import (
+    RowList,
+    badge,
+    button,
+    card,
+    cell,
+    code,
+    empty,
+    facts,
+    line,
+    part,
+    tab,
+    tag,
+    text,
+)
+from kingdom.web.dashboard.formats import court_timezone, format_clock, format_count, format_datetime, format_usd
+from kingdom.web.dashboard.refresh import FOLLOW_SECONDS, SLOW_SECONDS, PageRefresher
+from kingdom.web.dashboard.shell import page, page_head
+from kingdom.web.dashboard.task_actions import draw_question
+from kingdom.web.dashboard.visit import Visit
+from kingdom.web.envelope import ApiError
+from kingdom.web.views.documents import read_task, read_transcript, trace
+
+if TYPE_CHECKING:
+    from nicegui.element import Element
+
+    from kingdom.web.dashboard.components import ListRow
+    from kingdom.web.dashboard.theme import Tone
+    from kingdom.web.live.hub import LiveEvent
+    from kingdom.web.views.documents import TaskState, TraceLine
+
+
+# What a soldier said and did, followed while it works.
+
+
+_FIRST_BYTES: Final = 64 * 1024  # bytes from the end of a long transcript
+_MAX_LINES: Final = 300  # things said
+_MAX_LINE_CHARS: Final = 4_000  # characters of one of them
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptRow:
+    """One thing, by its number in what we have read."""
+
+    number: int
+    kind: str
+    text: str
+
+
+class TranscriptFollower:
+    """The transcript of one soldier of a task: of the named one, else of the last."""
+
+    def __init__(self, visit: Visit, task_id: str, soldier: str | None, pulse: PageRefresher, inside: Element) -> None:
+        self._visit = visit
+        self._task_id = task_id
+        self._soldier = soldier
+        self._pulse = pulse
+        self._reading: str | None = None  # the soldier we are at
+        self._offset = -_FIRST_BYTES
+        self._said: deque[TranscriptRow] = deque(maxlen=_MAX_LINES)
+        self._count = 0
+        self._is_cut = False
+        with inside:
+            self._whole = text(visit.words("task.transcript.cut"), "k-muted k-small k-cut", name="p")
+            box = tag("div", "k-output k-transcript", tabindex="0", role="log")
+            box.props["aria-label"] = visit.words("task.transcript")
+            with box:
+                self._below = tag("div")
+                self._lines = RowList("log", visit.words("task.transcript"), "k-block")
+        self._whole.set_visibility(False)
+
+    async def load(self) -> list[TranscriptRow]:
+        """Read what is new."""
+        try:
+            while True:
+                part = await read_transcript(self._visit.context, self._task_id, self._offset, soldier=self._soldier)
+                if self._reading not in (None, part.soldier_id):
+                    self._begin_again()
+                    continue
+                self._reading = part.soldier_id
+                for item in part.items:
+                    self._count += 1
+                    self._said.append(TranscriptRow(self._count, item.kind, _cut(item.text)))
+                self._pulse.every = FOLLOW_SECONDS if part.alive else SLOW_SECONDS
+                done = part.next_offset >= part.size or part.next_offset == self._offset
+                self._offset = part.next_offset
+                self._is_cut = part.size > _FIRST_BYTES or self._count > _MAX_LINES
+                if done:
+                    return list(self._said)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return []
+
+    def show(self, said: list[TranscriptRow]) -> None:
+        """Show it."""
+        self._whole.set_visibility(bool(said) and self._is_cut)
+        self._lines.show([line(str(one.number), [cell(one.text, "k-wrap")], _classes(one)) for one in said])
+        self._below.clear()
+        if not said:
+            with self._below:
+                empty(self._visit.words("task.transcript.none"), self._visit.words("task.transcript.hint"))
+
+    def _begin_again(self) -> None:
+        """Another one took the task up: what is shown is the transcript of the newest."""
+        self._reading = None
+        self._offset = -_FIRST_BYTES
+        self._said.clear()
+
+
+def _classes(said: TranscriptRow) -> str:
+    return f"k-said k-said-{said.kind}"
+
+
+def _cut(said: str) -> str:
+    return said if len(said) <= _MAX_LINE_CHARS else f"{said[:_MAX_LINE_CHARS]}…"
+
+
+# One task: what it is, what came of it, its whole story, what its soldiers said, and what can be done about it.
+
+
+_TRACE_SECONDS: Final = 60.0  # seconds; a story is read from many files, and the journal tells when there is more of it
+_MAX_TRACE_LINES: Final = 300
+_TASK_ID_PATTERN: Final = re.compile(r"(?<![\w-])(task-\d{8}-\d{3,})\b")
+_TONE_BY_WORD: Final[tuple[tuple[str, Tone], ...]] = (
+    ("failed", "bad"),
+    ("error", "bad"),
+    ("needs_human", "warn"),
+    ("ended as success", "ok"),
+    ("completed", "ok"),
+    ("started", "busy"),
+)
+
+
+@page("/tasks/{task_id}", title="nav.tasks", nav="tasks", court=True)
+async def task_page(visit: Visit, task_id: str, soldier: str | None = None) -> None:
+    """Everything about a task."""
+    words, zone = visit.words, await court_timezone(visit)
+    load = partial(_read, visit, task_id)
+    await load()  # one that is not there is told of in place of the page
+
+    def concerns(event: LiveEvent) -> bool:
+        return task_id in str(event.data)
+
+    pulse = PageRefresher(visit, concerns)
+    story = PageRefresher(visit, concerns, every=_TRACE_SECONDS)
+    actions = page_head(task_id, above=(words("nav.tasks"), "/tasks"))
+    await pulse.panel(actions, load, lambda state: _draw_actions(visit, task_id, state, pulse))
+    asked = tag("div", "k-asked")
+    await pulse.panel(
+        asked, partial(_open_question, visit, task_id), lambda found: _draw_question(visit, task_id, found, pulse)
+    )
+    with tag("div", "k-grid"):
+        with tag("div", "k-column k-col-8"):
+            with card(words("task.result")) as (body, _):
+                pass
+            await pulse.panel(body, load, lambda state: _draw_result(visit, state))
+            with card(words("task.transcript"), flush=True) as (body, side):
+                pass
+            await pulse.panel(side, load, lambda state: _draw_soldiers(task_id, state, soldier))
+            follower_pulse = PageRefresher(visit, concerns)
+            follower = TranscriptFollower(visit, task_id, soldier, follower_pulse, body)
+            await follower_pulse.panel(body, follower.load, follower.show, keep=True)
+            with card(words("task.story")) as (body, _):
+                pass
+            await story.panel(body, partial(trace, visit.context, task_id), partial(_draw_trace, visit, zone))
+        with tag("div", "k-column k-col-4"):
+            with card(words("task.facts")) as (body, _):
+                pass
+            await pulse.panel(body, load, lambda state: _draw_facts(visit, zone, state))
+            with card(words("task.payload")) as (body, _):
+                pass
+            await pulse.panel(body, load, _draw_payload)
+
+
+async def _read(visit: Visit, task_id: str) -> TaskState:
+    """Once for all parts of the page, which look one after the other."""
+    return await visit.shared.read(("task", task_id), partial(read_task, visit.context, task_id))
+
+
+async def _open_question(visit: Visit, task_id: str) -> dict[str, Any] | None:
+    return (await _read(visit, task_id)).question
+
+
+def _draw_actions(visit: Visit, task_id: str, state: TaskState, pulse: PageRefresher) -> None:
+    words = visit.words
+    status = str(state.task.get("status"))
+    badge(words.of("status", status), status).props["data-status"] = status
+
+    async def act(what: str) -> None:
+        if await (task_actions.retry_task if what == "retry" else task_actions.cancel_task)(visit, task_id):
+            pulse.wake()
+
+    if "retry" in state.actions:
+        button(words("task.retry"), partial(act, "retry"))
+    if "cancel" in state.actions:
+        button(words("task.cancel"), partial(act, "cancel"), kind="danger")
+
+
+def _draw_question(visit: Visit, task_id: str, question: dict[str, Any] | None, pulse: PageRefresher) -> None:
+    if question is None:
+        return
+    choices = question.get("choices")
+    with card(visit.words("court.questions"), "k-asking"), tag("div", "k-stack"):
+        draw_question(
+            visit,
+            task_id,
+            str(question.get("text") or ""),
+            [str(choice) for choice in choices] if isinstance(choices, list) else [],
+            pulse.wake,
+        )
+
+
+def _draw_result(visit: Visit, state: TaskState) -> None:
+    words, result = visit.words, state.result
+    if state.problem is not None:
+        text(state.problem, "k-wrap k-text-bad", name="p")
+    if result is None:
+        empty(words("task.result.none"), words("task.result.hint"))
+        return
+    said = [("summary", "k-wrap k-strong"), ("error", "k-wrap k-text-bad")]
+    with tag("div", "k-stack"):
+        for name, classes in said:
+            if result.get(name):
+                text(str(result[name]), classes, name="p")
+        code(_json({name: value for name, value in result.items() if name not in dict(said)}))
+
+
+def _draw_soldiers(task_id: str, state: TaskState, chosen: str | None) -> None:
+    if len(state.soldiers) > 1:
+        last = state.soldiers[-1].id
+        with tag("div", "k-tabs"):
+            for one in state.soldiers:
+                tab(one.id, f"/tasks/{task_id}?soldier={one.id}", chosen=one.id == (chosen or last))
+
+
+def _draw_trace(visit: Visit, zone: tzinfo, lines: Sequence[TraceLine]) -> None:
+    if len(lines) > _MAX_TRACE_LINES:
+        text(visit.words("task.story.cut", n=len(lines) - _MAX_TRACE_LINES), "k-muted k-small", name="p")
+    told = [_trace_row(visit, zone, number, one) for number, one in enumerate(lines)]
+    RowList("list", visit.words("task.story"), "k-timeline").show(told[-_MAX_TRACE_LINES:])
+
+
+def _trace_row(visit: Visit, zone: tzinfo, number: int, told: TraceLine) -> ListRow:
+    tone = next((tone for word, tone in _TONE_BY_WORD if word in told.what), None)
+    at = part(format_clock(told.ts, zone, now=visit.context.clock()), "k-muted k-mono", title=told.ts)
+    words = [
+        part(one, "nicegui-link", href=f"/tasks/{one}") if index % 2 else part(one)
+        for index, one in enumerate(_TASK_ID_PATTERN.split(told.what))
+    ]
+    where = part(told.where, "k-muted k-small k-mono k-wrap k-block")
+    cells = [cell([at]), cell(told.who, "k-strong k-clip"), cell([*words, where], "k-wrap")]
+    return line(str(number), cells, f"k-at-{tone}" if tone else "")
+
+
+def _draw_facts(visit: Visit, zone: tzinfo, state: TaskState) -> None:
+    words, task = visit.words, state.task
+    found = [
+        (words("task.general"), str(task.get("target_general") or "–")),
+        (words("task.type"), str(task.get("type") or "–")),
+        (words("task.priority"), str(task.get("priority") or "–")),
+        (words("task.event"), str(task.get("event_id") or "–")),
+        (words("task.repo"), str(task.get("repo") or "–")),
+        (words("task.created"), format_datetime(task.get("created_at"), zone)),
+        (words("task.retries"), str(task.get("retry_count") or 0)),
+        (
+            words("task.spent"),
+            f"{format_usd(state.spent.cost_usd)} · {format_count(state.spent.tokens)} {words('task.tokens')}",
+        ),
+        (words("task.runs"), str(state.spent.runs)),
+    ]
+    found += [
+        (words("task.soldier"), f"{one.id} · {one.engine}{f' · {one.model}' if one.model else ''}")
+        for one in state.soldiers
+    ]
+    facts(found)
+
+
+def _draw_payload(state: TaskState) -> None:
+    code(_json(state.task.get("payload") or {}))
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2)

@@ -1,0 +1,176 @@
+"""A plan while a person edits it in a form: it may be wrong, and it can be written as YAML all the same.
+
+What is wrong with a plan is told by the reader of the YAML (:mod:`kingdom.workflow.templates`), for both forms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict
+
+from kingdom.base.yamlfile import parse_yaml
+from kingdom.web.views.workflows import WorkInfo
+from kingdom.workflow.domain.resources import McpServerRef
+from kingdom.workflow.domain.statuses import TaskStatus, WorkStatus
+from kingdom.workflow.domain.workflow import OnFailure, TaskDefinition, WorkDefinition, WorkflowTemplate
+from kingdom.workflow.template_file import without_empty
+from kingdom.workflow.templates import SourceIds, dump_yaml
+
+_OPEN_STATUSES: Final = (WorkStatus.PENDING, WorkStatus.PAUSED, WorkStatus.FAILED)
+
+
+class _EngineOptions(BaseModel):
+    """Anything: the options of an engine are its own."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+@dataclass(slots=True)
+class TaskDraft:
+    """A task in the form."""
+
+    name: str = ""
+    query: str = ""
+    outline: str = ""
+    """The sections of its report, one on a line."""
+    retries: int = 1
+    locked: bool = False
+    """It is done: it stays as it is."""
+
+
+@dataclass(slots=True)
+class WorkDraft:
+    """A Work in the form."""
+
+    name: str = ""
+    engine: str = "claude"
+    model: str = ""
+    options: str = ""
+    """The engine's own, as YAML."""
+    after: list[str] = field(default_factory=list)
+    merge: bool = False
+    pause_after: bool = False
+    mcp: list[str] = field(default_factory=list)
+    tasks: list[TaskDraft] = field(default_factory=lambda: [TaskDraft()])
+    locked: bool = False
+    """It is done or under way: it stays as it is."""
+    begun: bool = False
+    """It stays where it is; what is left of it can be changed unless it is locked."""
+
+
+@dataclass(slots=True)
+class PlanDraft:
+    """A plan in the form."""
+
+    name: str = ""
+    description: str = ""
+    repositories: dict[str, str] = field(default_factory=dict)
+    """The branch to start from, by the name of the repository; empty: the default branch."""
+    mcp: list[str] = field(default_factory=list)
+    on_failure: OnFailure = "pause"
+    works: list[WorkDraft] = field(default_factory=lambda: [WorkDraft()])
+    env: dict[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
+    """Variables of MCP servers, by Work (empty: of all) and server: the form keeps what the YAML says."""
+
+    def text(self) -> str:
+        """The plan as YAML. Raises :class:`kingdom.base.yamlfile.YamlProblem` when the options of an engine are not."""
+        repositories = [_short({"name": name, "base": base}) for name, base in self.repositories.items()]
+        return dump_yaml(
+            without_empty(
+                {
+                    "name": self.name.strip(),
+                    "description": self.description.strip(),
+                    "repositories": repositories,
+                    "mcp": self._mcp("", self.mcp),
+                    "on_failure": None if self.on_failure == "pause" else self.on_failure,
+                    "works": [self._work(work) for work in self.works],
+                }
+            )
+        )
+
+    def _work(self, work: WorkDraft) -> dict[str, Any]:
+        return without_empty(
+            {
+                "name": work.name.strip(),
+                "engine": _short({"name": work.engine, "options": _options(work)}),
+                "model": work.model.strip(),
+                "after": list(work.after),
+                "merge": work.merge or None,
+                "pause_after": work.pause_after or None,
+                "mcp": self._mcp(work.name, work.mcp),
+                "tasks": [_task(task) for task in work.tasks],
+            }
+        )
+
+    def _mcp(self, work: str, names: Collection[str]) -> list[Any]:
+        return [_short({"name": name, "env": dict(self.env.get((work, name), {}))}) for name in names]
+
+
+def draft_of(template: WorkflowTemplate, sources: SourceIds, works: Sequence[WorkInfo] = ()) -> PlanDraft:
+    """The form of a plan; ``works`` are those of the workflow whose plan it is."""
+    gits = {git_id: name for name, git_id in sources.repositories.items()}
+    servers = {server_id: name for name, server_id in sources.mcp_servers.items()}
+    begun = {work.name: work for work in works}
+    draft = PlanDraft(
+        template.name,
+        template.description,
+        {gits.get(ref.git_id, ref.git_id): ref.base or "" for ref in template.git_refs},
+        [servers.get(ref.mcp_server_id, ref.mcp_server_id) for ref in template.mcp_server_refs],
+        template.on_failure,
+        [_work_draft(work, servers, begun.get(work.name)) for work in template.works],
+    )
+    draft.env.update(_env("", template.mcp_server_refs, servers))
+    for work in template.works:
+        draft.env.update(_env(work.name, work.mcp_server_refs, servers))
+    return draft
+
+
+def _work_draft(work: WorkDefinition, servers: Mapping[str, str], at: WorkInfo | None) -> WorkDraft:
+    done = {task.name for task in at.tasks if task.status is TaskStatus.COMPLETED} if at is not None else set()
+    return WorkDraft(
+        work.name,
+        work.engine,
+        work.model or "",
+        dump_yaml(work.engine_options) if work.engine_options else "",
+        list(work.after),
+        work.merge,
+        work.pause_after,
+        [servers.get(ref.mcp_server_id, ref.mcp_server_id) for ref in work.mcp_server_refs],
+        [_task_draft(task, locked=task.name in done) for task in work.tasks],
+        locked=at is not None and at.status not in _OPEN_STATUSES,
+        begun=at is not None and at.status is not WorkStatus.PENDING,
+    )
+
+
+def _task_draft(task: TaskDefinition, *, locked: bool) -> TaskDraft:
+    return TaskDraft(task.name, task.query, "\n".join(task.outline), task.retries, locked)
+
+
+def _env(
+    work: str, refs: Sequence[McpServerRef], servers: Mapping[str, str]
+) -> dict[tuple[str, str], Mapping[str, str]]:
+    return {(work, servers.get(ref.mcp_server_id, ref.mcp_server_id)): ref.env for ref in refs if ref.env}
+
+
+def _task(task: TaskDraft) -> dict[str, Any]:
+    return without_empty(
+        {
+            "name": task.name.strip(),
+            "query": task.query,
+            "report": [line.strip() for line in task.outline.splitlines() if line.strip()],
+            "retries": None if task.retries == 1 else task.retries,
+        }
+    )
+
+
+def _options(work: WorkDraft) -> dict[str, Any]:
+    found = parse_yaml(work.options, _EngineOptions, f"options of work {work.name}")
+    return dict(found.model_extra or {})
+
+
+def _short(mapping: Mapping[str, Any]) -> Any:
+    plain = without_empty(mapping)
+    return plain.get("name", "") if plain.keys() <= {"name"} else plain

@@ -1,0 +1,144 @@
+"""The list of workflows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import tzinfo
+from functools import partial
+from typing import Final
+
+from nicegui import ui
+
+from kingdom.web.dashboard.components import KeyedList, badge, button, card, empty, link, tab, tag, text
+from kingdom.web.dashboard.formats import court_timezone, format_minute, format_usd, page_url
+from kingdom.web.dashboard.refresh import PageRefresher
+from kingdom.web.dashboard.shell import page, page_head
+from kingdom.web.dashboard.visit import Visit
+from kingdom.web.dashboard.workflows.widgets import search_box, update_badge, update_progress
+from kingdom.web.envelope import Page
+from kingdom.web.views.workflows import WorkflowSummary, list_workflows
+
+_PAGE_SIZE: Final = 25
+_STATUS_FILTERS: Final[dict[str, tuple[str, ...]]] = {
+    "all": (),
+    "active": ("PREPARING", "RUNNING", "RESUMING"),
+    "waiting": ("CREATED", "READY", "PAUSED"),
+    "failed": ("FAILED",),
+    "over": ("COMPLETED", "CANCELLED"),
+}
+
+
+@page("/workflows", title="nav.workflows", nav="workflows")
+async def workflow_list_page(visit: Visit, show: str = "all", search: str = "", cursor: str = "") -> None:
+    """Workflows, the newest first, as they stand."""
+    words, zone = visit.words, await court_timezone(visit)
+    chosen = show if show in _STATUS_FILTERS else "all"
+    with page_head(words("nav.workflows")):
+        link(words("sources.title"), "/repositories", "k-quiet-link")
+        button(words("workflow.new"), lambda: ui.navigate.to("/workflows/new"), kind="primary", icon="add")
+    _draw_filters(visit, chosen, search)
+    with card(words("nav.workflows"), flush=True) as (body, _):
+        pass
+    pages = tag("nav", "k-row k-pages", aria_label=words("pages.label"))
+    rows: list[_WorkflowTable] = []
+
+    async def load() -> Page[WorkflowSummary]:
+        return await list_workflows(
+            visit.context,
+            statuses=_STATUS_FILTERS[chosen],
+            search=search.strip() or None,
+            limit=_PAGE_SIZE,
+            cursor=cursor or None,
+        )
+
+    def draw(found: Page[WorkflowSummary]) -> None:
+        if not found.items:
+            rows.clear()
+            body.clear()
+            _nothing(visit, filtered=bool(search or cursor or chosen != "all"))
+        else:
+            if not rows or rows[0].table.is_deleted:
+                body.clear()
+                rows[:] = [_WorkflowTable(visit, zone)]
+            rows[0].show(found.items)
+        pages.clear()
+        with pages:
+            if cursor:
+                link(words("pages.first"), page_url("workflows", show=show, search=search))
+            if found.next_cursor:
+                link(words("pages.next"), page_url("workflows", show=show, search=search, cursor=found.next_cursor))
+
+    await PageRefresher(visit, lambda event: event.source == "workflow").panel(body, load, draw, keep=True)
+
+
+def _draw_filters(visit: Visit, chosen: str, search: str) -> None:
+    """What the list can be narrowed by: states, and words."""
+    words = visit.words
+
+    def shown_at(name: str, text: str | None) -> str:
+        return page_url("workflows", show=name if name != "all" else None, search=text)
+
+    with tag("div", "k-row k-wrapping k-filters"):
+        with tag("nav", "k-tabs", aria_label=words("workflow.filter")):
+            for name in _STATUS_FILTERS:
+                tab(words(f"workflow.show.{name}"), shown_at(name, search), chosen=name == chosen)
+        search_box(words("workflow.search"), search, partial(shown_at, chosen))
+
+
+def _nothing(visit: Visit, *, filtered: bool) -> None:
+    words = visit.words
+    if filtered:
+        empty(words("workflow.none.here"), words("workflow.none.here.hint"))
+        link(words("workflow.show.all"), "/workflows", "k-state-link")
+        return
+    empty(words("workflow.none"), words("workflow.none.hint"))
+    with tag("div", "k-row k-state-actions"):
+        button(words("template.new"), lambda: ui.navigate.to("/templates/new"), kind="primary")
+        button(words("workflow.new"), lambda: ui.navigate.to("/workflows/new"))
+
+
+class _WorkflowTable:
+    """The table, whose rows change in place."""
+
+    def __init__(self, visit: Visit, zone: tzinfo) -> None:
+        self._words = words = visit.words
+        self._zone = zone
+        self.table = tag("table", "k-table k-workflows", aria_label=words("nav.workflows"))
+        with self.table:
+            with tag("thead"), tag("tr"):
+                for name, classes in (
+                    ("name", ""), ("status", ""), ("progress", ""), ("issue", "k-hide-narrow"),
+                    ("created", "k-hide-narrow"), ("cost", "k-num"),
+                ):  # fmt: skip
+                    text(words(f"workflow.column.{name}"), classes, name="th").props["scope"] = "col"
+            self._rows: KeyedList[WorkflowSummary] = KeyedList(tag("tbody"), lambda item: item.id, self._row)
+
+    def show(self, items: list[WorkflowSummary]) -> None:
+        """Have these rows."""
+        self._rows.show(items)
+
+    def _row(self, item: WorkflowSummary) -> Callable[[WorkflowSummary], None]:
+        with tag("tr"):
+            with tag("td", "k-cell-name"):
+                link(item.name, page_url("workflows", item.id), "k-row-link")
+                about = text("", "k-muted k-small k-clip", name="div")
+            with tag("td"):
+                status = badge("", "")
+            with tag("td", "k-cell-progress"):
+                bar = tag("div", "k-progress", role="progressbar", aria_valuemin="0")
+                with bar:
+                    fill = tag("div")
+                count = text("", "k-small k-muted")
+            text(item.issue_key or "", "k-hide-narrow k-mono", name="td")
+            text(format_minute(item.created_at, self._zone), "k-hide-narrow k-muted", name="td")
+            cost = text("", "k-num", name="td")
+
+        def update(new: WorkflowSummary) -> None:
+            update_badge(status, self._words.of("workflow.status", new.status), new.status)
+            about.set_text(new.reason or ", ".join(new.running))
+            count.set_text(f"{new.works_completed}/{new.works_total}")
+            update_progress(bar, fill, new.works_completed, new.works_total, bad=bool(new.works_failed))
+            cost.set_text(format_usd(new.cost_usd))
+
+        update(item)
+        return update

@@ -1,0 +1,218 @@
+"""The page of one workflow, updated live."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from typing import TYPE_CHECKING, Final
+
+from nicegui import ui
+
+from kingdom.web.dashboard.components import badge, button, card, link, tag, text
+from kingdom.web.dashboard.formats import court_timezone, format_minute, format_usd, page_url
+from kingdom.web.dashboard.refresh import PageRefresher
+from kingdom.web.dashboard.shell import page, page_head
+from kingdom.web.dashboard.visit import Visit
+from kingdom.web.dashboard.workflows.actions import WorkflowActions
+from kingdom.web.dashboard.workflows.panels import (
+    AgentOutputPanel,
+    CheckpointList,
+    EventLog,
+    EventReader,
+    ReportList,
+    WorktreeList,
+)
+from kingdom.web.dashboard.workflows.progress import Durations, Timeline, WorkGraph, layout_graph
+from kingdom.web.dashboard.workflows.widgets import update_badge, update_progress, update_text
+from kingdom.web.views.workflow_output import WorkflowUsage, read_usage
+from kingdom.web.views.workflows import WorkflowEvent, WorkflowFull, read_workflow
+
+if TYPE_CHECKING:
+    from nicegui.element import Element
+
+
+# The head of a workflow's page: how it stands, why, what it costs, and what can be done with it now.
+
+
+_STOPPED_STATUSES: Final = ("PAUSED", "FAILED")
+
+
+class ActionButtons:
+    """Buttons of everything that can be done; those that would be refused now are not to be pressed."""
+
+    def __init__(self, visit: Visit, hand: WorkflowActions, place: Element, workflow_id: str) -> None:
+        words = visit.words
+        with place:
+            self._start = self._button(words("act.start"), hand.start, "play_arrow", "primary")
+            self._pause = self._button(words("act.pause"), hand.pause, "pause", "primary")
+            self._retry = self._button(words("act.retry"), hand.retry, "play_arrow", "primary")
+            self._resume = self._button(words("act.resume.last"), hand.resume, "replay")
+            self._plan = button(
+                words("act.plan"), lambda: ui.navigate.to(page_url("workflows", workflow_id, "plan")), icon="edit"
+            )
+            self._cancel = self._button(words("act.cancel"), hand.cancel, "block", "danger")
+            with button("", icon="more_vert").classes("k-more") as more:
+                more.props["aria-label"] = words("act.more")
+                more.props["aria-haspopup"] = "true"
+                with ui.menu().props("role=menu"):
+                    ui.menu_item(words("act.keep"), hand.keep).props("role=menuitem")
+                    self._delete = ui.menu_item(words("act.delete"), hand.delete).props("role=menuitem")
+        self._retry_words = {True: words("act.retry"), False: words("act.resume")}
+
+    def show(self, full: WorkflowFull) -> None:
+        """Have what is allowed now."""
+        allowed = set(full.allowed)
+        stopped = any(work.status in _STOPPED_STATUSES for work in full.works)
+        self._start.set_visibility("start" in allowed)
+        self._pause.set_visibility("pause" in allowed)
+        for one in (self._retry, self._resume):
+            one.set_visibility("resume" in allowed)
+        self._resume.set_visibility("resume" in allowed and stopped)
+        self._retry.set_text(self._retry_words[stopped])
+        self._plan.set_enabled("modify" in allowed)
+        self._cancel.set_enabled("cancel" in allowed)
+        self._delete.set_enabled("delete" in allowed)
+
+    @staticmethod
+    def _button(words: str, act: Callable[[], Awaitable[None]], icon: str, kind: str = "") -> ui.button:
+        return button(words, act, kind=kind, icon=icon)
+
+
+class StatusCard:
+    """How it stands, in one line and a few more."""
+
+    def __init__(self, visit: Visit, full: WorkflowFull, zone: tzinfo) -> None:
+        self._words = words = visit.words
+        with tag("section", "k-card k-workflow-head", aria_label=words("workflow.status")):
+            with tag("div", "k-row k-wrapping"):
+                self._status = badge("", "")
+                self._bar = tag("div", "k-progress", role="progressbar", aria_valuemin="0")
+                self._bar.props["aria-label"] = words("workflow.column.progress")
+                with self._bar:
+                    self._fill = tag("div")
+                self._count = text("", "k-muted")
+                self._cost = text("", "k-strong")
+                self._tokens = text("", "k-muted")
+            self._reason = text("", "k-reason k-wrap", name="div")
+            self._reason.props["role"] = "status"
+            with tag("div", "k-row k-wrapping k-muted k-small k-more-facts"):
+                if full.issue_key:
+                    text(full.issue_key, "k-mono")
+                text(words("workflow.created", at=format_minute(full.created_at, zone)))
+                if full.template_id:
+                    link(words("workflow.template"), page_url("templates", full.template_id))
+                if full.forked_from:
+                    text(words("workflow.forked", checkpoint=full.forked_from))
+                text(full.id, "k-mono")
+            if full.description:
+                text(full.description, "k-wrap", name="div")
+
+    def show(self, full: WorkflowFull, usage: WorkflowUsage) -> None:
+        """Have how it stands now."""
+        words = self._words
+        update_badge(self._status, words.of("workflow.status", full.status), full.status)
+        update_progress(self._bar, self._fill, full.works_completed, full.works_total, bad=bool(full.works_failed))
+        self._count.set_text(words("workflow.progress", done=full.works_completed, total=full.works_total))
+        self._cost.set_text(format_usd(usage.cost_usd))
+        self._tokens.set_text(words("workflow.tokens", count=f"{usage.tokens.total:,}", runs=usage.runs))
+        update_text(self._reason, full.reason)
+
+
+# The page of one workflow, live.
+
+
+_TICK_SECONDS: Final = 1.0
+_RESTING_STATUSES: Final = ("CREATED", "READY", "PAUSED", "FAILED", "COMPLETED", "CANCELLED")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowPageData:
+    """A workflow at one moment, and what happened since the last one."""
+
+    full: WorkflowFull
+    usage: WorkflowUsage
+    events: list[WorkflowEvent]
+
+
+@page("/workflows/{workflow_id}", title="nav.workflows", nav="workflows")
+async def workflow_page(visit: Visit, workflow_id: str) -> None:
+    """One workflow: how it stands, works and tasks, agents' words, checkpoints, reports, events."""
+    full, zone = await read_workflow(visit.context, workflow_id), await court_timezone(visit)
+    place = page_head(full.name, above=(visit.words("nav.workflows"), "/workflows"))
+    pulse = PageRefresher(visit, lambda event: event.workflow_id == workflow_id)
+    hand = WorkflowActions(visit, workflow_id, full.name, pulse.wake)
+    actions = ActionButtons(visit, hand, place, workflow_id)
+    feed = EventReader(visit, workflow_id)
+    parts: list[_PageParts] = []
+
+    async def load() -> WorkflowPageData:
+        now = await read_workflow(visit.context, workflow_id)
+        # read after the state: all that led to it is told with it
+        return WorkflowPageData(now, await read_usage(visit.context, workflow_id), await feed.read_on())
+
+    def draw(look: WorkflowPageData) -> None:
+        if not parts or parts[0].gone:
+            parts[:] = [_PageParts(visit, look.full, hand, zone, parts[0] if parts else None)]
+        actions.show(look.full)
+        parts[0].show(look)
+
+    body = tag("div", "k-column")
+    await pulse.panel(body, load, draw, keep=True)
+    ui.timer(_TICK_SECONDS, lambda: parts[0].tick() if parts else None)
+
+
+class _PageParts:
+    """Everything below the head."""
+
+    def __init__(
+        self, visit: Visit, full: WorkflowFull, hand: WorkflowActions, zone: tzinfo, before: _PageParts | None
+    ) -> None:
+        words = visit.words
+        self._durations: Durations = Durations() if before is None else before._durations
+        self._facts = StatusCard(visit, full, zone)
+        with tag("div", "k-grid") as self._grid:
+            with tag("div", "k-column k-col-7"):
+                with card(words("workflow.graph")):
+                    self._graph = WorkGraph(words)
+                with card(words("workflow.works"), flush=True):
+                    self._timeline = Timeline(visit, full.id)
+                with card(words("workflow.events"), flush=True):
+                    self._log = EventLog(visit, zone)
+            with tag("div", "k-column k-col-5"):
+                with card(words("workflow.output"), flush=True):
+                    self._voices = AgentOutputPanel(visit, full.id)
+                with card(words("checkpoint.title"), flush=True):
+                    self._checkpoints = CheckpointList(visit, full.id, hand, zone)
+                with card(words("report.title"), flush=True) as (body, _):
+                    self._reports = ReportList(visit, full.id, _card_of(body))
+                with card(words("sources.repositories"), flush=True):
+                    self._trees = WorktreeList(visit)
+
+    @property
+    def gone(self) -> bool:
+        """Whether an error took their place."""
+        return self._grid.is_deleted
+
+    def show(self, look: WorkflowPageData) -> None:
+        """Have how it stands now."""
+        full = look.full
+        self._durations.take(look.events)
+        self._facts.show(full, look.usage)
+        self._graph.show(layout_graph(full.works))
+        self._timeline.show(full.works, self._durations, look.usage.by_work)
+        self._voices.active = full.status not in _RESTING_STATUSES or bool(look.events)
+        self._checkpoints.show(full)
+        self._reports.show(full)
+        self._trees.show(full)
+        self._log.add(look.events, full.works)
+
+    def tick(self) -> None:
+        """Let the time pass."""
+        if not self.gone:
+            self._timeline.tick(datetime.now(UTC))
+
+
+def _card_of(body: Element) -> Element:
+    assert body.parent_slot is not None
+    return body.parent_slot.parent

@@ -1,1 +1,0 @@
-"""What several use cases and handlers share: resources, checkpoints, and stopping."""

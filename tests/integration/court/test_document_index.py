@@ -1,0 +1,157 @@
+"""The index of a queue: it always tells what lies in the directories, however many documents there are."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kingdom.court.bootstrap import open_services
+from kingdom.court.document_index import DocumentIndex, text_filters
+from kingdom.court.home import MARKER, Home
+from kingdom.court.loop import Services
+from kingdom.court.models import Task
+from kingdom.court.queues import TASKS, put_documents
+from kingdom.web.envelope import ApiError
+from kingdom.web.views.documents import DocumentFilter, list_tasks
+from tests.support.web import web_app
+
+BEGAN = datetime(2026, 2, 7, tzinfo=UTC)
+MANY = 10_000
+STATUSES = ("completed", "failed", "needs_human")
+
+
+@pytest.fixture
+async def services(tmp_path: Path) -> AsyncIterator[Services]:
+    home = Home(tmp_path)
+    home.config.mkdir()
+    (tmp_path / MARKER).write_text("")
+    async with open_services(home) as services:
+        yield services
+
+
+def document(number: int, **more: Any) -> dict[str, Any]:
+    return {
+        "id": f"task-20260207-{number:05}",
+        "event_id": f"evt-github-{number}",
+        "target_general": ("gen-pr", "gen-jira")[number % 2],
+        "type": ("github.pr.opened", "jira.ticket.assigned")[number % 2],
+        "payload": {"title": f"Change {number}", "pr_number": number + 1, "repo": "acme/shop"},
+        "priority": "normal",
+        "created_at": (BEGAN + timedelta(seconds=number)).isoformat(),
+        "status": "pending",
+        **more,
+    }
+
+
+def drop(folder: Path, **fields: Any) -> None:
+    path = folder / f"{fields['id']}.json"
+    path.write_text(json.dumps(fields))
+
+
+async def listed(index: DocumentIndex) -> list[tuple[str, str]]:
+    return [(entry.id, entry.fields["status"]) for entry in await index.newest()]
+
+
+async def test_it_follows_what_is_published_claimed_and_settled(services: Services) -> None:
+    index = DocumentIndex(services, TASKS, share=0)
+    assert await listed(index) == []
+    await put_documents(services.bus, [Task.model_validate(document(number)) for number in range(3)])
+    ids = [document(number)["id"] for number in range(3)]
+    assert await listed(index) == [(ids[2], "pending"), (ids[1], "pending"), (ids[0], "pending")]
+    held = await services.bus.claim(TASKS, worker="gen-pr", ids=ids[:2])
+    assert await listed(index) == [(ids[2], "pending"), (ids[1], "in_progress"), (ids[0], "in_progress")]
+    by_id = {delivery.event_id: delivery for delivery in held}
+    await services.bus.settle(done=[(by_id[ids[0]], "failed")], dead=[(by_id[ids[1]], "INVALID", "no good")])
+    assert await listed(index) == [(ids[2], "pending"), (ids[1], "invalid"), (ids[0], "failed")]
+    page = await index.page(None, 10)
+    assert ([entry.id for entry in page.items], page.total) == ([ids[2], ids[0]], 2)
+    (services.home.queue / TASKS / "completed" / f"{ids[0]}.json").unlink()
+    assert await listed(index) == [(ids[2], "pending"), (ids[1], "invalid")]
+
+
+async def test_a_file_is_read_once_and_again_when_it_is_replaced(services: Services) -> None:
+    folder = services.home.queue / TASKS / "completed"
+    drop(folder, **document(1, status="completed"))
+    index = DocumentIndex(services, TASKS, share=0)
+    (first,) = await index.newest()
+    drop(folder, **document(2, status="completed"))
+    assert await listed(index) == [(document(2)["id"], "completed"), (document(1)["id"], "completed")]
+    assert (await index.get(first.id)) is first
+    replacement = folder / ".tmp-new"
+    replacement.write_text(json.dumps(document(1, status="failed")))
+    os.replace(replacement, folder / f"{first.id}.json")
+    assert await listed(index) == [(document(2)["id"], "completed"), (document(1)["id"], "failed")]
+
+
+async def test_documents_of_any_kind_do_no_harm(services: Services) -> None:
+    folder = services.home.queue / TASKS / "completed"
+    (folder / "task-20260207-001.json").write_text("{torn")
+    (folder / "task-20260207-002.json").write_text('{"id": 7, "payload": [1], "created_at": {}, "status": ["x"]}')
+    (folder / "task-20260207-003.json").write_text('{"id": "task-20260207-003", "type": "\\ud800", "number": NaN}')
+    (folder / "task-20260207-004.json").write_text("[" * 100_000)
+    (folder / "notes.txt").write_text("mine")
+    async with web_app(services.home.root, court=False) as (context, _, client):
+        assert (await list_tasks(context)).total == 4
+        answer = await client.get("/api/tasks")
+        assert (answer.status_code, len(answer.json()["data"]["items"])) == (200, 4)
+
+
+async def test_ten_thousand_tasks_are_paged_filtered_and_searched(services: Services) -> None:
+    folder = services.home.queue / TASKS / "completed"
+    for number in range(MANY):
+        drop(folder, **document(number, status=STATUSES[number % 3]))
+    async with web_app(services.home.root, court=False) as (context, _, client):
+        seen: list[str] = []
+        cursor = None
+        while True:
+            page = await list_tasks(context, None, 100, cursor)
+            seen += [one.id for one in page.items]
+            assert page.total == MANY
+            if page.next_cursor is None:
+                break
+            cursor = page.next_cursor
+        assert seen == [document(number)["id"] for number in reversed(range(MANY))]
+
+        async def count(**wanted: Any) -> int:
+            return (await list_tasks(context, DocumentFilter(**wanted), 1)).total
+
+        assert await count(general="gen-pr") == MANY // 2
+        assert await count(type="jira.*") == MANY // 2
+        assert await count(status="failed", general="gen-jira") == sum(n % 3 == 1 and n % 2 for n in range(MANY))
+        assert await count(since=BEGAN + timedelta(seconds=MANY - 10)) == 10
+        assert await count(until=BEGAN + timedelta(seconds=7)) == 7
+        assert await count(text="EVT-github-1234 acme/SHOP") == 1
+        answer = await client.get(
+            "/api/tasks", params={"q": "change 9999", "general": "gen-jira", "status": "completed"}
+        )
+        assert [one["subject"] for one in answer.json()["data"]["items"]] == ["acme/shop#10000"]
+
+        # What comes while somebody pages is found on the first page, and moves nothing on the others.
+        first = await list_tasks(context, None, 50)
+        drop(folder, **document(MANY, status="completed"))
+        second = await list_tasks(context, None, 50, first.next_cursor)
+        assert [one.id for one in second.items] == [document(n)["id"] for n in range(MANY - 51, MANY - 101, -1)]
+
+
+async def test_a_cursor_that_is_not_ours_is_refused(services: Services) -> None:
+    async with web_app(services.home.root, court=False) as (context, _, client):
+        for cursor in ("WzFd", "bm9uc2Vuc2U", "IjEi", "é"):
+            assert (await client.get("/api/tasks", params={"cursor": cursor})).status_code == 422
+        with pytest.raises(ApiError, match="not one of ours"):
+            await list_tasks(context, None, 10, "WzFd")
+
+
+async def test_where_queues_are_not_files_they_are_listed_as_well(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.config.mkdir()
+    (tmp_path / MARKER).write_text(f"queue: {{transport: 'sqlite:///{tmp_path}/bus.db'}}\n")
+    async with open_services(home) as services:
+        await put_documents(services.bus, [Task.model_validate(document(number)) for number in range(3)])
+        page = await DocumentIndex(services, TASKS).page(text_filters("evt-github-2"), 10)
+        assert [entry.id for entry in page.items] == [document(2)["id"]]

@@ -1,0 +1,103 @@
+"""Pages of workflows, by state and by words, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from kingdom.web.views.workflow_state import SummaryCache
+from kingdom.workflow.domain.statuses import WorkflowStatus
+from kingdom.workflow.domain.workflow import Workflow
+from kingdom.workflow.store import open_store
+from kingdom.workflow.store.database import DatabaseStore
+
+NOW = datetime(2026, 2, 7, 10, tzinfo=UTC)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgresql":
+        return str(request.getfixturevalue("postgres_url"))
+    return f"sqlite://{tmp_path}/workflows.db"
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[DatabaseStore]:
+    async with open_store(url, lambda: NOW) as opened:
+        await opened.setup()
+        async with opened.transaction() as tx:
+            for number in range(1, 7):
+                made = Workflow(f"wf-{number}", f"Fix {number}%", NOW, issue_key=f"WEB-{number}")
+                made.status = WorkflowStatus.PAUSED if number % 2 else WorkflowStatus.CREATED
+                await tx.workflows.save(made)
+            await tx.workflows.save(Workflow("wf-7", "한국어 Übersetzung_x", NOW))
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ({}, "7654321"),
+        ({"limit": 2}, "76"),
+        ({"after": "wf-3"}, "21"),
+        ({"statuses": ["PAUSED"]}, "531"),
+        ({"statuses": ["PAUSED", "CREATED"], "after": "wf-6", "limit": 3}, "543"),
+        ({"search": "fix"}, "654321"),
+        ({"search": "wEb-2"}, "2"),
+        ({"search": "3%"}, "3"),
+        ({"search": "%3"}, ""),
+        ({"search": "_"}, "7"),
+        ({"search": "한국"}, "7"),
+        ({"search": "fix", "statuses": ["CREATED"], "after": "wf-6", "limit": 1}, "4"),
+    ],
+)
+async def test_a_page_has_what_was_asked_for_the_newest_first(
+    store: DatabaseStore, asked: dict[str, object], found: str
+) -> None:
+    async with store.reading() as tx:
+        page = await tx.workflows.versions(**asked)  # type: ignore[arg-type]
+    assert "".join(item_id[-1] for item_id, _ in page) == found
+
+
+async def test_rows_of_a_version_that_had_no_labels_are_found_too(store: DatabaseStore) -> None:
+    async with store.session() as session:
+        await session.fetch("DROP INDEX wf_workflow_by_label")
+        await session.fetch("ALTER TABLE wf_workflow DROP COLUMN label")
+        await session.fetch("UPDATE wf_counter SET last = 2 WHERE name = 'schema'")
+    assert await store.setup() == ["003_labels"]
+    async with store.reading() as tx:
+        assert [item_id for item_id, _ in await tx.workflows.versions(search="web-4")] == ["wf-4"]
+
+
+async def test_what_a_list_tells_follows_every_change_and_reads_only_what_changed(store: DatabaseStore) -> None:
+    summaries, read = SummaryCache(), []
+
+    async def listed() -> list[tuple[str, str]]:
+        async with store.reading() as tx:
+            versions = await tx.workflows.versions(limit=3)
+            before = await summaries.of(tx, versions)
+            read.append(len(tx.workflows._read_already))  # type: ignore[attr-defined]
+            return [(told.facts["id"], told.facts["status"]) for told in before]
+
+    assert await listed() == [("wf-7", "CREATED"), ("wf-6", "CREATED"), ("wf-5", "PAUSED")]
+    async with store.transaction() as tx:
+        changed = await tx.workflows.get("wf-6")
+        changed.status = WorkflowStatus.FAILED
+        await tx.workflows.save(changed)
+        await tx.workflows.delete("wf-7")
+    assert await listed() == [("wf-6", "FAILED"), ("wf-5", "PAUSED"), ("wf-4", "CREATED")]
+    assert await listed() == [("wf-6", "FAILED"), ("wf-5", "PAUSED"), ("wf-4", "CREATED")]
+    assert read == [3, 2, 0]
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+async def test_a_search_looks_through_an_index_only(store: DatabaseStore) -> None:
+    statement = "SELECT id FROM wf_workflow WHERE label LIKE ? ESCAPE '!' AND id < ? ORDER BY id DESC LIMIT 5"
+    async with store.session(readonly=True) as session:
+        plan = json.dumps([list(row) for row in await session.fetch(f"EXPLAIN QUERY PLAN {statement}", "%x%", "wf")])
+    assert "USING COVERING INDEX wf_workflow_by_label" in plan
+    assert "TEMP B-TREE" not in plan

@@ -1,0 +1,91 @@
+"""From what people type to what is meant: homes, ids and names, settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kingdom.cli.output import CommandError
+from kingdom.cli.session import find_workflow_home
+from kingdom.cli.workflow.names import choose, parse_assignments
+
+
+@dataclass(frozen=True)
+class Thing:
+    id: str
+    name: str
+
+
+THINGS = [Thing("wf-0198-aaaa", "fix"), Thing("wf-0198-bbbb", "fix"), Thing("wf-0199-cccc", "wf-0198-aaaa")]
+
+
+def meant(word: str) -> str:
+    return choose(THINGS, word, "workflow", "kingdom workflow ls", lambda thing: thing.name).id
+
+
+@pytest.mark.parametrize(
+    ("word", "found"), [("wf-0198-aaaa", "wf-0198-aaaa"), ("bbbb", "wf-0198-bbbb"), ("wf-0199", "wf-0199-cccc")]
+)
+def test_an_id_its_beginning_or_its_end_is_enough(word: str, found: str) -> None:
+    assert meant(word) == found
+
+
+@pytest.mark.parametrize(
+    ("word", "code", "words"),
+    [
+        ("fix", "AMBIGUOUS", "2 workflows are called fix: give an id (wf-0198-aaaa, wf-0198-bbbb, …)"),
+        ("wf-0198", "AMBIGUOUS", "2 workflows"),
+        ("aaa", "NOT_FOUND", "there is no workflow aaa here: kingdom workflow ls lists those there are"),
+    ],
+)
+def test_what_is_not_one_thing_is_refused_with_the_next_step(word: str, code: str, words: str) -> None:
+    with pytest.raises(CommandError) as caught:
+        meant(word)
+    assert (caught.value.code, words in str(caught.value)) == (code, True), caught.value
+
+
+def test_settings_may_be_nested() -> None:
+    given = ["issue.title=Login fails", "issue.url=https://x/?a=b", "library=pydantic"]
+    assert parse_assignments(given, "--var", nested=True) == {
+        "issue": {"title": "Login fails", "url": "https://x/?a=b"},
+        "library": "pydantic",
+    }
+    assert parse_assignments(["A.B=1"], "--env", nested=False) == {"A.B": "1"}
+
+
+@pytest.mark.parametrize("given", [["a"], ["=1"], ["a..b=1"], ["a=1", "a.b=2"], ["a.b=2", "a=1"]])
+def test_settings_that_make_no_sense_are_refused(given: list[str]) -> None:
+    with pytest.raises(CommandError, match="--var"):
+        parse_assignments(given, "--var", nested=True)
+
+
+def test_a_home_may_be_any_folder(tmp_path: Path) -> None:
+    place = find_workflow_home(tmp_path, None)
+    assert place.root == tmp_path / "workflows"
+    assert place.store == f"sqlite://{tmp_path}/workflows/workflows.db"
+    assert not place.root.exists(), "looking makes nothing"
+    assert find_workflow_home(tmp_path, "postgresql://x/y").store == "postgresql://x/y"
+
+
+def test_a_home_is_found_around_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KINGDOM_HOME", raising=False)
+    inside = tmp_path / "court" / "deep" / "down"
+    inside.mkdir(parents=True)
+    monkeypatch.chdir(inside)
+    with pytest.raises(CommandError, match="--home DIR"):
+        find_workflow_home(None, None)
+    (tmp_path / "court" / "config").mkdir()
+    (tmp_path / "court" / "config" / "system.yaml").touch()
+    assert find_workflow_home(None, None).root == tmp_path / "court" / "workflows"
+    (inside.parent / "workflows").mkdir()
+    (inside.parent / "workflows" / "workflows.db").touch()
+    assert find_workflow_home(None, None).root == inside.parent / "workflows", "the nearest one"
+    monkeypatch.setenv("KINGDOM_HOME", str(tmp_path))
+    assert find_workflow_home(None, None).root == tmp_path / "workflows"
+
+
+def test_a_home_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="make it first"):
+        find_workflow_home(tmp_path / "nowhere", None)

@@ -1,0 +1,92 @@
+"""What the doctor says of the files below config/: mistakes with their line, missing secrets, tiers in vain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kingdom.bus import Check
+from kingdom.court.doctor import check_config_files
+from kingdom.court.home import Home
+
+MANIFEST = "name: gen-pr\ndescription: For tests.\nengine: claude\nsubscribes: [github.pr.*]\n"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    found = Home(tmp_path)
+    folder = found.general("gen-pr")
+    folder.mkdir(parents=True)
+    (folder / "manifest.yaml").write_text(MANIFEST)
+    (folder / "prompt.md").write_text("Do it.")
+    return found
+
+
+def write(home: Home, name: str, text: str) -> None:
+    (home.config / name).write_text(text)
+
+
+def found(home: Home, **env: str) -> dict[str, list[Check]]:
+    checks: dict[str, list[Check]] = {}
+    for check in check_config_files(home, env):
+        checks.setdefault(check.name, []).append(check)
+    return checks
+
+
+def test_a_court_without_them_is_in_order(home: Home) -> None:
+    checks = found(home)
+    assert set(checks) == {"sentinel.yaml", "envoy.yaml", "trust.yaml", "chamberlain.yaml"}
+    assert {check.level for group in checks.values() for check in group} == {"ok"}
+
+
+@pytest.mark.parametrize("name", ["sentinel.yaml", "envoy.yaml", "trust.yaml", "chamberlain.yaml"])
+def test_every_mistake_has_its_line_and_what_to_do(home: Home, name: str) -> None:
+    write(home, name, "# first line\nnonsense: 1\nmore: 2\n")
+    (first, second) = found(home)[name]
+    assert (first.level, second.level) == ("error", "error")
+    assert f"{name}:2: unknown key 'nonsense'" in first.message
+    assert f"{name}:3: unknown key 'more'" in second.message
+    assert first.hint == "mend that line"
+
+
+def test_secrets_that_are_not_here_are_told_by_their_names(home: Home) -> None:
+    hooks = "webhooks:\n  github: {}\n  generic:\n    ci: {token_env: CI_TOKEN}\n"
+    write(home, "sentinel.yaml", "github:\n  notifications: true\n" + hooks)
+    ok, *warnings = found(home, GITHUB_TOKEN="x")["sentinel.yaml"]
+    assert (ok.level, ok.message) == ("ok", "watches github")
+    assert [check.level for check in warnings] == ["warning", "warning"]
+    assert "GITHUB_WEBHOOK_SECRET" in warnings[0].message
+    assert "webhooks.generic.ci" in warnings[1].message
+    write(home, "envoy.yaml", "slack:\n  enabled: true\n")
+    (check,) = found(home)["envoy.yaml"]
+    assert check.level == "warning"
+    assert "SLACK_BOT_TOKEN" in check.message
+
+
+def test_slack_without_anybody_who_is_heard(home: Home) -> None:
+    tokens = {"SLACK_BOT_TOKEN": "xoxb-1", "SLACK_APP_TOKEN": "xapp-1"}
+    assert [check.level for check in found(home, **tokens)["envoy.yaml"]] == ["ok", "warning"]
+    write(home, "trust.yaml", "rules: [{source: slack, users: [U1], tier: trusted}]\n")
+    assert [check.level for check in found(home, **tokens)["envoy.yaml"]] == ["ok"]
+
+
+def test_one_mistake_is_told_once(home: Home) -> None:
+    write(home, "trust.yaml", "tiers:\n  visitor: {profile: raed}\nrules:\n  - {source: github, tier: visitor}\n")
+    tokens = {"SLACK_BOT_TOKEN": "xoxb-1", "SLACK_APP_TOKEN": "xapp-1"}
+    errors = [check for checks in found(home, **tokens).values() for check in checks if check.level == "error"]
+    assert [error.name for error in errors] == ["trust.yaml"]
+    assert "trust.yaml:2: tiers.visitor.profile: must be 'read', 'edit' or 'full'" in errors[0].message
+
+
+def test_tiers_that_lead_nowhere(home: Home) -> None:
+    tiers = "tiers:\n  a: {generals: [gen-gone]}\n  b: {sandbox: true}\n  c: {profile: read}\n"
+    write(home, "trust.yaml", tiers + "rules:\n  - {source: jira, tier: a}\n  - {source: github, tier: b}\n")
+    ok, *warnings = (check.message for check in found(home)["trust.yaml"])
+    assert ok == "2 rules; everybody else: refuse"
+    assert warnings == [
+        "tier a: no general is called gen-gone",
+        "tier a can use none of the installed generals",
+        "tier b can use none of the installed generals",
+        "nobody is in the tier c",
+    ]

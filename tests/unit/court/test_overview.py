@@ -1,0 +1,21 @@
+"""What can be told of a court without opening its queues."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kingdom.base.files import write_json
+from kingdom.court.home import MARKER, Home
+from kingdom.court.overview import read_overview_without_queues
+
+
+def test_a_question_that_a_file_answers_is_not_asked_any_more(tmp_path: Path) -> None:
+    home, first, second = Home(tmp_path), "task-20260207-001", "task-20260207-002"
+    for place in (tmp_path / MARKER, home.heartbeat("king"), home.result(first), home.queue / "events/pending/x"):
+        place.parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / MARKER).write_text("name: x\n")
+    write_json(home.heartbeat("king"), {"asking": [first, second]})
+    for task_id in (first, second):
+        write_json(home.result(task_id), {"general": "gen-x", "question": {"text": f"Which, {task_id}?"}})
+    (home.queue / f"events/pending/evt-console-response-{first}-1.json").write_text("{}")
+    assert [one.question for one in read_overview_without_queues(home, 0.0).questions] == [f"Which, {second}?"]

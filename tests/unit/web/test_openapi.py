@@ -1,0 +1,82 @@
+"""The OpenAPI document is complete, and the one in the documentation is the one the program gives."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from kingdom.web.openapi import SchemaExamples
+from tests.support.pages import ROOT
+
+DOCUMENT = json.loads((ROOT / "docs" / "reference" / "openapi.json").read_text("utf-8"))
+
+
+def operations() -> list[Any]:
+    return [
+        pytest.param(path, method, operation, id=f"{method} {path}")
+        for path, methods in DOCUMENT["paths"].items()
+        for method, operation in methods.items()
+    ]
+
+
+def test_the_documents_are_those_the_program_gives() -> None:
+    script = ROOT / "scripts" / "openapi"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_operation_has_a_name_of_its_own() -> None:
+    names = [param.values[2]["operationId"] for param in operations()]
+    assert len(set(names)) == len(names)
+    assert all(name[0].islower() and name.isalnum() for name in names)
+
+
+@pytest.mark.parametrize(("path", "method", "operation"), operations())
+def test_an_operation_says_what_it_does_with_examples_and_errors(
+    path: str, method: str, operation: dict[str, Any]
+) -> None:
+    assert operation["summary"]
+    assert operation["description"]
+    assert operation["tags"]
+    bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
+    for media in (body.get("content", {}).get("application/json") for body in bodies):
+        assert media is None or "example" in media or "examples" in media
+    assert "500" in operation["responses"]
+    if "{" in path:
+        assert "404" in operation["responses"]
+    if path.startswith("/api/"):
+        assert {"401", "403", "429"} <= operation["responses"].keys()
+    if method == "post" and path.startswith("/api/"):
+        assert "Idempotency-Key" in [one["name"] for one in operation["parameters"]]
+
+
+def test_an_example_is_made_of_the_examples_of_its_parts() -> None:
+    components = {"Name": {"type": "string", "examples": ["web"]}, "Kind": {"enum": ["a", "b"]}}
+    schema = {
+        "type": "object",
+        "properties": {
+            "name": {"$ref": "#/components/schemas/Name"},
+            "kinds": {"type": "array", "items": {"$ref": "#/components/schemas/Kind"}},
+            "at": {"type": "string", "format": "date-time"},
+            "more": {"anyOf": [{"type": "null"}, {"type": "integer", "default": 3}]},
+            "fixed": {"const": True},
+            "anything": {},
+        },
+    }
+    assert SchemaExamples(components).of(schema) == {
+        "name": "web",
+        "kinds": ["a"],
+        "at": "2026-01-31T12:00:00Z",
+        "more": 3,
+        "fixed": True,
+        "anything": {},
+    }
+
+
+def test_an_example_of_what_contains_itself_ends() -> None:
+    node = {"type": "object", "properties": {"next": {"$ref": "#/components/schemas/Node"}}}
+    assert "next" in SchemaExamples({"Node": node}).of({"$ref": "#/components/schemas/Node"})
