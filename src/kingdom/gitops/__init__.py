@@ -39,10 +39,11 @@ from kingdom.gitops.worktree import Worktree
 from kingdom.gitops.worktrees import PruneResult, Worktrees
 
 __all__ = [
-    "BaseNotFound", "BranchExists", "CheckpointCommit", "CheckpointConflict", "Checkpoints", "Clock", "Clone",
-    "CloneBroken", "CloneOptions", "Clones", "CommandFailed", "CommandTimedOut", "Commit", "Conflict", "Ensured",
-    "FileDiff", "FolderExists", "Git", "GitError", "GitNotUsable", "Identity", "InvalidInput", "LockBusy", "Mark",
-    "Merge", "OutputTooLarge", "Place", "Problem", "Pruned", "Recorded", "RemoteAccess", "RemoteFailed", "Rescue",
-    "Reset", "Result", "TreeMismatch", "Worktree", "WorktreeBroken", "WorktreeDirty", "Worktrees", "diff",
-    "list_rescues", "log", "merge", "remove_rescue", "reset", "verify",
+    "BaseNotFound", "BranchExists", "CheckpointCommit", "CheckpointConflict", "CheckpointMark", "CheckpointProblem",
+    "Checkpoints", "Clock", "Clone", "CloneBroken", "CloneOptions", "Clones", "CommandFailed", "CommandTimedOut",
+    "Commit", "CommitAuthor", "Conflict", "EnsuredClone", "FileDiff", "FolderExists", "GitError", "GitLocation",
+    "GitNotUsable", "GitResult", "GitRunner", "InvalidInput", "LockBusy", "MergeResult", "OutputTooLarge",
+    "PruneResult", "RecordedCheckpoint", "RemoteAccess", "RemoteFailed", "Rescue", "ResetResult", "TreeMismatch",
+    "Worktree", "WorktreeBroken", "WorktreeDirty", "Worktrees", "diff", "list_rescues", "log", "merge",
+    "remove_rescue", "reset", "verify",
 ]  # fmt: skip

@@ -173,7 +173,7 @@ def workflow_event(workflow_id: str, event: DomainEvent, attempt: int | None = N
 # Wiring: everything a workflow engine is made of, put together in one place.
 
 
-MakeServices: TypeAlias = "Callable[[Store, Clock], Outside]"
+MakeServices: TypeAlias = "Callable[[WorkflowStore, Clock], ExternalServices]"
 
 
 def system_clock() -> datetime:

@@ -329,4 +329,4 @@ HANDLERS: Final[dict[str, type[Handler]]] = {
     "McpServerUnregistered": McpServerUnregisteredHandler,
 }
 
-__all__ = ["HANDLERS", "UI_ONLY", "Handler", "News"]
+__all__ = ["HANDLERS", "UI_ONLY", "Handler", "IncomingEvent"]
