@@ -372,36 +372,3 @@ def _column_cell(column: TableColumn[T], item: T) -> RowCell:
     if column.status is not None:
         return cell([part(shown, f"k-badge k-tone-{tone_of(column.status(item))}")], column.classes)
     return cell(shown, column.classes)
-
-
-# What pages are built from. Text given to these is shown as text, whatever is in it.
-
-
-__all__ = [
-    "Column",
-    "Keyed",
-    "Lines",
-    "Table",
-    "badge",
-    "button",
-    "card",
-    "cell",
-    "code",
-    "confirm",
-    "empty",
-    "facts",
-    "failed",
-    "figure",
-    "labelled",
-    "line",
-    "link",
-    "loading",
-    "meter",
-    "part",
-    "row",
-    "stack",
-    "tab",
-    "tag",
-    "text",
-    "told",
-]

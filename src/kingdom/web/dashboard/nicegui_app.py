@@ -63,7 +63,7 @@ def add_nonces() -> None:
 # The pages inside an application.
 
 
-_PAGE_MODULES: Final = ("court", "tasks", "bus", "workflows")
+_PAGE_MODULES: Final = ("court", "task_list", "task_page", "bus", "workflows")
 _API_PATHS: Final = ("/api", "/ws", "/hooks", "/healthz", "/readyz", "/metrics", "/login")
 _RECONNECT_SECONDS: Final = 10.0  # seconds a page is kept for a browser that lost its connection
 _NICEGUI_FILES: Final = f"/_nicegui/{nicegui_version}/"

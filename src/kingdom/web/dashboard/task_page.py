@@ -21,7 +21,7 @@ from kingdom.web.dashboard.components import (
     code,
     empty,
     facts,
-    line,
+    list_row,
     part,
     tab,
     tag,
@@ -109,7 +109,7 @@ class TranscriptFollower:
     def show(self, said: list[TranscriptRow]) -> None:
         """Show it."""
         self._whole.set_visibility(bool(said) and self._is_cut)
-        self._lines.show([line(str(one.number), [cell(one.text, "k-wrap")], _classes(one)) for one in said])
+        self._lines.show([list_row(str(one.number), [cell(one.text, "k-wrap")], _classes(one)) for one in said])
         self._below.clear()
         if not said:
             with self._below:
@@ -264,7 +264,7 @@ def _trace_row(visit: Visit, zone: tzinfo, number: int, told: TraceLine) -> List
     ]
     where = part(told.where, "k-muted k-small k-mono k-wrap k-block")
     cells = [cell([at]), cell(told.who, "k-strong k-clip"), cell([*words, where], "k-wrap")]
-    return line(str(number), cells, f"k-at-{tone}" if tone else "")
+    return list_row(str(number), cells, f"k-at-{tone}" if tone else "")
 
 
 def _draw_facts(visit: Visit, zone: tzinfo, state: TaskState) -> None:

@@ -67,7 +67,7 @@ class FeedEvent:
     _message: str | None = field(default=None, repr=False)
 
     @property
-    def event_message(self) -> str:
+    def message(self) -> str:
         """What a client that wants everything is sent."""
         if self._message is None:
             self._message = event_message(self.sequence, self.workflow_id, self.body)

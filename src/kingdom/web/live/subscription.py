@@ -36,7 +36,7 @@ class OutgoingMessage:
     """One event for one client: the number that the client counts by, and the whole message."""
 
     number: int
-    event_message: str
+    message: str
 
 
 class TypeFilter:

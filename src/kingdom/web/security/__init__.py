@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from kingdom.web.context import WebContext
 
 __all__ = [
+    "AUTH_SCOPE_KEY",
     "CSRF_HEADER",
-    "SCOPE_KEY",
+    "add_guard",
     "cookie_name",
     "cookie_value",
     "csrf_token",
-    "guard",
     "login_link",
     "nonce",
     "obtain_token",

@@ -126,7 +126,7 @@ class WorkflowFull(WorkflowSummary):
     repositories: list[WorkTreeInfo]
     works: list[WorkInfo]
     checkpoints: list[CheckpointInfo]
-    allowed_actions: list[WorkflowAction] = Field(description="What can be asked of it as it stands.")
+    allowed: list[WorkflowAction] = Field(description="What can be asked of it as it stands.")
 
 
 class WorkflowEvent(ApiModel):

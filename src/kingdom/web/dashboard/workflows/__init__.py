@@ -1,12 +1,11 @@
-"""Pages about workflows and templates. Importing them puts them into the registry."""
+"""Pages of workflows and templates. Importing this package registers them."""
 
 from __future__ import annotations
 
+# The order matters: /workflows/{workflow_id} (workflow_page) also matches /workflows/new, so new_workflow comes first.
 import kingdom.web.dashboard.workflows.catalog
 import kingdom.web.dashboard.workflows.new_workflow
 import kingdom.web.dashboard.workflows.plan_editor
-
-# In this order: /workflows/new (creating) is looked for before /workflows/{workflow_id} (page), which matches it too.
 import kingdom.web.dashboard.workflows.result_pages
 import kingdom.web.dashboard.workflows.workflow_list
-import kingdom.web.dashboard.workflows.workflow_page
+import kingdom.web.dashboard.workflows.workflow_page  # noqa: F401
