@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from kingdom.court.home import Home
+from kingdom.court.king.pending import RoutingTable
 from kingdom.court.packages.installed import load_generals
-from kingdom.court.patterns import RoutingTable, author_of, type_matches
+from kingdom.court.patterns import type_matches
 from kingdom.court.trust.config import TrustConfig
-from kingdom.court.trust.policy import People, Person, TrustPolicy
+from kingdom.court.trust.policy import People, Person, TrustPolicy, author_of
 from tests.support.kings import Realm
 
 SOMEBODY = People(Person("github", "grace"))

@@ -218,7 +218,7 @@ class Admission:
         for number, group in enumerate(groups):
             events = iter(group.events.values())
             first = next(events)
-            heads.append((first.place, number, first, events))
+            heads.append((first.position, number, first, events))
         heapq.heapify(heads)
         while heads and len(chosen) < limit:
             _, number, pending, events = heads[0]
@@ -238,7 +238,7 @@ class Admission:
             if following is None:
                 heapq.heappop(heads)
             else:
-                heapq.heapreplace(heads, (following.place, number, following, events))
+                heapq.heapreplace(heads, (following.position, number, following, events))
 
     def _admit(self, general: str, subject: str | None) -> str:
         task_id = self._task_ids.take()

@@ -23,7 +23,7 @@ from kingdom.court.king.decisions import (
     discard_event,
     dispatch_event,
 )
-from kingdom.court.king.pending import PendingEvents
+from kingdom.court.king.pending import PendingEvents, RoutingTable
 from kingdom.court.king.results import (
     check_deadlines,
     drop_finished_cases,
@@ -35,7 +35,6 @@ from kingdom.court.king.schedules import Schedules
 from kingdom.court.king.state import KingState, TickPlan
 from kingdom.court.king.write_ahead_log import Applier, Commands, WriteAheadLog
 from kingdom.court.packages.installed import Generals
-from kingdom.court.patterns import RoutingTable
 from kingdom.court.queues import EVENTS
 from kingdom.court.trust.policy import TrustFile
 

@@ -1,49 +1,164 @@
-"""The events that wait, as far as deciding about them needs: not their payloads, of which there may be very much."""
+"""Pending events, and the routing table that says which general takes each.
+
+Payloads are not kept: there may be very many events, and deciding about them needs only a few fields.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import yaml
+from pydantic import ValidationError
+
 from kingdom.court.errors import InvalidDocument
 from kingdom.court.models import Event, subject_of
-from kingdom.court.patterns import RoutingTable, author_of
+from kingdom.court.packages.installed import MANIFEST_FILE
+from kingdom.court.packages.manifest import EventSubscription
+from kingdom.court.patterns import matches_any, type_matches
 from kingdom.court.queues import parse_document
-from kingdom.court.trust.policy import People, Person, people_of
+from kingdom.court.trust.policy import People, Person, author_of, people_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from kingdom.bus.delivery import Record
-    from kingdom.court.patterns import Route
+    from kingdom.court.home import Home
+    from kingdom.court.packages.installed import Generals
+    from kingdom.court.trust.policy import TrustDecision, TrustPolicy
 
 PRIORITY_RANKS: Final = {"high": 0, "normal": 1, "low": 2}
 COMMAND_WORDS: Final = {"human_response": "answer", "task_cancel": "cancel", "task_retry": "retry"}
-
-
 _NOBODY: Final = People(Person(""))
+_MAX_CACHED_ROUTES: Final = 10_000
+_DEFAULT_ORDER: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The general that takes an event."""
+
+    general: str
+    priority: str | None = None  # of the task; None: the event's
+    problem: str | None = None  # why the general cannot take it now
+
+
+@dataclass(frozen=True, slots=True)
+class _RoutingEntry:
+    order: int
+    general: str
+    subscription: EventSubscription
+    problem: str | None
+
+    @property
+    def rank(self) -> tuple[int, bool, str]:
+        return self.order, self.subscription.is_pattern, self.general
+
+
+class RoutingTable:
+    """The subscriptions of all installed generals, in matching order.
+
+    A general is skipped when the trust policy does not let the event's people use it. A general with an invalid
+    manifest keeps its events pending as long as its subscriptions can be read, so that a mistake made while editing a
+    manifest discards nothing.
+    """
+
+    def __init__(self, generals: Generals, home: Home, trust: TrustPolicy) -> None:
+        self._generals = generals.by_name
+        self._trust = trust
+        entries = [
+            _RoutingEntry(general.manifest.order, name, subscription, None)
+            for name, general in generals.by_name.items()
+            for subscription in general.manifest.subscribes
+        ]
+        for name in generals.broken:
+            entries += _read_broken_manifest(name, home.generals / name / MANIFEST_FILE, generals.problems)
+        self._entries = sorted(entries, key=lambda entry: entry.rank)
+        self._known: dict[tuple[str, str | None, str | None, People], Route | None] = {}
+
+    def match(self, event_type: str, repo: str | None, author: str | None, people: People) -> Route | None:
+        """Return the route of an event, or None when no general takes it."""
+        key = event_type, repo, author, people
+        if key not in self._known:
+            if len(self._known) >= _MAX_CACHED_ROUTES:
+                self._known.clear()
+            self._known[key] = self._find(*key)
+        return self._known[key]
+
+    def why_not(self, event_type: str, repo: str | None, author: str | None, people: People) -> str:
+        """Say why no general takes an event."""
+        decision = self._trust.judge(people)
+        matching = (entry for entry in self._entries if _accepts(entry.subscription, event_type, repo, author))
+        reasons = (self._denial_reason(entry, decision) for entry in matching)
+        return next((why for why in reasons if why is not None), "no general subscribes to it")
+
+    def _find(self, event_type: str, repo: str | None, author: str | None, people: People) -> Route | None:
+        decision = self._trust.judge(people)
+        for entry in self._entries:
+            if not _accepts(entry.subscription, event_type, repo, author):
+                continue
+            if decision.waits:
+                return Route(entry.general, entry.subscription.priority, decision.reason)
+            if self._denial_reason(entry, decision) is None:
+                return Route(entry.general, entry.subscription.priority, entry.problem)
+        return None
+
+    def _denial_reason(self, entry: _RoutingEntry, decision: TrustDecision) -> str | None:
+        general = self._generals.get(entry.general)
+        return self._trust.denial_reason(decision, entry.general, None if general is None else general.manifest)
+
+
+def _accepts(subscription: EventSubscription, event_type: str, repo: str | None, author: str | None) -> bool:
+    return (
+        type_matches(subscription.type, event_type)
+        and (not subscription.repos or matches_any(repo, subscription.repos))
+        and not matches_any(repo, subscription.exclude_repos)
+        and (not subscription.authors or matches_any(author, subscription.authors))
+        and not matches_any(author, subscription.exclude_authors)
+    )
+
+
+def _read_broken_manifest(name: str, path: Path, problems: list[str]) -> list[_RoutingEntry]:
+    """Return the subscriptions that can still be read from an invalid manifest."""
+    problem = next((text for text in problems if text.startswith(str(path.parent))), "its manifest is invalid")
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
+        return []
+    if not isinstance(document, dict):
+        return []
+    found, order = document.get("subscribes"), document.get("order")
+    entries = []
+    for item in found if isinstance(found, list) else []:
+        try:
+            subscription = EventSubscription.model_validate(item)
+        except ValidationError:
+            continue
+        entries.append(_RoutingEntry(order if isinstance(order, int) else _DEFAULT_ORDER, name, subscription, problem))
+    return entries
 
 
 @dataclass(frozen=True, slots=True)
 class PendingEvent:
-    """An event in ``pending/``."""
+    """What the king keeps of an event in ``pending/``."""
 
     id: str
     type: str
-    place: int  # in the order they were found
+    position: int  # in the order in which events were read
     people: People = _NOBODY
     priority: str = "normal"
     repo: str | None = None
     author: str | None = None
     subject: str | None = None
-    command: str | None = None  # answer, cancel or retry: a person speaks to the king
-    task: str | None = None  # the task it speaks of
-    invalid: str | None = None  # why it is no event
+    command: str | None = None  # answer, cancel or retry: a person's command to the king
+    task: str | None = None  # the task that the command is about
+    invalid: str | None = None  # why the document is not a valid event
 
 
 @dataclass(slots=True)
 class PendingGroup:
-    """The events of one priority that wait for one general, the first in line first."""
+    """The pending events of one general and one priority, oldest first."""
 
     general: str
     priority: str
@@ -52,14 +167,14 @@ class PendingGroup:
 
 
 class PendingEvents:
-    """All events that wait, by whom they wait for."""
+    """All pending events, grouped by the general that takes them."""
 
     def __init__(self) -> None:
         self._events: dict[str, PendingEvent] = {}
         self._groups: dict[tuple[str, str, str | None], PendingGroup] = {}
         self._group_of: dict[str, PendingGroup] = {}
-        self._places = 0
-        self.direct: dict[str, PendingEvent] = {}  # what the king does himself: commands, what is invalid or unwanted
+        self._last_position = 0
+        self.direct: dict[str, PendingEvent] = {}  # without a general: commands, invalid and unwanted events
 
     def __contains__(self, event_id: object) -> bool:
         return event_id in self._events
@@ -67,25 +182,25 @@ class PendingEvents:
     def __len__(self) -> int:
         return len(self._events)
 
+    def __iter__(self) -> Iterator[PendingEvent]:
+        return iter(self._events.values())
+
     def groups(self) -> list[PendingGroup]:
-        """The lines that are not empty, the more urgent first."""
+        """Return the groups that are not empty, most urgent first."""
         return sorted(
             (group for group in self._groups.values() if group.events),
             key=lambda group: (PRIORITY_RANKS[group.priority], group.general),
         )
 
     def add(self, records: Iterable[Record], routing: RoutingTable) -> None:
-        """Take in events that were found."""
         for record in records:
-            self._places += 1
-            pending = _pending_event(
-                record.envelope.payload, record.envelope.event_id, record.envelope.type, self._places
-            )
+            envelope = record.envelope
+            self._last_position += 1
+            pending = _pending_event(envelope.payload, envelope.event_id, envelope.type, self._last_position)
             self._events[pending.id] = pending
             self._enqueue(pending, routing)
 
     def remove(self, event_id: str) -> None:
-        """Forget one: it was taken up, or it is gone."""
         if self._events.pop(event_id, None) is not None:
             self.direct.pop(event_id, None)
             group = self._group_of.pop(event_id, None)
@@ -93,20 +208,16 @@ class PendingEvents:
                 del group.events[event_id]
 
     def clear(self) -> None:
-        """Forget all of them, to look again."""
         for event_id in list(self._events):
             self.remove(event_id)
 
     def reroute(self, routing: RoutingTable) -> None:
-        """The manifests changed: line all up anew."""
+        """Group all events again, after a change of manifests or of the trust policy."""
         self._groups.clear()
         self._group_of.clear()
         self.direct.clear()
         for pending in self._events.values():
             self._enqueue(pending, routing)
-
-    def __iter__(self) -> Iterator[PendingEvent]:
-        return iter(self._events.values())
 
     def _enqueue(self, pending: PendingEvent, routing: RoutingTable) -> None:
         route: Route | None = None
@@ -124,18 +235,18 @@ class PendingEvents:
         self._group_of[pending.id] = group
 
 
-def _pending_event(document: Any, event_id: str, event_type: str, place: int) -> PendingEvent:
+def _pending_event(document: Any, event_id: str, event_type: str, position: int) -> PendingEvent:
     try:
         event = parse_document(Event, document, event_id)
     except InvalidDocument as error:
-        return PendingEvent(event_id, event_type, place, invalid=str(error))
+        return PendingEvent(event_id, event_type, position, invalid=str(error))
     words = event.type.split(".")
     command = COMMAND_WORDS.get(words[1]) if len(words) == 2 else None
     task = event.payload.get("task_id") if command else None
     return PendingEvent(
         id=event.id,
         type=event.type,
-        place=place,
+        position=position,
         people=people_of(document),
         priority=event.priority,
         repo=event.repo,

@@ -1,4 +1,13 @@
-"""Decide who may use what."""
+"""Decide who may use what. The king asks before it gives an event to a general, the envoy before it accepts a message.
+
+The person who *causes* an event decides whether it is handled, and by which generals. The authors of the *text* in it
+decide which tools the agent gets: a colleague may have a stranger's pull request reviewed, but the review does not get
+the colleague's tools.
+
+* :class:`People` names both, as the source of an event reports them;
+* :class:`TrustPolicy` judges people by the rules of ``config/trust.yaml``;
+* :class:`Permit` is the part of the decision that a task carries and its general enforces.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 from kingdom.agents.port import Profile
 from kingdom.court.errors import InvalidConfig
 from kingdom.court.packages.manifest import CommandEvidence
-from kingdom.court.patterns import author_of, matches_any
+from kingdom.court.patterns import matches_any
 from kingdom.court.trust.config import REFUSE, TRUST_FILE, TRUSTED, TrustConfig, TrustRule, load_trust
 
 if TYPE_CHECKING:
@@ -18,16 +27,25 @@ if TYPE_CHECKING:
     from kingdom.court.home import Home
     from kingdom.court.packages.manifest import Manifest
 
-
-# Who caused an event, and whose words are in it. What a source says of people is known here, and nowhere else.
-
-
 INTERNAL_SOURCES: Final = ("console", "king", "local", "web")
-"""Sources that only those can use who have the home anyway, or have signed in to it."""
+"""Sources that need access to the home, or a login."""
+PERMIT_FIELD: Final = "trust"
+"""The field of a task that holds its permit."""
+PROFILES: Final[tuple[Profile, ...]] = get_args(Profile)
+_AUTHOR_FIELDS: Final = ("author", "sender", "user", "actor", "reporter")
+_NAME_FIELDS: Final = ("login", "name", "id")
+_SANDBOXED_PROFILES: Final[Mapping[str, tuple[Profile, ...]]] = {"codex": ("read", "edit")}  # by the operating system
+_WIDENING_OPTIONS: Final = ("allowed_tools", "args")  # engine options that may grant more than the profile does
+_MAX_CACHED_DECISIONS: Final = 10_000
+_MAX_NAME_CHARS: Final = 200
+_SLACK_SOURCE: Final = "slack"
+
+
+# ── who an event is from ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Person(NamedTuple):
-    """Somebody, as a source names them."""
+    """A person, as the source of an event names them."""
 
     source: str
     user: str | None = None
@@ -43,13 +61,13 @@ class People(NamedTuple):
     """Everybody an event is from."""
 
     cause: Person
-    """Who did what the event tells of."""
+    """Who did what the event reports."""
     authors: tuple[Person, ...] = ()
-    """Whose words it carries besides: the pull request that somebody else commented on."""
+    """Other people whose text it carries: the author of a pull request that somebody else commented on."""
 
 
 def people_of(event: Mapping[str, Any]) -> People:
-    """Everybody an event is from. Its fields may be anything."""
+    """Return everybody an event is from. The event need not be valid."""
     found, source, repo = event.get("payload"), _text(event.get("source")) or "", _text(event.get("repo"))
     payload: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
     if source == "github":
@@ -63,52 +81,55 @@ def people_of(event: Mapping[str, Any]) -> People:
     return People(Person(source, author_of(payload), repo=repo))
 
 
+def author_of(payload: Mapping[str, Any]) -> str | None:
+    """Return who caused an event, from the fields that sources use for it."""
+    for key in _AUTHOR_FIELDS:
+        value = payload.get(key)
+        if isinstance(value, dict):
+            value = next((value[name] for name in _NAME_FIELDS if isinstance(value.get(name), str)), None)
+        if isinstance(value, str) and value:
+            return value[:_MAX_NAME_CHARS]
+    return None
+
+
 def _github(payload: Mapping[str, Any], repo: str | None) -> People:
     opener = Person("github", _text(payload.get("opened_by")), _text(payload.get("association")), repo)
     actor = Person("github", _text(payload.get("actor")), _text(payload.get("actor_association")), repo)
-    if payload.get("action") == "updated":  # a commit says whatever its maker likes about who made it
+    if payload.get("action") == "updated":  # the author of a commit can be set to anything
         return People(opener)
     return People(actor, (opener,) if opener.user and opener.user != actor.user else ())
 
 
 def _text(value: Any) -> str | None:
-    return value[:200] if isinstance(value, str) and value else None
+    return value[:_MAX_NAME_CHARS] if isinstance(value, str) and value else None
 
 
-# What a task may use, as it stands in the task. The general that has the task keeps to it.
-
-
-PERMIT_FIELD: Final = "trust"
-"""The field of a task it stands in."""
-PROFILES: Final[tuple[Profile, ...]] = get_args(Profile)
-_SANDBOXED_PROFILES: Final[Mapping[str, tuple[Profile, ...]]] = {"codex": ("read", "edit")}  # by the operating system
-_WIDENING_OPTIONS: Final = ("allowed_tools", "args")  # options of engines that may give more than the profile does
+# ── what a task may use ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """What was decided about whoever asked."""
+    """The limits of a task. They never grant more than the general's manifest does."""
 
     tier: str
     by: str
-    """Who asked, in words."""
+    """Who asked, for messages."""
     profile: Profile = "full"
     sandbox: bool = False
     mcp: bool = True
     sandboxed: tuple[str, ...] = ()
-    """Engines that are run in a sandbox of one's own."""
+    """Engines that the operator runs in a sandbox."""
 
     @property
     def restricts(self) -> bool:
-        """Whether it takes away anything at all."""
         return self.profile != "full" or self.sandbox or not self.mcp
 
     def document(self) -> dict[str, Any]:
-        """As it stands in a task."""
+        """Return the JSON form, as a task carries it."""
         return {**asdict(self), "sandboxed": list(self.sandboxed)}
 
     def restricted_by(self, other: Permit) -> Permit:
-        """The same for somebody whose words, too, are in it: of both, what takes away more."""
+        """Return this permit with the stricter limits of both, for a task that also carries another person's text."""
         return Permit(
             self.tier,
             self.by,
@@ -119,7 +140,7 @@ class Permit:
         )
 
     def denial_reason(self, manifest: Manifest) -> str | None:
-        """Why a general cannot work under it; None when it can."""
+        """Say why a general cannot work within these limits; None when it can."""
         if not self.restricts:
             return None
         if manifest.mode == "workflow":
@@ -134,13 +155,13 @@ class Permit:
         return None
 
     def options_for(self, manifest: Manifest) -> dict[str, Any]:
-        """The options of a general's engine; under a profile, without those that may give more than it does."""
+        """Return the engine options of a general, without those that would widen a restricted profile."""
         options = manifest.engine.options
         narrow = self.profile != "full" or self.sandbox
         return {name: value for name, value in options.items() if not (narrow and name in _WIDENING_OPTIONS)}
 
     def profile_for(self, manifest: Manifest) -> Profile:
-        """What an agent of a general may do: what its manifest says, or less."""
+        """Return the profile of an agent: the manifest's, or a stricter one."""
         allowed = min(self.profile, manifest.profile, key=PROFILES.index)
         engine = manifest.engine.name
         if self.sandbox and engine not in self.sandboxed:
@@ -149,9 +170,9 @@ class Permit:
 
 
 def permit_of(task: Mapping[str, Any]) -> Permit | None:
-    """What a task may use; None when nothing was decided about it, and its general's manifest is the only limit.
+    """Return the permit of a task, or None when it has none and only the manifest limits it.
 
-    What makes no sense there takes away everything that can be taken away: somebody wanted a limit.
+    A malformed permit counts as the strictest one: the king did mean to set a limit.
     """
     found = task.get(PERMIT_FIELD)
     if found is None:
@@ -169,63 +190,62 @@ def permit_of(task: Mapping[str, Any]) -> Permit | None:
     return Permit("unreadable", "nobody known", "read", sandbox=True, mcp=False)
 
 
-# Deciding who may use what. The king asks before he gives an event to a general, the envoy before it listens.
-#
-# Who *causes* an event decides whether something is done for it, and by which generals. Whose *words* are in it decides
-# with what tools: a pull request of a stranger may be reviewed because a colleague asks for it, but not with the tools
-# that the colleague has.
-
-
-_MAX_CACHED_DECISIONS: Final = 10_000
-_SLACK_SOURCE: Final = "slack"
+# ── decisions ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class TrustDecision:
-    """What was decided about an event."""
+    """The decision about an event."""
 
     permit: Permit | None
-    """None: it is refused, or has to wait."""
+    """None: the event is refused, or waits."""
     reason: str = ""
-    """Why it is refused, or has to wait."""
+    """Why it is refused, or waits."""
     waits: bool = False
-    """Not now: the file cannot be used, and a person has to mend it."""
+    """``trust.yaml`` is invalid: wait until a person fixes it."""
     generals: tuple[str, ...] | None = None
+    """Patterns of the generals that may be used. None: all."""
 
     @property
     def refused(self) -> bool:
-        """Whether nothing is done for it."""
         return self.permit is None and not self.waits
 
 
 class TrustPolicy:
-    """The file, as a judge."""
+    """The rules of ``config/trust.yaml``."""
 
     def __init__(
         self, config: TrustConfig, *, slack_users: Collection[str] | None = None, problem: str | None = None
     ) -> None:
-        """``slack_users`` are those of envoy.yaml, for whoever decides who is heard there; without them, whoever was
-        heard counts as trusted unless a rule says otherwise. With a ``problem`` everything from outside waits."""
+        """Make a policy of a configuration.
+
+        ``slack_users`` are those of envoy.yaml, for the envoy, which decides whose messages to accept. Without them an
+        event from Slack was accepted already, and its user is trusted unless a rule says otherwise. With a ``problem``
+        all events from outside wait.
+        """
         self.config = config
         self.problem = problem
         self._rules = [*config.rules, *_implied_rules(slack_users)]
         self._known: dict[People, TrustDecision] = {}
 
     def judge(self, people: People) -> TrustDecision:
-        """What everybody together may use whom an event is from."""
+        """Decide what an event from these people may use."""
         if people not in self._known:
             if len(self._known) >= _MAX_CACHED_DECISIONS:
                 self._known.clear()
             self._known[people] = self._judge(people)
         return self._known[people]
 
-    def denial_reason(self, verdict: TrustDecision, general: str, manifest: Manifest | None) -> str | None:
-        """Why an event may not go to a general; None when it may. A general without a manifest has to wait anyway."""
-        permit = verdict.permit
+    def denial_reason(self, decision: TrustDecision, general: str, manifest: Manifest | None) -> str | None:
+        """Say why an event may not go to a general; None when it may.
+
+        Without a manifest only the general's name is checked: such a general cannot start tasks anyway.
+        """
+        permit = decision.permit
         if permit is None:
-            return verdict.reason
+            return decision.reason
         who = f"{permit.by} is of the tier {permit.tier!r} (config/{TRUST_FILE})"
-        if verdict.generals is not None and not matches_any(general, verdict.generals):
+        if decision.generals is not None and not matches_any(general, decision.generals):
             return f"{who}, which may not use {general}"
         why = None if manifest is None else permit.denial_reason(manifest)
         return None if why is None else f"{who}, but {why}"
@@ -243,7 +263,7 @@ class TrustPolicy:
         return TrustDecision(permit, generals=None if generals is None else tuple(generals))
 
     def _tier_of(self, person: Person) -> tuple[str, str]:
-        """The tier of somebody, and which rule says so."""
+        """Return a person's tier, and which rule puts them there."""
         for number, rule in enumerate(self._rules, 1):
             if _rule_applies(rule, person):
                 written = number <= len(self.config.rules)
@@ -251,14 +271,14 @@ class TrustPolicy:
         return self.config.everybody_else, "no rule names them"
 
     def _permit(self, name: str, person: Person) -> Permit:
-        if name == REFUSE:  # their words are there all the same, since somebody else wants them read
+        if name == REFUSE:  # an author: somebody who is not refused wants their text read
             return Permit(name, str(person), "read", sandbox=False, mcp=False)
         tier = self.config.tier(name)
         return Permit(name, str(person), tier.profile, tier.sandbox, tier.mcp, tuple(self.config.sandboxed))
 
 
 class TrustFile:
-    """Reads the file again whenever it changed. A mistake in it is told, and what held before goes on."""
+    """Reloads ``config/trust.yaml`` when it changes. An invalid file keeps the last valid policy in force."""
 
     def __init__(self, home: Home, slack_users: Collection[str] | None = None) -> None:
         self._path = home.config / TRUST_FILE
@@ -266,20 +286,20 @@ class TrustFile:
         self._slack_users = slack_users
         self._seen: tuple[int, int, int] | None = None
         self._trust = TrustPolicy(TrustConfig(), slack_users=slack_users)
-        self._sound = False
+        self._was_valid = False
         self.problem: str | None = None
 
     def load(self) -> TrustPolicy:
-        """What holds now; the same object as long as nothing changes."""
+        """Return the current policy; the same object until the file changes."""
         seen = self._signature()
         if seen != self._seen:
             self._seen = seen
             try:
                 self._trust = TrustPolicy(load_trust(self._home), slack_users=self._slack_users)
-                self.problem, self._sound = None, True
+                self.problem, self._was_valid = None, True
             except InvalidConfig as error:
                 self.problem = str(error)
-                if not self._sound:  # nothing held before: nobody may use what they perhaps should not
+                if not self._was_valid:  # no valid policy to fall back to: allow nothing from outside
                     self._trust = TrustPolicy(TrustConfig(), slack_users=self._slack_users, problem=self.problem)
         return self._trust
 
@@ -292,13 +312,13 @@ class TrustFile:
 
 
 def _implied_rules(slack_users: Collection[str] | None) -> Sequence[TrustRule]:
-    """What holds after the rules of the file, and before its default."""
-    ours = [TrustRule(source=source, tier=TRUSTED) for source in INTERNAL_SOURCES]
+    """Return the rules that apply after those of the file, and before its default."""
+    internal = [TrustRule(source=source, tier=TRUSTED) for source in INTERNAL_SOURCES]
     if slack_users is None:
-        return [*ours, TrustRule(source=_SLACK_SOURCE, tier=TRUSTED)]
+        return [*internal, TrustRule(source=_SLACK_SOURCE, tier=TRUSTED)]
     named = [] if "*" in slack_users else list(slack_users)
-    heard = [TrustRule(source=_SLACK_SOURCE, users=named, tier=TRUSTED)] if slack_users else []
-    return [*ours, *heard, TrustRule(source=_SLACK_SOURCE, tier=REFUSE)]
+    accepted = [TrustRule(source=_SLACK_SOURCE, users=named, tier=TRUSTED)] if slack_users else []
+    return [*internal, *accepted, TrustRule(source=_SLACK_SOURCE, tier=REFUSE)]
 
 
 def _rule_applies(rule: TrustRule, person: Person) -> bool:
@@ -312,5 +332,5 @@ def _rule_applies(rule: TrustRule, person: Person) -> bool:
 
 
 def _is_named(name: str | None, names: Collection[str]) -> bool:
-    """Letter by letter: a pattern for people would let in whoever chooses the right name."""
+    """Compare whole names: with patterns anybody could choose a name that matches."""
     return name is not None and name.lower() in {one.lower() for one in names}
