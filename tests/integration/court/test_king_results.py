@@ -81,12 +81,12 @@ async def test_a_killed_run_is_tried_again_as_a_new_task_and_then_fails(realm: R
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "makes no sense"),
-        (b"\xff\xfe", "makes no sense"),
-        (b"[]", "makes no sense"),
+        (b"", "is invalid"),
+        (b"\xff\xfe", "is invalid"),
+        (b"[]", "is invalid"),
         (b'{"task_id": "task-20260207-001", "general": "gen-pr", "status": "fine"}', "status"),
         (OF_ANOTHER, "task-20260207-009"),
-        (b"[" * 200_000, "makes no sense"),
+        (b"[" * 200_000, "is invalid"),
     ],
 )
 async def test_a_result_that_cannot_be_read_is_a_failure_with_the_reason(
@@ -121,7 +121,7 @@ async def test_a_task_that_is_gone_or_ended_without_a_result_leaves_nothing_stuc
     await looks(king)
     assert king.report()["active"] == 1
     contents = [message.content for message in realm.messages()[-2:]]
-    assert "is lost: it is in no queue any more" in contents[0]
+    assert "is lost: it is no longer in a queue" in contents[0]
     assert "is lost: it ended without a result" in contents[1]
 
 

@@ -1,1 +1,1 @@
-"""The king: hears events, has generals act on them, and answers for what came of it."""
+"""The king: dispatches events to generals and reports the results to people."""

@@ -1,9 +1,13 @@
-"""Decide which tasks may start now."""
+"""Decide which tasks may start now.
+
+A task needs room within the limits of its general and of the court, the consent of every gate (health, budget), and a
+subject that no other task works on. What may not start waits; nothing is dropped.
+"""
 
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from kingdom.base.files import read_json
@@ -17,14 +21,11 @@ if TYPE_CHECKING:
     from kingdom.court.home import Home
     from kingdom.court.king.cases import Case, Cases
     from kingdom.court.king.pending import PendingEvent, PendingGroup
-    from kingdom.court.king.state import TaskIdPool
     from kingdom.court.packages.installed import Generals
-
-
-# What must agree before a task may start: each gate knows one reason to wait.
-
+    from kingdom.court.sequences import IdSequences
 
 STALE_HEALTH_SECONDS: Final = 300.0
+_MAX_SAMPLE_IDS: Final = 3
 _PRIORITIES_BY_HEALTH: Final = {
     "green": ("high", "normal", "low"),
     "yellow": ("high", "normal"),
@@ -34,28 +35,28 @@ _PRIORITIES_BY_HEALTH: Final = {
 
 
 class Gate(Protocol):
-    """Something that may refuse the start of a task. What it refuses waits; nothing is dropped."""
+    """A check before the start of a task."""
 
     def refusal(self, general: str, priority: str, now: float) -> str | None:
-        """Why a task of this priority for this general may not start now, in words for a person; None when it may."""
+        """Say why a task of this general and priority may not start now, for people; None when it may."""
 
 
 @runtime_checkable
 class ReservingGate(Gate, Protocol):
-    """A gate that counts what was let through (a budget)."""
+    """A gate that counts admitted tasks, such as a budget."""
 
     def reserve(self, task_id: str, general: str, now: float) -> Any:
-        """A task was made."""
+        """Count a task from its creation on."""
 
     def release(self, task_id: str) -> Any:
-        """It has ended."""
+        """Stop counting a task that has ended."""
 
 
 class HealthGate:
-    """Holds work back when the machine is not well, by what the chamberlain wrote.
+    """Refuses tasks when the machine is overloaded, by the health file that the chamberlain writes.
 
-    No file: nobody watches, all is taken to be well. An old or unreadable one: the watcher may be dead, so only what
-    is urgent starts.
+    Without a file no chamberlain runs, and health counts as green. With a stale or unreadable file the chamberlain may
+    be dead, so only urgent tasks start.
     """
 
     def __init__(self, home: Home) -> None:
@@ -64,12 +65,11 @@ class HealthGate:
         self._health: dict[str, Any] = {}
 
     def refusal(self, general: str, priority: str, now: float) -> str | None:
-        """Why health forbids the start."""
         level, why = self.level(now)
         return None if priority in _PRIORITIES_BY_HEALTH[level] else f"health is {level}" + (f" ({why})" if why else "")
 
     def level(self, now: float) -> tuple[str, str]:
-        """The level that counts now, and why."""
+        """Return the health level that applies now, and the reason for it."""
         try:
             found = self._path.stat()
         except OSError:
@@ -86,21 +86,15 @@ class HealthGate:
         return str(level), str(self._health.get("reason") or "")
 
 
-# Why events wait, for ``kingdom status``.
-
-
-_MAX_SAMPLE_IDS: Final = 3
-
-
 class Holds:
-    """Counts what waits, by reason."""
+    """Counts waiting events by reason, for ``kingdom status``."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
         self._samples: dict[str, list[str]] = {}
 
     def add(self, reason: str, ids: Iterable[str], count: int = 1) -> None:
-        """Some wait for this reason; ``ids`` names at least the first of them."""
+        """Count events that wait for a reason. Some of ``ids`` are kept as samples."""
         self._counts[reason] = self._counts.get(reason, 0) + count
         samples = self._samples.setdefault(reason, [])
         for event_id in ids:
@@ -109,20 +103,45 @@ class Holds:
             samples.append(event_id)
 
     def report(self) -> dict[str, Any]:
-        """The reasons, the most frequent first."""
+        """Return the reasons, most frequent first."""
         ordered = sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))
         return {reason: {"count": count, "events": self._samples[reason]} for reason, count in ordered}
 
 
-# Who may start now: the general's own limit, the court's, health, budget, and one task for each subject.
+class TaskIdPool:
+    """Ids for new tasks, reserved several at a time: each reservation is a durable write."""
+
+    def __init__(self, sequences: IdSequences) -> None:
+        self._sequences = sequences
+        self._drawn: deque[str] = deque()
+        self._day = ""
+
+    def prefetch(self, count: int) -> None:
+        """Reserve ids, so that ``count`` can be taken without another write."""
+        missing = count - len(self._drawn)
+        if missing > 0:
+            drawn = self._sequences.tasks(missing)
+            if drawn[0].split("-")[1] != self._day:  # ids of the day before
+                self._drawn.clear()
+                self._day = drawn[0].split("-")[1]
+            self._drawn.extend(drawn)
+
+    def take(self) -> str:
+        if not self._drawn:
+            self.prefetch(1)
+        return self._drawn.popleft()
+
+    def give_back(self, task_id: str) -> None:
+        """Return an id that was not used."""
+        self._drawn.appendleft(task_id)
 
 
 class NotAdmitted(Exception):
-    """Not now; the text says why."""
+    """A task may not start now. The message says why."""
 
 
 class AdmittedEvent(NamedTuple):
-    """An event that may start, and the task it becomes."""
+    """An event that may start, and the id of its task."""
 
     pending: PendingEvent
     general: str
@@ -131,7 +150,7 @@ class AdmittedEvent(NamedTuple):
 
 
 class Admission:
-    """One look at what may start. What is let through counts from that moment on."""
+    """Admits tasks, once per tick. An admitted task counts against the limits at once."""
 
     def __init__(
         self, home: Home, config: SystemConfig, cases: Cases, task_ids: TaskIdPool, gates: Sequence[Gate] = ()
@@ -144,13 +163,13 @@ class Admission:
         self._reserving = [gate for gate in gates if isinstance(gate, ReservingGate)]
         self._limits: dict[str, int] = {}  # by general
         self._now = 0.0
-        self._admitted: dict[str, str] = {}  # the general of each task let through in this look,
-        self._admitted_of: Counter[str] = Counter()  # and how many for each
+        self._admitted: dict[str, str] = {}  # tasks admitted in this tick, with their generals
+        self._admitted_of: Counter[str] = Counter()  # their number, by general
         self._subjects: set[str] = set()
         self.holds = Holds()
 
     def begin(self, generals: Generals, now: float) -> None:
-        """Begin a look: nothing is let through yet."""
+        """Begin a tick: nothing is admitted yet."""
         self._limits = {name: general.manifest.concurrency for name, general in generals.by_name.items()}
         self._now = now
         self._admitted.clear()
@@ -159,9 +178,9 @@ class Admission:
         self.holds = Holds()
 
     def admit(self, general: str, priority: str, subject: str | None = None) -> str:
-        """Let a task start and return its id, or raise :class:`Held` that says why not.
+        """Admit a task and return its id. Raises :class:`NotAdmitted`.
 
-        ``subject`` is None when the task goes on with a case that has its subject already.
+        ``subject`` is None when the task continues a case, which holds its subject already.
         """
         reason = self._capacity_problem(general) or self._health.refusal(general, priority, self._now)
         reason = reason or self._gate_refusal(general, priority) or self._subject_problem(subject)
@@ -170,7 +189,7 @@ class Admission:
         return self._admit(general, subject)
 
     def choose(self, groups: Sequence[PendingGroup], limit: int) -> list[AdmittedEvent]:
-        """The events that may start, the more urgent first, then those that have waited longer."""
+        """Admit up to ``limit`` events, most urgent first, then oldest first."""
         ready = []
         for group in groups:
             reason = group.problem or self._capacity_problem(group.general)
@@ -179,26 +198,25 @@ class Admission:
                 ready.append(group)
             else:
                 self.holds.add(reason, group.events, len(group.events))
-        self._task_ids.expect(min(limit, self._free, sum(self._startable(group) for group in ready)))
+        self._task_ids.prefetch(min(limit, self._free, sum(self._startable(group) for group in ready)))
         chosen: list[AdmittedEvent] = []
         for priority in PRIORITY_RANKS:
             self._choose_from([group for group in ready if group.priority == priority], limit, chosen)
         return chosen
 
     def withdraw(self, task_id: str) -> None:
-        """What was let through does not start after all."""
+        """Take back an admission: the task does not start."""
         if (general := self._admitted.pop(task_id, None)) is not None:
             self._admitted_of[general] -= 1
         self._task_ids.give_back(task_id)
         self.release(task_id)
 
     def reserve(self, case: Case, now: float) -> None:
-        """A case is under way."""
+        """Count the task of a case at the gates."""
         for gate in self._reserving:
             gate.reserve(case.task, case.general, now)
 
     def release(self, task_id: str) -> None:
-        """A task has ended."""
         for gate in self._reserving:
             gate.release(task_id)
 

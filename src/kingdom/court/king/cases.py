@@ -1,4 +1,9 @@
-"""Cases the king works on, and the messages that people read about them."""
+"""Cases that the king works on, and the messages that people get about them.
+
+A case begins with an event or a slot of a schedule and ends with its last message. It has one task at a time: a killed
+run or an answer to a question leads to the next. The event it began with and those that answered it stay dispatched
+until it ends, and are completed together.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +22,13 @@ if TYPE_CHECKING:
     from kingdom.court.models import MessageType, Question, Result, Urgency
 
 
-# Cases: what the king has in hand. A case begins with an event or a slot of a schedule and ends when all is said.
-#
-# One case has one task at a time: a killed run, an answer to a question gives it the next. The events it began with and
-# those that answered it stay dispatched until it ends, and are completed together.
+_MAX_TEXT_CHARS: Final = 20_000  # of a summary, an error or a question
+_TITLE_FIELDS: Final = ("title", "summary", "subject", "name")
 
 
 @dataclass(slots=True)
 class PendingQuestion:
-    """A question that waits for a person."""
+    """A question that waits for a person's answer."""
 
     question: str
     default: str | None
@@ -37,13 +40,13 @@ class PendingQuestion:
 class Case:
     """One piece of work, from its cause to its last message."""
 
-    root: str  # the id of the event or slot it began with
-    task: str  # the task it is at
+    root: str  # the id of the event or slot that it began with
+    task: str  # its current task
     general: str
     type: str  # of the event, or of the schedule's tasks
     priority: str
-    title: str  # what it is about, for people: one short line
-    thread: str  # its first task: what people read of it hangs together by this id
+    title: str  # one short line for people
+    thread: str  # its first task; messages about the case are grouped by this id
     subject: str | None = None
     scheduled: bool = False
     events: list[str] = field(default_factory=list)  # dispatched for it
@@ -53,38 +56,35 @@ class Case:
 
     @property
     def active(self) -> bool:
-        """Whether its task is queued or running; one that waits for an answer needs no soldier."""
+        """Whether its task is queued or running. A case that waits for an answer needs no soldier."""
         return self.asked is None
 
     def next_task(self, task_id: str) -> None:
-        """Go on with another task."""
         self.former.append(self.task)
         self.task = task_id
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
         fields = {name: getattr(self, name) for name in self.__slots__}
         return {**fields, "asked": None if self.asked is None else asdict(self.asked)}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Case:
-        """The case of a JSON form."""
         asked = document.get("asked")
         return cls(**{**document, "asked": None if asked is None else PendingQuestion(**asked)})
 
 
 class Cases:
-    """All cases in hand, found by what is known of them. After a change in a case, :meth:`put` it again."""
+    """All open cases, with indexes. :meth:`put` a case again after changing it."""
 
     def __init__(self) -> None:
         self._by_root: dict[str, Case] = {}
         self._by_task: dict[str, Case] = {}
         self._active: Counter[str] = Counter()  # by general
-        self._counted: dict[str, str] = {}  # the roots counted as active, and for which general
+        self._counted: dict[str, str] = {}  # roots counted as active, with their generals
         self._subjects: dict[str, str] = {}
 
     def put(self, case: Case) -> None:
-        """Take a case in, or note that it changed."""
+        """Add a case, or update its indexes."""
         self._by_root[case.root] = case
         for task in (case.task, *case.former):
             self._by_task[task] = case
@@ -96,7 +96,6 @@ class Cases:
             self._active[case.general] += 1
 
     def close(self, root: str) -> Case | None:
-        """Let go of a case."""
         case = self._by_root.pop(root, None)
         if case is None:
             return None
@@ -108,33 +107,30 @@ class Cases:
         return case
 
     def get(self, root: str) -> Case | None:
-        """The case that began with this event or slot."""
         return self._by_root.get(root)
 
     def of_task(self, task_id: str) -> Case | None:
-        """The case a task belongs, or belonged, to."""
+        """Return the case of a task, also of one of its former tasks."""
         return self._by_task.get(task_id)
 
     def of_subject(self, subject: str) -> Case | None:
-        """The case that is on a subject."""
         root = self._subjects.get(subject)
         return None if root is None else self._by_root.get(root)
 
     def active_of(self, general: str) -> int:
-        """How many tasks of a general are queued or running."""
+        """Return how many tasks of a general are queued or running."""
         return self._active[general]
 
     @property
     def active_count(self) -> int:
-        """How many tasks are queued or running."""
         return len(self._counted)
 
     def active(self) -> Iterator[Case]:
-        """The cases whose task is queued or running."""
+        """Iterate over the cases whose task is queued or running."""
         return (self._by_root[root] for root in list(self._counted))
 
     def asking(self) -> Iterator[Case]:
-        """The cases that wait for a person's answer."""
+        """Iterate over the cases that wait for a person's answer."""
         return (case for case in list(self._by_root.values()) if case.asked is not None)
 
     def __iter__(self) -> Iterator[Case]:
@@ -147,9 +143,6 @@ class Cases:
         general = self._counted.pop(root, None)
         if general is not None:
             self._active[general] -= 1
-
-
-# What the king says, in the languages of the court.
 
 
 _TEXTS: Final[dict[str, dict[str, str]]] = {
@@ -179,15 +172,8 @@ _TEXTS: Final[dict[str, dict[str, str]]] = {
 
 
 def render_text(locale: str, name: str, **values: str) -> str:
-    """A text of the court with its values filled in; they are data, whatever braces they hold."""
+    """Fill a message text in. Braces in the values have no meaning."""
     return _TEXTS[locale][name].format(**values)
-
-
-# What people are told of a case: a thread for it, its end, a question, a report.
-
-
-_MAX_TEXT_CHARS: Final = 20_000  # characters of a summary, an error or a question
-_TITLE_FIELDS: Final = ("title", "summary", "subject", "name")
 
 
 @dataclass(slots=True)
@@ -200,7 +186,6 @@ class MessageDraft:
     urgency: Urgency = "normal"
 
     def message(self, message_id: str, channel: str, now: float) -> Message:
-        """The message under its id."""
         return Message(
             id=message_id,
             type=self.type,
@@ -213,7 +198,7 @@ class MessageDraft:
 
 
 def title_of(cause: Mapping[str, Any], subject: str | None) -> str:
-    """What an event is about, in one short line: its subject and its title, or its type."""
+    """Return a short line about an event: its subject and title, or its type."""
     payload = cause.get("payload")
     given = (payload.get(name) for name in _TITLE_FIELDS) if isinstance(payload, dict) else ()
     title = next((line for text in given if isinstance(text, str) and (line := one_line(text))), "")
@@ -228,13 +213,13 @@ class MessageComposer:
         self._locale = config.locale
 
     def started(self, case: Case, notify: str) -> list[MessageDraft]:
-        """A thread for a case that begins. Schedules have none: they end in a report."""
+        """Open a thread for a case. Schedules have no thread: they end with a report."""
         if notify != "all" or case.scheduled:
             return []
         return [MessageDraft("thread_start", self._head("started", case), self._context(case))]
 
     def ended(self, case: Case, notify: str, result: Result) -> list[MessageDraft]:
-        """What came of it."""
+        """Report the result of a case."""
         if notify == "silent":
             return []
         well = result.status in ("success", "skipped")
@@ -248,7 +233,7 @@ class MessageComposer:
         return [MessageDraft(kind, content, context, "normal" if well else "high")]
 
     def question(self, case: Case, question: Question, deadline: float) -> MessageDraft:
-        """A question to a person. It is asked whatever the general's manifest says about notices."""
+        """Ask a person. The ``notify`` setting of the manifest does not suppress questions."""
         lines = [self._head("question", case), question.text[:_MAX_TEXT_CHARS]]
         if question.default is not None:
             lines.append(render_text(self._locale, "default", deadline=timestamp(deadline), default=question.default))
@@ -262,12 +247,12 @@ class MessageComposer:
         return MessageDraft("human_input_request", "\n".join(lines), context, "high")
 
     def reminder(self, case: Case, question: str) -> MessageDraft:
-        """The deadline has passed, and there is nothing to go on with."""
+        """Remind of a question whose deadline has passed and which has no default."""
         content = "\n".join([self._head("reminder", case), question[:_MAX_TEXT_CHARS]])
         return MessageDraft("notification", content, {**self._context(case), "status": "needs_human"}, "high")
 
     def cancelled(self, user: str) -> str:
-        """Why a task was ended."""
+        """Return the error text of a task that a person cancelled."""
         return render_text(self._locale, "cancelled", user=one_line(user))
 
     def _head(self, name: str, case: Case) -> str:

@@ -1,4 +1,9 @@
-"""Decide what to do for one event: dispatch it, or carry out a person's command."""
+"""Decide what to do for one event: dispatch it to a general, or carry out a person's command.
+
+Commands are events, too: answer a question, cancel a task, retry one. A ``decide_…`` function runs before the event is
+claimed and returns the :data:`EventAction` to run once it is. It raises
+:class:`~kingdom.court.king.admission.NotAdmitted` when the event must wait.
+"""
 
 from __future__ import annotations
 
@@ -22,40 +27,33 @@ if TYPE_CHECKING:
     from kingdom.court.king.pending import PendingEvent
     from kingdom.court.king.state import KingState
 
-
-# What people ask of the king: answer a question, cancel a task, try one again.
-#
-# Each is an event. ``decide_…`` says, before the event is claimed, what will be done for it: a :data:`Job` to run once it
-# is claimed. It raises :class:`~kingdom.court.king.admission.NotAdmitted` when it must wait.
-
-
 EventAction = Callable[["Delivery"], Awaitable[None]]
 _CLAIM_SECONDS: Final = 60.0
 
 
 def discard_event(state: KingState, pending: PendingEvent, reason: str) -> EventAction:
-    """Complete the event without doing anything."""
+    """Complete an event without a task."""
 
-    async def job(delivery: Delivery) -> None:
+    async def action(delivery: Delivery) -> None:
         state.plan.discard(delivery.event_id, pending.type, reason)
 
-    return job
+    return action
 
 
 async def decide_answer(state: KingState, pending: PendingEvent) -> tuple[EventAction, str | None]:
-    """What to do for an answer, and the id of the task that it leads to."""
+    """Handle an answer; also return the id of the task that continues the case."""
     case = None if pending.task is None else state.cases.of_task(pending.task)
     if case is None:
-        return discard_event(
-            state, pending, await _unknown_task_reason(state, pending, "does not wait for an answer")
-        ), None
+        reason = await _unknown_task_reason(state, pending, "does not wait for an answer")
+        return discard_event(state, pending, reason), None
     if case.task != pending.task or case.asked is None:
-        asked = pending.task in case.former
-        return discard_event(state, pending, "already answered" if asked else f"task {pending.task} asks nothing"), None
+        answered = pending.task in case.former
+        reason = "already answered" if answered else f"task {pending.task} asks nothing"
+        return discard_event(state, pending, reason), None
     task_id = state.admission.admit(case.general, case.priority)
 
-    async def job(delivery: Delivery) -> None:
-        if case.asked is None:  # another answer, taken up in the same look, was first
+    async def action(delivery: Delivery) -> None:
+        if case.asked is None:  # an earlier answer was handled in the same tick
             state.admission.withdraw(task_id)
             state.plan.discard(delivery.event_id, pending.type, "already answered")
         elif problem := await resume_case(state, case, delivery, task_id):
@@ -63,11 +61,11 @@ async def decide_answer(state: KingState, pending: PendingEvent) -> tuple[EventA
             case.events.append(delivery.event_id)
             state.end_case(case, failed_result(state, case, problem))
 
-    return job, task_id
+    return action, task_id
 
 
 async def decide_retry(state: KingState, pending: PendingEvent) -> tuple[EventAction, str | None]:
-    """What to do for a task that shall be tried again, and the id of the new one."""
+    """Handle a retry; also return the id of the new task."""
     case = None if pending.task is None else state.cases.of_task(pending.task)
     if case is not None:
         status = "waits for an answer" if case.asked else "is still under way"
@@ -82,7 +80,7 @@ async def decide_retry(state: KingState, pending: PendingEvent) -> tuple[EventAc
     subject = subject_of(document)
     task_id = state.admission.admit(former.target_general, former.priority, subject)
 
-    async def job(delivery: Delivery) -> None:
+    async def action(delivery: Delivery) -> None:
         new = Case(
             root=delivery.event_id,
             task=task_id,
@@ -96,21 +94,21 @@ async def decide_retry(state: KingState, pending: PendingEvent) -> tuple[EventAc
         )
         state.open_case(new, state.same_task(document, task_id, delivery.event_id))
 
-    return job, task_id
+    return action, task_id
 
 
 async def decide_cancel(state: KingState, pending: PendingEvent, user: str) -> EventAction:
-    """What to do for a task that shall be ended: what waits ends here, what runs is ended by its general."""
+    """Handle a cancellation. A waiting task ends here; its general ends a running one."""
     case = None if pending.task is None else state.cases.of_task(pending.task)
     reason = state.composer.cancelled(user)
     if case is None:
         if await _already_cancelled(state, pending, reason):
-            return _complete_event(state)  # by this very command, before a restart
+            return _complete_event(state)  # this command was handled before a restart
         return discard_event(state, pending, await _unknown_task_reason(state, pending, "has ended already"))
     if case.asked is None and await end_waiting_task(state, case.task, case.general, reason):
         return _complete_event(state)
 
-    async def job(delivery: Delivery) -> None:
+    async def action(delivery: Delivery) -> None:
         state.plan.done[delivery.event_id] = None
         if case.asked is not None:
             state.end_case(case, failed_result(state, case, reason))
@@ -126,26 +124,28 @@ async def decide_cancel(state: KingState, pending: PendingEvent, user: str) -> E
         )
         state.plan.new_task(task)
 
-    return job
+    return action
 
 
 async def end_waiting_task(state: KingState, task_id: str, general: str, reason: str) -> bool:
-    """Take a task out of its queue before its general does, and report it as failed; False when it is too late."""
+    """Claim a task before its general does, and store a failed result; return False when it is too late."""
     claimed = await state.bus.claim(TASKS, worker="king", ids=[task_id], lease=_CLAIM_SECONDS)
     for delivery in claimed:
         now = utc_datetime(state.clock())
         result = Result(task_id=task_id, general=general, status="failed", error=reason, started_at=now, ended_at=now)
-        write_atomic(state.home.result(task_id), result.model_dump_json(indent=2) + "\n")  # first, as generals do
+        write_atomic(
+            state.home.result(task_id), result.model_dump_json(indent=2) + "\n"
+        )  # before settling, as generals do
         await state.bus.settle(done=[(delivery, "failed")])
         state.tick_again = True
     return bool(claimed)
 
 
 def _complete_event(state: KingState) -> EventAction:
-    async def job(delivery: Delivery) -> None:
+    async def action(delivery: Delivery) -> None:
         state.plan.done[delivery.event_id] = None
 
-    return job
+    return action
 
 
 async def _already_cancelled(state: KingState, pending: PendingEvent, reason: str) -> bool:
@@ -162,20 +162,17 @@ async def _unknown_task_reason(state: KingState, pending: PendingEvent, otherwis
     return f"task {pending.task[:80]} {otherwise}" if known else f"task {pending.task[:80]} is not known"
 
 
-# An event becomes a task.
-
-
 def dispatch_event(state: KingState, delivery: Delivery, chosen: AdmittedEvent) -> None:
-    """Give a claimed event to its general."""
+    """Create the task of a claimed event."""
     document = delivery.envelope.payload
     try:
         event = parse_document(Event, document, delivery.event_id)
-    except InvalidDocument as error:  # it was changed after it was looked at
+    except InvalidDocument as error:  # it was changed after it was read
         state.plan.invalid[delivery.event_id] = str(error)
         state.admission.withdraw(chosen.task_id)
         return
-    if denial_reason := state.denial_reason(document, chosen.general):  # the same
-        state.plan.discard(event.id, event.type, denial_reason)
+    if reason := state.denial_reason(document, chosen.general):  # likewise
+        state.plan.discard(event.id, event.type, reason)
         state.admission.withdraw(chosen.task_id)
         return
     subject = subject_of(document)
@@ -199,7 +196,7 @@ def dispatch_event(state: KingState, delivery: Delivery, chosen: AdmittedEvent) 
             "payload": storable(event.payload),
             "priority": chosen.priority,
             "created_at": utc_datetime(state.clock()),
-            # So that the general need not look for it: for many at once that would be most of its work.
+            # A copy, so that the general need not look the event up: with many tasks that would be most of its work.
             "event": storable({name: document.get(name) for name in EVENT_FIELDS}),
             **state.permitted(document),
             **({} if event.repo is None else {"repo": storable(event.repo)}),

@@ -1,8 +1,8 @@
-"""The role: looks at results, questions, schedules and events, decides, and does what follows in one go.
+"""The king's role: read results, answers, schedules and events, and decide what to do.
 
-A look collects everything that is to be done (:mod:`plan`), writes it into the book (:mod:`book`) and carries it out
-(:mod:`carrying_out`). When anything fails on the way, what is in memory is worth nothing any more, and the next look
-begins as after a restart (:mod:`recovery`).
+Each tick collects its changes in a :class:`~kingdom.court.king.state.TickPlan`, appends them to the write-ahead log,
+and applies them. When a tick fails, the state in memory may differ from the disk, so the next tick begins with the
+same recovery as a restart.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.base.inotify import MOVED_TO, FileWatcher
 from kingdom.bus import Envelope
-from kingdom.court.king import results
 from kingdom.court.king.admission import NotAdmitted
 from kingdom.court.king.decisions import (
     EventAction,
@@ -26,7 +25,10 @@ from kingdom.court.king.decisions import (
 from kingdom.court.king.pending import PendingEvents, RoutingTable
 from kingdom.court.king.results import (
     check_deadlines,
+    collect_results,
     drop_finished_cases,
+    fail_lost_tasks,
+    failed_result,
     rebuild_cases,
     release_held_tasks,
     release_unknown_events,
@@ -48,15 +50,15 @@ if TYPE_CHECKING:
     from kingdom.court.king.pending import PendingEvent
     from kingdom.court.loop import Services
 
-LEASE_SECONDS: Final = 10 * 365 * 86400.0  # an event is the king's until its case ends; a restarted king recalls it
-MAX_EVENTS_PER_TICK: Final = 250  # events taken up in one look
+LEASE_SECONDS: Final = 10 * 365 * 86400.0  # the king holds an event until its case ends; a restarted king recalls it
+MAX_EVENTS_PER_TICK: Final = 250  # claimed
+MAX_EVENTS_READ_PER_TICK: Final = 2000
 PEEK_BATCH: Final = 250  # events read at a time
-MAX_EVENTS_READ_PER_TICK: Final = 2000  # and at most in one look, before something is done about them
-_UNLIMITED_ATTEMPTS: Final = 1_000_000_000  # attempts
+_UNLIMITED_ATTEMPTS: Final = 1_000_000_000
 
 
 class King:
-    """Hears events, has generals act on them, and answers for what came of it."""
+    """Dispatches events to generals and reports the results to people."""
 
     name = "king"
     interval = 10.0
@@ -74,51 +76,51 @@ class King:
         self._gates = gates
         self._trust = TrustFile(services.home)
         self._wal = WriteAheadLog(services.home.role(self.name))
-        self._sound = False  # what is in memory is what is on disk
+        self._consistent = False  # the state in memory is that on disk
         self._reset()
 
     def _reset(self) -> None:
         self._state = KingState(self._services, self._config, self._gates, self._trust.load())
         self._held: dict[str, Delivery] = {}
         self._schedules = Schedules(self._services.home, self._config.timezone)
-        self._applier = Applier(self._services, self._schedules, self._held)
+        self._applier = Applier(self._services, self._schedules.store, self._held)
         self._pending = PendingEvents()
         self._routing = RoutingTable(Generals(), self._services.home, self._state.trust)
-        self._events_came = True
+        self._new_events = True
         self._last_full_check: float | None = None
-        self._last_checked_task = ""  # the last task whose whereabouts were checked
+        self._last_checked_task = ""  # where the search for lost tasks continues
 
     # ── the role ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
-        """Reconcile with what a former king left behind."""
+        """Recover the state that a former process left."""
         self._services.home.results.mkdir(parents=True, exist_ok=True)
         await self._state.sequences.recover(self._services.bus)
         await self._recover()
 
     async def tick(self) -> float | None:
-        """Look at everything and act."""
-        if not self._sound:
+        """Do everything that is due; return the seconds until the next tick, or None for the interval."""
+        if not self._consistent:
             await self._recover()
-        self._sound = False
+        self._consistent = False
         wait = await self._run_tick()
-        self._sound = True
+        self._consistent = True
         return wait
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Have ``wake`` called when an event or a result appears."""
+        """Call ``wake`` when an event or a result appears."""
 
         def events_came() -> None:
-            self._events_came = True
+            self._new_events = True
             wake()
 
         def results_came(changes: list[FileChange]) -> None:
-            if any(_is_result(change.name) or not change.name for change in changes):  # no name: some were lost
+            if any(_is_result(change.name) or not change.name for change in changes):  # no name: changes were lost
                 wake()
 
         undo_events = self._services.bus.subscribe(EVENTS, events_came)
         watch = FileWatcher(asyncio.get_running_loop())
-        with contextlib.suppress(OSError):  # then the interval must do
+        with contextlib.suppress(OSError):  # without inotify the interval is enough
             self._services.home.results.mkdir(parents=True, exist_ok=True)
             watch.add(self._services.home.results, MOVED_TO, results_came)
 
@@ -129,7 +131,7 @@ class King:
         return undo
 
     def report(self) -> Mapping[str, Any]:
-        """What waits and why, and how much is under way."""
+        """Report pending events and why they wait, active tasks, and problems."""
         state = self._state
         return {
             "waiting": len(self._pending),
@@ -140,30 +142,30 @@ class King:
         }
 
     async def stop(self) -> None:
-        """Let go of the book. Events stay with the king, whoever is king next."""
+        """Close the log. Dispatched events stay claimed, for the next process."""
         self._wal.close()
-        self._sound = False
+        self._consistent = False
 
-    # ── a look ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── a tick ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _run_tick(self) -> float | None:
         state, now = self._state, self._services.clock()
-        around = self._last_full_check is None or not 0 <= now - self._last_full_check < self.interval
+        full_check = self._last_full_check is None or not 0 <= now - self._last_full_check < self.interval
         state.plan, state.tick_again = TickPlan(), False
         self._reload_generals(now)
-        more = await results.collect_results(state)
+        more = await collect_results(state)
         waits = [check_deadlines(state, now)]
-        if around:
-            self._last_checked_task = await results.fail_lost_tasks(state, self._last_checked_task)
+        if full_check:
+            self._last_checked_task = await fail_lost_tasks(state, self._last_checked_task)
             await self._resync_pending()
             self._last_full_check = now
-        if around or self._events_came:
+        if full_check or self._new_events:
             more = await self._read_events() or more
         state.admission.begin(state.generals, now)
-        jobs = await self._decide_direct()
-        waits.append(self._schedules.look(state, now))
+        actions = await self._decide_direct()
+        waits.append(self._schedules.start_due(state, now))
         chosen = state.admission.choose(self._pending.groups(), MAX_EVENTS_PER_TICK)
-        await self._claim({**jobs, **{one.pending.id: (self._dispatch(one), one.task_id) for one in chosen}})
+        await self._claim({**actions, **{one.pending.id: (self._dispatch(one), one.task_id) for one in chosen}})
         more = more or state.tick_again or len(chosen) == MAX_EVENTS_PER_TICK
         await self._commit()
         if self._applier.refused:
@@ -174,53 +176,53 @@ class King:
 
     def _reload_generals(self, now: float) -> None:
         generals, trust, state = self._load_generals(), self._trust.load(), self._state
-        others = generals is not state.generals and generals != state.generals
-        if others or trust is not state.trust:
+        changed = generals is not state.generals and generals != state.generals
+        if changed or trust is not state.trust:
             state.trust = trust
             self._routing = RoutingTable(generals, self._services.home, trust)
             self._pending.reroute(self._routing)
-        if others:
+        if changed:
             self._schedules.use(state, generals, now)
         state.generals = generals
 
     async def _read_events(self) -> bool:
-        """Read what is new in the queue; return whether there may be more."""
-        self._events_came = False
+        """Read new events from the queue; return whether there may be more."""
+        self._new_events = False
         for _ in range(MAX_EVENTS_READ_PER_TICK // PEEK_BATCH):
             found = await self._services.bus.peek(EVENTS, limit=PEEK_BATCH, skip=self._pending)
             self._pending.add(found, self._routing)
             if len(found) < PEEK_BATCH:
                 return False
-        self._events_came = True
+        self._new_events = True
         return True
 
     async def _resync_pending(self) -> None:
         depths = await self._services.bus.depth()
-        if depths[EVENTS].pending < len(self._pending):  # somebody took some away
+        if depths[EVENTS].pending < len(self._pending):  # events were removed past the king
             self._pending.clear()
-            self._events_came = True
+            self._new_events = True
 
     async def _decide_direct(self) -> dict[str, tuple[EventAction, str | None]]:
-        jobs: dict[str, tuple[EventAction, str | None]] = {}
+        actions: dict[str, tuple[EventAction, str | None]] = {}
         for pending in list(self._pending.direct.values()):
-            if len(jobs) == MAX_EVENTS_PER_TICK:
+            if len(actions) == MAX_EVENTS_PER_TICK:
                 self._state.tick_again = True
                 break
             try:
-                jobs[pending.id] = await self._decide(pending)
+                actions[pending.id] = await self._decide(pending)
             except NotAdmitted as held:
                 self._state.admission.holds.add(str(held), [pending.id])
-        return jobs
+        return actions
 
     async def _decide(self, pending: PendingEvent) -> tuple[EventAction, str | None]:
         state = self._state
         if pending.invalid is not None:
             return self._reject(pending.invalid), None
-        verdict = state.trust.judge(pending.people)
-        if verdict.waits:
-            raise NotAdmitted(verdict.reason)
-        if verdict.refused:
-            return discard_event(state, pending, verdict.reason), None
+        decision = state.trust.judge(pending.people)
+        if decision.waits:
+            raise NotAdmitted(decision.reason)
+        if decision.refused:
+            return discard_event(state, pending, decision.reason), None
         if pending.command == "answer":
             return await decide_answer(state, pending)
         if pending.command == "retry":
@@ -231,38 +233,38 @@ class King:
         return discard_event(state, pending, why), None
 
     def _reject(self, reason: str) -> EventAction:
-        async def job(delivery: Delivery) -> None:
+        async def action(delivery: Delivery) -> None:
             self._state.plan.invalid[delivery.event_id] = reason
 
-        return job
+        return action
 
     def _dispatch(self, chosen: AdmittedEvent) -> EventAction:
-        async def job(delivery: Delivery) -> None:
+        async def action(delivery: Delivery) -> None:
             dispatch_event(self._state, delivery, chosen)
 
-        return job
+        return action
 
-    async def _claim(self, jobs: Mapping[str, tuple[EventAction, str | None]]) -> None:
+    async def _claim(self, actions: Mapping[str, tuple[EventAction, str | None]]) -> None:
         claimed = await self._services.bus.claim(
             EVENTS,
             worker=self.name,
-            ids=jobs,
-            limit=len(jobs) or 1,
+            ids=actions,
+            limit=len(actions) or 1,
             lease=LEASE_SECONDS,
             max_attempts=_UNLIMITED_ATTEMPTS,
         )
         for delivery in claimed:
             self._held[delivery.event_id] = delivery
-            await jobs[delivery.event_id][0](delivery)
+            await actions[delivery.event_id][0](delivery)
             _drop_payload(delivery)
-        for event_id, (_, task_id) in jobs.items():
+        for event_id, (_, task_id) in actions.items():
             self._pending.remove(event_id)
             if event_id not in self._held:
-                self._state.tick_again = True  # it vanished, and leaves its place to another
+                self._state.tick_again = True  # it vanished: another event may take its place
                 if task_id is not None:
                     self._state.admission.withdraw(task_id)
 
-    # ── doing it ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── applying ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _commit(self) -> None:
         state, plan = self._state, self._state.plan
@@ -279,13 +281,13 @@ class King:
         await self._applier.apply(Commands(entry, plan.tasks, messages, plan.events))
 
     async def _fail_refused_tasks(self) -> None:
-        """End the cases whose task the queue does not take."""
+        """End the cases whose task the queue refused."""
         state = self._state
         state.plan = TickPlan()
         for task_id, reason in self._applier.refused.items():
             case = state.cases.of_task(task_id)
             if case is not None:
-                state.end_case(case, results.failed_result(state, case, f"the task cannot be stored: {reason}"))
+                state.end_case(case, failed_result(state, case, f"the task cannot be stored: {reason}"))
         self._applier.refused.clear()
         await self._commit()
 
@@ -309,14 +311,14 @@ class King:
         self._wal.rewrite(state.cases)
         for case in state.cases.active():
             state.admission.reserve(case, state.clock())
-        self._sound = True
+        self._consistent = True
 
 
 def _is_result(name: str) -> bool:
-    """What else generals keep beside results is nothing to the king."""
+    """Whether a file is a result. Generals keep raw results in the same folder."""
     return name.endswith(".json") and not name.endswith("-raw.json")
 
 
 def _drop_payload(delivery: Delivery) -> None:
-    """Keep of a claimed event only what settling it needs: there may be very many, and their payloads large."""
+    """Keep only what settling an event needs: many events are held at once, and payloads may be large."""
     delivery.envelope = Envelope(type=delivery.envelope.type, event_id=delivery.event_id)

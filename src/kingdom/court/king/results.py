@@ -1,4 +1,4 @@
-"""Handle results and questions of tasks, and rebuild cases after a restart."""
+"""Handle results and questions of tasks, and restore the state of cases after a restart or a failed tick."""
 
 from __future__ import annotations
 
@@ -22,15 +22,18 @@ if TYPE_CHECKING:
     from kingdom.court.king.state import KingState
     from kingdom.court.loop import Services
 
-
-# Questions to people: asked, reminded of, answered. The first answer counts.
-
-
+MAX_RESULTS_PER_TICK: Final = 500
+_MAX_LOST_CHECKS_PER_TICK: Final = 50
+_MAX_ERROR_CHARS: Final = 4000
 _HOUR_SECONDS: Final = 3600.0
+log = logging.getLogger("kingdom.court.king")
+
+
+# ── questions ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def ask_person(state: KingState, case: Case, result: Result) -> None:
-    """Ask a person what a task wants to know. The case waits; its soldier does not."""
+    """Send a task's question to people. The case waits; its soldier has ended."""
     question, asked = record_question(state, case, result)
     state.changed(case)
     state.admission.release(case.task)
@@ -38,7 +41,7 @@ def ask_person(state: KingState, case: Case, result: Result) -> None:
 
 
 def record_question(state: KingState, case: Case, result: Result) -> tuple[Question, PendingQuestion]:
-    """Note in a case that it waits for an answer, and until when."""
+    """Record in a case that it waits for an answer, and until when."""
     question = result.question
     if question is None or not question.text.strip():
         question = Question(text=result.summary or result.error or "The task needs a decision, but did not say which.")
@@ -50,7 +53,7 @@ def record_question(state: KingState, case: Case, result: Result) -> tuple[Quest
 
 
 def check_deadlines(state: KingState, now: float) -> float | None:
-    """Do what is due for questions nobody answered; return the seconds until the next deadline, if there is one."""
+    """Answer overdue questions with their default, or remind people; return the seconds until the next deadline."""
     nearest: float | None = None
     for case in state.cases.asking():
         asked = case.asked
@@ -69,10 +72,13 @@ def check_deadlines(state: KingState, now: float) -> float | None:
 
 
 async def resume_case(state: KingState, case: Case, delivery: Delivery, task_id: str) -> str | None:
-    """Go on with a case by a person's answer, as a task that knows both; return why that is impossible, if it is."""
+    """Continue a case with a person's answer; return why that is impossible, or None.
+
+    The new task carries the question and the answer.
+    """
     original = await state.task_document(case.task) or await state.cause_document(case)
     if original is None or case.asked is None:
-        return f"task {case.task} is not in the queue any more, so there is nothing to go on with"
+        return f"task {case.task} is no longer in the queue, so it cannot be resumed"
     answer = delivery.envelope.payload["payload"]
     text, user = answer.get("text"), answer.get("user")
     task = Task.model_validate(
@@ -107,7 +113,7 @@ async def resume_case(state: KingState, case: Case, delivery: Delivery, task_id:
 
 
 def _default_answer(case: Case, asked: PendingQuestion, now: float) -> Event:
-    # The id follows from the question: it comes into the queue once, however often we come by here.
+    # The id is derived from the question, so the bus accepts the answer only once.
     return Event(
         id=f"evt-king-response-{case.task}-{int(asked.deadline)}",
         type="king.human_response",
@@ -118,15 +124,11 @@ def _default_answer(case: Case, asked: PendingQuestion, now: float) -> Event:
     )
 
 
-# What generals report: read, told to people, and the events completed.
-
-
-MAX_RESULTS_PER_TICK: Final = 500
-_MAX_LOST_CHECKS_PER_TICK: Final = 50
+# ── results ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def collect_results(state: KingState) -> bool:
-    """Read the results that are there; return whether there may be more."""
+    """Read and apply new results; return whether there may be more."""
     read = 0
     for case in state.cases.active():
         result = read_result(state, case)
@@ -139,32 +141,31 @@ async def collect_results(state: KingState) -> bool:
 
 
 def read_result(state: KingState, case: Case) -> Result | None:
-    """The result of a case's task, if there is one. One that cannot be read is a failure: nobody will mend it."""
+    """Return the result of a case's task, if there is one. An unreadable result counts as a failure."""
     path = state.home.result(case.task)
     try:
         if not os.path.lexists(path):
             return None
         size = path.stat().st_size
         if size > MAX_DOCUMENT_BYTES:
-            return failed_result(
-                state, case, f"its result in {path} has {size:,} bytes, {MAX_DOCUMENT_BYTES:,} are allowed"
-            )
-        # Not by pydantic's own parser, which refuses half a surrogate pair: a good result may quote a bad text.
+            reason = f"its result in {path} has {size:,} bytes, {MAX_DOCUMENT_BYTES:,} are allowed"
+            return failed_result(state, case, reason)
+        # Not pydantic's own JSON parser: it refuses half a surrogate pair, which a good result may quote.
         result = Result.model_validate(storable(json.loads(path.read_bytes())))
     except OSError as error:
         return failed_result(state, case, f"its result cannot be read: {error}")
     except ValidationError as error:
         problems = (f"{'.'.join(map(str, item['loc'])) or 'the file'}: {item['msg']}" for item in error.errors())
-        return failed_result(state, case, f"its result in {path} makes no sense: {'; '.join(problems)}")
+        return failed_result(state, case, f"its result in {path} is invalid: {'; '.join(problems)}")
     except (ValueError, RecursionError) as error:
-        return failed_result(state, case, f"its result in {path} makes no sense: {error}")
+        return failed_result(state, case, f"its result in {path} is invalid: {error}")
     if result.task_id != case.task:
-        return failed_result(state, case, f"its result in {path} is that of {result.task_id}")
+        return failed_result(state, case, f"its result in {path} belongs to {result.task_id}")
     return result
 
 
 async def apply_result(state: KingState, case: Case, result: Result) -> None:
-    """Go on with a case by what came of its task."""
+    """End a case, ask its question, or run a killed task again."""
     if result.status == "needs_human":
         ask_person(state, case, result)
         return
@@ -180,11 +181,11 @@ async def apply_result(state: KingState, case: Case, result: Result) -> None:
 
 
 async def fail_lost_tasks(state: KingState, after: str) -> str:
-    """Look whether the tasks of some cases are still there, beginning after ``after``; return where to go on.
+    """End some cases whose task is in no queue any more, starting after ``after``; return where to continue.
 
-    A task that was deleted by hand, or was set aside as invalid, gets no result from anybody.
+    A task that was deleted by hand, or set aside as invalid, never gets a result.
     """
-    planned = {task.id for task in state.plan.tasks}  # made in this very look, and in the queue at its end only
+    planned = {task.id for task in state.plan.tasks}  # created in this tick, and published at its end
     cases = sorted((case for case in state.cases.active() if case.task not in planned), key=lambda case: case.task)
     some = [case for case in cases if case.task > after][:_MAX_LOST_CHECKS_PER_TICK]
     for case in some:
@@ -194,7 +195,7 @@ async def fail_lost_tasks(state: KingState, after: str) -> str:
         if state.home.result(case.task).exists():
             continue  # it ended just now
         if record is None:
-            why = "it is in no queue any more"
+            why = "it is no longer in a queue"
         elif record.status == "DEAD":
             why = f"it was set aside: {record.error_message or record.error_code}"
         else:
@@ -204,11 +205,9 @@ async def fail_lost_tasks(state: KingState, after: str) -> str:
 
 
 def failed_result(state: KingState, case: Case, reason: str) -> Result:
-    """A result that says why there is no better one."""
-    now = utc_datetime(state.clock())
-    return Result(
-        task_id=case.task, general=case.general, status="failed", error=reason[:4000], started_at=now, ended_at=now
-    )
+    """Return a failed result for a case whose task has none, or none that is usable."""
+    now, error = utc_datetime(state.clock()), reason[:_MAX_ERROR_CHARS]
+    return Result(task_id=case.task, general=case.general, status="failed", error=error, started_at=now, ended_at=now)
 
 
 def _killed_error(case: Case, result: Result) -> str:
@@ -216,16 +215,13 @@ def _killed_error(case: Case, result: Result) -> str:
     return f"{times}: {result.error}" if result.error else times
 
 
-# Finding one's way after a restart, or after a look that failed half-way.
-
-
-log = logging.getLogger("kingdom.court.king")
+# ── recovery ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def release_held_tasks(state: KingState, lease: float) -> None:
-    """Let go of tasks that a former king had taken out of their queue to end them.
+    """Settle or release the tasks that a former process had claimed to cancel them.
 
-    With a result they have ended. Without one they go back: whoever wanted them cancelled still waits to be heard.
+    A task with a result has ended. One without goes back to its queue: its cancel command is still pending.
     """
     held = await state.bus.recall(TASKS, worker="king", lease=lease)
     ended = [delivery for delivery in held if state.home.result(delivery.event_id).exists()]
@@ -234,7 +230,7 @@ async def release_held_tasks(state: KingState, lease: float) -> None:
 
 
 async def release_unknown_events(state: KingState, held: dict[str, Delivery]) -> None:
-    """Put events back that were claimed, but for which nothing was begun."""
+    """Release events that were claimed but belong to no case."""
     known = {event_id for case in state.cases for event_id in case.events}
     unknown = [delivery for event_id, delivery in held.items() if event_id not in known]
     await state.bus.release(unknown)
@@ -243,16 +239,16 @@ async def release_unknown_events(state: KingState, held: dict[str, Delivery]) ->
 
 
 def drop_finished_cases(state: KingState, held: dict[str, Delivery]) -> None:
-    """Forget cases whose events are all completed; those of schedules have none, and end by their result."""
+    """Close cases whose events are all completed. Cases of schedules have no events, and end with their result."""
     for case in state.cases:
         if not case.scheduled and not any(event_id in held for event_id in case.events):
             state.cases.close(case.root)
 
 
 async def rebuild_cases(services: Services, state: KingState, held: dict[str, Delivery]) -> LogContents:
-    """Make up for a book that was lost: the cases of the events in hand, from the tasks that lie in the queue.
+    """Rebuild the cases of dispatched events from the tasks in the queue, when the log file is lost.
 
-    Tasks of schedules that ran meanwhile are not found again; their results stay where they are.
+    Cases of schedules cannot be rebuilt; the results of their tasks stay unread.
     """
     tasks: dict[str, list[Task]] = {}
     for stored in await all_documents(services, (TASKS,)):
@@ -261,10 +257,10 @@ async def rebuild_cases(services: Services, state: KingState, held: dict[str, De
             try:
                 tasks.setdefault(root, []).append(Task.model_validate(stored.document))
             except ValidationError:
-                log.warning("task %s is not valid and is left out", stored.id)
+                log.warning("skipped the invalid task %s", stored.id)
     cases = {root: _rebuild_case(state, root, held, sorted(found, key=_task_order)) for root, found in tasks.items()}
     if held:
-        log.warning("the king's book is lost: %d of %d events in hand were found again", len(cases), len(held))
+        log.warning("the king's log is lost: rebuilt the cases of %d of %d events", len(cases), len(held))
     return LogContents(cases, None, found=False)
 
 
@@ -294,5 +290,5 @@ def _rebuild_case(state: KingState, root: str, held: dict[str, Delivery], tasks:
     )
     result = read_result(state, case)
     if result is not None and result.status == "needs_human":
-        record_question(state, case, result)  # it was asked when the book was still there
+        record_question(state, case, result)  # people got the question before the log was lost
     return case

@@ -1,9 +1,8 @@
-"""Work at set times: each slot of a schedule becomes one task, also over restarts and changes of the clock.
+"""Schedules: each slot becomes one task, also across restarts and clock changes.
 
-``state/king/schedule-sent.json`` says for each schedule up to which moment its slots are dealt with (``until``), the
-last slot that became a task, and the one that is due but may not start yet (``due``). It is written before a task is
-forgotten and read when the king starts, so a slot that was held over a restart is still due, and a slot that was sent
-over midnight is not sent again.
+``state/king/schedule-sent.json`` holds for each schedule the time up to which its slots are handled (``until``), the
+last slot that became a task (``sent``), and a slot that is due but may not start yet (``due``). It is read at start:
+a slot that was waiting before a restart is still due after it, and no slot is sent twice.
 """
 
 from __future__ import annotations
@@ -31,24 +30,22 @@ if TYPE_CHECKING:
     from kingdom.court.packages.manifest import Schedule
 
 SCHEDULE_FILE: Final = "schedule-sent.json"
-MISSED_SECONDS: Final = 120.0  # a slot that is found later than this was missed: nobody was there
-_MAX_CLOCK_SKEW_SECONDS: Final = (
-    25 * 3600.0
-)  # dealt with further into the future than this: the clock had been set wrongly
+MISSED_SECONDS: Final = 120.0  # a slot found later than this was missed: the court was down
+_MAX_CLOCK_SKEW_SECONDS: Final = 25 * 3600.0  # with ``until`` further in the future, the clock was wrong before
 
 
 @dataclass(slots=True)
 class _ScheduleState:
-    """A schedule of a general, and where it stands."""
+    """A schedule of a general, and which of its slots are handled."""
 
     general: str
     schedule: Schedule
     cron: Cron
     zone: ZoneInfo
-    until: float  # slots up to here are dealt with
+    until: float  # slots up to this time are handled
     due: float | None = None
     sent: str | None = None
-    following: float | None = None  # the next slot, when it has been worked out
+    following: float | None = None  # the next slot, once it is computed
 
     @property
     def key(self) -> str:
@@ -63,7 +60,7 @@ class _ScheduleState:
         return f"schedule-{self.general}-{self.schedule.name}-{wall}"
 
     def to_dict(self) -> dict[str, Any]:
-        """What the file says of it."""
+        """Return the form in the state file."""
         due = None if self.due is None else timestamp(self.due)
         return {"times": self.times, "until": timestamp(self.until), "due": due, "sent": self.sent}
 
@@ -78,21 +75,20 @@ class Schedules:
         self._stored: dict[str, Any] = {}  # as in the file
 
     def load(self) -> None:
-        """Read where the schedules stand."""
         document = read_json(self._path)
         self._stored = {key: value for key, value in _items(document) if isinstance(value, dict)}
         self._planned.clear()
 
     def store(self, states: Mapping[str, Mapping[str, Any]]) -> None:
-        """Write down where some of them stand now. Schedules that no longer exist are forgotten."""
+        """Update some schedules in the state file. Schedules that no longer exist are removed from it."""
         known = self._planned or self._stored
-        kept = {key: to_dict for key, to_dict in self._stored.items() if key in known}
+        kept = {key: document for key, document in self._stored.items() if key in known}
         self._stored = {**kept, **states}
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_json(self._path, self._stored)
 
     def use(self, state: KingState, generals: Generals, now: float) -> None:
-        """Take the schedules from the manifests. One that is new, or has new times, begins now."""
+        """Take over the schedules of all manifests. A new schedule, or one with new times, starts from now."""
         before, self._planned = self._planned, {}
         for name, general in generals.by_name.items():
             for schedule in general.manifest.schedules:
@@ -104,17 +100,17 @@ class Schedules:
                     until=now,
                 )
                 known = before.get(planned.key)
-                to_dict = known.to_dict() if known else self._stored.get(planned.key)
-                if to_dict is None or to_dict.get("times") != planned.times:
+                stored = known.to_dict() if known else self._stored.get(planned.key)
+                if stored is None or stored.get("times") != planned.times:
                     state.plan.slots[planned.key] = planned.to_dict()
                 else:
-                    planned.until = _seconds(to_dict.get("until"), now)
-                    planned.due = epoch_seconds(to_dict.get("due"))
-                    planned.sent = to_dict.get("sent")
+                    planned.until = _seconds(stored.get("until"), now)
+                    planned.due = epoch_seconds(stored.get("due"))
+                    planned.sent = stored.get("sent")
                 self._planned[planned.key] = planned
 
-    def look(self, state: KingState, now: float) -> float | None:
-        """Start what is due and may start; return the seconds until the next slot, if there is one."""
+    def start_due(self, state: KingState, now: float) -> float | None:
+        """Start the due tasks that are admitted; return the seconds until the next slot, if there is one."""
         nearest: float | None = None
         for planned in self._planned.values():
             self._find_due(state, planned, now)
@@ -134,7 +130,7 @@ class Schedules:
         if planned.following > now:
             return
         last = planned.cron.last_between(start, utc_datetime(now), planned.zone)
-        assert last is not None, "there is a slot between, the next one"
+        assert last is not None, "planned.following is such a slot"
         slot = last.timestamp()
         planned.until, planned.following = slot, planned.cron.next_after(last, planned.zone).timestamp()
         if now - slot <= MISSED_SECONDS or planned.schedule.missed == "run_once":

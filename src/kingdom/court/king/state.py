@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kingdom.base.text import storable
 from kingdom.base.times import utc_datetime
 from kingdom.bus.errors import InvalidName
-from kingdom.court.king.admission import Admission
+from kingdom.court.king.admission import Admission, TaskIdPool
 from kingdom.court.king.cases import Cases, MessageComposer
 from kingdom.court.king.write_ahead_log import LogEntry
 from kingdom.court.models import Task
@@ -29,51 +28,16 @@ if TYPE_CHECKING:
     from kingdom.journal.catalog import EventData
 
 
-# Ids of new tasks, drawn several at a time: each draw is a write that waits for the disk.
-
-
-class TaskIdPool:
-    """Hands out ids one by one. What is drawn and not used is used next."""
-
-    def __init__(self, sequences: IdSequences) -> None:
-        self._sequences = sequences
-        self._drawn: deque[str] = deque()
-        self._day = ""
-
-    def expect(self, count: int) -> None:
-        """So many may be needed soon."""
-        missing = count - len(self._drawn)
-        if missing > 0:
-            drawn = self._sequences.tasks(missing)
-            if drawn[0].split("-")[1] != self._day:  # what is left of yesterday
-                self._drawn.clear()
-                self._day = drawn[0].split("-")[1]
-            self._drawn.extend(drawn)
-
-    def take(self) -> str:
-        """An id that nobody else has."""
-        if not self._drawn:
-            self.expect(1)
-        return self._drawn.popleft()
-
-    def give_back(self, task_id: str) -> None:
-        """It was not used after all."""
-        self._drawn.appendleft(task_id)
-
-
-# What one look at the court leads to. It is collected first, then written into the book, then done.
-
-
 @dataclass(slots=True)
 class TickPlan:
-    """Everything to be done together."""
+    """The changes that one tick makes: collected first, then written to the log, then applied."""
 
     cases: dict[str, Case | None] = field(default_factory=dict)
     tasks: list[Task] = field(default_factory=list)
     drafts: list[MessageDraft] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     done: dict[str, str | None] = field(default_factory=dict)
-    invalid: dict[str, str] = field(default_factory=dict)  # events that are none, and why; the book need not know
+    invalid: dict[str, str] = field(default_factory=dict)  # invalid events, and why; not written to the log
     slots: dict[str, dict[str, Any]] = field(default_factory=dict)
     journal: list[EventData] = field(default_factory=list)
 
@@ -81,17 +45,15 @@ class TickPlan:
         return any((self.cases, self.tasks, self.drafts, self.events, self.done, self.slots))
 
     def new_task(self, task: Task) -> None:
-        """A task is to be made."""
         self.tasks.append(task)
         self.journal.append(TaskCreated(task.id, task.type, task.target_general, task.priority))
 
     def discard(self, event_id: str, event_type: str, reason: str) -> None:
-        """An event is completed without anything being done for it."""
+        """Complete an event without a task."""
         self.done[event_id] = None
         self.journal.append(EventDiscarded(event_id, event_type, reason))
 
     def entry(self, messages: list[Message]) -> LogEntry:
-        """The entry in the book."""
         return LogEntry(
             cases={root: None if case is None else case.to_dict() for root, case in self.cases.items()},
             tasks=[task.document() for task in self.tasks],
@@ -107,11 +69,8 @@ def _journal_fields(line: EventData) -> dict[str, Any]:
     return {item.key: getattr(line, item.name) for item in line.spec.fields}
 
 
-# What all parts of the king's work share: the cases in hand, the plan of this look, and how both change.
-
-
 class KingState:
-    """The king's desk."""
+    """The open cases, the plan of the current tick, and the changes that go to both."""
 
     def __init__(self, services: Services, config: SystemConfig, gates: Sequence[Gate], trust: TrustPolicy) -> None:
         self.home = services.home
@@ -122,14 +81,14 @@ class KingState:
         self.trust = trust
         self.cases = Cases()
         self.plan = TickPlan()
-        self.tick_again = False  # something came of this look that the next one should see at once
+        self.tick_again = False  # this tick left something for the next one to do at once
         self.sequences = IdSequences(services.home, services.clock)
         self.task_ids = TaskIdPool(self.sequences)
         self.composer = MessageComposer(config)
         self.admission = Admission(services.home, config, self.cases, self.task_ids, gates)
 
     def open_case(self, case: Case, task: Task) -> None:
-        """A case begins with its first task."""
+        """Open a case with its first task."""
         self.cases.put(case)
         self.plan.cases[case.root] = case
         self.plan.new_task(task)
@@ -138,7 +97,7 @@ class KingState:
         self.plan.drafts += self.composer.started(case, self.notify(case))
 
     def next_task(self, case: Case, task: Task) -> None:
-        """A case goes on with another task."""
+        """Continue a case with another task."""
         self.admission.release(case.task)
         case.next_task(task.id)
         case.asked = None
@@ -147,12 +106,12 @@ class KingState:
         self.admission.reserve(case, self.clock())
 
     def changed(self, case: Case) -> None:
-        """A case is not as it was."""
+        """Mark a case as changed."""
         self.cases.put(case)
         self.plan.cases[case.root] = case
 
     def end_case(self, case: Case, result: Result) -> None:
-        """A case is over: people are told, and its events are completed."""
+        """Close a case: send its last message and complete its events."""
         self.plan.drafts += self.composer.ended(case, self.notify(case), result)
         outcome = None if result.status in ("success", "skipped") else "failed"
         self.plan.done.update(dict.fromkeys(case.events, outcome))
@@ -161,20 +120,20 @@ class KingState:
         self.admission.release(case.task)
 
     def notify(self, case: Case) -> str:
-        """What people are told of a case."""
+        """Return which messages people get about a case: ``all``, ``result`` or ``silent``."""
         general = self.generals.by_name.get(case.general)
         return "all" if general is None else general.manifest.notify
 
     def denial_reason(self, event: Mapping[str, Any], name: str) -> str | None:
-        """Why a general may not be given an event; None when it may."""
+        """Say why a general may not be given an event; None when it may."""
         general = self.generals.by_name.get(name)
-        verdict = self.trust.judge(people_of(event))
-        return self.trust.denial_reason(verdict, name, None if general is None else general.manifest)
+        decision = self.trust.judge(people_of(event))
+        return self.trust.denial_reason(decision, name, None if general is None else general.manifest)
 
     def permitted(self, event: Mapping[str, Any], former: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """What a task for an event may use, as it stands in the task; nothing where nothing was decided.
+        """Return the permit field of a task for an event; empty when ``trust.yaml`` sets no limits.
 
-        ``former`` is the task it goes on with: what that may not use, this one may not either.
+        ``former`` is the task that this one continues: its limits apply, too.
         """
         permit = self.trust.judge(people_of(event)).permit if self.trust.config.decides else None
         before = None if former is None else permit_of(former)
@@ -183,17 +142,17 @@ class KingState:
         return {} if permit is None else {PERMIT_FIELD: permit.document()}
 
     async def task_document(self, task_id: str) -> dict[str, Any] | None:
-        """A task as it lies in the queue, finished or not; None when it is not known."""
+        """Return a task from the queue, finished or not; None when it is unknown."""
         try:
             record = await self.bus.find(task_id)
-        except InvalidName:  # whoever named it may have written anything
+        except InvalidName:  # ids in commands come from people and may be anything
             return None
         if record is None or record.stream != TASKS:
             return None
         return dict(record.envelope.payload)
 
     async def cause_document(self, case: Case) -> dict[str, Any] | None:
-        """What a task of this case would say, from the event it began with: finished tasks are cleaned away in time."""
+        """Rebuild the content of a case's task from its first event: retention removes finished tasks."""
         record = await self.bus.find(case.root)
         if record is None or record.stream != EVENTS:
             return None
@@ -202,7 +161,7 @@ class KingState:
         return found if event.get("repo") is None else {**found, "repo": storable(event["repo"])}
 
     def same_task(self, document: dict[str, Any], task_id: str, root: str) -> Task:
-        """Another task with the same to do, for the case that began with ``root``."""
+        """Copy a task under a new id, for the case with this root."""
         new = {"id": task_id, "created_at": utc_datetime(self.clock()), "status": "pending", "case": root}
         again = {**document, **new}
         return Task.model_validate(again)

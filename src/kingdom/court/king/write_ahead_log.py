@@ -1,10 +1,19 @@
-"""The king's write-ahead log, and the code that applies its entries."""
+"""The king's write-ahead log, and the code that applies its entries.
+
+Each tick of the king appends one entry, a line that is durable before anything in it happens: the new form of changed
+cases, the tasks, messages and events to publish, the events to complete, the schedule slots to mark. An entry can be
+applied twice without harm, because every document has its id already and the bus accepts an id once. After a crash
+the last entry is applied again. Earlier entries were applied completely, or there would be no later one.
+
+``state/king/.book`` holds the open cases and the entries since the last rewrite. A long file is rewritten.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -17,32 +26,22 @@ from kingdom.court.queues import put_documents
 from kingdom.journal import JournalError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from pathlib import Path
 
     from kingdom.bus import Delivery
-    from kingdom.court.king.schedules import Schedules
     from kingdom.court.loop import Services
 
-
-# The king's book: what he is about to do, written down before he does it.
-#
-# Each entry is one line, durable before anything of it happens: the cases as they will be, the tasks, messages and
-# events to publish, the events to complete, the slots to mark. All of that may be repeated without harm, because every
-# document has its id already and the bus takes an id once. So after a crash the last entry is carried out again, and
-# nothing needs to be guessed: entries before it were finished, or it would not be there.
-#
-# ``state/king/.book`` holds the cases in hand and the entries since; it is written anew when it has grown long.
-
-
 LOG_FILE: Final = ".book"
-REWRITE_BYTES: Final = 8 << 20  # it is written anew when it is longer than this and than twice what was kept
+REWRITE_BYTES: Final = 8 << 20  # rewrite a log longer than this and than twice its size after the last rewrite
 log = logging.getLogger("kingdom.court.king")
+D = TypeVar("D", Task, Message, Event)
+StoreSlots = Callable[[Mapping[str, Mapping[str, Any]]], None]
 
 
 @dataclass(slots=True)
 class LogEntry:
-    """What belongs together: it is done as a whole, if not now then after a restart."""
+    """The changes of one tick. They are applied as a whole, after a crash by the next process."""
 
     cases: dict[str, dict[str, Any] | None] = field(default_factory=dict)  # None: closed
     tasks: list[dict[str, Any]] = field(default_factory=list)
@@ -53,23 +52,22 @@ class LogEntry:
     journal: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     def line(self) -> bytes:
-        """Its line in the book."""
-        # ASCII: half a surrogate pair in a name from outside must not keep the entry from being written.
+        # ASCII, because a name from outside may hold half a surrogate pair, which UTF-8 cannot encode.
         filled = {name: value for name in self.__slots__ if (value := getattr(self, name))}
         return json.dumps(filled, separators=(",", ":")).encode() + b"\n"
 
 
 @dataclass(slots=True)
 class LogContents:
-    """What the book says."""
+    """What was read from a log."""
 
     cases: dict[str, Case]
-    last: LogEntry | None  # to be carried out again
-    found: bool  # False: there is no book, so nothing is known
+    last: LogEntry | None  # to be applied again
+    found: bool  # False: there is no log file
 
 
 class WriteAheadLog:
-    """The file. Only the king writes it, and reads it when he starts."""
+    """The log file. Only the king writes it, and it reads it at start."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / LOG_FILE
@@ -78,7 +76,7 @@ class WriteAheadLog:
         self._rewrite_at = REWRITE_BYTES
 
     def open(self) -> LogContents:
-        """Read it. A last line without its end was never carried out and counts for nothing."""
+        """Read the log. An unterminated last line was never applied, and is ignored."""
         self.close()
         try:
             data = self._path.read_bytes()
@@ -91,7 +89,7 @@ class WriteAheadLog:
                 entry = LogEntry(**json.loads(line))
                 changed = {root: Case.from_dict(case) for root, case in entry.cases.items() if case is not None}
             except (ValueError, TypeError, AttributeError) as error:
-                log.warning("%s: a line makes no sense and is left out: %s: %.80r", self._path, error, line)
+                log.warning("%s: skipped an unreadable line: %s: %.80r", self._path, error, line)
                 continue
             last = entry
             cases.update(changed)
@@ -100,9 +98,9 @@ class WriteAheadLog:
         return LogContents(cases, last, found=True)
 
     def append(self, entry: LogEntry) -> None:
-        """Write an entry down, durably."""
+        """Append an entry durably."""
         if self._file is None:
-            raise RuntimeError("the book must be written anew before the first entry")
+            raise RuntimeError("rewrite() must be called before the first append()")
         line = entry.line()
         done = 0
         while done < len(line):
@@ -112,11 +110,11 @@ class WriteAheadLog:
 
     @property
     def long(self) -> bool:
-        """Whether it should be written anew."""
+        """Whether the log should be rewritten."""
         return self._size > self._rewrite_at
 
     def rewrite(self, cases: Iterable[Case]) -> None:
-        """Begin a new one with the cases in hand. Everything else in it must have been carried out."""
+        """Replace the log with one that holds the open cases. All its entries must have been applied."""
         self.close()
         kept = LogEntry(cases={case.root: case.to_dict() for case in cases}).line()
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -126,20 +124,14 @@ class WriteAheadLog:
         self._rewrite_at = max(REWRITE_BYTES, 2 * len(kept))
 
     def close(self) -> None:
-        """Let go of the file."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
 
-# Doing what an entry of the book says. Every part may be done again: the bus takes each id once.
-
-D = TypeVar("D", Task, Message, Event)
-
-
 @dataclass(slots=True)
 class Commands:
-    """An entry, with its documents as what they are."""
+    """A log entry with its documents parsed."""
 
     entry: LogEntry
     tasks: list[Task] = field(default_factory=list)
@@ -148,7 +140,7 @@ class Commands:
 
     @classmethod
     def of(cls, entry: LogEntry) -> Self:
-        """The orders of an entry that was read from the book."""
+        """Parse the documents of an entry that was read from the log."""
         return cls(
             entry,
             [Task.model_validate(document) for document in entry.tasks],
@@ -158,22 +150,22 @@ class Commands:
 
 
 class Applier:
-    """Carries out orders."""
+    """Applies log entries: writes the journal, publishes documents, settles events."""
 
-    def __init__(self, services: Services, schedules: Schedules, held: dict[str, Delivery]) -> None:
+    def __init__(self, services: Services, store_slots: StoreSlots, held: dict[str, Delivery]) -> None:
         self._bus = services.bus
         self._journal = services.journal
         self._journal_path = services.home.journal
-        self._schedules = schedules
+        self._store_slots = store_slots
         self._held = held
-        self.refused: dict[str, str] = {}  # tasks the queue does not take, and why
+        self.refused: dict[str, str] = {}  # documents that the bus refused, and why
 
     async def apply(self, commands: Commands, *, again: bool = False) -> None:
-        """Do all of it. ``again``: perhaps some of it was done before."""
+        """Apply an entry. ``again``: a former process may have applied parts of it."""
         entry = commands.entry
         if entry.slots:
-            self._schedules.store(entry.slots)
-        # First: that a task was made is written down before anybody can start it.
+            self._store_slots(entry.slots)
+        # The journal comes first: it must say that a task was created before a general can start it.
         if not again:
             self._write_journal(entry.journal)
         elif await self._may_lack_journal(commands):
@@ -189,15 +181,15 @@ class Applier:
         try:
             await put_documents(self._bus, documents)
         except InvalidEnvelope:
-            for document in documents:  # one that is too large must not stop the others
+            for document in documents:  # one document that is too large must not stop the others
                 try:
                     await put_documents(self._bus, [document])
                 except InvalidEnvelope as error:
-                    log.warning("%s is not taken by its queue: %s", document.id, error)
+                    log.warning("the queue refused %s: %s", document.id, error)
                     self.refused[document.id] = str(error)
 
     async def _may_lack_journal(self, commands: Commands) -> bool:
-        """Whether the journal may lack the lines of an entry: a task that is there was told of before."""
+        """Whether the journal may lack lines of an entry. A published task was in the journal before."""
         for task in commands.tasks:
             if await self._bus.find(task.id) is None:
                 return True
@@ -207,5 +199,5 @@ class Applier:
         for name, data in lines:
             try:
                 self._journal.emit(name, "king", data)
-            except JournalError as error:  # work goes on without its diary
-                log.warning("the journal does not take %s: %s", name, error)
+            except JournalError as error:  # the king works on without a journal
+                log.warning("%s could not be written to the journal: %s", name, error)
