@@ -54,7 +54,7 @@ EXAMPLES = """
 {"ts": "2026-02-07T10:00:00Z", "type": "system.token_budget_reset", "actor": "chamberlain", "data": {"date": "2026-02-08", "previous_cost": "285.60"}}
 {"ts": "2026-02-07T10:00:00Z", "type": "recovery.session_restarted", "actor": "chamberlain", "data": {"target": "sentinel", "pid": 12345}}
 {"ts": "2026-02-07T10:00:00Z", "type": "message.sent", "actor": "envoy", "data": {"msg_id": "msg-20260207-001", "task_id": "task-20260207-001", "channel": "#kingdom"}}
-""".strip().splitlines()
+""".strip().splitlines()  # noqa: E501
 
 
 def line(**changes: Any) -> str:

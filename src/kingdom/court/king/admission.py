@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kingdom.court.king.cases import Case, Cases
     from kingdom.court.king.pending import PendingEvent, PendingGroup
     from kingdom.court.packages.installed import Generals
-    from kingdom.court.sequences import IdSequences
+    from kingdom.court.queues import IdSequences
 
 STALE_HEALTH_SECONDS: Final = 300.0
 _MAX_SAMPLE_IDS: Final = 3

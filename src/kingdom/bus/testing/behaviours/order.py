@@ -1,4 +1,5 @@
 """Ordered streams: one event of an aggregate at a time, in publish order."""
+# ruff: noqa: D102 - the names of the tests are the documentation
 
 from __future__ import annotations
 
