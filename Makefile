@@ -66,6 +66,7 @@ lint: $(READY)  ## Formatting, lint rules, types, and the contracts between laye
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python scripts/import-circles
 
 fmt: $(READY)  ## Format the code and mend what the linter can
 	$(BIN)/ruff check --quiet --fix .

@@ -22,14 +22,15 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from kingdom.agents.errors import AlreadyStarted, InvalidOrder, StartFailed
-from kingdom.agents.files import encode, read_json, write_json, write_once
 from kingdom.agents.port import Caps, Order, Outcome, Timers, Tokens
 from kingdom.agents.verdict import ProcessExit, StopReason
+from kingdom.base.files import encode_json, read_json, write_json, write_once
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:@+\-]{0,199}\Z")
 
@@ -92,14 +93,19 @@ class RunFolder:
     def give_up(self) -> bool:
         """Make sure that a run without identity never starts. False when it has just started after all."""
         with contextlib.suppress(FileNotFoundError):
-            if not write_once(self.identity, encode({"run_id": self.run_id, "given_up": True})):
+            given_up = encode_json({"run_id": self.run_id, "given_up": True})
+            if not write_once(self.identity, given_up, durable=False, mode=0o600):
                 return False
         shutil.rmtree(self.path, ignore_errors=True)
         return True
 
+    def write(self, path: Path, document: Mapping[str, Any]) -> None:
+        """Write one of its files, readable by us alone."""
+        write_json(path, document, durable=False, mode=0o600)
+
     def write_order(self, order: Order) -> None:
         """Keep what a later process needs to take the run over."""
-        write_json(self.order, _order_document(order))
+        self.write(self.order, _order_document(order))
 
     def read_order(self) -> Order | None:
         """The order as it was kept: with an empty prompt and an empty environment."""
@@ -122,7 +128,7 @@ class RunFolder:
 
     def write_outcome(self, outcome: Outcome) -> None:
         """Keep what came of the run."""
-        write_json(self.outcome, {**_fields(outcome), "tokens": _fields(outcome.tokens)})
+        self.write(self.outcome, {**_fields(outcome), "tokens": _fields(outcome.tokens)})
 
     def read_outcome(self) -> Outcome | None:
         """What came of the run, if it has ended and we saw it."""
@@ -147,7 +153,7 @@ class RunFolder:
 
     def write_stop(self, stop: StopReason) -> None:
         """Say why we end the run, for whoever takes over from us."""
-        write_json(self.stop, _fields(stop))
+        self.write(self.stop, _fields(stop))
 
     def read_stop(self) -> StopReason | None:
         """Why we ended the run, if we did."""

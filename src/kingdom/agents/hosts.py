@@ -13,7 +13,6 @@ from typing import Any, Final, Protocol
 from kingdom.agents import shim
 from kingdom.agents.engine import RUN_ID_VARIABLE, inherited_environment
 from kingdom.agents.errors import EngineNotInstalled, StartFailed
-from kingdom.agents.files import write_json
 from kingdom.agents.folder import RunFolder
 
 # Where a run's shim is started: as a process of its own session, or in tmux (:mod:`kingdom.agents.hosts`).
@@ -46,7 +45,7 @@ class ProcessHost:
 
     async def start(self, run: RunFolder, spec: Mapping[str, Any], environment: Mapping[str, str]) -> int:
         """Start the shim of a run; returns its pid."""
-        write_json(run.spec, {**spec, "env_names": sorted(environment)})
+        run.write(run.spec, {**spec, "env_names": sorted(environment)})
         log = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         return os.posix_spawn(  # noqa: ASYNC221 (a millisecond: it does not wait for the process)
             SHIM_COMMAND[0],
@@ -87,8 +86,8 @@ class TmuxHost:
         tmux = shutil.which("tmux")
         if tmux is None:
             raise EngineNotInstalled("host tmux: there is no tmux on the PATH: install it, or use host: process")
-        write_json(run.environment, dict(environment))
-        write_json(
+        run.write(run.environment, dict(environment))
+        run.write(
             run.spec,
             {**spec, "env_names": sorted(environment), "env_file": str(run.environment), "show": True},
         )

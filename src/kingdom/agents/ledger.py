@@ -225,4 +225,4 @@ class _Month:
             own.runs += spent.runs
 
 
-__all__ = ["Ledger", "Line", "Spent", "Totals", "entry"]
+__all__ = ["Ledger", "LedgerLine", "LedgerSum", "LedgerTotals", "ledger_entry"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.errors import InvalidOrder
-from kingdom.agents.files import write_atomic
+from kingdom.base.files import write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -31,7 +31,7 @@ class McpConfigFiles:
             return None
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = self._path(run_id)
-        write_atomic(path, json.dumps({"mcpServers": servers}).encode())
+        write_atomic(path, json.dumps({"mcpServers": servers}), durable=False, mode=0o600)
         return path
 
     def remove(self, run_id: str) -> None:

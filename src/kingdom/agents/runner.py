@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 from kingdom.agents.engine import PROMPT_PATH, Engine, InProcessEngine, Launch, run_environment
 from kingdom.agents.engines import find_engine
 from kingdom.agents.errors import AgentsError, InvalidOrder, StartFailed
-from kingdom.agents.files import write_atomic
 from kingdom.agents.folder import ProcessIdentity, RunFolder
 from kingdom.agents.hosts import AgentHost, ProcessHost
 from kingdom.agents.ledger import Ledger
@@ -21,6 +20,7 @@ from kingdom.agents.process_run import ProcessRun, RunFileWatch, ShimWatch, kill
 from kingdom.agents.run import BaseRun, EndedRun, InProcessRun, RunDeps, log
 from kingdom.agents.transcript import read_end
 from kingdom.base.batches import Batcher
+from kingdom.base.files import write_atomic
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -154,8 +154,8 @@ class Runner:
     async def _launch(self, folder: RunFolder, order: Order, launch: Launch) -> ProcessIdentity:
         """Start the shim, and return who it says it is."""
         made = run_environment(order, self._environ, launch.env)
-        write_atomic(folder.prompt, order.prompt.encode("utf-8", "replace"))
-        write_atomic(folder.stdin, launch.stdin)
+        write_atomic(folder.prompt, order.prompt.encode("utf-8", "replace"), durable=False, mode=0o600)
+        write_atomic(folder.stdin, launch.stdin, durable=False, mode=0o600)
         timers = order.timers
         spec = {
             "run_id": order.run_id,

@@ -23,8 +23,8 @@ from typing import Any, Final, NoReturn
 if __name__ == "__main__" and not __package__:  # run by path: isolated from the agent's folder and from site-packages
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
 
-from kingdom.agents.files import encode, read_json, write_json, write_once
 from kingdom.agents.processes import boot_id, descendants, find_process, send
+from kingdom.base.files import encode_json, read_json, write_json, write_once
 
 _SUBREAPER: Final = 36
 _PDEATHSIG: Final = 1
@@ -54,7 +54,8 @@ class Shim:
         wakeups = _listen()
         _prctl(_SUBREAPER, 1)
         self._agent, gate, failure = self._fork(self._environment())
-        if not write_once(f"{self._spec['folder']}/identity.json", encode(self._identity(started_at))):
+        identity = encode_json(self._identity(started_at))
+        if not write_once(f"{self._spec['folder']}/identity.json", identity, durable=False, mode=0o600):
             return 3  # whoever looked for us has given this run up; the agent at the gate sees it close
         os.write(gate, b"!")
         os.close(gate)
@@ -177,6 +178,8 @@ class Shim:
                 "started_at": started_at,
                 "ended_at": time.time(),
             },
+            durable=False,
+            mode=0o600,
         )
 
 

@@ -1,83 +1,129 @@
-"""Locks between processes, held on files with ``flock``."""
+"""Locks between processes, held on open files with ``flock``. The kernel releases a lock when its holder dies.
+
+A holder that is stopped (SIGSTOP, a debugger) keeps its lock, so no caller here waits without a limit unless it says
+so. ``flock`` belongs to the open file: a child process that inherits the descriptor holds the same lock.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import time
-from pathlib import Path
-from typing import Any, Final
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
-# The lock of a log file: whoever appends holds it for the time of one line.
-#
-# It is ``flock``, so the kernel lets go of it when its holder dies. A holder that is stopped (SIGSTOP, a debugger) keeps
-# it, so nobody waits for ever: after its patience a writer goes on without the lock. What that costs is said at each
-# caller.
+from kingdom.base.backoff import backoff
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-_FIRST_PAUSE: Final = 20e-6
-_LONGEST_PAUSE: Final = 1e-3
+Pauses = tuple[float, float]  # seconds between two attempts: the first pause, and the longest
 
-
-def lock(fd: int, patience: float) -> bool:
-    """Take the lock, waiting ``patience`` seconds at most. False: somebody else has it, or there are no locks here."""
-    if try_lock(fd):
-        return True
-    give_up, pause = time.monotonic() + patience, _FIRST_PAUSE
-    while time.monotonic() < give_up:
-        time.sleep(pause)
-        if try_lock(fd):
-            return True
-        pause = min(2 * pause, _LONGEST_PAUSE)
-    return False
+QUICK: Final[Pauses] = (20e-6, 1e-3)  # for locks that are held for microseconds
+_FACTOR: Final = 1.5
 
 
-def try_lock(fd: int) -> bool:
-    """Take the lock if it is free."""
+def try_lock(descriptor: int, *, required: bool = True) -> bool:
+    """Take the lock if it is free.
+
+    A file system without locks raises ``OSError``; without ``required`` it is treated as if another process held it.
+    """
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # held by another, or a file system without locks
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        if required:
+            raise
         return False
     return True
 
 
-def unlock(fd: int) -> None:
-    """Let go of it."""
-    fcntl.flock(fd, fcntl.LOCK_UN)
+def lock(descriptor: int, patience: float, pauses: Pauses = QUICK, *, required: bool = True) -> bool:
+    """Take the lock, trying for ``patience`` seconds. Return False when another process still holds it."""
+    # Not a blocking flock: that cannot be given up when the holder is stopped and never continues.
+    if try_lock(descriptor, required=required):
+        return True
+    deadline, attempt = time.monotonic() + patience, 0
+    while time.monotonic() < deadline:
+        time.sleep(backoff(attempt, *pauses, factor=_FACTOR))
+        attempt += 1
+        if try_lock(descriptor, required=required):
+            return True
+    return False
 
 
-# Locks that end with the process that has them.
+async def lock_async(descriptor: int, patience: float, pauses: Pauses = QUICK) -> bool:
+    """Do the same as :func:`lock` without blocking the event loop."""
+    deadline, attempt = time.monotonic() + patience, 0
+    while not try_lock(descriptor):
+        if time.monotonic() >= deadline:
+            return False
+        await asyncio.sleep(backoff(attempt, *pauses, factor=_FACTOR))
+        attempt += 1
+    return True
 
 
-_ENGINE: Final = 0x6B776602  # PostgreSQL's advisory lock for the engine
+def unlock(descriptor: int) -> None:
+    """Release the lock."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def is_current(descriptor: int, path: str | os.PathLike[str]) -> bool:
+    """Tell whether ``path`` still names the open file. If not, others now lock another file of that name."""
+    try:
+        return os.stat(path).st_ino == os.fstat(descriptor).st_ino
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def exclusive(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Hold the lock file ``path``, waiting for it without a limit."""
+    descriptor = _open(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 class FileLock:
-    """A lock on a file beside the database."""
+    """A lock file that is held until it is released, or until the process ends."""
 
-    def __init__(self, handle: int) -> None:
-        self._handle: int | None = handle
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
 
     @classmethod
-    def take(cls, path: Path) -> FileLock | None:
-        """The lock, or None when another has it."""
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def take(cls, path: str | os.PathLike[str]) -> FileLock | None:
+        """Take the lock; None when another process holds it."""
+        descriptor = _open(path)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            return None
-        return cls(handle)
+            if try_lock(descriptor):
+                return cls(descriptor)
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+        return None
 
     async def release(self) -> None:
-        """Let go."""
+        """Release the lock. Safe to call twice."""
         self.drop()
 
     def drop(self) -> None:
-        """Let go at once."""
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            os.close(handle)
+        """Release the lock at once. Safe to call twice."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _open(path: str | os.PathLike[str]) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+_ENGINE: Final = 0x6B776602  # PostgreSQL's advisory lock for the engine
 
 
 class AdvisoryLock:

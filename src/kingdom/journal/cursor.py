@@ -14,6 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, Self
 
+from kingdom.base.files import write_atomic
 from kingdom.journal.errors import InvalidCursor, unavailable
 
 HEAD_BYTES: Final = 256
@@ -84,16 +85,8 @@ def load_cursor(path: Path) -> Cursor | None:
 
 def save_cursor(path: Path, cursor: Cursor, *, sync: bool) -> None:
     """Remember a place: written beside, then renamed, so that a reader of the file finds the old or the new one."""
-    beside = path.with_name(f".{path.name}.new")
     try:
-        with open(beside, "wb") as file:
-            file.write(json.dumps(cursor.to_dict(), separators=(",", ":")).encode() + b"\n")
-            if sync:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(beside, path)
-        if sync:
-            _sync_folder(path.parent)
+        write_atomic(path, json.dumps(cursor.to_dict(), separators=(",", ":")) + "\n", durable=sync)
     except OSError as error:
         raise unavailable(error, "write the cursor", path) from error
 
@@ -108,11 +101,3 @@ def same_head(fd: int, head: str) -> bool:
     """Whether the file begins as it did when the fingerprint was taken."""
     length = head.partition(":")[0]
     return length.isdecimal() and head_of(fd, int(length)) == head
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -193,7 +193,7 @@ class LogFile:
 
         Writers look at the name under the lock: once the lock was free, nobody writes to this file any more.
         """
-        if not self.sealed and try_lock(self.fd):
+        if not self.sealed and try_lock(self.fd, required=False):
             unlock(self.fd)
             self.sealed = True
 

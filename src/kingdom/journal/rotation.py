@@ -113,7 +113,7 @@ def _only_rotator(folder: Path) -> Iterator[int | None]:
     """Lock the directory against other rotators and give its descriptor; None: there is one at work."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield fd if try_lock(fd) else None
+        yield fd if try_lock(fd, required=False) else None
     finally:
         os.close(fd)  # and with it the lock
 

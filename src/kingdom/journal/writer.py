@@ -106,7 +106,7 @@ class Journal:
                 self._open()
             assert self._opened is not None
             fd, device, inode = self._opened
-            self._patience = PATIENCE if lock(fd, self._patience) else _LESS_PATIENCE
+            self._patience = PATIENCE if lock(fd, self._patience, required=False) else _LESS_PATIENCE
             try:
                 found = os.stat(self._path)
             except FileNotFoundError:

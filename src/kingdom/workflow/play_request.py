@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -11,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.errors import InvalidOrder
-from kingdom.agents.files import encode, read_json, write_atomic
 from kingdom.agents.port import Tokens
 from kingdom.agents.untrusted import clean, cut_middle, fence
+from kingdom.base.files import read_object, write_json
 from kingdom.workflow.domain.plan import UpdateTask
 from kingdom.workflow.domain.resources import GitRef
 from kingdom.workflow.domain.statuses import TaskStatus, WorkStatus
@@ -104,19 +103,13 @@ class PlayRecord:
         """Write it down; it is there on return."""
         document = {name: value for name, value in asdict(self).items() if name != "path"}
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(self.path, encode(document))
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        write_json(self.path, document, mode=0o600)
 
 
 def load_play_record(home: Path, key: str) -> PlayRecord:
     """The record of a task; an empty one when there is none."""
     path = home / "tasks" / f"{key}.json"
-    found: Any = read_json(path)
-    known: Mapping[str, Any] = found if isinstance(found, dict) else {}
+    known = read_object(path)
     return PlayRecord(
         path,
         known.get("workflow_id"),

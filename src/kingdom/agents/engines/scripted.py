@@ -19,8 +19,8 @@ import yaml
 from kingdom.agents.contract import check_result
 from kingdom.agents.engine import Examined, inherited_environment
 from kingdom.agents.errors import InvalidResult, InvalidScript
-from kingdom.agents.files import encode, read_json, write_atomic
 from kingdom.agents.port import Began, Finished, OnEvent, Order, RateLimit, Text, Tokens, ToolUse, Usage
+from kingdom.base.files import read_object, write_json
 
 # What a script does to the files around it: write below the working folder, and commit.
 
@@ -126,8 +126,7 @@ class _Part:
         self._tokens = Tokens()
         self._cost: float | None = None
         self._turns = 0
-        task = read_json(order.cwd / TASK_FILE)
-        self._task: Mapping[str, Any] = task if isinstance(task, dict) else {}
+        self._task: Mapping[str, Any] = read_object(order.cwd / TASK_FILE)
 
     async def play(self, steps: Sequence[Any]) -> Finished:
         text: str | None = None
@@ -187,10 +186,10 @@ class _Part:
     async def result(self, data: Any) -> None:
         document = check_result({"status": "success", **data})
         try:
-            write_atomic(self._order.result_path, encode(document), mode=0o644)
+            write_json(self._order.result_path, document, durable=False)
         except FileNotFoundError:
             self._order.result_path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(self._order.result_path, encode(document), mode=0o644)
+            write_json(self._order.result_path, document, durable=False)
 
     async def fail(self, data: Any) -> Finished:
         return Finished(ok=False, error=data if isinstance(data, str) else "the script says so")

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
-from kingdom.base.filesystems import filesystem_check
+from kingdom.base.filesystems import check_filesystem
 from kingdom.bus.delivery import Check
 from kingdom.bus.errors import BusError
 from kingdom.bus.transports.files.disk import remove_abandoned
@@ -29,7 +29,7 @@ def examine(root: str) -> list[Check]:
     except (BusError, OSError) as error:
         return [Check("layout", "error", str(error))]
     checks = [Check("layout", "ok", f"{root} is set up")]
-    checks.append(filesystem_check(root))
+    checks.append(Check("file system", *check_filesystem(root)))
     checks += _room(root)
     checks += _case(root)
     checks += _notifications()

@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-from kingdom.base.filesystems import filesystem_check
+from kingdom.base.filesystems import check_filesystem
 from kingdom.bus.delivery import Check
 from kingdom.bus.errors import BusError
 from kingdom.bus.outbox import migrations
@@ -24,7 +24,7 @@ def examine(store: SqliteStore) -> list[Check]:
     """Every check, in the order an operator would look."""
     if not store.exists:
         return [Check("file", "error", f"{store.path} does not exist", "kingdom bus migrate")]
-    checks = [filesystem_check(store.path), _free_space(store)]
+    checks = [Check("file system", *check_filesystem(store.path)), _free_space(store)]
     try:
         connection = store.connect_raw()
     except BusError as error:
