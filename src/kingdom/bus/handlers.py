@@ -92,7 +92,7 @@ def _is_async(handler: Callable[..., object]) -> bool:
 
 
 FailureAction = Literal["retry", "dead"]
-Classifier = Callable[[BaseException], "Fate | None"]
+Classifier = Callable[[BaseException], "FailureAction | None"]
 
 _RETRYABLE_4XX = frozenset({408, 425, 429})
 

@@ -10,13 +10,9 @@ from typing import TYPE_CHECKING
 
 from kingdom.bus.delivery import Depth
 from kingdom.bus.stream_entry import (
-    LEASE_EXPIRED,
-    NORMAL,
     AggregateQueue,
     EntryHeap,
     EventEntry,
-    aggregate_key,
-    new_entry,
 )
 
 if TYPE_CHECKING:
@@ -321,6 +317,3 @@ class StreamStateMachine:
 # * ``leases``: held, ordered by the end of the lease.
 #
 # In an ordered stream only one event of each aggregate, its first unfinished one, stands in them at all.
-
-
-__all__ = ["LEASE_EXPIRED", "NORMAL", "Entry", "StreamState", "aggregate_key", "moment", "new_entry"]

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
 from kingdom.bus import Envelope
-from kingdom.bus.stream_state import LEASE_EXPIRED, EventEntry, StreamStateMachine, aggregate_key, new_entry
+from kingdom.bus.stream_entry import LEASE_EXPIRED, EventEntry, aggregate_key, new_entry
+from kingdom.bus.stream_state import StreamStateMachine
 
 
 def add(state: StreamStateMachine, *ids: str, now: float = 0.0, **routing: object) -> None:

@@ -28,7 +28,8 @@ from kingdom.bus.delivery import (
 )
 from kingdom.bus.envelope import Envelope, new_event_id
 from kingdom.bus.errors import NotSetUp, TransactionMismatch
-from kingdom.bus.stream_state import LEASE_EXPIRED, EventEntry, StreamStateMachine, new_entry, utc_datetime
+from kingdom.bus.stream_entry import LEASE_EXPIRED, EventEntry, new_entry, utc_datetime
+from kingdom.bus.stream_state import StreamStateMachine
 
 if TYPE_CHECKING:
     from kingdom.bus.transport import TransportOptions

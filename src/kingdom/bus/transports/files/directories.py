@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kingdom.bus.delivery import Status
-    from kingdom.bus.stream_state import EventEntry
+    from kingdom.bus.stream_entry import EventEntry
     from kingdom.bus.transports.files.disk import Syncer
     from kingdom.bus.transports.files.layout import StreamPaths
     from kingdom.bus.transports.files.stream import FileStream

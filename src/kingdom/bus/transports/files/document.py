@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kingdom.base.jsontext import encode as _encode
 from kingdom.bus.envelope import Envelope, parse_time
 from kingdom.bus.errors import InvalidEnvelope
-from kingdom.bus.stream_state import EventEntry, new_entry, utc_datetime
+from kingdom.bus.stream_entry import EventEntry, new_entry, utc_datetime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

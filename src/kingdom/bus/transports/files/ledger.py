@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from kingdom.base.jsontext import encode
 from kingdom.bus.envelope import PRIORITIES
-from kingdom.bus.stream_state import EventEntry, aggregate_key
+from kingdom.bus.stream_entry import EventEntry, aggregate_key
 from kingdom.bus.transports.files.disk import temporary_prefix, write_all
 
 if TYPE_CHECKING:

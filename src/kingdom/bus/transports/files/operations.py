@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kingdom.bus.delivery import DeadLetter, Delivery, Depth, Record, StreamOptions
 from kingdom.bus.envelope import new_event_id
-from kingdom.bus.stream_state import LEASE_EXPIRED, utc_datetime
+from kingdom.bus.stream_entry import LEASE_EXPIRED, utc_datetime
 from kingdom.bus.transports.files.document import done_at, load_event, read_event, read_marks
 from kingdom.bus.transports.files.layout import LONGEST_WAIT
 from kingdom.bus.transports.files.ledger import entry_from_row, entry_row
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Sequence
 
     from kingdom.bus.delivery import DeadVerdict, DoneVerdict, RetryVerdict, Status
-    from kingdom.bus.stream_state import EventEntry, StreamStateMachine
+    from kingdom.bus.stream_entry import EventEntry
+    from kingdom.bus.stream_state import StreamStateMachine
     from kingdom.bus.transports.files.stream import FileStream
 
 
