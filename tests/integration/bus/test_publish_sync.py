@@ -63,7 +63,7 @@ def stored(url: str) -> list[str]:
 def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[sync._PublisherCache]:
     """What stays open, for one test."""
     fresh = sync._PublisherCache()
-    monkeypatch.setattr(sync, "_kept", fresh)
+    monkeypatch.setattr(sync, "_cache", fresh)
     yield fresh
     fresh.close()
 
