@@ -1,4 +1,4 @@
-"""One event at a time: the short way to a connection that is at hand, and the long way when something is in it."""
+"""Publishing to PostgreSQL while connections break, calls are cancelled, and streams become ordered."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_however_many_publish_at_once_each_is_told_of_its_own(
 
 
 async def test_of_two_that_publish_one_envelope_at_once_one_is_told(bus: EventBus) -> None:
-    for _ in range(10):  # connections are made and prepared on the way
+    for _ in range(10):  # connections are made on the way
         event = order()
         told = await asyncio.gather(bus.publish(STREAM, event), bus.publish(STREAM, event))
         assert sorted(told) == [[], [event.event_id]]
@@ -93,7 +93,7 @@ async def test_connections_that_die_while_events_are_published_cost_none(
 
 async def test_a_publish_that_is_cancelled_leaves_a_bus_that_works(bus: EventBus, sql: Any) -> None:
     await bus.publish(STREAM, order())
-    await bus.publish(STREAM, order())  # prepared by now
+    await bus.publish(STREAM, order())
     async with sql.transaction():
         await sql.execute("LOCK TABLE outbox_event IN EXCLUSIVE MODE")
         publishing = asyncio.create_task(bus.publish(STREAM, order()))
@@ -152,8 +152,8 @@ class TestLostAnswers:
             assert woken.is_set()
 
 
-class TestBelief:
-    """A publish of one event believes for a moment that a stream is not ordered: declaring it waits that long."""
+class TestDeclareWhilePublishing:
+    """Declaring a stream ordered waits for the publishes that do not know of it yet."""
 
     async def test_order_holds_from_the_moment_that_declare_returns(
         self, bus: EventBus, postgres_url: str, sql: Any
@@ -161,7 +161,7 @@ class TestBelief:
         async with connect(postgres_url) as other:
             for number in range(5):
                 stream = f"orders-{number}"
-                for _ in range(3):  # it believes by now
+                for _ in range(3):
                     await other.publish(stream, order(), order())
                     await other.publish(stream, order())
                 await bus.declare(stream, ordered=True)
@@ -183,7 +183,7 @@ class TestBelief:
     async def test_two_that_declare_at_once_both_wait(self, bus: EventBus, postgres_url: str, sql: Any) -> None:
         async with connect(postgres_url) as other, connect(postgres_url) as third:
             declaring = asyncio.create_task(bus.declare(STREAM, ordered=True))
-            await third.publish(STREAM, order())  # it believes, or knows better already
+            await third.publish(STREAM, order())
             while not await sql.fetchval("SELECT count(*) FROM outbox_stream"):
                 await third.publish(STREAM, order())
             await other.declare(STREAM, ordered=True)
@@ -205,13 +205,14 @@ class TestBelief:
 async def test_a_single_event_notifies_those_who_listen(
     bus: EventBus, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_publisher, "_QUIET", 0.0)  # each carries its notification, so that none is sent by a timer
-    monkeypatch.setattr(_publisher, "BELIEVED", 60.0)
+    monkeypatch.setattr(
+        _publisher, "_NOTIFY_INTERVAL_SECONDS", 0.0
+    )  # each carries its notification, so that none is sent by a timer
     async with connect(postgres_url) as other:
         heard = asyncio.Event()
         other.transport.subscribe(STREAM, heard.set)
         await asyncio.wait_for(heard.wait(), 10)  # it listens
-        for _ in range(3):  # with a look-up and without, on a connection that has done it before and on a new one
+        for _ in range(3):
             heard.clear()
             await bus.publish(STREAM, order())
             await asyncio.wait_for(heard.wait(), 10)

@@ -1,4 +1,4 @@
-"""Connections to the server, and migrations of its tables."""
+"""A pool of connections to the server, and the migrations of its tables."""
 
 from __future__ import annotations
 
@@ -16,25 +16,19 @@ from asyncpg import exceptions as pg
 from kingdom.bus.errors import BusError, InvalidOption, NotSetUp, SchemaTooNew, StorageFull, TransportUnavailable
 from kingdom.bus.outbox import migrations
 
-# Connections: few, kept, and replaced when the server goes away.
-#
-# asyncpg's own pool resets a connection after each use, which costs a round trip per statement. Ours run nothing that
-# would need it: single statements and short transactions that always end.
-
-
 T = TypeVar("T")
 Connection = Any  # asyncpg.Connection, whose stubs are generic in the record class
 
 OWN_OPTIONS: Final = frozenset({"schema", "pool", "pgbouncer", "listen"})
 # Our statements are written for their indexes. On a table that was just created, or has grown since it was last
-# analysed, the planner may prefer to read all of it; these sessions run nothing that would profit from that.
-_SESSION: Final = {
+# analysed, the planner may prefer a full scan; nothing in these sessions would profit from one.
+_SESSION_SETTINGS: Final = {
     "application_name": "kingdom",
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "jit": "off",
-    # Planning them anew for each set of parameters costs more than running them.
+    # Planning the statements for each set of parameters costs more than running them.
     "plan_cache_mode": "force_generic_plan",
 }
 CONNECTION_ERRORS: Final = (
@@ -52,7 +46,11 @@ _RETRYABLE_ERRORS: Final = (pg.DeadlockDetectedError, pg.SerializationError, pg.
 
 
 class ConnectionPool:
-    """A handful of connections, and the rules for trying again."""
+    """A few connections, replaced when the server goes away, and the rules for retrying.
+
+    The pool of asyncpg resets a connection after each use, which costs a round trip for each statement. Ours run
+    single statements and short transactions that always end, so they need no reset.
+    """
 
     def __init__(self, url: str, timeout: float) -> None:
         self.dsn, options = split_url(url)
@@ -61,15 +59,15 @@ class ConnectionPool:
         self.pgbouncer = _flag(options.get("pgbouncer", "off"), "pgbouncer")
         self.listens = _flag(options.get("listen", "on"), "listen") and not self.pgbouncer
         self._timeout = timeout
-        # What can be borrowed, used last on top; None stands for a connection that is not open yet.
+        # A stack: the connection used last is used next. None stands for a connection that is not open yet.
         self._idle: list[Connection | None] = [None] * _number(options.get("pool", "4"), "pool")
         self._waiting: deque[asyncio.Future[Connection | None]] = deque()
         self._all: set[Connection] = set()
         self._closed = False
 
     async def connect(self) -> Connection:
-        """A new connection outside the pool's count; the caller closes it."""
-        settings = {} if self.pgbouncer else dict(_SESSION)
+        """Open a connection outside the pool's count; the caller closes it."""
+        settings = {} if self.pgbouncer else dict(_SESSION_SETTINGS)
         return await asyncpg.connect(
             self.dsn,
             timeout=min(10.0, self._timeout),
@@ -79,52 +77,43 @@ class ConnectionPool:
 
     @property
     def pids(self) -> set[int]:
-        """The server processes behind our connections: their notifications are our own."""
+        """The server processes of our connections: notifications from these are our own."""
         return {connection.get_server_pid() for connection in self._all if not connection.is_closed()}
 
     async def use(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Do ``work`` with a borrowed connection, once."""
-        connection = self._idle.pop() if self._idle else await self._turn()
+        """Do ``work`` with a connection of the pool, once."""
+        connection = self._idle.pop() if self._idle else await self._wait_for_connection()
         try:
             if connection is None or connection.is_closed():
                 self._all.discard(connection)
-                connection = None  # in case that none can be opened
-                connection = await self._open()
+                connection = None  # opening may fail
+                connection = await self.connect()
+                self._all.add(connection)
             return await work(connection)
         except asyncio.CancelledError:
-            # The statement may still be running on the server: a fresh connection is cheaper than guessing.
-            if connection is not None:
+            if connection is not None:  # the statement may still be running on the server
                 connection.terminate()
             raise
         finally:
-            self.give_back(connection)
+            self._give_back(connection)
 
-    def lend(self) -> Connection | None:
-        """An open connection that is free right now, to be given back; None: :meth:`use` waits for one or opens it."""
-        connection = self._idle[-1] if self._idle else None
-        return None if connection is None or connection.is_closed() else self._idle.pop()
-
-    def give_back(self, connection: Connection | None) -> None:
-        """Let others use what was lent; one that waits comes first."""
+    def _give_back(self, connection: Connection | None) -> None:
         if self._closed and connection is not None:
             connection.terminate()
-        if self._waiting:
-            self._hand_on(connection)
-        else:
-            self._idle.append(connection)
+        self._hand_over(connection)
 
-    async def _turn(self) -> Connection | None:
-        """Wait until somebody gives a connection back: first come, first served."""
+    async def _wait_for_connection(self) -> Connection | None:
+        """Wait until a connection is given back: first come, first served."""
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
             return await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # it was handed over in the same moment
-                self._hand_on(turn.result())
+            if not turn.cancelled():  # a connection was handed over at the same moment
+                self._hand_over(turn.result())
             raise
 
-    def _hand_on(self, connection: Connection | None) -> None:
+    def _hand_over(self, connection: Connection | None) -> None:
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
@@ -132,22 +121,17 @@ class ConnectionPool:
                 return
         self._idle.append(connection)
 
-    async def _open(self) -> Connection:
-        connection = await self.connect()
-        self._all.add(connection)
-        return connection
-
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Do ``work`` with a connection; when the server is away, try again with back-off until the time is up."""
+        """Do ``work`` with a connection; while the server is away, retry with back-off until the timeout."""
         started, tries = time.monotonic(), 0
         while True:
             tries += 1
             try:
                 return await self.use(work)
-            except BusError:  # judged already; two of them are OSErrors too
+            except BusError:  # translated already; two of these are OSErrors too
                 raise
             except (*CONNECTION_ERRORS, pg.PostgresError) as error:
-                self._judge(error)
+                self._raise_if_permanent(error)
                 waited = time.monotonic() - started
                 if self._closed:
                     raise TransportUnavailable(f"the bus at {self.shown} is closed") from error
@@ -158,8 +142,8 @@ class ConnectionPool:
                 pause = min(2.0, 0.05 * 2 ** min(tries, 8)) * random.uniform(0.7, 1.3)  # noqa: S311
                 await asyncio.sleep(min(pause, max(0.0, self._timeout - waited)))
 
-    def _judge(self, error: BaseException) -> None:
-        """Return when it is worth trying again; else raise what the caller can make use of."""
+    def _raise_if_permanent(self, error: BaseException) -> None:
+        """Return if a retry may help; otherwise raise the error of the bus that says what to do."""
         if isinstance(error, (pg.UndefinedTableError, pg.UndefinedColumnError, pg.GeneratedAlwaysError)):
             raise NotSetUp(
                 f"{self.shown} has no tables of the bus yet, or older ones ({_one_line(error)}): "
@@ -183,7 +167,7 @@ class ConnectionPool:
 
 
 async def close_connection(connection: Connection) -> None:
-    """Close a connection politely, or at least for certain."""
+    """Close a connection; terminate it if the server does not answer."""
     try:
         await connection.close(timeout=2)
     except (*CONNECTION_ERRORS, pg.PostgresError):
@@ -192,7 +176,7 @@ async def close_connection(connection: Connection) -> None:
 
 
 def split_url(url: str) -> tuple[str, dict[str, str]]:
-    """Part the bus's own options from what the driver understands."""
+    """Split a URL into the one for the driver and the options of the bus."""
     parts = urlsplit(url)
     query = parse_qsl(parts.query, keep_blank_values=True)
     own = {key: value for key, value in query if key in OWN_OPTIONS}
@@ -224,21 +208,19 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-# Numbered migrations, forward only.
+# ── migrations: numbered, forward only ────────────────────────────────────────────────────────────────────────────
+
+_MIGRATION_LOCK: Final = 0x6B696E67646F6D  # "kingdom", of an advisory lock
 
 
-_LOCK: Final = 0x6B696E67646F6D  # "kingdom": two processes that migrate at once take turns
-
-
-async def migrate(connection: Any, schema: str | None, shown: str) -> list[str]:
-    """Apply what is missing, in one transaction; return the names of what was applied."""
+async def migrate(connection: Connection, schema: str | None, shown: str) -> list[str]:
+    """Apply the missing migrations in one transaction; return their names."""
     async with connection.transaction():
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
         if schema is not None:
-            quoted = '"' + schema.replace('"', '""') + '"'
-            await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted}")
-            await connection.execute(f"SET LOCAL search_path TO {quoted}")
-        applied = await _applied(connection, schema)
+            await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}")
+            await connection.execute(f"SET LOCAL search_path TO {_quoted(schema)}")
+        applied = await _applied_migrations(connection, schema)
         _refuse_newer(applied, shown)
         if not applied:
             await connection.execute(
@@ -254,16 +236,20 @@ async def migrate(connection: Any, schema: str | None, shown: str) -> list[str]:
         return names
 
 
-async def check_version(connection: Any, schema: str | None, shown: str) -> None:
-    """Raise :class:`SchemaTooNew` when a newer version of the code has migrated this database."""
-    _refuse_newer(await _applied(connection, schema), shown)
+async def check_version(connection: Connection, schema: str | None, shown: str) -> None:
+    """Raise :class:`SchemaTooNew` if a newer version of the code has migrated this database."""
+    _refuse_newer(await _applied_migrations(connection, schema), shown)
 
 
-async def _applied(connection: Any, schema: str | None) -> set[int]:
-    table = "kingdom_migration" if schema is None else '"' + schema.replace('"', '""') + '".kingdom_migration'
+async def _applied_migrations(connection: Connection, schema: str | None) -> set[int]:
+    table = "kingdom_migration" if schema is None else f"{_quoted(schema)}.kingdom_migration"
     if await connection.fetchval("SELECT to_regclass($1)", table) is None:
         return set()
     return {row["number"] for row in await connection.fetch(f"SELECT number FROM {table}")}  # noqa: S608
+
+
+def _quoted(schema: str) -> str:
+    return '"' + schema.replace('"', '""') + '"'
 
 
 def _refuse_newer(applied: set[int], shown: str) -> None:

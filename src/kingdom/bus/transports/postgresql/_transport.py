@@ -1,13 +1,12 @@
-"""The transport: every operation as one statement, in batches."""
+"""The PostgreSQL transport: every operation is one statement, in batches."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Collection, Container, Coroutine, Sequence
-from datetime import UTC, datetime
-from typing import Any
+from collections.abc import Callable, Collection, Container, Sequence
+from typing import Any, Final
 
 from kingdom.bus.delivery import (
     Check,
@@ -21,7 +20,6 @@ from kingdom.bus.delivery import (
     StreamOptions,
 )
 from kingdom.bus.envelope import Envelope
-from kingdom.bus.errors import InvalidEnvelope
 from kingdom.bus.outbox import (
     CallerTransaction,
     as_transaction,
@@ -34,41 +32,33 @@ from kingdom.bus.outbox import (
 )
 from kingdom.bus.transport import TransportOptions
 from kingdom.bus.transports.postgresql import _claims
-from kingdom.bus.transports.postgresql._claims import ClaimWatermark
+from kingdom.bus.transports.postgresql._claims import ClaimStatements, PostgresClaim
 from kingdom.bus.transports.postgresql._connections import Connection, ConnectionPool, check_version, migrate
-from kingdom.bus.transports.postgresql._publisher import (
-    CHANNEL,
-    UNORDERED_CACHE_SECONDS,
-    Listener,
-    Notifier,
-    PostgresPublisher,
-)
+from kingdom.bus.transports.postgresql._publisher import CHANNEL, Listener, Notifier, PostgresPublisher
 
-_OPTIONS_FRESH = 5.0  # seconds a stream's options are believed before they are read again
-_PAGE = 1000  # places looked at at once when peeking
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_AGGREGATES = 1000  # looked at per claim of an ordered stream
+_OPTIONS_CACHE_SECONDS: Final = 5.0  # before the options of streams are read again
+_IN_FLIGHT_SECONDS: Final = 0.1  # statements that did not see a new declaration have ended by then
+_PEEK_PAGE: Final = 1000  # positions that one peek statement reads
 
 
 class PostgresTransport:
-    """Events in the table ``outbox_event``; the row is the truth, whoever changes it."""
+    """Events in the table ``outbox_event``. The row is the truth, whichever program changes it."""
 
     def __init__(self, url: str, options: TransportOptions) -> None:
         self._connections = ConnectionPool(url, options.connect_timeout)
         self._max_bytes = options.max_bytes
         self._listener = Listener(self._connections)
         self._notifier = Notifier(self._connections)
-        self._marks: dict[tuple[str, tuple[str, ...] | None], ClaimWatermark] = {}
         self._streams: dict[str, StreamOptions] = {}
         self._streams_until = 0.0
         self._place_again_at = 0.0
-        self._cursors: dict[str, str] = {}
         self._sql: dict[str, str] = {}
+        self._claims = ClaimStatements(self._fetch, self._options)
         self._publisher = PostgresPublisher(
             self._connections, self._listener, self._notifier, self._text, options.max_bytes
         )
 
-    # ── life ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── life cycle ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def open(self) -> None:
         """Connect, and refuse a database that a newer version has migrated."""
@@ -82,12 +72,11 @@ class PostgresTransport:
         await self._connections.close()
 
     async def setup(self) -> list[str]:
-        """Create or migrate the tables."""
         connections = self._connections
         return await connections.run(lambda c: migrate(c, connections.schema, connections.shown))
 
     async def declare(self, stream: str, options: StreamOptions) -> None:
-        """Store a stream's options and give events published before them their place."""
+        """Store a stream's options, and set the ordering keys of events that were published before."""
 
         async def work(connection: Connection) -> Any:
             async with connection.transaction():
@@ -101,23 +90,22 @@ class PostgresTransport:
         fresh = await self._connections.run(work)
         self._streams_until = 0.0
         if fresh and options.ordered:
-            # By now or soon, all who publish know. What came from those who did not know yet gets its place too: order
-            # holds for every publish that begins when this has returned.
-            await asyncio.sleep(2 * UNORDERED_CACHE_SECONDS)
+            # A publish that was running when this committed did not see it, and its events have no ordering key yet.
+            # Order holds for every publish that begins after this has returned.
+            await asyncio.sleep(_IN_FLIGHT_SECONDS)
             await self._execute("declare_rows", stream, options.ordered)
 
-    # ── publishing ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── publish ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def publish(self, stream: str, envelopes: Sequence[Envelope], tx: Any | None) -> Coroutine[Any, Any, list[str]]:
+    async def publish(self, stream: str, envelopes: Sequence[Envelope], tx: Any | None) -> list[str]:
         """Insert, in the caller's transaction or in one of our own."""
-        return self._publisher.publish(stream, envelopes) if tx is None else self._join(stream, envelopes, tx)
-
-    async def _join(self, stream: str, envelopes: Sequence[Envelope], tx: Any) -> list[str]:
-        transaction = self._adopt(tx)
+        if tx is None:
+            return await self._publisher.publish(stream, envelopes)
+        transaction = self._join(tx)
         sql, params = insert_statement("postgresql", stream, envelopes, self._max_bytes, self._connections.schema)
         return [row[0] for row in await transaction.run(sql, params)]
 
-    # ── consuming ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── consume ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def claim(
         self,
@@ -130,139 +118,41 @@ class PostgresTransport:
         ids: Sequence[str] | None,
         max_attempts: int,
     ) -> list[Delivery]:
-        """Claim; which statement depends on the stream (ordered or not) and on the watermark."""
         token = _new_token(worker)
-        wanted = None if types is None else list(types)
-        if ids is not None:
-            rows = await self._claim_named(stream, limit, lease, token, list(ids), wanted, max_attempts)
+        claim = PostgresClaim(stream, limit, lease, token, None if types is None else list(types), max_attempts)
+        if ids is None:
+            rows = await self._claims.claim(claim)
         else:
-            rows = await self._claim_waiting(stream, limit, lease, token, wanted, max_attempts)
-        return await self._deliveries(stream, worker, token, rows)
-
-    async def _claim_waiting(
-        self, stream: str, limit: int, lease: float, token: str, wanted: list[str] | None, max_attempts: int
-    ) -> list[Any]:
-        rows: list[Any] = []
-        options = None
-        for fresh in (False, True):  # an empty hand may be due to what another process declared: look again, once
-            known, options = options, (await self._options(fresh=fresh)).get(stream, StreamOptions())
-            if fresh and known == options:
-                break
-            if options.ordered:
-                rows = await self._claim_ordered(stream, limit, lease, token, wanted, max_attempts, options)
-            else:
-                rows = await self._claim_plain(stream, limit, lease, token, wanted, max_attempts)
-            if rows:
-                break
-        return rows
-
-    async def _deliveries(self, stream: str, worker: str, token: str, rows: list[Any]) -> list[Delivery]:
-        rows.sort(key=lambda row: (row["priority"], row["next_retry_at"], row["id"]))
-        deliveries, unreadable = [], []
-        for row in rows:
-            try:
-                deliveries.append(
-                    Delivery(stream, _claims.row_envelope(row), row["attempt_count"], token, worker, row["id"])
-                )
-            except InvalidEnvelope as error:
-                unreadable.append((row["id"], token, "DEAD", 0.0, "INVALID_ENVELOPE", str(error)))
-        for broken in unreadable:  # edited by hand, or inserted by somebody else's code: it must not hold up the rest
-            await self._fetch("settle_failed", *broken)
-        return deliveries
-
-    async def _claim_plain(
-        self, stream: str, limit: int, lease: float, token: str, types: list[str] | None, max_attempts: int
-    ) -> list[Any]:
-        key = (stream, None if types is None else tuple(types))
-        mark = self._marks.get(key) or self._marks.setdefault(key, ClaimWatermark())
-        rows: list[Any] = []
-        if mark.usable():
-            rows = await self._fetch("claim_fast", stream, limit, lease, token, types, *mark.arrays())
-            mark.claimed(rows, limit)
-            if not mark.must_look_before(len(rows), limit):
-                return rows
-        buried = True
-        while buried and len(rows) < limit:  # a spent event took a place: look again
-            started = time.perf_counter()
-            found = await self._fetch("claim_full", stream, limit - len(rows), lease, token, types, max_attempts)
-            mark.full_claim_took(time.perf_counter() - started)
-            buried = bool(found) and found[-1]["buried"] is not None
-            rows += found[:-1] if buried else found
-        mark.claimed(rows, limit)
-        return rows
-
-    async def _claim_ordered(
-        self,
-        stream: str,
-        limit: int,
-        lease: float,
-        token: str,
-        types: list[str] | None,
-        max_attempts: int,
-        options: StreamOptions,
-    ) -> list[Any]:
-        rows: list[Any] = []
-        start = self._cursors.get(stream, "")
-        wrapped = start == ""
-        while True:
-            found = await self._fetch(
-                "claim_ordered", stream, limit - len(rows), lease, token, types, max_attempts, start,
-                options.dead_head == "park", _AGGREGATES,
-            )  # fmt: skip
-            rows += [row for row in found if row["id"] is not None]
-            looked_at, reached, buried = found[0]["looked_at"], found[0]["reached"], found[0]["buried"]
-            # More aggregates than one look takes in: the next look goes on behind them, so that none starves.
-            start = reached if looked_at == _AGGREGATES else ""
-            self._cursors[stream] = start
-            if len(rows) >= limit:
-                return rows
-            if buried:  # its follower may go now
-                continue
-            if start == "" and wrapped:
-                return rows
-            wrapped = wrapped or start == ""
-
-    async def _claim_named(
-        self,
-        stream: str,
-        limit: int,
-        lease: float,
-        token: str,
-        ids: list[str],
-        types: list[str] | None,
-        max_attempts: int,
-    ) -> list[Any]:
-        rows: list[Any] = []
-        buried = True
-        while buried and len(rows) < limit:  # a spent event took a place, and may have held back its follower
-            left = limit - len(rows)
-            found = await self._fetch("claim_named", stream, left, lease, token, ids, types, max_attempts)
-            buried = bool(found) and found[-1]["buried"] is not None
-            rows += found[:-1] if buried else found
-        return rows
+            rows = await self._claims.claim_named(claim, list(ids))
+        return await self._deliver(stream, worker, token, rows)
 
     async def recall(self, stream: str, *, worker: str, lease: float) -> list[Delivery]:
-        """Hold anew what a worker holds."""
         token = _new_token(worker)
-        return await self._deliveries(stream, worker, token, await self._fetch("recall", stream, lease, token, worker))
+        return await self._deliver(stream, worker, token, await self._fetch("recall", stream, lease, token, worker))
+
+    async def _deliver(self, stream: str, worker: str, token: str, rows: list[Any]) -> list[Delivery]:
+        deliveries, unreadable = _claims.deliveries_of(stream, worker, token, rows)
+        for parameters in unreadable:  # edited by hand, or inserted by another program: it must not block the rest
+            await self._fetch("settle_failed", *parameters)
+        return deliveries
 
     async def peek(self, stream: str, limit: int, types: Sequence[str] | None, skip: Container[str]) -> list[Record]:
-        """What could be claimed now: places, a page at a time, then the rows that were not skipped."""
+        """Read claim positions page by page, then the rows that are not skipped."""
         wanted = None if types is None else list(types)
         chosen: list[int] = []
-        size, place = min(limit, _PAGE), (0, _EPOCH, 0)
+        size, place = min(limit, _PEEK_PAGE), (0, _claims.EPOCH, 0)
         while len(chosen) < limit:
             page = await self._fetch("peek", stream, wanted, size, *place)
             chosen += [row["id"] for row in page if row["event_id"] not in skip]
             if len(page) < size:
                 break
-            size, place = _PAGE, page[-1][:3]
+            size, place = _PEEK_PAGE, page[-1][:3]
         return [_claims.record_from_row(row) for row in await self._fetch("records", chosen[:limit])] if chosen else []
 
     async def settle(
         self, done: Sequence[DoneVerdict], retry: Sequence[RetryVerdict], dead: Sequence[DeadVerdict]
     ) -> list[Delivery]:
-        """Write verdicts; two kinds in one call share a transaction."""
+        """Write verdicts; several kinds in one call share a transaction."""
         failed = [(v.delivery, "PENDING", v.after, v.code, v.message) for v in retry]
         failed += [(v.delivery, "DEAD", 0.0, v.code, v.message) for v in dead]
         failed.sort(key=lambda item: item[0].handle)
@@ -288,14 +178,14 @@ class PostgresTransport:
         streams = {v.delivery.stream for v in retry if v.after <= 0}
         for stream in {delivery.stream for delivery in held}:
             if stream in streams or ((options := self._streams.get(stream)) and options.ordered):
-                self._wake(stream)  # it, or its follower, may go now
+                self._wake(stream)  # the event, or its follower, may be claimable now
         return _claims.lost_deliveries(held, settled)
 
     async def consume(self, stream: str, event_id: str, tx: Any) -> bool:
         """Claim and settle in the caller's transaction."""
-        return bool(await self._adopt(tx).run(self._text("consume_tx"), {"stream": stream, "event_id": event_id}))
+        return bool(await self._join(tx).run(self._text("consume_tx"), {"stream": stream, "event_id": event_id}))
 
-    def _adopt(self, tx: Any) -> CallerTransaction:
+    def _join(self, tx: Any) -> CallerTransaction:
         transaction = as_transaction(tx)
         require_dialect(transaction, "postgresql", self._connections.shown)
         return transaction
@@ -305,7 +195,6 @@ class PostgresTransport:
         return await self._lost(deliveries, "extend", [(*held, lease) for held in _claims.rows_by_token(deliveries)])
 
     async def release(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        """Give events back."""
         lost = await self._lost(deliveries, "release", _claims.rows_by_token(deliveries))
         for stream in {delivery.stream for delivery in deliveries}:
             self._wake(stream)
@@ -318,24 +207,20 @@ class PostgresTransport:
         )
 
     def subscribe(self, stream: str, wake: Callable[[], None]) -> Callable[[], None]:
-        """Listen for notifications of a stream."""
         return self._listener.subscribe(stream, wake)
 
-    # ── operating ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── operate ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def depth(self) -> dict[str, Depth]:
-        """Count, from partial indexes only."""
         return {
             row["stream"]: Depth(row["pending"], row["processing"], row["dead"], max(0.0, row["oldest"]))
             for row in await self._fetch("depth")
         }
 
     async def pending_types(self, stream: str) -> dict[str, int]:
-        """Count what waits by type."""
         return {row["event_type"]: row["waiting"] for row in await self._fetch("pending_types", stream)}
 
     async def dead(self, stream: str, limit: int) -> list[DeadLetter]:
-        """The latest dead letters."""
         return [
             DeadLetter(
                 row["event_id"],
@@ -349,14 +234,13 @@ class PostgresTransport:
         ]
 
     async def find(self, event_id: str) -> Record | None:
-        """One row, whole."""
         rows = await self._fetch("find", event_id)
         return _claims.record_from_row(rows[0]) if rows else None
 
     async def records(
         self, stream: str, *, ids: str, within: float | None, after: Any, limit: int
     ) -> tuple[list[Record], Any]:
-        """Rows in publish order, a page at a time."""
+        """Return one page of rows in publish order."""
         like = ids.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_").replace("*", "%")
         rows = await self._fetch("listing", stream, after or 0, within, like, limit)
         return [_claims.record_from_row(row) for row in rows], rows[-1]["id"] if len(rows) == limit else None
@@ -364,7 +248,6 @@ class PostgresTransport:
     async def requeue(
         self, stream: str, ids: Sequence[str] | None, *, event_type: str | None, error_code: str | None
     ) -> int:
-        """Start events over."""
         wanted = None if ids is None else list(ids)
         moved = await self._execute("requeue", stream, wanted, event_type, error_code)
         if moved:
@@ -372,7 +255,7 @@ class PostgresTransport:
         return moved
 
     async def purge(self, older_than: float, *, stream: str | None, dead: bool, keep: Collection[str]) -> int:
-        """Delete finished events, a batch at a time."""
+        """Delete finished events in batches."""
         removed, reached = 0, 0
         while reached is not None:
             row = (await self._fetch("purge", older_than, stream, dead, reached, list(keep)))[0]
@@ -382,7 +265,6 @@ class PostgresTransport:
         return removed
 
     async def doctor(self) -> list[Check]:
-        """Look at the server, the table and the clock."""
         from kingdom.bus.transports.postgresql._doctor import examine
 
         return await examine(self._connections)
@@ -394,13 +276,9 @@ class PostgresTransport:
         if sql is None:
             base, *more = name.split("+")
             sql = with_schema(statement("postgresql", base), self._connections.schema)
-            if "place" in more:
-                sql += "RETURNING ordering_key IS NULL"
-            if "unless-known" in more:
-                sql += "ON CONFLICT (event_id, stream) DO NOTHING RETURNING event_id"
             if "notify" in more:
-                told = f"(SELECT pg_notify('{CHANNEL}', $1::text)) AS told"
-                sql = f"WITH inserted AS ({sql}) SELECT inserted.event_id FROM inserted CROSS JOIN {told}"  # noqa: S608
+                notified = f"(SELECT pg_notify('{CHANNEL}', $1::text)) AS notified"
+                sql = f"WITH inserted AS ({sql}) SELECT inserted.event_id FROM inserted CROSS JOIN {notified}"  # noqa: S608
             self._sql[name] = sql
         return sql
 
@@ -417,7 +295,7 @@ class PostgresTransport:
     async def _check_outcomes(self, done: Sequence[DoneVerdict]) -> None:
         for stream, outcome in {(verdict.delivery.stream, verdict.outcome) for verdict in done}:
             options = (await self._options(fresh=False)).get(stream, StreamOptions())
-            if options.document is None or outcome not in options.document.outcomes:  # perhaps declared since
+            if options.document is None or outcome not in options.document.outcomes:  # the cache may be stale
                 options = (await self._options(fresh=True)).get(stream, StreamOptions())
             options.check_outcome(stream, outcome)
 
@@ -430,23 +308,23 @@ class PostgresTransport:
                 )
                 for row in rows
             }
-            self._streams_until = time.monotonic() + _OPTIONS_FRESH
+            self._streams_until = time.monotonic() + _OPTIONS_CACHE_SECONDS
             await self._put_in_place([(row["stream"], row["ordered"]) for row in rows if row["settling"]])
         return self._streams
 
     async def _put_in_place(self, settling: list[tuple[str, bool]]) -> None:
-        """Do now and then what :meth:`declare` did, for transactions that were open by then: they did not see it."""
+        """Repeat :meth:`declare` now and then, for transactions that were open at the time and did not see it."""
         if settling and time.monotonic() >= self._place_again_at:
-            self._place_again_at = time.monotonic() + _OPTIONS_FRESH
+            self._place_again_at = time.monotonic() + _OPTIONS_CACHE_SECONDS
             sql = self._text("declare_rows")
             await self._connections.run(lambda connection: connection.executemany(sql, settling))
 
     def _wake(self, stream: str) -> None:
-        """Wake this process at once and the others by notification."""
+        """Wake subscribers here at once, and other processes by notification."""
         self._listener.wake(stream)
         self._notifier.tell(stream)
 
 
 def _new_token(worker: str) -> str:
-    """A token that no other claim has, and that says whose it is."""
+    """Return a token that no other claim has, and that names the worker."""
     return f"{worker}/{secrets.token_hex(8)}"
