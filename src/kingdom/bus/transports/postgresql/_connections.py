@@ -90,8 +90,8 @@ class ConnectionPool:
                 connection = await self.connect()
                 self._all.add(connection)
             return await work(connection)
-        except asyncio.CancelledError:
-            if connection is not None:  # the statement may still be running on the server
+        except BaseException as error:
+            if connection is not None and _leaves_connection_in_doubt(error):
                 connection.terminate()
             raise
         finally:
@@ -164,6 +164,16 @@ class ConnectionPool:
         for connection in idle:
             await close_connection(connection)
         self._all.clear()
+
+
+def _leaves_connection_in_doubt(error: BaseException) -> bool:
+    """Return whether a connection that raised this must not be used again.
+
+    After an error that the server reported, asyncpg has read the whole answer. After anything else (a cancellation, a
+    broken socket, an error of asyncpg itself) an operation may still be under way: every later one on that connection
+    would fail with "another operation is in progress".
+    """
+    return isinstance(error, CONNECTION_ERRORS) or not isinstance(error, (pg.PostgresError, BusError))
 
 
 async def close_connection(connection: Connection) -> None:
