@@ -227,6 +227,9 @@ async def migrate(connection: Connection, schema: str | None, shown: str) -> lis
     """Apply the missing migrations in one transaction; return their names."""
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
+        # A session learns of the tables that others have made when it locks a relation, and an advisory lock is none:
+        # without this, to_regclass and CREATE … IF NOT EXISTS would not see what the last holder of the lock made.
+        await connection.execute("SELECT 1 FROM pg_catalog.pg_class LIMIT 1")
         if schema is not None:
             await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}")
             await connection.execute(f"SET LOCAL search_path TO {_quoted(schema)}")
