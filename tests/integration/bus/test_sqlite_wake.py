@@ -49,7 +49,7 @@ async def watching(bus: EventBus) -> None:
     """Wait until the bus watches the log of the database."""
     transport: Any = bus.transport
     async with asyncio.timeout(20):
-        while not transport._neighbours._watching:
+        while not transport._watcher._watching:
             await asyncio.sleep(0.001)
 
 
@@ -99,7 +99,7 @@ async def test_our_own_commits_wake_once_and_those_of_others_once(
     bus: EventBus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # On a slow machine it may be more than a moment until we hear of our own commit, which then wakes for nothing.
-    monkeypatch.setattr(_writer, "_MOMENT", 60.0)
+    monkeypatch.setattr(_writer, "_BUSY_SECONDS", 60.0)
     woken = Woken(bus)
     await watching(bus)
     await looked_around(bus)
@@ -120,7 +120,7 @@ async def test_our_own_commits_wake_once_and_those_of_others_once(
 async def looked_around(bus: EventBus) -> None:
     """Wait until the bus has looked at every change of the log so far, and waits for the next."""
     transport: Any = bus.transport
-    neighbours = transport._neighbours
+    neighbours = transport._watcher
     quiet = 0
     async with asyncio.timeout(20):
         while quiet < 3:

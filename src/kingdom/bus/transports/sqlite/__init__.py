@@ -1,7 +1,7 @@
 """SQLite: the outbox in one file, for everything that runs on one machine.
 
-Durable on return (WAL, ``synchronous=FULL``), shared by several processes, and by concurrent publishers who share
-commits: one thread writes, and everything that waits for it goes into one transaction.
+Publishing is durable on return (WAL, ``synchronous=FULL``). Several processes may share the file. One thread writes,
+and commits everything that is queued in one transaction.
 """
 
 from __future__ import annotations
@@ -12,6 +12,6 @@ from kingdom.bus.transports.sqlite._transport import SqliteTransport
 __all__ = ["open"]
 
 
-def open(url: str, options: TransportOptions) -> SqliteTransport:  # noqa: A001 - the name the port asks for
-    """The transport for ``sqlite:///absolute/file.db`` or ``sqlite:relative/file.db``."""
+def open(url: str, options: TransportOptions) -> SqliteTransport:  # noqa: A001 - the name that the port requires
+    """Return the transport for ``sqlite:///absolute/file.db`` or ``sqlite:relative/file.db``."""
     return SqliteTransport(url, options)

@@ -22,16 +22,13 @@ if TYPE_CHECKING:
     from kingdom.bus.delivery import Record
 
 
-# Claiming: what one transaction does, and how rows become deliveries.
-
-
 _SEPARATOR: Final = "\x1e"  # as in claim_select.sql
-_FEW: Final = 16  # types that are looked up one by one rather than finding out first which of them there are
-_MOST: Final = 100  # types in one statement; SQLite allows 500 terms, and a type is three of them
+_FEW_TYPES: Final = 16  # up to this many are looked up without asking first which of them have events
+_MAX_TYPES: Final = 100  # in one statement; SQLite allows 500 terms, and a type is three of them
 
 
 class SqliteClaim(NamedTuple):
-    """What one call asks for."""
+    """The parameters of one claim."""
 
     stream: str
     worker: str
@@ -44,14 +41,14 @@ class SqliteClaim(NamedTuple):
 
 
 class ClaimedRows(NamedTuple):
-    """What it got: heads (priority, ready time, row id, attempt, aggregate) and, in the same order, envelopes."""
+    """Claimed rows: heads (priority, ready time, row id, attempt, aggregate) and their envelopes, in the same order."""
 
     heads: list[list[Any]]
     envelopes: list[str]
 
 
 class _SomeSpent(Exception):
-    """There are events that must be buried before others are claimed."""
+    """Some events have no attempts left: they must go DEAD before others are claimed."""
 
 
 def new_claim(
@@ -63,18 +60,17 @@ def new_claim(
     ids: Sequence[str] | None,
     max_attempts: int,
 ) -> SqliteClaim:
-    """A claim under a token of its own."""
     wanted = None if types is None else sorted(set(types))
     return SqliteClaim(stream, worker, limit, lease, wanted, ids, max_attempts, new_token(worker))
 
 
 def new_token(worker: str) -> str:
-    """A token that no other claim has, and that says whose it is."""
+    """Return a token that no other claim has, and that names the worker."""
     return f"{worker}/{secrets.token_hex(8)}"
 
 
 def take(connection: sqlite3.Connection, claim: SqliteClaim, now: float) -> ClaimedRows | None:
-    """Bury what is spent and hold what can be claimed. Writes nothing when there is nothing."""
+    """Hold what can be claimed; events without attempts left go DEAD. Writes nothing if there is nothing to claim."""
     given = {
         "stream": claim.stream,
         "types": None if claim.types is None else json.dumps(claim.types),
@@ -86,7 +82,7 @@ def take(connection: sqlite3.Connection, claim: SqliteClaim, now: float) -> Clai
         found = _find(connection, claim, given)
     except _SomeSpent:
         while connection.execute(_bury(), given).rowcount:
-            pass  # in an ordered stream, the follower of what was buried may be spent as well
+            pass  # in an ordered stream, the follower of an event that went DEAD may have no attempts left either
         found = _find(connection, claim, given)
     if not found.heads:
         return None
@@ -112,7 +108,7 @@ def _find(connection: sqlite3.Connection, claim: SqliteClaim, given: dict[str, A
 def recall(
     connection: sqlite3.Connection, stream: str, worker: str, token: str, lease: float, now: float
 ) -> ClaimedRows:
-    """Hold under ``token`` what the worker holds."""
+    """Hold what the worker holds under a new ``token``."""
     given = {"stream": stream, "worker": worker, "token": token, "lease": lease, "now": now}
     if not connection.execute(statement("sqlite", "recall"), given).rowcount:
         return ClaimedRows([], [])
@@ -121,10 +117,12 @@ def recall(
 
 
 def deliveries(stream: str, worker: str, token: str, claimed: ClaimedRows) -> tuple[list[Delivery], list[DeadVerdict]]:
-    """Turn what is held under a token into deliveries, the first in line first; and give up what cannot be read."""
+    """Turn claimed rows into deliveries in claim order; also return DEAD verdicts for rows that cannot be read."""
     found: list[Delivery] = []
     unreadable: list[DeadVerdict] = []
-    for head, text in sorted(zip(claimed.heads, claimed.envelopes, strict=True)):  # never compared beyond the row id
+    for head, text in sorted(
+        zip(claimed.heads, claimed.envelopes, strict=True)
+    ):  # the row id is unique: texts are never compared
         rank, _, row, attempt, aggregate_type, aggregate_id = head
         try:
             envelope = Envelope.from_store(text, aggregate_type, aggregate_id, PRIORITY[rank])
@@ -137,28 +135,28 @@ def deliveries(stream: str, worker: str, token: str, claimed: ClaimedRows) -> tu
 
 
 def type_batches(connection: sqlite3.Connection, stream: str, types: list[str] | None) -> list[list[str]]:
-    """The types to look for, as many at once as one statement takes; one batch at least, for what has expired."""
-    if types is None or len(types) > _FEW:
+    """Split the types into batches for one statement each; at least one batch, for expired leases."""
+    if types is None or len(types) > _FEW_TYPES:
         row = connection.execute(statement("sqlite", "claim_types"), {"stream": stream}).fetchone()
         waiting: list[str] = json.loads(row[0])
         types = waiting if types is None else sorted(set(waiting).intersection(types))
-    return [types[start : start + _MOST] for start in range(0, len(types) or 1, _MOST)]
+    return [types[start : start + _MAX_TYPES] for start in range(0, len(types) or 1, _MAX_TYPES)]
 
 
 def _select(connection: sqlite3.Connection, types: list[str], limit: int, given: dict[str, Any]) -> ClaimedRows:
-    """The first ``limit`` events of these types, and those whose lease ended."""
+    """Return the first ``limit`` events of these types, and those whose lease has ended."""
     return _chosen(connection, _statement(len(types)), {**given, **type_parameters(types), "limit": limit})
 
 
 def type_parameters(types: list[str]) -> dict[str, str]:
-    """The parameters of :func:`terms`."""
+    """Return the parameters of :func:`claim_terms`."""
     return {f"type_{number}": name for number, name in enumerate(types)}
 
 
 def _chosen(connection: sqlite3.Connection, sql: str, given: dict[str, Any]) -> ClaimedRows:
     try:
         spent, ids, heads, envelopes = connection.execute(sql, given).fetchone()
-    except sqlite3.DataError:  # more than SQLite puts into one value (a gigabyte): take fewer
+    except sqlite3.DataError:  # over a gigabyte, the limit for one value: take fewer
         if given["limit"] == 1:
             raise
         return _chosen(connection, sql, {**given, "limit": given["limit"] // 2})
@@ -169,7 +167,7 @@ def _chosen(connection: sqlite3.Connection, sql: str, given: dict[str, Any]) -> 
     claimed = ClaimedRows(json.loads(heads), envelopes.split(_SEPARATOR))
     if len(claimed.envelopes) == len(claimed.heads):
         return claimed
-    # One of them was edited by hand and contains the separator: read them one by one.
+    # One of them was edited by hand and contains the separator: read them separately.
     found = dict(connection.execute(statement("sqlite", "claimed_envelopes"), {"ids": ids}).fetchall())
     return claimed._replace(envelopes=[found[head[2]] for head in claimed.heads])
 
@@ -184,7 +182,7 @@ def _merged(one: ClaimedRows, other: ClaimedRows, limit: int) -> ClaimedRows:
 
 @cache
 def claim_terms(types: int) -> str:
-    """What can be claimed of so many types, each term in the order of claims."""
+    """Return the terms that select claimable events of so many types, each in claim order."""
     pending, expired = statement("sqlite", "claim_pending"), statement("sqlite", "claim_expired")
     parts = [
         pending.replace(":type", f":type_{number}").replace(":priority", str(rank))
@@ -214,10 +212,7 @@ def _with_spent(name: str) -> str:
     return statement("sqlite", name).replace("(SPENT)", f"({statement('sqlite', 'claim_spent')})")
 
 
-# Looking at what a claim would take.
-
-
-_PAGE: Final = 500  # events whose ids are looked up at once
+_PEEK_PAGE: Final = 500  # events whose ids are looked up at once
 
 ClaimPosition = tuple[int, float, int]  # priority, ready time, row id
 
@@ -230,7 +225,7 @@ def peek(
     skip: Container[str],
     now: float,
 ) -> list[Record]:
-    """The first ``limit`` events that could be claimed, but for those in ``skip``."""
+    """Return the first ``limit`` events that could be claimed now, without those in ``skip``."""
     given = {"stream": stream, "types": None if types is None else json.dumps(types), "now": now}
     first: set[ClaimPosition] = set()
     for batch in type_batches(connection, stream, types):
@@ -242,16 +237,16 @@ def peek(
 def _unskipped(
     connection: sqlite3.Connection, types: list[str], given: dict[str, Any], limit: int, skip: Container[str]
 ) -> Iterator[ClaimPosition]:
-    """The places of the first ``limit`` events of these types that are not skipped.
+    """Yield the positions of the first ``limit`` events of these types that are not skipped.
 
-    The statement yields them in order as they are asked for, so that no more is read than is looked at.
+    The statement yields rows in order as they are fetched, so no more is read than is needed.
     """
     cursor = connection.execute(f"{claim_terms(len(types))} ORDER BY 1, 2, 3", {**given, **type_parameters(types)})
-    size = min(limit, _PAGE)
+    size = min(limit, _PEEK_PAGE)
     while limit > 0 and (page := cursor.fetchmany(size)):
         ids = json.dumps([row for _, _, row in page])
         event_ids = dict(connection.execute(statement("sqlite", "peek_ids"), {"ids": ids}).fetchall())
         found = [place for place in page if event_ids[place[2]] not in skip]
         yield from found
         limit -= len(found)
-        size = _PAGE
+        size = _PEEK_PAGE

@@ -1,4 +1,4 @@
-"""What goes wrong with a queue in SQLite, checked."""
+"""The checks of ``doctor`` for a bus in SQLite."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from kingdom.bus.transports.sqlite._store import SqliteStore, schema_version, tr
 _MIB: Final = 1 << 20
 _LITTLE_SPACE: Final = 1024 * _MIB
 _NO_SPACE: Final = 64 * _MIB
-_LARGE_LOG: Final = 256 * _MIB  # four times what the log is cut back to
-_LARGE_FILE: Final = 2048 * _MIB  # reading all of it would take minutes
+_LARGE_LOG: Final = 256 * _MIB  # four times journal_size_limit
+_LARGE_FILE: Final = 2048 * _MIB  # checking it would take minutes
 
 
 def examine(store: SqliteStore) -> list[Check]:
-    """Every check, in the order an operator would look."""
+    """Run every check, in the order an operator would look."""
     if not store.exists:
         return [Check("file", "error", f"{store.path} does not exist", "kingdom bus migrate")]
     checks = [Check("file system", *check_filesystem(store.path)), _free_space(store)]

@@ -20,14 +20,11 @@ if TYPE_CHECKING:
     from kingdom.bus.delivery import DeadVerdict, Delivery, DoneVerdict, RetryVerdict
 
 
-# What operators ask and do.
-
-
-BATCH: Final = 1000  # rows moved or removed in one transaction: nobody waits long for the write lock
+BATCH: Final = 1000  # rows moved or removed in one transaction, so that others need not wait long for the write lock
 
 
 def declare(connection: sqlite3.Connection, stream: str, options: StreamOptions, now: float) -> None:
-    """Store a stream's options and give the events it has their place. Writes nothing when nothing changes."""
+    """Store a stream's options and set the order of its events. Writes nothing if nothing changes."""
     before = connection.execute(statement("sqlite", "declared"), {"stream": stream}).fetchone()
     ordered, dead_head, _ = before or (0, "go-on", None)
     document = form_to_json(options.document)
@@ -48,7 +45,7 @@ def declare(connection: sqlite3.Connection, stream: str, options: StreamOptions,
 
 
 def read_options(connection: sqlite3.Connection, stream: str) -> StreamOptions:
-    """How a stream behaves."""
+    """Return the options of a stream."""
     row = connection.execute(statement("sqlite", "declared"), {"stream": stream}).fetchone()
     if row is None:
         return StreamOptions()
@@ -56,12 +53,12 @@ def read_options(connection: sqlite3.Connection, stream: str) -> StreamOptions:
 
 
 def streams(connection: sqlite3.Connection) -> list[str]:
-    """Every stream that is declared or has events."""
+    """Return every stream that is declared or has events."""
     return [row[0] for row in connection.execute(statement("sqlite", "streams"))]
 
 
 def depth(connection: sqlite3.Connection, now: float) -> dict[str, Depth]:
-    """How full each stream is, from partial indexes only."""
+    """Count the events of each stream, from partial indexes only."""
     found = {}
     for stream in streams(connection):
         row = connection.execute(statement("sqlite", "depth"), {"stream": stream, "now": now}).fetchone()
@@ -71,18 +68,15 @@ def depth(connection: sqlite3.Connection, now: float) -> dict[str, Depth]:
 
 
 def pending_types(connection: sqlite3.Connection, stream: str, now: float) -> dict[str, int]:
-    """How many events of each type wait."""
     return dict(connection.execute(statement("sqlite", "pending_types"), {"stream": stream, "now": now}).fetchall())
 
 
 def dead(connection: sqlite3.Connection, stream: str, limit: int) -> list[DeadLetter]:
-    """The latest dead letters."""
     rows = connection.execute(statement("sqlite", "dead"), {"stream": stream, "limit": limit}).fetchall()
     return [DeadLetter(row[0], _envelope(row), row[6], row[7], row[8], _moment(row[9])) for row in rows]
 
 
 def find(connection: sqlite3.Connection, event_id: str) -> Record | None:
-    """One row, whole."""
     row = connection.execute(statement("sqlite", "find"), {"event_id": event_id}).fetchone()
     return None if row is None else record_from_row(row)
 
@@ -90,15 +84,15 @@ def find(connection: sqlite3.Connection, event_id: str) -> Record | None:
 def list_records(
     connection: sqlite3.Connection, stream: str, ids: str, since: float | None, after: int, limit: int
 ) -> tuple[list[Record], int | None]:
-    """A page of rows in publish order, and the last of them if there may be more."""
-    literal = re.sub(r"[][?]", r"[\g<0>]", ids)  # all but the star
+    """Return a page of rows in publish order, and the id to continue after if there may be more."""
+    literal = re.sub(r"[][?]", r"[\g<0>]", ids)  # GLOB: everything but the star is literal
     given = {"stream": stream, "ids": literal, "since": since, "after": after, "limit": limit}
     rows = connection.execute(statement("sqlite", "listing"), given).fetchall()
     return [record_from_row(row[:-1]) for row in rows], rows[-1][-1] if len(rows) == limit else None
 
 
 def record_from_row(row: Sequence[Any]) -> Record:
-    """What find.sql, records.sql or, but for its last column, listing.sql found."""
+    """Build a record from a row of find.sql or records.sql, or of listing.sql without its last column."""
     attempts, code, message, finished, stream, status, created, retry, locked_by, locked_until, outcome = row[6:]
     return Record(
         stream=stream,
@@ -123,7 +117,7 @@ def to_requeue(
     event_type: str | None,
     error_code: str | None,
 ) -> list[int]:
-    """The rows a requeue means."""
+    """Return the ids of the rows to requeue."""
     given: dict[str, Any] = {"stream": stream, "event_type": event_type, "error_code": error_code}
     name = "requeue_dead"
     if ids is not None:
@@ -133,7 +127,7 @@ def to_requeue(
 
 
 def requeue(connection: sqlite3.Connection, rows: list[int], now: float) -> int:
-    """Start finished events over; those that are not finished (any more) stay as they are."""
+    """Move finished events back to PENDING; events that are not finished stay unchanged."""
     return connection.execute(statement("sqlite", "requeue"), {"ids": json.dumps(rows), "now": now}).rowcount
 
 
@@ -158,25 +152,25 @@ def _moment(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-# Verdicts, renewals and releases: each for those deliveries only whose token still holds the event.
+# ── verdicts, renewals, releases: only for deliveries whose token still holds the event ─────────────────────────
 
 
 class ChangeResult(NamedTuple):
-    """Which deliveries were refused, and in which streams something may have become claimable."""
+    """The deliveries that were refused, and the streams in which events may have become claimable."""
 
     lost: list[Delivery]
     wake: set[str]
 
 
 class _HeldRows:
-    """What of the deliveries given is still held."""
+    """The rows that are still held, of those asked for."""
 
     def __init__(self, found: list[tuple[str, str, int]]) -> None:
         self._rows: dict[str, set[int]] = {token: set(json.loads(rows)) for token, rows, _ in found}
         self.ordered = {token for token, _, ordered in found if ordered}  # the claims on an ordered stream
 
     def lacks(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        """Those of the deliveries asked for that are not held: none, as a rule, and then none is looked at."""
+        """Return the deliveries that are not held; if the counts agree, without checking each."""
         held = sum(map(len, self._rows.values()))
         return [] if held == len(deliveries) else [item for item in deliveries if item not in self]
 
@@ -194,20 +188,20 @@ class SettleOperation:
         self._simple = not retry and not dead and all(verdict.outcome is None for verdict in done)
 
     def __call__(self, connection: sqlite3.Connection, now: float) -> ChangeResult:
-        """Write them. Nearly always all are DONE and all are held still: then nothing is asked first."""
+        """Write the verdicts. If all are DONE, assume that all are held: that saves one statement of two."""
         if self._simple:
-            self._simple = False  # for when it turns out otherwise
+            self._simple = False  # the second call, after RunAgain, checks each
             return _all_done(connection, now, [verdict.delivery for verdict in self._done])
         return _settle(connection, now, self._done, self._retry, self._dead)
 
 
 def _all_done(connection: sqlite3.Connection, now: float, deliveries: list[Delivery]) -> ChangeResult:
-    """End deliveries if each is held still. If not, nobody can tell which was: raises :class:`Again`."""
+    """Settle deliveries as DONE if all are still held; otherwise raise :class:`RunAgain`."""
     before = connection.total_changes
     ended = _end(connection, now, deliveries)
     if ended != len(deliveries):
         raise RunAgain(f"{len(deliveries) - ended} deliveries are not held any more, or there twice")
-    # In an ordered stream the end of one event is the beginning of the next of its aggregate: triggers have changed it.
+    # In an ordered stream a trigger makes the next event of the aggregate claimable, which is one more change.
     freed = connection.total_changes - before > ended
     return ChangeResult([], {delivery.stream for delivery in deliveries} if freed else set())
 
@@ -219,7 +213,7 @@ def _settle(
     retry: Sequence[RetryVerdict],
     dead: Sequence[DeadVerdict],
 ) -> ChangeResult:
-    """Write verdicts of any kind. Of several on one delivery the first counts."""
+    """Write verdicts of any kind. The first of several verdicts on one delivery counts."""
     deliveries = [verdict.delivery for verdicts in (done, retry, dead) for verdict in verdicts]
     for stream, outcome in {(v.delivery.stream, v.outcome) for v in done if v.outcome is not None}:
         read_options(connection, stream).check_outcome(stream, outcome)
@@ -236,14 +230,14 @@ def _settle(
         ended = [(v.delivery.handle, _clean(v.code), _clean(v.message)) for v in dead if v.delivery in held]
         _update(connection, "settle_dead", now, verdicts=ended)
     wake = {verdict.delivery.stream for verdict in retry if verdict.after <= 0}
-    # In an ordered stream the end of one event is the beginning of the next of its aggregate.
+    # In an ordered stream the next event of the aggregate becomes claimable.
     if held.ordered:
         wake.update(delivery.stream for delivery in deliveries if delivery.token in held.ordered)
     return ChangeResult(lost, wake)
 
 
 def _end(connection: sqlite3.Connection, now: float, deliveries: Iterable[Delivery]) -> int:
-    """Make DONE what is held of these; return how many that were."""
+    """Settle as DONE those that are held; return how many."""
     ended = 0
     for token, rows in _by_token(deliveries).items():
         given = {"now": now, "token": token, "ids": json.dumps(rows)}
@@ -252,14 +246,14 @@ def _end(connection: sqlite3.Connection, now: float, deliveries: Iterable[Delive
 
 
 def extend(connection: sqlite3.Connection, now: float, deliveries: Sequence[Delivery], lease: float) -> ChangeResult:
-    """Let leases end ``lease`` seconds from now."""
+    """Set the leases to end ``lease`` seconds from now."""
     held = _held(connection, deliveries)
     _update(connection, "extend", now, ids=[item.handle for item in deliveries if item in held], lease=lease)
     return ChangeResult(held.lacks(deliveries), set())
 
 
 def release(connection: sqlite3.Connection, now: float, deliveries: Sequence[Delivery]) -> ChangeResult:
-    """Give events back as if they had not been claimed."""
+    """Return events to PENDING as if they had not been claimed."""
     held = _held(connection, deliveries)
     given_back = [delivery for delivery in deliveries if delivery in held]
     _update(connection, "release", now, ids=[delivery.handle for delivery in given_back])
@@ -272,7 +266,7 @@ def _held(connection: sqlite3.Connection, deliveries: Iterable[Delivery]) -> _He
 
 
 def _by_token(deliveries: Iterable[Delivery]) -> dict[str, list[int]]:
-    """The rows of deliveries by the claim they are held under."""
+    """Group the rows of deliveries by claim."""
     claims: dict[str, list[int]] = {}
     for delivery in deliveries:
         claims.setdefault(delivery.token, []).append(delivery.handle)
@@ -280,12 +274,12 @@ def _by_token(deliveries: Iterable[Delivery]) -> dict[str, list[int]]:
 
 
 def _update(connection: sqlite3.Connection, name: str, now: float, **given: Any) -> None:
-    """Run a statement on the rows given, if there are any; lists travel as JSON."""
+    """Run a statement unless its list of rows is empty; lists are passed as JSON."""
     packed = {key: json.dumps(value) if isinstance(value, list) else value for key, value in given.items()}
     if "[]" not in packed.values():
         connection.execute(statement("sqlite", name), {"now": now, **packed})
 
 
 def _clean(text: str | None) -> str | None:
-    """Text that can be stored: error messages may hold anything, half characters of foreign encodings included."""
+    """Make text storable: error messages may contain NUL or lone surrogates."""
     return None if text is None else text.replace("\0", "").encode("utf-8", "replace").decode()

@@ -26,20 +26,17 @@ from kingdom.bus.eventbus import url_path
 from kingdom.bus.outbox import migrations
 from kingdom.bus.transport import TransportOptions
 
-# From SQLite's result codes to the errors of the bus, each as one line that says what to do.
-
-
 _HINT: Final = "run `await bus.setup()` or `kingdom bus migrate`"
 _PRIMARY: Final = 0xFF  # the low byte of a result code says what happened, the rest where
 _NO_SPACE: Final = 1 << 20  # bytes
 
 
 def translate(error: Exception, path: str) -> Exception:
-    """A new error to raise for ``error``, which something done on the database at ``path`` raised."""
+    """Return the error of the bus for an error that the database at ``path`` raised."""
     if isinstance(error, sqlite3.Error):
         translated: Exception = _translated(error, path)
     elif isinstance(error, BusError):
-        translated = type(error)(*error.args)  # several callers may hear of it, each gets one of its own
+        translated = type(error)(*error.args)  # several callers may get it, each its own
     else:
         return error
     translated.__cause__ = error
@@ -52,7 +49,7 @@ def _translated(error: sqlite3.Error, path: str) -> BusError:
     if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and _disk_is_full(path)):
         return StorageFull(f"{text}; nothing was written. Make room, or purge: `kingdom bus purge`")
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL):
-        return TransportUnavailable(f"{text}: another connection holds the write lock and did not let go in time")
+        return TransportUnavailable(f"{text}: another connection holds the write lock and did not release it in time")
     if code == sqlite3.SQLITE_CANTOPEN:
         return TransportUnavailable(f"{text}; check that the file and its directory can be read and written")
     if code == sqlite3.SQLITE_READONLY:
@@ -69,7 +66,7 @@ def _translated(error: sqlite3.Error, path: str) -> BusError:
 
 
 def _disk_is_full(path: str) -> bool:
-    """SQLite calls it an I/O error when the index of its log, or a sync, finds no room."""
+    """Return whether the disk is full: SQLite reports an I/O error when the index of its log finds no room."""
     try:
         return shutil.disk_usage(Path(path).parent).free < _NO_SPACE
     except OSError:
@@ -77,22 +74,19 @@ def _disk_is_full(path: str) -> bool:
 
 
 def not_set_up(path: str, why: str) -> NotSetUp:
-    """The error for a store that is used before ``setup``."""
+    """Return the error for a store that is used before ``setup``."""
     return NotSetUp(f"{path} {why}: {_HINT}")
 
 
 def must_reconnect(error: BaseException) -> bool:
-    """Whether a connection that raised this cannot be trusted with the next transaction."""
+    """Return whether a connection that raised this must not be used again."""
     code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY
     return code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN)
 
 
-# The database file: where it is, how it is opened, and which version of the schema lies in it.
-
-
 _NEEDED: Final = (3, 35, 0)  # RETURNING, UPDATE … FROM
-# FULL: a commit is on the disk when it returns. Checkpoints at 4,000 pages rather than 1,000: an event's row is written
-# three times within moments, and reaches the database file once then. The log is cut back after a burst has grown it.
+# FULL: a commit is on the disk when it returns. Checkpoints at 4,000 pages instead of 1,000: the row of an event is
+# written three times within moments, and then reaches the database file once. The log is cut back after a burst.
 _PRAGMAS: Final = (
     "PRAGMA synchronous = FULL",
     "PRAGMA wal_autocheckpoint = 4000",
@@ -116,17 +110,17 @@ class SqliteStore:
                 f"{'.'.join(map(str, _NEEDED))} or newer"
             )
         self.path = str(Path(url_path(url)).absolute())
-        self._same: set[str | None] = set()  # names under which callers' connections have it open
+        self._same: set[str | None] = set()  # paths by which connections of callers have opened it
         self.clock = options.clock or time.time
-        self.patience = options.connect_timeout  # seconds to wait for others to let go of the file
+        self.patience = options.connect_timeout  # seconds to wait for other connections
 
     @property
     def exists(self) -> bool:
-        """Whether there is a file at all. (An empty one is what a crash during ``setup`` leaves.)"""
+        """Whether there is a file. (A crash during ``setup`` leaves an empty one.)"""
         return Path(self.path).exists()
 
     def connect(self, *, readonly: bool = False) -> sqlite3.Connection:
-        """A connection to a store that is set up; the caller closes it.
+        """Open a connection to a store that is set up; the caller closes it.
 
         It may be used in any one thread at a time. Transactions are begun and ended by name, never by the driver.
         """
@@ -148,8 +142,8 @@ class SqliteStore:
         return connection
 
     def connect_raw(self, *, create: bool = False) -> sqlite3.Connection:
-        """A connection to whatever lies there, with nothing looked at or changed yet."""
-        mode = "rwc" if create else "rw"  # rw: a file that is gone must not come back empty
+        """Open a connection without checking or changing anything."""
+        mode = "rwc" if create else "rw"  # rw: a file that is gone must not be recreated empty
         try:
             connection = sqlite3.connect(
                 f"file:{quote(self.path)}?mode={mode}",
@@ -164,7 +158,7 @@ class SqliteStore:
         return connection
 
     def check(self) -> None:
-        """Raise what speaks against using this store; a store that is not set up yet is fine."""
+        """Raise if this store cannot be used; one that is not set up yet passes."""
         if not self.exists:
             return
         connection = self.connect_raw()
@@ -184,10 +178,8 @@ class SqliteStore:
             raise not_set_up(self.path, f"is at version {version} of the schema, this code needs {newest}")
 
     def require_same(self, files: list[str | None]) -> None:
-        """Raise :class:`TransactionMismatch` when a caller's connection has other files open than this one."""
-        if not self._same.isdisjoint(
-            files
-        ):  # asked with every publish into a transaction, and paths are slow to resolve
+        """Raise :class:`TransactionMismatch` unless a caller's connection has this file open."""
+        if not self._same.isdisjoint(files):  # checked by every publish with tx=, and paths are slow to resolve
             return
         own = Path(self.path).resolve()
         self._same.update(file for file in files if file and Path(file).resolve() == own)
@@ -199,7 +191,7 @@ class SqliteStore:
             )
 
     def refuse_newer(self, version: int) -> None:
-        """Raise :class:`SchemaTooNew` when ``version`` is one this code does not know."""
+        """Raise :class:`SchemaTooNew` if this code does not know ``version``."""
         newest = migrations("sqlite")[-1][0]
         if version > newest:
             raise SchemaTooNew(
@@ -209,7 +201,7 @@ class SqliteStore:
 
 
 def schema_version(connection: sqlite3.Connection) -> int:
-    """The number of the last migration applied; 0 when there was none."""
+    """Return the number of the last migration applied, 0 if there is none."""
     known = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'kingdom_migration'"
     if connection.execute(known).fetchone() is None:
         return 0
@@ -217,15 +209,15 @@ def schema_version(connection: sqlite3.Connection) -> int:
 
 
 def _text(value: bytes) -> str:
-    """Text as it is stored; bytes that are no text (a damaged row) must not stop those who read other rows with it."""
+    """Decode stored text; a damaged row must not prevent reading the rows beside it."""
     return value.decode("utf-8", "replace")
 
 
-# Numbered migrations, forward only, in one transaction.
+# ── migrations: numbered, forward only, in one transaction ──────────────────────────────────────────────────────
 
 
 def migrate(store: SqliteStore) -> list[str]:
-    """Make the file, or apply what it is missing; return the names of what was applied."""
+    """Create the file or apply the missing migrations; return their names."""
     try:
         Path(store.path).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -263,7 +255,7 @@ def _apply(connection: sqlite3.Connection, store: SqliteStore) -> list[str]:
 
 
 def statements(script: str) -> Iterator[str]:
-    """The statements of a script, one by one: the driver's ``executescript`` would commit in between."""
+    """Split a script into statements: ``executescript`` of the driver would commit in between."""
     text = ""
     for line in script.splitlines(keepends=True):
         text += line
@@ -287,14 +279,11 @@ def _use_wal(connection: sqlite3.Connection, patience: float) -> None:
             return
 
 
-# The connection that only reads, so that looking never waits for writing.
-
-
 T = TypeVar("T")
 
 
 class SqliteReader:
-    """A read connection in a thread of its own, both made when they are first needed."""
+    """A read-only connection in a thread of its own, so that reads never wait for writes. Both start on first use."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
@@ -309,7 +298,7 @@ class SqliteReader:
         return await asyncio.get_running_loop().run_in_executor(self._executor, self._run, query)
 
     async def close(self) -> None:
-        """Finish what is asked already, then disconnect. Safe to call twice."""
+        """Finish running queries, then disconnect. Safe to call twice."""
         if not self._closed:
             self._closed = True
             await asyncio.get_running_loop().run_in_executor(self._executor, self._disconnect)

@@ -32,19 +32,16 @@ if TYPE_CHECKING:
     from kingdom.bus.transport import TransportOptions
 
 
-# Publishing by itself, without a caller's transaction.
-
-
 _NAMES: Final = (
     "event_id", "stream", "event_type", "aggregate_type", "aggregate_id", "payload_json", "priority", "not_before",
 )  # fmt: skip
 _ROW: Final = f"({', '.join('?' for _ in _NAMES)})"
-_MOST_ROWS: Final = 64  # in one statement
+_MAX_ROWS: Final = 64  # in one statement
 Row = tuple[Any, ...]
 
 
 class PublishOperation(Mergeable[list[str]]):
-    """One call of ``publish``; returns the ids it was the first to bring."""
+    """One call of ``publish``; returns the ids that are new."""
 
     def __init__(self, stream: str, envelopes: Sequence[Envelope], max_bytes: int, clock: Clock) -> None:
         self.rows: list[Row] = [
@@ -63,23 +60,22 @@ class PublishOperation(Mergeable[list[str]]):
         self._clock = clock
 
     def __call__(self, connection: sqlite3.Connection) -> list[str]:
-        """Publish by itself."""
         return self.together(connection, [self])[0]
 
     def together(self, connection: sqlite3.Connection, calls: Sequence[PublishOperation]) -> list[list[str]]:
-        """Publish what several calls bring as if it were one: a call costs hardly more than its rows then."""
+        """Publish the rows of several calls with the same statements."""
         rows = [row for call in calls for row in call.rows]
         inserted, last = _insert(connection, rows, self._clock())
         if inserted == len(rows):
             return [[row[0] for row in call.rows] for call in calls]
-        # New rows are numbered one after another, so the last ones are ours.
+        # New rows have consecutive ids, so the last ones are ours.
         found = connection.execute(statement("sqlite", "published_since"), {"id": last - inserted}) if inserted else ()
         new = set(found)
         return [[row[0] for row in call.rows if _take(new, row[:2])] for call in calls]
 
 
 def _take(new: set[Row], row: Row) -> bool:
-    """Whether this row was inserted; of several calls that bring one event, the first did it."""
+    """Return whether this row was inserted; if several calls have the same event, the first one inserted it."""
     if row not in new:
         return False
     new.remove(row)
@@ -87,14 +83,14 @@ def _take(new: set[Row], row: Row) -> bool:
 
 
 def _insert(connection: sqlite3.Connection, rows: list[Row], now: float) -> tuple[int, int]:
-    """Insert what is not there yet; return how many rows that were, and the id of the last."""
-    if len(rows) == 1:  # by itself, it takes a third less of SQLite's time in the form that has no join
+    """Insert the rows that are not there yet; return how many, and the id of the last."""
+    if len(rows) == 1:  # the form without a join takes a third less of SQLite's time
         cursor = connection.execute(_insert_row(), (*rows[0], now))
         return cursor.rowcount, cursor.lastrowid or 0
     inserted, last, start = 0, 0, 0
     while start < len(rows):
-        # Powers of two: a handful of statements, which stay prepared, serve every number of rows.
-        size = min(_MOST_ROWS, 1 << (len(rows) - start).bit_length() - 1)
+        # Powers of two: a few statements, which stay prepared, serve every number of rows.
+        size = min(_MAX_ROWS, 1 << (len(rows) - start).bit_length() - 1)
         values = [value for row in rows[start : start + size] for value in row]
         cursor = connection.execute(_insert_rows(size), (now, *values))
         inserted += cursor.rowcount
@@ -105,7 +101,7 @@ def _insert(connection: sqlite3.Connection, rows: list[Row], now: float) -> tupl
 
 @cache
 def _insert_row() -> str:
-    """What publishes one event in a caller's transaction, with places for the values of a row and the time."""
+    """Return publish_tx_one.sql with numbered parameters: the values of a row and the time."""
     sql = statement("sqlite", "publish_tx_one").partition("RETURNING")[0]
     for place, name in enumerate((*_NAMES, "now"), 1):
         sql = sql.replace(f":{name}", f"?{place}")
@@ -115,9 +111,6 @@ def _insert_row() -> str:
 @cache
 def _insert_rows(rows: int) -> str:
     return statement("sqlite", "publish").replace(_ROW, ", ".join([_ROW] * rows))
-
-
-# The transport: each operation is one function of the write connection, queued to the writer.
 
 
 class SqliteTransport:
@@ -135,15 +128,15 @@ class SqliteTransport:
     def _connect(self) -> None:
         self._reader = SqliteReader(self._store)
         writer = self._writer = SqliteWriter(self._store)
-        self._neighbours = CommitWatcher(
+        self._watcher = CommitWatcher(
             self._store.path, lambda: writer.run(data_version), lambda: writer.busy, self._subscribers
         )
         self._open = True
 
-    # ── life ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── life cycle ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def open(self) -> None:
-        """Refuse a file that cannot be used; connections are made when they are needed."""
+        """Refuse a file that cannot be used. Connections are opened on first use."""
         await asyncio.to_thread(self._store.check)
         if not self._open:
             self._connect()
@@ -152,42 +145,39 @@ class SqliteTransport:
         """Finish what is queued and disconnect."""
         self._open = False
         self._subscribers.clear()
-        await self._neighbours.close()
+        await self._watcher.close()
         await self._writer.close()
         await self._reader.close()
 
     async def setup(self) -> list[str]:
-        """Create or migrate the file."""
         return await asyncio.to_thread(migrate, self._store)
 
     async def declare(self, stream: str, options: StreamOptions) -> None:
-        """Store a stream's options."""
-
         def work(connection: sqlite3.Connection) -> None:
             _operations.declare(connection, stream, options, self._clock())
 
-        await self._writer.run(work, lambda _: self._subscribers.ring(stream))
+        await self._writer.run(work, lambda _: self._subscribers.wake(stream))
 
-    # ── publishing ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── publish ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def publish(self, stream: str, envelopes: Sequence[Envelope], tx: Any | None) -> list[str]:
-        """Insert, in the caller's transaction or together with whoever else publishes now."""
+        """Insert, in the caller's transaction or in one shared with concurrent publishers."""
         if tx is not None:
             transaction = await self._adopt(tx)
             sql, params = insert_statement("sqlite", stream, envelopes, self._max_bytes, now=self._clock())
             return [row[0] for row in await transaction.run(sql, params)]
         publish = PublishOperation(stream, envelopes, self._max_bytes, self._clock)
-        return await self._writer.run(publish, lambda accepted: self._ring([stream] if accepted else []))
+        return await self._writer.run(publish, lambda accepted: self._wake([stream] if accepted else []))
 
     def publish_now(self, stream: str, envelopes: Sequence[Envelope]) -> list[str]:
-        """Insert in the calling thread. Whoever waits in this process hears of it like any neighbour."""
+        """Insert in the calling thread. Subscribers in this process are woken as those of other processes are."""
         return self._direct.publish(PublishOperation(stream, envelopes, self._max_bytes, self._clock))
 
     def close_now(self) -> None:
-        """Disconnect what :meth:`publish_now` connected."""
+        """Close the connection of :meth:`publish_now`."""
         self._direct.close()
 
-    # ── consuming ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── consume ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def claim(
         self,
@@ -200,13 +190,11 @@ class SqliteTransport:
         ids: Sequence[str] | None,
         max_attempts: int,
     ) -> list[Delivery]:
-        """Hold what can be claimed; what was stored and cannot be read goes DEAD instead."""
         claim = _claim.new_claim(stream, worker, limit, lease, types, ids, max_attempts)
         claimed = await self._writer.run(lambda connection: _claim.take(connection, claim, self._clock()))
         return [] if claimed is None else await self._deliver(stream, worker, claim.token, claimed)
 
     async def recall(self, stream: str, *, worker: str, lease: float) -> list[Delivery]:
-        """Hold anew what a worker holds."""
         token = _claim.new_token(worker)
         held = await self._writer.run(
             lambda connection: _claim.recall(connection, stream, worker, token, lease, self._clock())
@@ -215,12 +203,11 @@ class SqliteTransport:
 
     async def _deliver(self, stream: str, worker: str, token: str, held: _claim.ClaimedRows) -> list[Delivery]:
         found, unreadable = _claim.deliveries(stream, worker, token, held)
-        if unreadable:  # edited by hand, or inserted by somebody else's code: it must not hold up the rest
+        if unreadable:  # edited by hand, or inserted by another program: it must not block the rest
             await self.settle([], [], unreadable)
         return found
 
     async def peek(self, stream: str, limit: int, types: Sequence[str] | None, skip: Container[str]) -> list[Record]:
-        """What could be claimed now."""
         wanted = None if types is None else sorted(set(types))
         return await self._reader.run(
             lambda connection: _claim.peek(connection, stream, limit, wanted, skip, self._clock())
@@ -229,7 +216,6 @@ class SqliteTransport:
     async def settle(
         self, done: Sequence[DoneVerdict], retry: Sequence[RetryVerdict], dead: Sequence[DeadVerdict]
     ) -> list[Delivery]:
-        """Write verdicts."""
         return await self._change(_operations.SettleOperation(done, retry, dead))
 
     async def consume(self, stream: str, event_id: str, tx: Any) -> bool:
@@ -245,48 +231,42 @@ class SqliteTransport:
         return transaction
 
     async def extend(self, deliveries: Sequence[Delivery], lease: float) -> list[Delivery]:
-        """Renew leases."""
         return await self._change(partial(_operations.extend, deliveries=deliveries, lease=lease))
 
     async def release(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        """Give events back."""
         return await self._change(partial(_operations.release, deliveries=deliveries))
 
     async def _change(self, change: Callable[[sqlite3.Connection, float], _operations.ChangeResult]) -> list[Delivery]:
         outcome = await self._writer.run(
-            lambda connection: change(connection, self._clock()), lambda outcome: self._ring(outcome.wake)
+            lambda connection: change(connection, self._clock()), lambda outcome: self._wake(outcome.wake)
         )
         return outcome.lost
 
     def subscribe(self, stream: str, wake: Callable[[], None]) -> Callable[[], None]:
-        """Wake on what this bus writes, and on what other connections commit."""
+        """Wake on what this bus writes and on what other connections commit."""
         undo = self._subscribers.add(stream, wake)
         if self._open:
-            self._neighbours.start()
+            self._watcher.start()
         return undo
 
-    # ── operating ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── operate ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def depth(self) -> dict[str, Depth]:
-        """Count, from partial indexes only."""
         return await self._reader.run(lambda connection: _operations.depth(connection, self._clock()))
 
     async def pending_types(self, stream: str) -> dict[str, int]:
-        """Count what waits by type."""
         return await self._reader.run(lambda connection: _operations.pending_types(connection, stream, self._clock()))
 
     async def dead(self, stream: str, limit: int) -> list[DeadLetter]:
-        """The latest dead letters."""
         return await self._reader.run(lambda connection: _operations.dead(connection, stream, limit))
 
     async def find(self, event_id: str) -> Record | None:
-        """One row, whole."""
         return await self._reader.run(lambda connection: _operations.find(connection, event_id))
 
     async def records(
         self, stream: str, *, ids: str, within: float | None, after: Any, limit: int
     ) -> tuple[list[Record], Any]:
-        """Rows in publish order, a page at a time."""
+        """Return one page of rows in publish order."""
         since = None if within is None else self._clock() - within
         return await self._reader.run(
             lambda connection: _operations.list_records(connection, stream, ids, since, after or 0, limit)
@@ -295,7 +275,7 @@ class SqliteTransport:
     async def requeue(
         self, stream: str, ids: Sequence[str] | None, *, event_type: str | None, error_code: str | None
     ) -> int:
-        """Start events over, a batch at a time."""
+        """Requeue in batches."""
         rows = await self._writer.run(
             lambda connection: _operations.to_requeue(connection, stream, ids, event_type, error_code)
         )
@@ -304,12 +284,12 @@ class SqliteTransport:
             batch = rows[start : start + _operations.BATCH]
             moved += await self._writer.run(
                 lambda connection, batch=batch: _operations.requeue(connection, batch, self._clock()),  # type: ignore[misc]
-                lambda count: self._ring([stream] if count else []),
+                lambda count: self._wake([stream] if count else []),
             )
         return moved
 
     async def purge(self, older_than: float, *, stream: str | None, dead: bool, keep: Collection[str]) -> int:
-        """Delete finished events, a batch at a time."""
+        """Delete finished events in batches."""
         before, kept = self._clock() - older_than, json.dumps(sorted(keep))
         streams = [stream] if stream is not None else await self._writer.run(_operations.streams)
         removed = 0
@@ -317,7 +297,7 @@ class SqliteTransport:
             removed += await self._purge("done", name, before, kept)
             if dead and (buried := await self._purge("dead", name, before, kept)):
                 removed += buried
-                self._subscribers.ring(name)  # what a dead head kept parked may go on
+                self._subscribers.wake(name)  # a parked aggregate may continue
         if stream is None:
             await self._purge("inbox", None, before)
         return removed
@@ -330,11 +310,10 @@ class SqliteTransport:
         return removed
 
     async def doctor(self) -> list[Check]:
-        """Look at the file, the file system and the settings."""
         from kingdom.bus.transports.sqlite._doctor import examine
 
         return await asyncio.to_thread(examine, self._store)
 
-    def _ring(self, streams: Sequence[str] | set[str]) -> None:
+    def _wake(self, streams: Sequence[str] | set[str]) -> None:
         for stream in streams:
-            self._subscribers.ring(stream)
+            self._subscribers.wake(stream)

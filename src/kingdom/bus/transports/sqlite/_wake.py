@@ -1,9 +1,9 @@
-"""Waking those who wait: at once inside the process, and across processes when the write-ahead log grows.
+"""Wake subscribers: inside the process at once, across processes when the write-ahead log grows.
 
-Every commit of any process appends to the ``-wal`` file, our own included. SQLite's ``data_version`` tells them apart:
-on the connection that writes for us it changes with the commits of others only. So a change of the file leads to one
-look at that number, and to a wake-up if it moved; our own commits wake nobody twice. When we have written nothing for a
-while, it is clear whose change it was, and nobody waits for the look.
+Every commit of any process appends to the ``-wal`` file, including our own. ``PRAGMA data_version`` on our write
+connection changes with the commits of other connections only. So a change of the file leads to one query of that
+number, and to a wake-up if it changed. If we have written nothing for a while, the change cannot be ours, and the
+wake-up does not wait for the query.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from typing import Final
 from kingdom.base.inotify import IGNORED, MODIFY, FileChange, FileWatcher
 from kingdom.bus.errors import BusError
 
-_PAUSE: Final = 0.002  # seconds between two looks: a busy neighbour costs us 500 of them per second at most
-_AWAY: Final = 1.0  # seconds before a store that cannot be looked at is tried again
+_MIN_QUERY_INTERVAL_SECONDS: Final = 0.002  # a busy process beside us costs us at most 500 queries per second
+_RETRY_SECONDS: Final = 1.0  # after the store could not be queried
 
 Wake = Callable[[], None]
 
 
 class Subscribers:
-    """Who waits for which stream, and in which event loop."""
+    """The subscribers of each stream, with their event loops."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, dict[object, tuple[asyncio.AbstractEventLoop, Wake]]] = {}
 
     def add(self, stream: str, wake: Wake) -> Callable[[], None]:
-        """Have ``wake`` called in the running loop; returns the undo."""
+        """Call ``wake`` in the running loop when events may be claimable; return the undo."""
         key = object()
         self._waiting.setdefault(stream, {})[key] = (asyncio.get_running_loop(), wake)
         return lambda: self._remove(stream, key)
@@ -41,37 +41,35 @@ class Subscribers:
         if not waiting:
             self._waiting.pop(stream, None)
 
-    def ring(self, stream: str) -> None:
-        """Wake everyone who waits for ``stream``. Called in a loop, which need not be theirs."""
+    def wake(self, stream: str) -> None:
+        """Wake the subscribers of ``stream``. Call it in an event loop; theirs may be another."""
         waiting = self._waiting.get(stream)
         if not waiting:
             return
         here = asyncio.get_running_loop()
-        for loop, wake in list(waiting.values()):
+        for loop, callback in list(waiting.values()):
             if loop is here:
-                loop.call_soon(wake)
+                loop.call_soon(callback)
             else:
-                with contextlib.suppress(RuntimeError):  # their loop was closed
-                    loop.call_soon_threadsafe(wake)
+                with contextlib.suppress(RuntimeError):  # the loop was closed
+                    loop.call_soon_threadsafe(callback)
 
-    def ring_all(self) -> None:
-        """Wake everyone."""
+    def wake_all(self) -> None:
         for stream in list(self._waiting):
-            self.ring(stream)
+            self.wake(stream)
 
     def clear(self) -> None:
-        """Forget everyone."""
         self._waiting.clear()
 
 
 class CommitWatcher:
-    """Notices the commits of other connections, while somebody here waits for them."""
+    """Notices the commits of other connections, and wakes the subscribers."""
 
     def __init__(
-        self, path: str, look: Callable[[], Awaitable[int]], busy: Callable[[], bool], subscribers: Subscribers
+        self, path: str, query: Callable[[], Awaitable[int]], busy: Callable[[], bool], subscribers: Subscribers
     ) -> None:
         self._log = f"{path}-wal"
-        self._look = look
+        self._query = query
         self._busy = busy
         self._subscribers = subscribers
         self._watch: FileWatcher | None = None
@@ -81,7 +79,7 @@ class CommitWatcher:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to watch, in the running loop. Once is enough."""
+        """Start watching in the running loop, unless started."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._follow(), name="kingdom-sqlite-watch")
 
@@ -100,36 +98,36 @@ class CommitWatcher:
         while self._watch.available:
             try:
                 await self._wait_and_look(self._watch)
-            except (BusError, OSError):  # not set up yet, or away: those who wait poll meanwhile
-                await asyncio.sleep(_AWAY)
+            except (BusError, OSError):  # not set up yet, or away: workers poll meanwhile
+                await asyncio.sleep(_RETRY_SECONDS)
 
     async def _wait_and_look(self, watch: FileWatcher) -> None:
         if self._watching:
             await self._changed.wait()
         else:
-            await self._look()  # the log exists then, for as long as we are connected
+            await self._query()  # connects: the log exists as long as we are connected
             watch.add(self._log, MODIFY, self._on_change)
             self._watching = True
-        # Whoever wrote before this line holds the write lock until the commit: our next transaction waits for it and
-        # sees it. Whoever writes after it leads to another round.
+        # A process that wrote before this line holds the write lock until it commits: our query waits for it and sees
+        # the commit. A process that writes later causes another round.
         self._changed.clear()
-        clear = not self._busy()
-        if clear:
-            self._subscribers.ring_all()
-        else:  # most likely it was us: the look can wait until it is in nobody's way
-            await asyncio.sleep(_PAUSE)
-        version = await self._look()
-        if version != self._seen and not clear:
-            self._subscribers.ring_all()
+        not_ours = not self._busy()
+        if not_ours:
+            self._subscribers.wake_all()
+        else:  # most likely our own commit: the query can wait until it delays nobody
+            await asyncio.sleep(_MIN_QUERY_INTERVAL_SECONDS)
+        version = await self._query()
+        if version != self._seen and not not_ours:
+            self._subscribers.wake_all()
         self._seen = version
-        await asyncio.sleep(_PAUSE)
+        await asyncio.sleep(_MIN_QUERY_INTERVAL_SECONDS)
 
-    def _on_change(self, changes: list[FileChange]) -> None:
-        if any(change.mask & IGNORED for change in changes):  # the log was removed: we were not connected for a while
+    def _on_change(self, changes: list[Change]) -> None:
+        if any(change.mask & IGNORED for change in changes):  # the log was removed while we were not connected
             self._watching = False
         self._changed.set()
 
 
 def data_version(connection: sqlite3.Connection) -> int:
-    """A number that changes with every commit of another connection."""
+    """Return a number that changes with every commit of another connection."""
     return int(connection.execute("PRAGMA data_version").fetchone()[0])

@@ -1,11 +1,17 @@
-"""The write connection: group commit in one thread, and publishing from a caller's thread."""
+"""The write connection: group commit in one thread, and publishing from a caller's thread.
+
+Operations are queued to the thread as functions of the connection. It runs everything that is queued in one
+transaction, so publishers that come at the same time share one commit and one wait for the disk. When an operation
+fails, the transaction is rolled back and every operation runs once more, each within a savepoint, so that only the
+failing one is undone: operations must be repeatable. Callers get their result after the commit, never before. When
+the commit fails, every caller in the transaction gets the error.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import sqlite3
-import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -22,81 +28,41 @@ from kingdom.bus.transports.sqlite._store import SqliteStore, must_reconnect, no
 if TYPE_CHECKING:
     from kingdom.bus.transports.sqlite._transport import PublishOperation
 
-
-# Having the interpreter change threads more often, while a thread needs it for moments only.
-#
-# A thread that comes back from the disk, or from SQLite, waits for the interpreter until whoever has it waits for
-# something itself, or 5 ms are over. The thread that writes would do that after each statement of a transaction, with the
-# file locked against every other process meanwhile, and the event loop would in turn be idle while it runs. With 0.1 ms
-# they work at the same time: what is gained is in ``docs/explanation/group-commit.md``.
-
-
-_SOON: Final = 0.0001  # seconds
-
-
-class Hurry:
-    """How many are in a hurry in this process. The interpreter has one interval for all of its threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._count = 0
-        self._usual = 0.0
-
-    def begin(self) -> None:
-        """Change threads more often from now on."""
-        with self._lock:
-            self._count += 1
-            if self._count == 1:
-                self._usual = sys.getswitchinterval()
-                if self._usual > _SOON:
-                    sys.setswitchinterval(_SOON)
-
-    def end(self) -> None:
-        """Go back to the usual, when nobody else is in a hurry and nobody has changed it meanwhile."""
-        with self._lock:
-            self._count -= 1
-            if not self._count and self._usual > _SOON and abs(sys.getswitchinterval() - _SOON) < 1e-6:
-                sys.setswitchinterval(self._usual)
-
-
-HURRY: Final = Hurry()
-
-
-# A connection that writes: how it is made, how it waits for its turn, and when it is given up.
-
-
 T = TypeVar("T")
-_SHORTEST_PAUSE: Final = 0.0001  # seconds between two tries to get the write lock
-_LONGEST_PAUSE: Final = 0.005
+Operation = Callable[[sqlite3.Connection], T]
+_MIN_LOCK_PAUSE_SECONDS: Final = 0.0001  # between two tries to get the write lock
+_MAX_LOCK_PAUSE_SECONDS: Final = 0.005
+_MAX_GROUP: Final = 512  # operations in one transaction: other processes want the write lock too
+_BUSY_SECONDS: Final = 0.005  # after a transaction, during which a change of the log is taken for our own
 
 
 class WriteConnection:
-    """Made when it is first needed, and anew after an error that it cannot be trusted after."""
+    """A write connection, opened on first use and reopened after an error that makes it unreliable."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
         self._connection: sqlite3.Connection | None = None
 
     def get(self) -> sqlite3.Connection:
-        """The connection; what waits for the write lock on it is up to :meth:`patiently`."""
+        """Return the connection. It does not wait for the write lock; :meth:`with_patience` does."""
         if self._connection is None:
             self._connection = self._store.connect()
             self._connection.execute("PRAGMA busy_timeout = 0")
         return self._connection
 
     def begin(self) -> sqlite3.Connection:
-        """The connection with the write lock taken."""
+        """Begin a transaction with the write lock taken, and return the connection."""
         connection = self.get()
-        self.patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+        self.with_patience(lambda: connection.execute("BEGIN IMMEDIATE"))
         return connection
 
-    def patiently(self, step: Callable[[], T]) -> T:
-        """Do what needs the write lock, again and again while others hold it.
+    def with_patience(self, step: Callable[[], T]) -> T:
+        """Run ``step``, which needs the write lock, again and again while other connections hold the lock.
 
         SQLite's own way of waiting sleeps for 1 to 100 ms, when most commits end much sooner.
         """
         deadline = time.monotonic() + self._store.patience
-        pause = _SHORTEST_PAUSE
+        pause = _MIN_LOCK_PAUSE_SECONDS
         while True:
             try:
                 return step()
@@ -104,7 +70,7 @@ class WriteConnection:
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                     raise
                 time.sleep(pause)
-                pause = min(_LONGEST_PAUSE, 1.5 * pause)
+                pause = min(_MAX_LOCK_PAUSE_SECONDS, 1.5 * pause)
 
     def roll_back(self, error: BaseException) -> None:
         """Undo what an error left, so that the next transaction can begin."""
@@ -127,33 +93,20 @@ class WriteConnection:
                 connection.close()
 
 
-# The one thread that writes, and group commit.
-#
-# Operations are queued to it as functions of the connection. It takes everything that is queued into one transaction:
-# publishers that come at the same time then share one commit, and so one wait for the disk. When an operation fails, all
-# are undone and run once more, each within a savepoint, so that it leaves the others alone; operations must bear that.
-# Callers hear of their operation when the transaction has committed, never before; when the commit fails, everybody in it
-# hears that.
-
-Operation = Callable[[sqlite3.Connection], T]
-_MAX_GROUP: Final = 512  # operations after which a transaction takes no more: others want the write lock too
-_MOMENT: Final = 0.005  # seconds
-
-
 class Mergeable(ABC, Generic[T]):
-    """An operation that can be run together with its neighbours of the same class, at less than the cost of each."""
+    """An operation that runs together with its neighbours of the same class at less than the cost of each."""
 
     @abstractmethod
     def __call__(self, connection: sqlite3.Connection) -> T:
-        """Run by itself."""
+        """Run alone."""
 
     @abstractmethod
     def together(self, connection: sqlite3.Connection, calls: Sequence[Self]) -> list[T]:
-        """Run all of ``calls``, which this is the first of; return the result of each."""
+        """Run all of ``calls``, of which this is the first; return the result of each."""
 
 
 class RunAgain(Exception):
-    """Raised by an operation that is to be undone and called once more: it will do its work in another way."""
+    """Raised by an operation that must be undone and called once more: it then works in another way."""
 
 
 @dataclass(slots=True, eq=False)
@@ -166,10 +119,10 @@ class _Job:
     error: Exception | None = None
 
     def resolve(self) -> None:
-        """Tell the caller, in its loop. ``after`` runs even if nobody waits any more: it happened."""
+        """Hand the result to the caller, in its loop. ``after`` runs even if the caller was cancelled."""
         if self.error is None and self.after is not None:
             self.after(self.result)
-        if self.future.done():  # cancelled meanwhile
+        if self.future.done():  # the caller was cancelled
             return
         if self.error is None:
             self.future.set_result(self.result)
@@ -183,18 +136,17 @@ class SqliteWriter:
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
         self._arriving: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
-        self._queue: SimpleQueue[list[_Job] | None] = SimpleQueue()
+        self._queue: SimpleQueue[list[_Job] | None] = SimpleQueue()  # None ends the thread
         self._thread: threading.Thread | None = None
         self._connection = WriteConnection(store)
         self._closed = False
         self._last = 0.0  # when a transaction began or ended
-        self._hurrying = False
-        self._gate = threading.Lock()  # nothing is queued behind the mark that ends the thread
+        self._gate = threading.Lock()  # nothing is queued after the None that ends the thread
 
     async def run(self, operation: Operation[T], after: Callable[[T], None] | None = None) -> T:
         """Run ``operation`` in the next transaction and return its result once that has committed.
 
-        ``after`` is called with the result then, in the loop, whether or not the caller still waits.
+        ``after`` is then called with the result, in the loop, even if the caller was cancelled.
         """
         loop = asyncio.get_running_loop()
         job = _Job(operation, after, loop, loop.create_future())
@@ -204,8 +156,8 @@ class SqliteWriter:
             if arriving := self._arriving.get(loop):
                 arriving.append(job)
             else:
-                # Handed over when the loop has run everything that is ready now: those who publish at the same time
-                # then arrive together, and the thread is woken once for all of them.
+                # Handed over after the loop has run everything that is ready now: callers that publish at the same
+                # time then arrive together, and the thread is woken once for all of them.
                 self._arriving[loop] = [job]
                 loop.call_soon(self._hand_over, loop)
         return await job.future  # type: ignore[no-any-return]
@@ -213,7 +165,7 @@ class SqliteWriter:
     @property
     def busy(self) -> bool:
         """Whether it is writing, or was a moment ago."""
-        return time.monotonic() - self._last < _MOMENT
+        return time.monotonic() - self._last < _BUSY_SECONDS
 
     async def close(self) -> None:
         """Finish what is queued, then disconnect. Safe to call twice."""
@@ -237,33 +189,23 @@ class SqliteWriter:
                 # A daemon: a program that forgets to close the bus must still be able to end.
                 self._thread = threading.Thread(target=self._work, name="kingdom-sqlite-writer", daemon=True)
                 self._thread.start()
-            if not self._hurrying:
-                self._hurrying = True
-                HURRY.begin()
             self._queue.put(jobs)
 
     # ── the thread ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _work(self) -> None:
-        going_on = True
-        while going_on:
-            group, going_on = self._gather()
+        running = True
+        while running:
+            group, running = self._gather()
             if group:
                 self._last = time.monotonic()
                 self._commit(group)
                 self._last = time.monotonic()
                 _resolve(group)
-            self._calm_down()
         self._connection.close()
 
-    def _calm_down(self) -> None:
-        with self._gate:
-            if self._hurrying and self._queue.empty():
-                self._hurrying = False
-                HURRY.end()
-
     def _gather(self) -> tuple[list[_Job], bool]:
-        """Wait for something to do, then take everything there is."""
+        """Wait for jobs, then take everything that is queued; also return whether to go on."""
         group: list[_Job] = []
         arrived = self._queue.get()
         with contextlib.suppress(Empty):
@@ -281,20 +223,20 @@ class SqliteWriter:
             try:
                 _run_together(connection, group)
             except Exception as error:
-                if not _goes_on(connection, error):
+                if not _transaction_survived(connection, error):
                     raise
                 connection.execute("ROLLBACK")
                 self._connection.begin()
                 self._run_apart(connection, group)
             if connection.in_transaction:
                 connection.execute("COMMIT")
-        except Exception as error:  # noqa: BLE001 - whatever it is, everybody who waits must hear of it
+        except Exception as error:  # noqa: BLE001 - every caller that waits must get it
             for job in group:
                 job.error = job.error or translate(error, self._store.path)
             self._connection.roll_back(error)
 
     def _run_apart(self, connection: sqlite3.Connection, group: list[_Job]) -> None:
-        """Run each job so that it fails, and is undone, by itself."""
+        """Run each job so that it fails, and is undone, alone."""
         for job in group:
             connection.execute("SAVEPOINT operation")
             try:
@@ -304,7 +246,7 @@ class SqliteWriter:
                     connection.execute("ROLLBACK TO operation")
                     job.result = job.operation(connection)
             except Exception as error:
-                if not _goes_on(connection, error):
+                if not _transaction_survived(connection, error):
                     raise
                 job.error = translate(error, self._store.path)
                 connection.execute("ROLLBACK TO operation")
@@ -312,10 +254,10 @@ class SqliteWriter:
 
 
 def _run_together(connection: sqlite3.Connection, group: list[_Job]) -> None:
-    """Run everything, neighbours of one kind as one, on the assumption that nothing fails.
+    """Run everything, neighbours of one kind as one, assuming that nothing fails.
 
-    A savepoint for each would cost two statements more, and beside a busy event loop every statement is a wait for the
-    interpreter lock.
+    A savepoint for each job would cost two statements more, and beside a busy event loop every statement is a wait for
+    the interpreter lock.
     """
     for _, some in groupby(group, key=_kind):
         first, *others = some
@@ -328,23 +270,23 @@ def _run_together(connection: sqlite3.Connection, group: list[_Job]) -> None:
             job.result = result
 
 
-def _goes_on(connection: sqlite3.Connection, error: Exception) -> bool:
-    """Whether the transaction is still there after an error: SQLite gives it up when a disk is full or fails."""
+def _transaction_survived(connection: sqlite3.Connection, error: Exception) -> bool:
+    """Return whether the transaction still exists after an error: SQLite gives it up when a disk is full or fails."""
     return connection.in_transaction and not must_reconnect(error)
 
 
 def _kind(job: _Job) -> object:
-    """The same for jobs that can be run together."""
+    """Return the same value for jobs that can run together."""
     return type(job.operation) if isinstance(job.operation, Mergeable) else job
 
 
 def _resolve(group: list[_Job]) -> None:
-    """Hand the results to the loops they are waited for in, one wake-up for each loop."""
+    """Hand the results to the loops of their callers, with one wake-up for each loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
     for job in group:
         by_loop.setdefault(job.loop, []).append(job)
     for loop, jobs in by_loop.items():
-        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop was closed
             loop.call_soon_threadsafe(_resolve_all, jobs)
 
 
@@ -353,30 +295,30 @@ def _resolve_all(jobs: list[_Job]) -> None:
         job.resolve()
 
 
-# Publishing in the thread of a caller that has no event loop.
-
-
 class SyncSqlitePublisher:
-    """A connection that stays open between calls; threads take turns."""
+    """Publishes in the thread of a caller without an event loop.
+
+    The connection stays open between calls; threads take turns.
+    """
 
     def __init__(self, store: SqliteStore) -> None:
         self._path = Path(store.path)
         self._lock = threading.Lock()
         self._connection = WriteConnection(store)
-        self._file: tuple[int, int] | None = None  # what the connection is to
+        self._file: tuple[int, int] | None = None  # device and inode of the file that is open
 
     def publish(self, publish: PublishOperation) -> list[str]:
         """Publish, durable on return."""
         with self._lock:
-            self._look_at_the_file()
+            self._follow_file()
             try:
-                if len(publish.rows) == 1:  # one statement is a transaction by itself
+                if len(publish.rows) == 1:  # one statement is a transaction of its own
                     connection = self._connection.get()
-                    return self._connection.patiently(lambda: publish(connection))
+                    return self._connection.with_patience(lambda: publish(connection))
                 connection = self._connection.begin()
                 accepted = publish(connection)
                 connection.execute("COMMIT")
-            except BaseException as error:  # an interrupt, too, must not leave the file locked
+            except BaseException as error:  # an interrupt must not leave the file locked either
                 self._connection.roll_back(error)
                 if isinstance(error, sqlite3.Error):
                     raise translate(error, str(self._path)) from error
@@ -388,8 +330,8 @@ class SyncSqlitePublisher:
         with self._lock:
             self._connection.close()
 
-    def _look_at_the_file(self) -> None:
-        """Connect anew when another file lies there than before: a call must not publish into one that is gone."""
+    def _follow_file(self) -> None:
+        """Reconnect if the file was replaced: a call must not publish into a file that is gone."""
         try:
             found = self._path.stat()
         except FileNotFoundError:
