@@ -122,7 +122,7 @@ class CommitWatcher:
         self._seen = version
         await asyncio.sleep(_MIN_QUERY_INTERVAL_SECONDS)
 
-    def _on_change(self, changes: list[Change]) -> None:
+    def _on_change(self, changes: list[FileChange]) -> None:
         if any(change.mask & IGNORED for change in changes):  # the log was removed while we were not connected
             self._watching = False
         self._changed.set()
