@@ -21,9 +21,8 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, Self
 from uuid import UUID
 
-from kingdom.base.jsontext import decode, encode, quoted
-from kingdom.bus.errors import InvalidEnvelope, InvalidName
 from kingdom.base.jsontext import decode, encode
+from kingdom.bus.errors import InvalidEnvelope, InvalidName
 
 Priority = Literal["high", "normal", "low"]
 PRIORITIES: Final[tuple[Priority, ...]] = ("high", "normal", "low")  # in the order they are claimed
