@@ -15,6 +15,7 @@ PRINTED = {
     "hello_bus": ["published 3 events", "hello, Ada", "hello, Grace", "hello, Barbara"],
     "transaction_sqlalchemy": ["rolled back: the payment for the chair failed", "on the bus: ['lamp']"],
     "flask_like_sync": ["welcome, grace@example.org", "mails written: ['ada@example.org', 'grace@example.org']"],
+    "django_orders": ["rolled back: the payment for the chair failed", "packed: lamp"],
     "ordered_stream": [
         "account A: the deposit fails once and is tried again",
         "account A: ['open', 'deposit', 'close']",

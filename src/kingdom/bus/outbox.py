@@ -114,7 +114,9 @@ Rows = Sequence[Sequence[Any]]
 Params = Mapping[str, Any]
 
 _NAME: Final = re.compile(r"(?<!:):([a-z_]+)")
-_KINDS: Final = "psycopg (sync or async), asyncpg, sqlite3, or SQLAlchemy (Session, AsyncSession, Connection)"
+_KINDS: Final = (
+    "psycopg (sync or async), asyncpg, sqlite3, SQLAlchemy (Session, AsyncSession, Connection) or Django's connection"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,11 +230,29 @@ def _adopt_sqlalchemy(tx: Any, names: set[str]) -> CallerTransaction:
     return CallerTransaction(dialect, run_sync=run)
 
 
+def _adopt_django(tx: Any, _names: set[str]) -> CallerTransaction:
+    vendor = getattr(tx, "vendor", None)  # of django.db.connection, or of connections["name"]
+    if vendor is None:
+        raise TransactionMismatch(f"tx= is Django's {type(tx).__name__}; pass django.db.connection")
+    if vendor not in ("postgresql", "sqlite"):
+        raise TransactionMismatch(f"tx= is a Django connection to {vendor}; postgresql and sqlite are supported")
+    if not tx.in_atomic_block:  # Django commits each statement by itself there: nothing to join
+        raise TransactionMismatch("tx= is a Django connection outside a transaction; publish in transaction.atomic()")
+
+    def run(sql: str, params: Params) -> Rows:
+        with tx.cursor() as cursor:  # takes %(name)s on SQLite too
+            cursor.execute(_pyformat(sql), dict(params))
+            return cursor.fetchall() if cursor.description else ()
+
+    return CallerTransaction(vendor, run_sync=run)
+
+
 _ADOPTERS: Final[dict[str, Callable[[Any, set[str]], CallerTransaction]]] = {
     "psycopg": _adopt_psycopg,
     "asyncpg": _adopt_asyncpg,
     "sqlite3": _adopt_sqlite3,
     "sqlalchemy": _adopt_sqlalchemy,
+    "django": _adopt_django,
 }
 
 
