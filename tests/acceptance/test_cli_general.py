@@ -95,7 +95,7 @@ def test_check_without_a_name_looks_at_all_that_are_installed(home: Home) -> Non
     for name in ("gen-pr", "gen-jira"):
         shutil.copytree(SHIPPED_GENERALS_DIR / name, home.general(name))
     fine = kingdom("general", "check", KINGDOM_HOME=str(home.root))
-    assert (fine.returncode, fine.stdout) == (0, "gen-jira, gen-pr: nothing is wrong\n")
+    assert (fine.returncode, fine.stdout) == (0, "gen-jira, gen-pr: no problems\n")
     (home.general("gen-jira") / "manifest.yaml").write_text("name: gen-jira\ndescription: x\nschedules: [{name: a}]\n")
     wrong = f"{home.general('gen-jira')}/manifest.yaml:3: 'schedules[0].cron' is missing"
     assert kingdom("general", "check", KINGDOM_HOME=str(home.root)).stdout.splitlines() == [wrong]

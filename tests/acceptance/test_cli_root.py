@@ -42,7 +42,7 @@ def test_the_bus_group_alone_lists_its_commands() -> None:
         (("bus", "purge", "--url", "memory:", "--older-than", "7 weeks"), "write 30s, 15m, 2h or 7d"),
         (("bus", "requeue", "s", "--url", "memory:"), "say which events"),
         (("bus", "requeue", "s", "--url", "memory:", "--all", "--id", "x"), "say which events"),
-        (("bus", "depth", "--url", "memory:", "--watch", "--json"), "--watch is for people"),
+        (("bus", "depth", "--url", "memory:", "--watch", "--json"), "--watch and --json cannot be combined"),
     ],
 )
 def test_a_wrong_call_is_one_line_and_exit_code_2(arguments: tuple[str, ...], said: str) -> None:

@@ -159,7 +159,7 @@ def test_from_a_template_and_a_repository_to_a_finished_branch(desk: Desk) -> No
     assert [(file["path"], file["status"]) for file in files] == [("src/new.txt", "added")]
     both = desk.json("workflow", "diff", "build", "--workflow", workflow, "--base", "--stat")["repositories"][0]
     assert [file["path"] for file in both["files"]] == ["plan.md", "src/new.txt"]
-    assert "2 checkpoints: every commit is there and held" in desk.run("workflow", "verify", "--deep")
+    assert "2 checkpoints: every commit exists and is held" in desk.run("workflow", "verify", "--deep")
     events = desk.lines("workflow", "log", workflow)
     assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))
     assert (events[0]["type"], events[-1]["type"]) == ("WorkflowCreated", "WorkflowCompleted")
@@ -239,7 +239,7 @@ def test_an_engine_in_the_foreground_takes_what_others_give_it_and_stays_for_it(
     line_with(process, "I begin.")
     desk.run("workflow", "start", other, "--detach")
     desk.run("workflow", "pause", workflow)
-    line_with(process, f"this engine goes on with {other}")
+    line_with(process, f"this engine also runs {other}")
     desk.run("workflow", "cancel", other, "--yes")
     process.communicate(timeout=60)
     assert process.returncode == 0
@@ -294,7 +294,7 @@ def test_a_fork_goes_its_own_way_from_a_checkpoint(desk: Desk) -> None:
     assert first["repositories"][0]["branch"] != second["repositories"][0]["branch"]
     assert second["works"][0]["attempt"] == 1
     for either in (workflow, fork):
-        assert "every commit is there and held" in desk.run("workflow", "verify", either)
+        assert "every commit exists and is held" in desk.run("workflow", "verify", either)
 
 
 def test_the_plan_is_changed_while_it_waits(desk: Desk) -> None:
@@ -363,7 +363,7 @@ def test_templates_repositories_and_servers_are_looked_after(desk: Desk) -> None
     path = desk.template()
     text = Path(path).read_text()
     Path(path).write_text(text + "repositories: [lib, {name: app, base: main}]\nmcp: [jira]\n")
-    assert "nothing is wrong" in desk.run("template", "check", path)
+    assert "no problems" in desk.run("template", "check", path)
     desk.run("template", "add", path)
     assert "--replace" in desk.run("template", "add", path, code=1)
     desk.run("template", "add", path, "--replace")

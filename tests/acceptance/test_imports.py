@@ -58,7 +58,7 @@ def test_help_imports_neither_the_bus_nor_rich(arguments: list[str]) -> None:
 
 def test_the_help_of_the_root_imports_no_command_and_that_of_a_command_no_other() -> None:
     root = modules_after("from kingdom.cli.app import run\nassert run(['--help']) == 0")
-    assert within(root, "kingdom.cli") == {f"kingdom.cli{name}" for name in ("", ".app", ".later", ".output")}
+    assert within(root, "kingdom.cli") == {f"kingdom.cli{name}" for name in ("", ".app", ".commands", ".output")}
     depth = modules_after("from kingdom.cli.app import run\nassert run(['bus', 'depth', '--help']) == 0")
     assert "kingdom.cli.bus.inspection" in depth
     assert within(depth, "kingdom.cli.court", "kingdom.cli.workflow") == set()

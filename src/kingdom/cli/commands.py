@@ -1,7 +1,7 @@
-"""Commands that are imported when somebody calls them.
+"""The commands of the root, each imported when it is called.
 
-Making a command of a function costs a millisecond, importing its module another one, and there are many: without this,
-``kingdom --help`` would take longer for each of them. The root knows only names, places and the words for its help.
+Importing a module and building a command take about a millisecond each. With all commands loaded, ``kingdom --help``
+would be slow, so the root only knows names, locations and one line of help.
 """
 
 from __future__ import annotations
@@ -13,125 +13,133 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from kingdom.cli.output import CommandError
+
 
 class CommandSpec(NamedTuple):
-    """A command of the root: its name, its function or group as ``module:attribute``, the first words of its help."""
+    """A command of the root: its name, ``module:attribute`` of its function or group, the first sentence of its help.
+
+    The sentence has at most 64 characters: a longer one would be cut in 80 columns.
+    """
 
     name: str
-    where: str
+    target: str
     help: str
 
 
-COMMANDS: Final = (
-    CommandSpec(
-        "init",
-        "init:init",
-        "Make a folder the home of a court: folders, queues, configuration, generals to begin with.",
+SECTIONS: Final[dict[str, tuple[CommandSpec, ...]]] = {
+    "Start here": (
+        CommandSpec("demo", "demo:demo", "Show a court at work in a temporary folder."),
+        CommandSpec("init", "court.lifecycle:init", "Create the home of a court."),
+        CommandSpec("up", "court.lifecycle:up", "Start the court and restart roles that die."),
+        CommandSpec("status", "court.inspection:status", "Show roles, queues, soldiers, questions and problems."),
     ),
-    CommandSpec("up", "court.up:up", "Start the court, a process for each role, and start again what dies."),
-    CommandSpec("down", "court.down:down", "Stop the court: all roles, in their order."),
-    CommandSpec(
-        "status",
-        "court.status:status",
-        "Show who runs, what waits and why, which soldiers work, who is asked, and what went wrong lately.",
+    "Court": (
+        CommandSpec("down", "court.lifecycle:down", "Stop the court."),
+        CommandSpec("emit", "court.tasks:emit", "Publish an event to the court."),
+        CommandSpec("answer", "court.tasks:answer", "Answer the question of a task."),
+        CommandSpec("task", "court.tasks:app", "Manage tasks: list, show, cancel, retry, transcript."),
+        CommandSpec("trace", "court.inspection:trace", "Show the history of an event, a task or a message."),
+        CommandSpec("logs", "court.records:logs", "Show the journal: what the roles of the court did."),
+        CommandSpec("stats", "court.records:stats", "Show how many tasks ran and how they ended."),
+        CommandSpec("report", "court.records:report", "Show the daily report."),
+        CommandSpec("top", "top:top", "Watch the court on a full screen."),
+        CommandSpec("general", "court.generals:app", "Manage generals: list, check, install, remove."),
+        CommandSpec("connect", "court.connect:app", "Check the tokens of GitHub, Jira and Slack."),
     ),
-    CommandSpec("emit", "court.emit:emit", "Put an event into the court."),
-    CommandSpec("answer", "court.answer:answer", "Answer the question of a task, so that its work goes on."),
-    CommandSpec(
-        "trace",
-        "court.trace:trace",
-        "Tell the whole story of an event, a task or a message, in time order, from every file that knows of it.",
+    "Workflow": (
+        CommandSpec("workflow", "workflow:app", "Run agents in steps, with checkpoints to go back to."),
+        CommandSpec("template", "workflow.templates:app", "Manage templates: plans that workflows are created from."),
+        CommandSpec("git", "workflow.sources:git_app", "Manage the repositories that workflows use."),
+        CommandSpec("mcp", "workflow.sources:mcp_app", "Manage the MCP servers of agents, or serve the court as one."),
     ),
-    CommandSpec("role", "court.role:role", "Run one role in the foreground, until it is interrupted."),
-    CommandSpec(
-        "doctor",
-        "court.doctor:doctor",
-        "Check the home, its configuration, the generals, their engines, git, the disk, the queues and the processes.",
+    "Bus": (CommandSpec("bus", "bus:app", "Inspect and operate an event bus."),),
+    "Operate": (
+        CommandSpec("doctor", "court.inspection:doctor", "Check the court and everything it needs."),
+        CommandSpec("metrics", "court.inspection:metrics", "Print or serve the metrics of the court for Prometheus."),
+        CommandSpec("web", "web:web", "Serve the dashboard, the API and live events."),
+        CommandSpec("role", "court.lifecycle:role", "Run one role in the foreground."),
+        CommandSpec("service", "court.lifecycle:service", "Print a systemd unit that keeps the court running."),
+        CommandSpec("clean", "court.records:clean", "Remove files that are past their retention time."),
     ),
-    CommandSpec(
-        "metrics", "court.metrics:metrics", "Print the metrics of the court as Prometheus reads them, or serve them."
+}
+COMMANDS: Final = tuple(command for section in SECTIONS.values() for command in section)
+
+# The extra that installs a third-party package, by the name under which the package is imported.
+EXTRA_OF_PACKAGE: Final = {
+    "asyncpg": "postgres",
+    "psycopg": "postgres",
+    **dict.fromkeys(
+        ("aiohttp", "croniter", "cronsim", "jinja2", "psutil", "pydantic", "slack_sdk", "textual", "yaml"), "court"
     ),
-    CommandSpec("service", "court.service:service", "Print a unit for systemd that keeps the court up."),
-    CommandSpec(
-        "top",
-        "top:top",
-        "Watch a court on a full screen: roles, queues, soldiers and what they say, questions, cost and the journal.",
-    ),
-    CommandSpec("web", "web:web", "Serve the dashboard, the API and live events, until interrupted."),
-    CommandSpec("logs", "logs:logs", "Show the journal: what the roles of a court did."),
-    CommandSpec("stats", "stats:stats", "Show how many tasks there were, how they ended and how long they took."),
-    CommandSpec(
-        "report",
-        "report:report",
-        "Show the daily report: the one that was sent, or one made from the journal as far as it is still there.",
-    ),
-    CommandSpec("clean", "clean:clean", "Remove what is older than config/chamberlain.yaml says it is kept."),
-    CommandSpec("demo", "demo:demo", "See a court at work: events become tasks, soldiers do them, a person is asked."),
-    CommandSpec("bus", "bus:app", "Look after an event bus."),
-    CommandSpec(
-        "general",
-        "general:app",
-        "Look after the generals: who is there, whether they are in order, who comes and who goes.",
-    ),
-    CommandSpec("task", "court.task:app", "Look at the tasks of a court, and have them ended or done again."),
-    CommandSpec("connect", "connect:app", "Check the tokens of GitHub, Jira and Slack, and what they can see."),
-    CommandSpec(
-        "workflow",
-        "workflow:app",
-        "Have agents work in steps, watch them, look at checkpoints, go back to one, change the plan, go on.",
-    ),
-    CommandSpec("template", "template:app", "Look after the templates: the plans workflows are made from."),
-    CommandSpec("git", "git:app", "Look after the repositories that workflows work on."),
-    CommandSpec("mcp", "mcp_servers:app", "Look after the MCP servers of workflows' agents; be one yourself (serve)."),
-)
+    **dict.fromkeys(("fastapi", "httpx", "markdown_it", "mcp", "nicegui", "starlette", "uvicorn", "websockets"), "web"),
+}
 
 
-def load(place: CommandSpec) -> Any:
-    """The function or the group of a command."""
-    module, _, attribute = place.where.partition(":")
+def missing_package(error: ModuleNotFoundError) -> CommandError | None:
+    """Return the error that names the extra to install, or None when the module belongs to no extra."""
+    package = (error.name or "").partition(".")[0]
+    extra = EXTRA_OF_PACKAGE.get(package)
+    if extra is None:
+        return None
+    return CommandError(
+        "NOT_INSTALLED", f"this command needs the package {package}: run pip install 'kingdom[{extra}]'"
+    )
+
+
+def load(spec: CommandSpec) -> Any:
+    """Import the function or the group of a command."""
+    module, _, attribute = spec.target.partition(":")
     return getattr(importlib.import_module(f"kingdom.cli.{module}"), attribute)
 
 
-def add_command(app: typer.Typer, place: CommandSpec) -> None:
-    """Make a command part of an app, now."""
-    found = load(place)
+def add_command(app: typer.Typer, spec: CommandSpec) -> None:
+    """Import a command and add it to an app."""
+    found = load(spec)
     if isinstance(found, typer.Typer):
-        app.add_typer(found, name=place.name)
+        app.add_typer(found, name=spec.name)
     else:
-        app.command(place.name)(found)
+        app.command(spec.name)(found)
 
 
 def load_all(app: typer.Typer) -> typer.Typer:
-    """Make all commands part of an app, for those who want to look through them."""
-    for place in COMMANDS:
-        add_command(app, place)
+    """Import all commands and add them to an app, for programs that inspect them."""
+    for spec in COMMANDS:
+        add_command(app, spec)
     return app
 
 
 class LazyCommand(TyperCommand):
-    """Stands for a command until it is called."""
+    """A placeholder that loads its command when it is called."""
 
-    def __init__(self, place: CommandSpec) -> None:
-        super().__init__(place.name, help=place.help)
-        self._place = place
+    def __init__(self, spec: CommandSpec) -> None:
+        super().__init__(spec.name, help=spec.help)
+        self._spec = spec
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Begin to run it: from here on the real one goes on."""
+        """Load the real command and continue with it."""
         alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
         alone.callback()(_no_callback)
-        add_command(alone, self._place)
+        add_command(alone, self._spec)
         group: Any = get_command(alone)
-        return group.commands[self._place.name].make_context(info_name, args, parent, **extra)
+        return group.commands[self._spec.name].make_context(info_name, args, parent, **extra)
 
 
 class RootGroup(TyperGroup):
-    """The root of the command line."""
+    """The root of the command line. Its help lists the commands by section."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        for place in COMMANDS:
-            self.add_command(LazyCommand(place))
+        for spec in COMMANDS:
+            self.add_command(LazyCommand(spec))
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write one list of commands for each section, all with the same column width."""
+        width = max(len(spec.name) for spec in COMMANDS)
+        for title, specs in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(spec.name.ljust(width), spec.help) for spec in specs])
 
 
 def _no_callback() -> None:
-    """The callback of a group that has nothing to say."""
+    """A group with a callback keeps its commands as subcommands, even when it has only one."""

@@ -16,40 +16,38 @@ if TYPE_CHECKING:
     from kingdom.web.settings import WebSettings
 
 
-# ``kingdom web``: the dashboard, the API and live events, on this machine.
-
-
 def web(
     home: WorkflowHomeOption = None,
     store: StoreOption = None,
     host: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="The address to listen on. Else that of the court's configuration."),
+        typer.Option(metavar="ADDRESS", help="The address to listen on. Default: the one in the configuration."),
     ] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="The port; 0 takes a free one. Else the configured one, 8700.")
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="The port; 0 takes a free one. Default: the one in the configuration (8700)."
+        ),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A further name the server may be called by, as behind a proxy. Repeatable."),
+        typer.Option(metavar="NAME", help="Another host name to accept, for example behind a proxy; may be repeated."),
     ] = None,
-    no_engine: Annotated[
-        bool, typer.Option("--no-engine", help="Do not run workflows here: leave that to another process.")
-    ] = False,
+    no_engine: Annotated[bool, typer.Option("--no-engine", help="Do not run workflows in this process.")] = False,
     link: Annotated[
-        bool, typer.Option("--link", help="Print the link that logs a browser in. When a server runs, that is all.")
+        bool, typer.Option("--link", help="Print the link that logs a browser in. If a server runs, do nothing else.")
     ] = False,
     new_token: Annotated[
-        bool, typer.Option("--new-token", help="Make a new token: everybody has to log in again.")
+        bool, typer.Option("--new-token", help="Create a new token: every client has to log in again.")
     ] = False,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the dashboard in a browser.")] = False,
 ) -> None:
-    """Serve the dashboard, the API and live events, until interrupted.
+    """Serve the dashboard, the API and live events.
 
-    Works in the home of a court, and in any folder with workflows. `kingdom up` has a web server of its own: beside it
-    use --link, --open and --new-token.
+    Runs until interrupted, in the home of a court or in any folder with workflows. `kingdom up` has a web server of its
+    own: then use only --link, --open and --new-token.
     """
-    from kingdom.cli.session import court_errors_reported, find_workflow_home
+    from kingdom.cli.session import errors_reported, find_workflow_home
     from kingdom.web.record import running_server
     from kingdom.web.security.credentials import obtain_token, renew_token
     from kingdom.web.settings import settings_of
@@ -61,10 +59,10 @@ def web(
     running = running_server(root)
     if running is not None and (link or new_token or open_browser):
         if new_token:
-            output.say("there is a new token: browsers and programs with the old one are let go of within a second")
+            output.say("created a new token: clients with the old one are disconnected within a second")
         _show_link(running.url, token, link=link or new_token, in_browser=open_browser)
         return
-    with court_errors_reported():
+    with errors_reported():
         settings = _settings(settings_of(root), host, port, allow_host)
         settings.check()
     _warn_if_open_to_network(settings)
@@ -88,15 +86,15 @@ def _warn_if_open_to_network(settings: WebSettings) -> None:
 
     if not is_loopback(settings.host):
         _warn(
-            f"{settings.host} is open to the network: whoever has the token can do everything here, and plain HTTP "
-            "shows it to those in between. Put a proxy with TLS before it"
+            f"{settings.host} is open to the network: anyone with the token has full control, and plain HTTP "
+            "exposes the token. Put a proxy with TLS in front of it"
         )
 
 
 def _serve_web(
     root: Path, settings: WebSettings, token: str, *, store: str | None, engine: bool, link: bool, in_browser: bool
 ) -> None:
-    from kingdom.cli.session import court_errors_reported, log_to, run_reporting_errors
+    from kingdom.cli.session import log_to, run_async
     from kingdom.cli.workflow.runner import stop_signals
     from kingdom.homes import WORKFLOWS_FOLDER
     from kingdom.web.app import create_app
@@ -117,7 +115,7 @@ def _serve_web(
                 serve(create_app(context), context, listener) as running,
             ):
                 freeze_garbage_collector()
-                output.say(f"the dashboard is at {running.url} (Ctrl-C ends it)")
+                output.say(f"the dashboard is at {running.url} (Ctrl-C stops it)")
                 _show_link(running.url, token, link=link or sys.stdout.isatty(), in_browser=in_browser)
                 stopping, broken = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(running.wait())
                 await asyncio.wait({stopping, broken}, return_when=asyncio.FIRST_COMPLETED)
@@ -127,12 +125,11 @@ def _serve_web(
                 broken.cancel()
         output.say("the web server has stopped")
 
-    with court_errors_reported():
-        run_reporting_errors(run)
+    run_async(run)
 
 
 def _show_link(url: str, token: str, *, link: bool, in_browser: bool) -> None:
-    """Print the link that logs in, or open it. It holds the token: it goes to a terminal, never into a log."""
+    """Print or open the login link. It contains the token: never write it to a log."""
     from kingdom.web.security.credentials import login_link
 
     address = login_link(url, token)
@@ -142,7 +139,7 @@ def _show_link(url: str, token: str, *, link: bool, in_browser: bool) -> None:
         import webbrowser
 
         if not webbrowser.open(address):
-            _warn("no browser was found on this machine: open the link by hand")
+            _warn("no browser was found on this machine: open the link yourself")
             output.say(f"log in with {address}")
 
 
@@ -150,26 +147,20 @@ def _warn(text: str) -> None:
     typer.echo(f"warning: {output.sanitize(text)}", err=True)
 
 
-# ``kingdom mcp serve``: the court and its workflows as an MCP server.
-
-
 def mcp_serve(
-    read_only: Annotated[
-        bool, typer.Option("--read-only", help="Offer only tools that look, and none that change anything.")
-    ] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Offer only tools that change nothing.")] = False,
     home: WorkflowHomeOption = None,
     store: StoreOption = None,
 ) -> None:
-    """Be an MCP server on standard input and output, for an agent that is to see tasks and start work.
+    """Serve the court over MCP on standard input and output.
 
-    As in: claude mcp add kingdom -- kingdom mcp serve --home DIR. Workflows started here are worked on by whoever runs
-    the engine, else by this process for as long as it lives.
+    For an agent that reads tasks and starts work, for example: claude mcp add kingdom -- kingdom mcp serve --home DIR.
+    Workflows started here run in the engine of the store, or in this process while it lives.
     """
-    from kingdom.cli.session import court_errors_reported, find_workflow_home, run_reporting_errors
+    from kingdom.cli.session import find_workflow_home, run_async
 
     place = find_workflow_home(home, store)
-    with court_errors_reported():
-        run_reporting_errors(lambda: _serve_mcp(place.root.parent, store, read_only=read_only))
+    run_async(lambda: _serve_mcp(place.root.parent, store, read_only=read_only))
 
 
 async def _serve_mcp(root: Path, store: str | None, *, read_only: bool) -> None:
@@ -180,6 +171,6 @@ async def _serve_mcp(root: Path, store: str | None, *, read_only: bool) -> None:
     from kingdom.web.settings import WebSettings
     from kingdom.workflow.home import WorkflowHome
 
-    with log_to(WorkflowHome(root / WORKFLOWS_FOLDER).log):  # standard output is the protocol's
+    with log_to(WorkflowHome(root / WORKFLOWS_FOLDER).log):  # standard output belongs to the protocol
         async with open_context(root, WebSettings(), "", store=store, engine=not read_only) as context:
             await make_server(context, read_only=read_only).run_stdio_async()

@@ -158,7 +158,7 @@ async def test_cancel_asks_back_and_becomes_an_event(court: SeenCourt) -> None:
         assert isinstance(screen.app.screen, ConfirmScreen)
         await screen.press("n")
         await screen.press("c", "y")
-        await screen.until(lambda: "asked for as" in screen.notices(), "that it was passed on")
+        await screen.until(lambda: "requested as" in screen.notices(), "that it was passed on")
         (event,) = court.events("console.task_cancel")
         assert event["payload"]["task_id"] == RUNNING
 
@@ -181,7 +181,7 @@ async def test_what_makes_no_sense_is_refused_in_words(court: SeenCourt, key: st
         assert not [*court.events("console.task_cancel"), *court.events("console.task_retry")]
         await screen.choose("queues", "tasks")
         await screen.press(key)
-        await screen.until(lambda: "choose a task" in screen.notices(), "what to choose")
+        await screen.until(lambda: "select a task" in screen.notices(), "what to choose")
 
 
 async def test_a_question_is_answered_in_a_box(court: SeenCourt) -> None:
@@ -197,7 +197,7 @@ async def test_a_question_is_answered_in_a_box(court: SeenCourt) -> None:
         assert event["payload"]["text"] == "cq ra"
         await screen.until(lambda: not screen.keys("questions"), "the question to go")
         await screen.press("a")
-        await screen.until(lambda: "nobody asks" in screen.notices(), "that nothing is left")
+        await screen.until(lambda: "no question to answer" in screen.notices(), "that nothing is left")
 
 
 async def test_enter_tells_the_story_the_transcript_and_the_last_sign_of_life(court: SeenCourt) -> None:

@@ -35,9 +35,9 @@ def test_an_id_its_beginning_or_its_end_is_enough(word: str, found: str) -> None
 @pytest.mark.parametrize(
     ("word", "code", "words"),
     [
-        ("fix", "AMBIGUOUS", "2 workflows are called fix: give an id (wf-0198-aaaa, wf-0198-bbbb, …)"),
+        ("fix", "AMBIGUOUS", "2 workflows match fix: use an id (wf-0198-aaaa, wf-0198-bbbb, …)"),
         ("wf-0198", "AMBIGUOUS", "2 workflows"),
-        ("aaa", "NOT_FOUND", "there is no workflow aaa here: kingdom workflow ls lists those there are"),
+        ("aaa", "NOT_FOUND", "there is no workflow aaa here: kingdom workflow ls lists them"),
     ],
 )
 def test_what_is_not_one_thing_is_refused_with_the_next_step(word: str, code: str, words: str) -> None:
@@ -87,5 +87,5 @@ def test_a_home_is_found_around_the_working_folder(tmp_path: Path, monkeypatch: 
 
 
 def test_a_home_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="make it first"):
+    with pytest.raises(CommandError, match="create it first"):
         find_workflow_home(tmp_path / "nowhere", None)

@@ -1,4 +1,4 @@
-"""``kingdom bus …``: look after a bus. Every command takes ``--url`` and, for programs, ``--json``."""
+"""``kingdom bus``: inspect and operate a bus. Every command takes ``--url`` and, for programs, ``--json``."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ app = typer.Typer()
 
 @app.callback(invoke_without_command=True)
 def _group(context: typer.Context) -> None:
-    """Look after an event bus.
+    """Inspect and operate an event bus.
 
-    What waits, what failed and why, and what to do about it.
+    Shows what is waiting and what failed, and requeues or purges events.
     """
     output.show_help_if_no_command(context)
 
 
-for _command in (depth, ls, dead, show, requeue, purge, migrate, doctor, bench, metrics, bus_demo):
+for _command in (depth, ls, dead, show, requeue, purge, migrate, doctor, bench, metrics):
     app.command()(_command)
+app.command("demo")(bus_demo)

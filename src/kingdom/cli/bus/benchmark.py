@@ -17,7 +17,7 @@ _PAUSE_SECONDS: Final = 0.01  # seconds between single events, so that the worke
 
 @dataclass
 class BenchResult:
-    """What one measurement found."""
+    """The figures of one measurement."""
 
     stream: str
     events: int
@@ -29,12 +29,12 @@ class BenchResult:
     removed: int = 0
 
     def latency(self, percentile: int) -> float:
-        """The latency in milliseconds that ``percentile`` percent of the single events did not exceed."""
+        """Return a percentile of the latencies, in milliseconds."""
         ordered = sorted(self.latencies)
         return 1000 * ordered[min(len(ordered) - 1, len(ordered) * percentile // 100)]
 
     def document(self) -> dict[str, Any]:
-        """The form for programs."""
+        """Return the figures as a JSON document."""
         return {
             "stream": self.stream,
             "events": self.events,
@@ -49,24 +49,24 @@ class BenchResult:
 
 
 async def measure(bus: EventBus, events: int, singles: int, size: int, concurrency: int) -> BenchResult:
-    """Measure the bus in a stream of its own, and leave nothing of it behind, also when interrupted."""
-    measured = BenchResult(f"kingdom.bench.{secrets.token_hex(6)}", events, size)
+    """Measure the bus in a stream of its own, and remove its events afterwards, also when interrupted."""
+    result = BenchResult(f"kingdom.bench.{secrets.token_hex(6)}", events, size)
     try:
-        await _measure_throughput(bus, measured, concurrency)
-        await _measure_latency(bus, measured, singles)
+        await _measure_throughput(bus, result, concurrency)
+        await _measure_latency(bus, result, singles)
     finally:
-        measured.removed = await _remove(bus, measured)
-    return measured
+        result.removed = await _remove(bus, result)
+    return result
 
 
-async def _measure_throughput(bus: EventBus, measured: BenchResult, concurrency: int) -> None:
+async def _measure_throughput(bus: EventBus, result: BenchResult, concurrency: int) -> None:
     started = perf_counter()
-    for first in range(0, measured.events, _PUBLISH_BATCH):
-        await _publish(bus, measured, min(_PUBLISH_BATCH, measured.events - first))
-    measured.publish_rate = measured.events / (perf_counter() - started)
+    for first in range(0, result.events, _PUBLISH_BATCH):
+        await _publish(bus, result, min(_PUBLISH_BATCH, result.events - first))
+    result.publish_rate = result.events / (perf_counter() - started)
 
-    left = measured.events
-    worker = Worker(bus, measured.stream, name="bench", concurrency=concurrency, signals=False)
+    left = result.events
+    worker = Worker(bus, result.stream, name="bench", concurrency=concurrency, signals=False)
 
     @worker.on(_EVENT_TYPE)
     async def drain(event: Envelope) -> None:
@@ -77,49 +77,49 @@ async def _measure_throughput(bus: EventBus, measured: BenchResult, concurrency:
 
     started = perf_counter()
     await worker.run()  # returns once every verdict is written
-    measured.drain_rate = measured.events / (perf_counter() - started)
+    result.drain_rate = result.events / (perf_counter() - started)
 
 
-async def _measure_latency(bus: EventBus, measured: BenchResult, singles: int) -> None:
+async def _measure_latency(bus: EventBus, result: BenchResult, singles: int) -> None:
     arrived = asyncio.Event()
-    worker = Worker(bus, measured.stream, name="bench", signals=False)
+    worker = Worker(bus, result.stream, name="bench", signals=False)
 
     @worker.on(_EVENT_TYPE)
     async def arrive(event: Envelope) -> None:
         arrived.set()
 
-    async with asyncio.TaskGroup() as group:  # should the worker fail, nobody waits for it
+    async with asyncio.TaskGroup() as group:  # a worker that fails ends the wait
         group.create_task(worker.run())
         for number in range(singles + 1):
             arrived.clear()
             started = perf_counter()
-            await _publish(bus, measured, 1)
+            await _publish(bus, result, 1)
             await arrived.wait()
             if number:  # the first one also waits for the worker to start
-                measured.latencies.append(perf_counter() - started)
+                result.latencies.append(perf_counter() - started)
             await asyncio.sleep(_PAUSE_SECONDS)
         worker.stop()
 
 
-async def _publish(bus: EventBus, measured: BenchResult, count: int) -> None:
-    envelopes = [Envelope(type=_EVENT_TYPE, payload={"fill": "x" * measured.size}) for _ in range(count)]
-    publishing = asyncio.ensure_future(bus.publish(measured.stream, envelopes))
+async def _publish(bus: EventBus, result: BenchResult, count: int) -> None:
+    envelopes = [Envelope(type=_EVENT_TYPE, payload={"fill": "x" * result.size}) for _ in range(count)]
+    publishing = asyncio.ensure_future(bus.publish(result.stream, envelopes))
     try:
         accepted = await asyncio.shield(publishing)
     except asyncio.CancelledError:
-        await publishing  # it must be there before it can be removed
+        await publishing  # it must be stored before it can be removed
         raise
-    measured.published += len(accepted)
+    result.published += len(accepted)
 
 
-async def _remove(bus: EventBus, measured: BenchResult) -> int:
-    """Finish what an interruption left unhandled, then forget all of it; return how many were forgotten."""
-    while held := await bus.claim(measured.stream, worker="bench-cleaner", limit=500, lease=10):
+async def _remove(bus: EventBus, result: BenchResult) -> int:
+    """Finish events that an interruption left unhandled, then purge all; return how many were purged."""
+    while held := await bus.claim(result.stream, worker="bench-cleaner", limit=500, lease=10):
         await bus.settle(done=held)
-    removed = await bus.purge(0, stream=measured.stream, dead=True)
-    for _ in range(100):  # what ended in this very instant has not ended *before* now
-        if removed >= measured.published:
+    removed = await bus.purge(0, stream=result.stream, dead=True)
+    for _ in range(100):  # an event that ended at this instant has not ended *before* now
+        if removed >= result.published:
             break
         await asyncio.sleep(_PAUSE_SECONDS)
-        removed += await bus.purge(0, stream=measured.stream, dead=True)
+        removed += await bus.purge(0, stream=result.stream, dead=True)
     return removed

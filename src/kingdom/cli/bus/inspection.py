@@ -1,4 +1,4 @@
-"""Commands that look at a bus: depth, ls, dead, show, doctor, metrics."""
+"""Commands that inspect a bus: depth, ls, dead, show, doctor, metrics."""
 
 from __future__ import annotations
 
@@ -22,35 +22,34 @@ from kingdom.cli.options import (
 from kingdom.cli.session import with_bus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from prometheus_client import CollectorRegistry
+    from rich.console import RenderableType
     from rich.table import Table
 
     from kingdom.bus import Check, DeadLetter, Depth, EventBus
 
-
-# ``kingdom bus depth``: how full the streams are.
-
-
 _DEPTH_COLUMNS = ("stream", "pending", "processing", "dead", "oldest")
+_CHECK_STYLES: Final = {"ok": "green", "warning": "yellow", "error": "red"}
+
+LimitOption = Annotated[int, typer.Option(min=1, help="Show at most this many.")]
 
 
 def depth(
     url: UrlOption,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep looking, until interrupted.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until interrupted.")] = False,
     every: Annotated[
-        float, typer.Option(parser=parse_duration, metavar="DURATION", help="How often --watch looks.")
+        float, typer.Option(parser=parse_duration, metavar="DURATION", help="How often --watch refreshes.")
     ] = "1s",  # type: ignore[assignment]  # typer parses defaults as well
     json: JsonOption = False,
 ) -> None:
-    """Show how many events wait, are held and are dead in each stream."""
+    """Show how many events are pending, held and dead."""
     from kingdom.bus.delivery import depth_document
 
-    if watch and json:
-        raise output.usage_error("--watch is for people and --json for programs, which ask again: give one of them")
     if watch:
-        with_bus(url, lambda bus: _watch_depth(bus, every))
+        refuse_watch_with_json(json)
+        with_bus(url, lambda bus: refresh(lambda: _depth_view(bus), every))
         return
     depths = with_bus(url, lambda bus: bus.depth())
     if json:
@@ -58,50 +57,20 @@ def depth(
     elif depths:
         output.console().print(_depth_table(depths))
     else:
-        output.say("no streams yet: nothing was ever published here")
-
-
-def _depth_table(depths: dict[str, Depth]) -> Table:
-    rows = [
-        (
-            stream,
-            f"{depth.pending:,}",
-            f"{depth.processing:,}",
-            output.styled(f"{depth.dead:,}", "red" if depth.dead else ""),
-            format_duration(depth.oldest_pending_seconds) if depth.pending else "–",
-        )
-        for stream, depth in sorted(depths.items())
-    ]
-    return output.table(_DEPTH_COLUMNS, rows, right=_DEPTH_COLUMNS[1:])
-
-
-async def _watch_depth(bus: EventBus, every: float) -> None:
-    import asyncio
-
-    from rich.live import Live
-
-    console = output.console()
-    if not sys.stdout.isatty():
-        while True:
-            console.print(_depth_table(await bus.depth()))
-            await asyncio.sleep(every)
-    with Live(console=console, auto_refresh=False) as live:
-        while True:
-            live.update(_depth_table(await bus.depth()), refresh=True)
-            await asyncio.sleep(every)
-
-
-# ``kingdom bus ls``: what a worker would get next.
+        output.say("no streams yet: nothing was published here")
 
 
 def ls(
     stream: StreamArgument,
     url: UrlOption,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 50,
+    limit: LimitOption = 50,
     event_type: EventTypeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """List what could be claimed from a stream now, the first in line first. Nothing is claimed."""
+    """List the events that can be claimed now, in order.
+
+    Nothing is claimed.
+    """
     from kingdom.bus.delivery import format_optional_time, record_document
 
     types = None if event_type is None else [event_type]
@@ -121,16 +90,13 @@ def ls(
         ]
         output.print_table(("event", "type", "priority", "attempts", "published"), rows, right=("attempts",))
     else:
-        output.say(f"nothing in {stream} can be claimed now; `kingdom bus depth` counts what waits, is held or dead")
-
-
-# ``kingdom bus dead``: what failed for good, and why.
+        output.say(f"no event of {stream} can be claimed now: kingdom bus depth counts pending, held and dead events")
 
 
 def dead(
     stream: StreamArgument,
     url: UrlOption,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 50,
+    limit: LimitOption = 50,
     event_type: EventTypeOption = None,
     code: ErrorCodeOption = None,
     json: JsonOption = False,
@@ -161,18 +127,6 @@ def dead(
         output.say(f"no dead letters, and no stream {stream}: {known}")
 
 
-async def _dead_letters(
-    bus: EventBus, stream: str, limit: int, event_type: str | None, code: str | None
-) -> tuple[list[DeadLetter], list[str]]:
-    from kingdom.bus.delivery import matching_letters
-
-    letters = await matching_letters(bus, stream, limit, event_type, code)
-    return letters, [] if letters else list(await bus.depth())
-
-
-# ``kingdom bus show``: everything known of one event.
-
-
 def show(
     event_id: Annotated[str, typer.Argument(metavar="EVENT_ID", help="The id of the event.")],
     url: UrlOption,
@@ -183,49 +137,24 @@ def show(
 
     record = with_bus(url, lambda bus: bus.find(event_id))
     if record is None:
-        raise output.CommandError("NOT_FOUND", f"no event {event_id} is stored here: never published, or purged since")
+        raise output.CommandError(
+            "NOT_FOUND", f"event {event_id} is not stored here: it was never published, or it was purged"
+        )
     document = record_document(record)
     if json:
         output.print_json(document)
         return
-    facts = [(key, value) for key, value in document.items() if key != "envelope" and value is not None]
-    width = max(len(key) for key, _ in facts)
-    for key, value in facts:
-        output.say(f"{key:<{width}}  {value}")
+    output.print_facts((key, str(value)) for key, value in document.items() if key != "envelope" and value is not None)
     output.say()
     output.say(jsonlib.dumps(document["envelope"], ensure_ascii=False, indent=2))
 
 
-# ``kingdom bus doctor``: what is wrong, or about to be.
-
-
-_CHECK_STYLES: Final = {"ok": "green", "warning": "yellow", "error": "red"}
-
-
 def doctor(url: UrlOption, json: JsonOption = False) -> None:
-    """Check what tends to go wrong with this store; exits 1 when something is wrong now."""
-    from kingdom.bus.delivery import check_document
+    """Check the store of a bus for known problems.
 
-    checks = with_bus(url, lambda bus: bus.doctor())
-    healthy = all(check.level != "error" for check in checks)
-    if json:
-        output.print_json({"ok": healthy, "checks": [check_document(check) for check in checks]})
-    else:
-        print_checks(checks)
-    if not healthy:
-        raise typer.Exit(output.FAILED)
-
-
-def print_checks(checks: Sequence[Check]) -> None:
-    """Print findings for people: a table, and below it what to do about those that are not well."""
-    rows = [(output.styled(check.level, _CHECK_STYLES[check.level]), check.name, check.message) for check in checks]
-    output.print_table(("", "check", "finding"), rows)
-    for check in checks:
-        if check.hint and check.level != "ok":
-            output.say(f"{check.name}: {check.hint}")
-
-
-# ``kingdom bus metrics``: the depths of a bus for Prometheus, beside whatever works on it.
+    Exits 1 when a check finds an error.
+    """
+    report_checks(with_bus(url, lambda bus: bus.doctor()), json=json)
 
 
 def metrics(
@@ -233,35 +162,64 @@ def metrics(
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port to serve on; 0 takes a free one.")] = 9464,
     host: Annotated[str, typer.Option(help="The address to serve on.")] = "127.0.0.1",
     every: Annotated[
-        float, typer.Option(parser=parse_duration, metavar="DURATION", help="How often the store is asked.")
+        float, typer.Option(parser=parse_duration, metavar="DURATION", help="How often the store is read.")
     ] = "15s",  # type: ignore[assignment]  # typer parses defaults as well
-    prefix: Annotated[str, typer.Option(help="What the names of the metrics start with.")] = "kingdom",
+    prefix: Annotated[str, typer.Option(help="The prefix of the metric names.")] = "kingdom",
     json: JsonOption = False,
 ) -> None:
-    """Serve the depths of the streams to Prometheus, until interrupted."""
+    """Serve the depths of the streams to Prometheus.
+
+    Runs until interrupted.
+    """
     with_bus(url, lambda bus: _serve_depths(bus, host, port, every, prefix, json))
 
 
-async def _serve_depths(bus: EventBus, host: str, port: int, every: float, prefix: str, json: bool) -> None:
-    from prometheus_client import CollectorRegistry
-
-    from kingdom.bus.metrics import Metrics
-
-    watching = Metrics(prefix)
-    watching.watch(bus)
-    await watching.sample()  # so that the first scrape finds something, and a store that is not set up is said now
-    registry = CollectorRegistry()
-    watching.register(registry)
-    with serve_metrics(registry, host, port, json=json):
-        await watching.run(every)
+# Shared with the commands of the court
 
 
-# Serving metrics to Prometheus for as long as a command runs.
+def refuse_watch_with_json(json: bool) -> None:
+    """Raise a usage error when ``--json`` stands beside ``--watch``."""
+    if json:
+        raise output.usage_error("--watch and --json cannot be combined: programs call the command again")
+
+
+async def refresh(render: Callable[[], Awaitable[RenderableType]], seconds: float) -> None:
+    """Show something again and again, in place on a terminal; never returns."""
+    import asyncio
+
+    from rich.live import Live
+
+    console = output.console()
+    if not sys.stdout.isatty():
+        while True:
+            console.print(await render())
+            await asyncio.sleep(seconds)
+    with Live(console=console, auto_refresh=False) as live:
+        while True:
+            live.update(await render(), refresh=True)
+            await asyncio.sleep(seconds)
+
+
+def report_checks(checks: Sequence[Check], *, json: bool) -> None:
+    """Print the checks of a doctor, with hints for those that are not ok; exit 1 when one is an error."""
+    from kingdom.bus.delivery import check_document
+
+    healthy = all(check.level != "error" for check in checks)
+    if json:
+        output.print_json({"ok": healthy, "checks": [check_document(check) for check in checks]})
+    else:
+        rows = [(output.styled(check.level, _CHECK_STYLES[check.level]), check.name, check.message) for check in checks]
+        output.print_table(("", "check", "finding"), rows)
+        for check in checks:
+            if check.hint and check.level != "ok":
+                output.say(f"{check.name}: {check.hint}")
+    if not healthy:
+        raise typer.Exit(output.FAILED)
 
 
 @contextlib.contextmanager
 def serve_metrics(registry: CollectorRegistry, host: str, port: int, *, json: bool) -> Iterator[None]:
-    """Serve a registry, and say where."""
+    """Serve a registry to Prometheus for the length of the block, and print the address."""
     from prometheus_client import start_http_server
 
     try:
@@ -275,9 +233,51 @@ def serve_metrics(registry: CollectorRegistry, host: str, port: int, *, json: bo
         if json:
             output.print_json(address)
         else:
-            output.say(f"serving {address['url']} (Ctrl-C ends it)")
+            output.say(f"serving {address['url']} (Ctrl-C stops it)")
         yield
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+async def _depth_view(bus: EventBus) -> Table:
+    return _depth_table(await bus.depth())
+
+
+def _depth_table(depths: dict[str, Depth]) -> Table:
+    rows = [
+        (
+            stream,
+            f"{depth.pending:,}",
+            f"{depth.processing:,}",
+            output.styled(f"{depth.dead:,}", "red" if depth.dead else ""),
+            format_duration(depth.oldest_pending_seconds) if depth.pending else "–",
+        )
+        for stream, depth in sorted(depths.items())
+    ]
+    return output.table(_DEPTH_COLUMNS, rows, right=_DEPTH_COLUMNS[1:])
+
+
+async def _dead_letters(
+    bus: EventBus, stream: str, limit: int, event_type: str | None, code: str | None
+) -> tuple[list[DeadLetter], list[str]]:
+    """Return the letters; when there are none, also the names of the streams."""
+    from kingdom.bus.delivery import matching_letters
+
+    letters = await matching_letters(bus, stream, limit, event_type, code)
+    return letters, [] if letters else list(await bus.depth())
+
+
+async def _serve_depths(bus: EventBus, host: str, port: int, every: float, prefix: str, json: bool) -> None:
+    from prometheus_client import CollectorRegistry
+
+    from kingdom.bus.metrics import Metrics
+
+    metrics = Metrics(prefix)
+    metrics.watch(bus)
+    await metrics.sample()  # the first scrape finds values, and a store that is not set up is reported now
+    registry = CollectorRegistry()
+    metrics.register(registry)
+    with serve_metrics(registry, host, port, json=json):
+        await metrics.run(every)

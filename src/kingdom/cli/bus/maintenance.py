@@ -19,11 +19,14 @@ from kingdom.cli.options import (
 )
 from kingdom.cli.session import with_bus
 
-# ``kingdom bus migrate``: make or update what the bus is stored in.
+_MAX_COUNTED = 1000  # dead letters counted for the question; beyond, it says "at least"
 
 
 def migrate(url: UrlOption, json: JsonOption = False) -> None:
-    """Make the tables or directories of the bus, or bring old ones up to date. Safe to repeat."""
+    """Create or update the tables or directories of a bus.
+
+    Safe to repeat.
+    """
     applied = with_bus(url, lambda bus: bus.setup())
     if json:
         output.print_json({"applied": applied})
@@ -34,18 +37,12 @@ def migrate(url: UrlOption, json: JsonOption = False) -> None:
         output.say("up to date: nothing to apply")
 
 
-# ``kingdom bus requeue``: give dead events another chance.
-
-
-_MAX_COUNTED = 1000  # dead letters counted for the question; beyond, it says "at least"
-
-
 def requeue(
     stream: StreamArgument,
     url: UrlOption,
     ids: Annotated[
         list[str] | None,
-        typer.Option("--id", metavar="EVENT_ID", help="This event, dead or done; may be given more than once."),
+        typer.Option("--id", metavar="EVENT_ID", help="This event, dead or done; may be repeated."),
     ] = None,
     event_type: EventTypeOption = None,
     code: ErrorCodeOption = None,
@@ -53,7 +50,10 @@ def requeue(
     yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Move dead events back to pending, with a fresh count of attempts: by id, by type, by error code, or all."""
+    """Move dead events back to pending, with no attempts used.
+
+    Select them by id, by type, by error code, or take all.
+    """
     filtered = event_type is not None or code is not None
     if [bool(ids), filtered, everything].count(True) != 1:
         raise output.usage_error("say which events to requeue: --id (once or more), or --type and/or --code, or --all")
@@ -66,7 +66,69 @@ def requeue(
     if json:
         output.print_json({"stream": stream, "requeued": moved})
     else:
-        output.say(f"{moved} event{'' if moved == 1 else 's'} of {stream} requeued")
+        output.say(f"{output.plural(moved, 'event')} of {stream} requeued")
+
+
+def purge(
+    url: UrlOption,
+    older_than: Annotated[
+        float,
+        typer.Option(
+            parser=parse_duration, metavar="DURATION", help="Only events that ended longer ago than this: 30s, 2h, 7d."
+        ),
+    ],
+    stream: Annotated[str | None, typer.Option(metavar="STREAM", help="Only this stream.", show_default=False)] = None,
+    dead: Annotated[bool, typer.Option("--dead", help="Delete dead letters too, not only finished events.")] = False,
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Delete finished events.
+
+    The id of a deleted event may be published again.
+    """
+    what = "DONE and DEAD" if dead else "DONE"
+    where = f"stream {stream}" if stream else "every stream"
+    output.confirm(f"Delete {what} events of {where} that ended over {format_duration(older_than)} ago?", yes=yes)
+    purged = with_bus(url, lambda bus: bus.purge(older_than, stream=stream, dead=dead))
+    if json:
+        output.print_json({"purged": purged})
+    else:
+        output.say(f"{output.plural(purged, 'event')} deleted")
+
+
+def bench(
+    url: UrlOption,
+    events: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many events to publish and drain.")] = 5_000,
+    singles: Annotated[int, typer.Option(min=1, max=10_000, help="How many events to time one by one.")] = 100,
+    size: Annotated[int, typer.Option(min=0, max=100_000, help="Bytes of payload in each event.")] = 300,
+    concurrency: Annotated[int, typer.Option(min=1, max=1_000, help="Handlers at a time.")] = 8,
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Measure the throughput and latency of a bus.
+
+    Publishes in batches, drains with a worker, and times single events from publish to handler. Uses a stream of its
+    own, kingdom.bench.<random>, and removes what it published.
+    """
+    from kingdom.bus.eventbus import redact_url
+
+    output.confirm(
+        f"Publish and drain {events + singles:,} events on {redact_url(url)}, in a stream of their own?", yes=yes
+    )
+    from kingdom.cli.bus.benchmark import measure
+
+    result = with_bus(url, lambda bus: measure(bus, events, singles, size, concurrency))
+    if json:
+        output.print_json(result.document())
+        return
+    rows = [
+        ("publish in batches", f"{result.publish_rate:,.0f} events/s"),
+        ("drain with a worker", f"{result.drain_rate:,.0f} events/s"),
+        ("publish to handler, p50", f"{result.latency(50):.2f} ms"),
+        ("publish to handler, p99", f"{result.latency(99):.2f} ms"),
+    ]
+    output.print_table(("measured", "figure"), rows, right=("figure",))
+    output.say(f"{events:,} events of {size} bytes, {singles} single ones; removed {result.removed:,} from the bus")
 
 
 def _requeue_question(url: str, stream: str, ids: list[str] | None, event_type: str | None, code: str | None) -> str:
@@ -79,67 +141,3 @@ def _requeue_question(url: str, stream: str, ids: list[str] | None, event_type: 
     narrowed = [f"of type {event_type}"] if event_type else []
     narrowed += [f"with the code {code}"] if code else []
     return f"Requeue {' '.join([count, 'dead event(s)', *narrowed])} of {stream}?"
-
-
-# ``kingdom bus purge``: forget what is finished.
-
-
-def purge(
-    url: UrlOption,
-    older_than: Annotated[
-        float,
-        typer.Option(
-            parser=parse_duration, metavar="DURATION", help="Only what ended longer ago than this: 30s, 15m, 2h, 7d."
-        ),
-    ],
-    stream: Annotated[str | None, typer.Option(metavar="STREAM", help="Only this stream.", show_default=False)] = None,
-    dead: Annotated[bool, typer.Option("--dead", help="Forget dead letters too, not only finished events.")] = False,
-    yes: YesOption = False,
-    json: JsonOption = False,
-) -> None:
-    """Forget finished events. A forgotten event id may be published again."""
-    what = "DONE and DEAD" if dead else "DONE"
-    where = f"stream {stream}" if stream else "every stream"
-    output.confirm(f"Forget {what} events of {where} that ended over {format_duration(older_than)} ago?", yes=yes)
-    purged = with_bus(url, lambda bus: bus.purge(older_than, stream=stream, dead=dead))
-    if json:
-        output.print_json({"purged": purged})
-    else:
-        output.say(f"{purged} event{'' if purged == 1 else 's'} forgotten")
-
-
-# ``kingdom bus bench``: how fast this bus is, here and now.
-
-
-def bench(
-    url: UrlOption,
-    events: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many events to publish and drain.")] = 5_000,
-    singles: Annotated[int, typer.Option(min=1, max=10_000, help="How many events to time one by one.")] = 100,
-    size: Annotated[int, typer.Option(min=0, max=100_000, help="Bytes of payload in each event.")] = 300,
-    concurrency: Annotated[int, typer.Option(min=1, max=1_000, help="Handlers at a time.")] = 8,
-    yes: YesOption = False,
-    json: JsonOption = False,
-) -> None:
-    """Measure this bus: publish in batches, drain with a worker, and time single events from publish to handler.
-
-    Works in a stream of its own, kingdom.bench.<random>, and removes what it published.
-    """
-    from kingdom.bus.eventbus import redact_url
-
-    output.confirm(
-        f"Publish and drain {events + singles:,} events on {redact_url(url)}, in a stream of their own?", yes=yes
-    )
-    from kingdom.cli.bus.benchmark import measure
-
-    measured = with_bus(url, lambda bus: measure(bus, events, singles, size, concurrency))
-    if json:
-        output.print_json(measured.document())
-        return
-    rows = [
-        ("publish in batches", f"{measured.publish_rate:,.0f} events/s"),
-        ("drain with a worker", f"{measured.drain_rate:,.0f} events/s"),
-        ("publish to handler, p50", f"{measured.latency(50):.2f} ms"),
-        ("publish to handler, p99", f"{measured.latency(99):.2f} ms"),
-    ]
-    output.print_table(("measured", "figure"), rows, right=("figure",))
-    output.say(f"{events:,} events of {size} bytes, {singles} single ones; removed {measured.removed:,} from the bus")

@@ -8,20 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from kingdom.cli import output
-from kingdom.cli.options import JsonOption
-from kingdom.cli.session import HomeOption, court_errors_reported, find_home
+from kingdom.cli.options import HomeOption, JsonOption
+from kingdom.cli.session import errors_reported, find_home
 
 if TYPE_CHECKING:
     from kingdom.court.sentinel.checks import Finding
 
 
-# ``kingdom connect slack``: check the tokens and what they can see; print the app to make.
-
-
 _SLACK_STEPS: Final = """\
 1. At https://api.slack.com/apps: Create New App, From a manifest, and paste the JSON below.
 2. Install it into the workspace; OAuth & Permissions shows the bot token (xoxb-…): {bot}.
-3. Basic Information, App-Level Tokens: make one with connections:write (xapp-…): {app}.
+3. Basic Information, App-Level Tokens: create one with connections:write (xapp-…): {app}.
 4. Put both into the environment of the court, /invite the app into a channel,
    set slack.channel and slack.users in config/envoy.yaml, and run kingdom connect slack again.
 """
@@ -29,15 +26,18 @@ _SLACK_STEPS: Final = """\
 
 def slack(
     home: HomeOption = None,
-    manifest: Annotated[bool, typer.Option("--manifest", help="Only print the app manifest to paste.")] = False,
+    manifest: Annotated[bool, typer.Option("--manifest", help="Only print the app manifest.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Check the Slack tokens: what they may do, the channel, and who may answer. Without tokens: how to get them."""
+    """Check the Slack tokens.
+
+    Checks their scopes, the channel, and who may answer. Without tokens, prints how to create the app.
+    """
     from kingdom.court.config import load_system
     from kingdom.court.envoy.config import app_manifest, load_envoy, slack_tokens
 
     found = find_home(home)
-    with court_errors_reported():
+    with errors_reported():
         config, system = load_envoy(found).slack, load_system(found)
     if manifest:
         output.print_json(app_manifest(system.name))
@@ -48,54 +48,53 @@ def slack(
         if not json:
             output.say(_SLACK_STEPS.format(bot=config.bot_token_env, app=config.app_token_env))
             output.print_json(app_manifest(system.name))
-        raise output.CommandError("NOT_CONFIGURED", f"the environment does not have both {names}")
-    try:
-        from kingdom.court.envoy.slack.checks import check_slack
-    except ModuleNotFoundError as error:
-        raise output.CommandError(
-            "NOT_INSTALLED", f"the package {error.name} is not installed: pip install slack-sdk aiohttp"
-        ) from None
+        raise output.CommandError("NOT_CONFIGURED", f"set {names} in the environment: at least one is missing")
+    from kingdom.court.envoy.slack.checks import check_slack
+
     run_checks("slack", lambda clock: check_slack(config, system, tokens, clock), None, as_json=json)
 
 
-# ``kingdom connect``: check what the court hears with, and say what to mend.
-
-
-app = typer.Typer(help="Check the tokens of GitHub, Jira and Slack, and what they can see.")
+app = typer.Typer()
 _LEVEL_LABELS: Final = {"ok": "ok", "warning": "warning", "error": "ERROR"}
 
 
 @app.callback(invoke_without_command=True)
 def _group(context: typer.Context) -> None:
-    """Check the tokens of GitHub, Jira and Slack, and what they can see."""
+    """Check the tokens of GitHub, Jira and Slack.
+
+    Shows what each token is allowed to see.
+    """
     output.show_help_if_no_command(context)
 
 
 @app.command()
 def github(home: HomeOption = None, json: JsonOption = False) -> None:
-    """Check the GitHub token: whose it is, its scopes, notifications, and each repository that is watched."""
+    """Check the GitHub token.
+
+    Checks its owner, its scopes, notifications, and each watched repository.
+    """
     from kingdom.court.sentinel.checks import check_github
     from kingdom.court.sentinel.config import GitHubSection, load_sentinel
 
     found = find_home(home)
-    with court_errors_reported():
+    with errors_reported():
         section = load_sentinel(found).github
-    missing = None if section else "there is no github section in config/sentinel.yaml yet: nothing is watched"
+    missing = None if section else "config/sentinel.yaml has no github section: nothing is watched"
     run_checks("github", lambda clock: check_github(section or GitHubSection(), clock), missing, as_json=json)
 
 
 @app.command()
 def jira(home: HomeOption = None, json: JsonOption = False) -> None:
-    """Check the Jira token: whose it is, and which tickets it can see."""
+    """Check the Jira token: its owner and visible tickets."""
     from kingdom.court.sentinel.checks import check_jira
     from kingdom.court.sentinel.config import load_sentinel
 
     found = find_home(home)
-    with court_errors_reported():
+    with errors_reported():
         section = load_sentinel(found).jira
     if section is None:
         raise output.CommandError(
-            "NOT_CONFIGURED", "there is no jira section in config/sentinel.yaml: remove the # before it and set its url"
+            "NOT_CONFIGURED", "config/sentinel.yaml has no jira section: uncomment it and set its url"
         )
     run_checks("jira", lambda clock: check_jira(section, clock), None, as_json=json)
 
@@ -110,7 +109,7 @@ def run_checks(
     *,
     as_json: bool,
 ) -> None:
-    """Run the checks of a source and tell what they found; ``missing`` says what the configuration lacks."""
+    """Run the checks of a source and print the findings; ``missing`` says what the configuration lacks."""
     import asyncio
     import time
 
@@ -121,7 +120,7 @@ def run_checks(
 
     findings = asyncio.run(run())
     if missing is not None:
-        findings.append(Finding("warning", missing, f"remove the # before {source}: there"))
+        findings.append(Finding("warning", missing, f"uncomment {source}: there"))
     if as_json:
         output.print_json({"source": source, "findings": [finding._asdict() for finding in findings]})
     else:

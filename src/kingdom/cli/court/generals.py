@@ -1,4 +1,4 @@
-"""``kingdom general …``: the generals of a court."""
+"""``kingdom general``: the generals of a court."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kingdom.cli import output
-from kingdom.cli.options import JsonOption, YesOption
-from kingdom.cli.session import HomeOption, court_errors_reported, find_home
+from kingdom.cli.options import HomeOption, JsonOption, YesOption
+from kingdom.cli.session import errors_reported, find_home
 
 if TYPE_CHECKING:
     from kingdom.court.home import Home
@@ -20,12 +20,12 @@ app = typer.Typer()
 
 @app.callback(invoke_without_command=True)
 def _group(context: typer.Context) -> None:
-    """Look after the generals: who is there, whether they are in order, who comes and who goes."""
+    """Manage generals: list, check, install, remove."""
     output.show_help_if_no_command(context)
 
 
 def ls(home: HomeOption = None, json: JsonOption = False) -> None:
-    """List the generals: their engine, what they hear, when they work by themselves, what is wrong."""
+    """List generals: engine, events, schedules, problems."""
     from kingdom.court.packages.installed import load_generals
     from kingdom.court.packages.installer import check_package
 
@@ -39,18 +39,21 @@ def ls(home: HomeOption = None, json: JsonOption = False) -> None:
         columns = ("general", "engine", "hears", "schedules", "at once", "problems")
         output.print_table(columns, [_row(name, generals.by_name.get(name), problems[name]) for name in names])
     else:
-        output.say(f"no generals in {court.generals}: kingdom general install DIR puts one in")
+        output.say(f"no generals in {court.generals}: kingdom general install DIR installs one")
 
 
 def check(
     which: Annotated[
         str | None,
-        typer.Argument(metavar="[DIR|NAME]", help="A folder or an installed general; none: all that are installed."),
+        typer.Argument(metavar="[DIR|NAME]", help="A folder or an installed general. Default: all installed generals."),
     ] = None,
     home: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Look for everything that is wrong with a general. Exits 1 when something is."""
+    """Check a general for problems.
+
+    Exits 1 when there are any.
+    """
     from kingdom.court.packages.installer import check_package
 
     folders = _folders(which, home)
@@ -61,39 +64,39 @@ def check(
         for problem in problems:
             output.say(problem)
         if not problems:
-            output.say(f"{', '.join(folder.name for folder in folders) or 'no generals'}: nothing is wrong")
+            output.say(f"{', '.join(folder.name for folder in folders) or 'no generals'}: no problems")
     if problems:
         raise typer.Exit(output.FAILED)
 
 
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name, as gen-pr.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name, for example gen-pr.")],
     hears: Annotated[
-        list[str], typer.Option("--hears", metavar="TYPE", help="A type of event it takes; may be repeated.")
+        list[str], typer.Option("--hears", metavar="TYPE", help="A type of event it handles; may be repeated.")
     ],
-    engine: Annotated[str, typer.Option(metavar="NAME", help="What does the work.")] = "scripted",
+    engine: Annotated[str, typer.Option(metavar="NAME", help="The engine of its soldiers.")] = "scripted",
     description: Annotated[str, typer.Option(metavar="TEXT", help="What it is for.")] = "A new general.",
     home: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Write the first files of a general into the court, to go on with."""
+    """Create a general in the court, to be edited."""
     from kingdom.court.packages.installer import check_package, create_general
 
     court = find_home(home)
-    with court_errors_reported():
+    with errors_reported():
         folder = create_general(court, name, engine=engine, hears=hears, description=description)
     problems = check_package(folder, _engine_names())
     if json:
         output.print_json({"folder": str(folder), "problems": problems})
     else:
-        output.say(f"{folder} has manifest.yaml and prompt.md: change them as you like")
+        output.say(f"created {folder} with manifest.yaml and prompt.md: edit them")
         for problem in problems:
             output.say(problem)
 
 
 def install(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the general.")],
-    replace: Annotated[bool, typer.Option("--replace", help="Put it in the place of the one of that name.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace the general of that name.")] = False,
     home: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -115,35 +118,38 @@ def install(
         output.print_json({"installed": _document(general.name, general, [])})
     else:
         output.say(f"{general.name} is installed in {general.folder}")
-        output.say("A court that is up takes it in by itself.")
+        output.say("A court that is up starts it by itself.")
 
 
 def remove(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the general.")],
-    force: Annotated[bool, typer.Option("--force", help="Also while it has tasks that are not finished.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Remove it even if it has unfinished tasks.")] = False,
     yes: YesOption = False,
     home: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Take a general out of the court. Its memory, results and workspace stay."""
+    """Remove a general from the court.
+
+    Its memory, results and workspace stay.
+    """
     import asyncio
 
     from kingdom.court.packages.installer import remove_package, unfinished_tasks
 
     court = find_home(home)
-    with court_errors_reported():
+    with errors_reported():
         if not force and (tasks := asyncio.run(unfinished_tasks(court, name))):
             raise output.CommandError(
                 "NOT_FINISHED",
-                f"{name} has {len(tasks)} task{'s' if len(tasks) > 1 else ''} that wait or run ({', '.join(tasks[:3])}"
-                f"{', …' if len(tasks) > 3 else ''}): let them end, kingdom task cancel them, or give --force",
+                f"{name} has {output.plural(len(tasks), 'unfinished task')} ({', '.join(tasks[:3])}"
+                f"{', …' if len(tasks) > 3 else ''}): wait for them, cancel them (kingdom task cancel), or use --force",
             )
         output.confirm(f"Remove {court.general(name)}?", yes=yes)
         remove_package(court, name)
     if json:
         output.print_json({"removed": name})
     else:
-        output.say(f"{name} is removed; what it remembers stays in {court.general_memory(name)}")
+        output.say(f"{name} is removed; its memory stays in {court.general_memory(name)}")
 
 
 def _engine_names() -> frozenset[str]:
@@ -153,7 +159,7 @@ def _engine_names() -> frozenset[str]:
 
 
 def _folders(which: str | None, named: Path | None) -> list[Path]:
-    """The folders to check. A name that is both is the folder: it is what one is working on."""
+    """Return the folders to check. A local folder wins over an installed general of that name."""
     if which is not None and ("/" in which or Path(which).is_dir()):
         return [Path(which)]
     court = find_home(named)
@@ -165,7 +171,7 @@ def _folders(which: str | None, named: Path | None) -> list[Path]:
 
 
 def _installed_folder(court: Home, name: str) -> Path:
-    with court_errors_reported():
+    with errors_reported():
         folder = court.general(name)
     if not folder.is_dir():
         raise output.CommandError("NO_GENERAL", f"{name} is neither a folder here nor a general in {court.generals}")

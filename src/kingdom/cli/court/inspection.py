@@ -1,16 +1,15 @@
-"""Commands that look at a court: status, doctor, trace, metrics."""
+"""Commands that inspect a court: status, doctor, trace, metrics."""
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from kingdom.cli import output
-from kingdom.cli.bus.inspection import print_checks
-from kingdom.cli.options import JsonOption, format_duration, parse_duration
-from kingdom.cli.session import HomeOption, find_home, journal_errors_reported, with_court
+from kingdom.cli.bus.inspection import refresh, refuse_watch_with_json, report_checks, serve_metrics
+from kingdom.cli.options import HomeOption, JsonOption, duration_or_dash, format_duration, parse_duration
+from kingdom.cli.session import errors_reported, find_home, with_court
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,25 +20,21 @@ if TYPE_CHECKING:
     from kingdom.court.overview import CourtOverview
 
 
-# ``kingdom status``: how a court is.
-
-
 _ROLE_STYLES: Final = {"running": "green", "failed": "red", "late": "red", "waiting": "yellow", "stopping": "yellow"}
 
 
 def status(
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep looking, until interrupted.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until interrupted.")] = False,
     every: Annotated[
-        float, typer.Option(parser=parse_duration, metavar="DURATION", help="How often --watch looks.")
+        float, typer.Option(parser=parse_duration, metavar="DURATION", help="How often --watch refreshes.")
     ] = "2s",  # type: ignore[assignment]  # typer parses defaults as well
     home: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show who runs, what waits and why, which soldiers work, who is asked, and what went wrong lately."""
-    if watch and json:
-        raise output.usage_error("--watch is for people and --json for programs, which ask again: give one of them")
+    """Show roles, queues, soldiers, questions and problems."""
     if watch:
-        with_court(home, lambda services: _watch_status(services, every))
+        refuse_watch_with_json(json)
+        with_court(home, lambda services: refresh(lambda: _status_view(services), every))
         return
     overview = _read_overview(home)
     if json:
@@ -49,7 +44,7 @@ def status(
 
 
 def _read_overview(home: Path | None) -> CourtOverview:
-    """Look at everything, or at what is left to see when the queues cannot be opened: a full disk, a database away."""
+    """Read everything, or all but the queues when these cannot be opened: the disk is full, the database is away."""
     import time
 
     from kingdom.bus.errors import StorageFull, TransportUnavailable
@@ -66,7 +61,7 @@ def _read_overview(home: Path | None) -> CourtOverview:
 
 
 def _dashboard_url(overview: CourtOverview) -> str | None:
-    """Where the web server of the home is, if one runs."""
+    """Return the address of the web server of the home, if one runs."""
     from pathlib import Path
 
     from kingdom.web.record import running_server
@@ -75,22 +70,10 @@ def _dashboard_url(overview: CourtOverview) -> str | None:
     return None if found is None else found.url
 
 
-async def _watch_status(services: Services, every: float) -> None:
-    import asyncio
-
-    from rich.live import Live
-
+async def _status_view(services: Services) -> Group:
     from kingdom.court.overview import read_overview
 
-    console = output.console()
-    if not sys.stdout.isatty():
-        while True:
-            console.print(_render(await read_overview(services)))
-            await asyncio.sleep(every)
-    with Live(console=console, auto_refresh=False) as live:
-        while True:
-            live.update(_render(await read_overview(services)), refresh=True)
-            await asyncio.sleep(every)
+    return _render(await read_overview(services))
 
 
 def _render(overview: CourtOverview) -> Group:
@@ -99,11 +82,11 @@ def _render(overview: CourtOverview) -> Group:
     parts: list[Any] = []
     if overview.running:
         inline = ", all roles in one process" if overview.mode == "inline" else ""
-        parts.append(_text(f"{overview.home}: up (pid {overview.supervisor_pid}{inline})", "bold green"))
+        parts.append(output.styled(f"{overview.home}: up (pid {overview.supervisor_pid}{inline})", "bold green"))
     else:
-        parts.append(_text(f"{overview.home}: not up (kingdom up starts it)", "bold"))
+        parts.append(output.styled(f"{overview.home}: not up (kingdom up starts it)", "bold"))
     if (url := _dashboard_url(overview)) is not None:
-        parts.append(_text(f"dashboard: {url} (kingdom web --link logs a browser in)", "dim"))
+        parts.append(output.styled(f"dashboard: {url} (kingdom web --link logs a browser in)", "dim"))
     parts.append(_roles_table(overview))
     columns = ("queue", "waiting", "held", "invalid or failed", "oldest")
     rows = [_queue_row(queue.name, queue.counts, queue.oldest_seconds) for queue in overview.queues]
@@ -113,7 +96,7 @@ def _render(overview: CourtOverview) -> Group:
         parts.append(output.table(("held back because", "events", "such as"), held, right=("events",)))
     if overview.soldiers:
         soldiers = [
-            (one.id, one.task_id, one.general, one.engine, one.pid or "–", _duration_or_dash(one.seconds))
+            (one.id, one.task_id, one.general, one.engine, one.pid or "–", duration_or_dash(one.seconds))
             for one in overview.soldiers
         ]
         parts.append(output.table(("soldier", "task", "general", "engine", "pid", "for"), soldiers))
@@ -123,7 +106,7 @@ def _render(overview: CourtOverview) -> Group:
             for one in overview.questions
         ]
         parts.append(output.table(("asks", "general", "question", "choices", "until"), questions))
-        parts.append(_text('kingdom answer TASK "…" answers', "dim"))
+        parts.append(output.styled('kingdom answer TASK "…" answers', "dim"))
     if overview.problems:
         problems = [(output.styled(one.what, "red"), one.why) for one in overview.problems]
         parts.append(output.table(("problem", "why"), problems))
@@ -136,7 +119,7 @@ def _roles_table(overview: CourtOverview) -> Any:
             role.name,
             output.styled(role.state, _ROLE_STYLES.get(role.state, "dim")),
             role.pid or "–",
-            _duration_or_dash(role.heartbeat_seconds),
+            duration_or_dash(role.heartbeat_seconds),
             role.reason,
         )
         for role in overview.roles
@@ -152,48 +135,28 @@ def _queue_row(name: str, counts: dict[str, int], oldest: float) -> tuple[Any, .
 
 
 def _hold_cells(detail: Any) -> tuple[Any, str]:
-    """How many, and a few ids, in whichever of its forms the king told it."""
+    """Return the count and a few ids. The king writes a detail as a number or as an object."""
     if isinstance(detail, dict):
         samples = next((value for value in detail.values() if isinstance(value, list)), [])
         return detail.get("count", len(samples)), ", ".join(str(one) for one in samples)
     return detail, ""
 
 
-def _duration_or_dash(seconds: float | None) -> str:
-    return "–" if seconds is None else format_duration(seconds)
-
-
-def _text(words: str, style: str) -> Any:
-    return output.styled(words, style)
-
-
-# ``kingdom doctor``: what is wrong with a court, or about to be.
-
-
 def doctor(home: HomeOption = None, json: JsonOption = False) -> None:
-    """Check the home, its configuration, the generals, their engines, git, the disk, the queues and the processes.
+    """Check the court and everything it needs.
 
-    Exits 1 when something is wrong now.
+    Checks the home, its configuration, the generals, their engines, git, the disk, the queues and the processes. Exits
+    1 when a check finds an error.
     """
     import asyncio
     import time
 
-    from kingdom.bus.delivery import check_document
     from kingdom.court.doctor import run_checks
 
     court = find_home(home)
-    with journal_errors_reported():
+    with errors_reported():
         checks = asyncio.run(run_checks(court, time.time))
-    healthy = all(check.level != "error" for check in checks)
-    if json:
-        output.print_json({"ok": healthy, "checks": [check_document(check) for check in checks]})
-    else:
-        print_checks(checks)
-    if not healthy:
-        raise typer.Exit(output.FAILED)
-
-
-# ``kingdom trace``: the whole story of an id.
+    report_checks(checks, json=json)
 
 
 def trace(
@@ -201,13 +164,16 @@ def trace(
     home: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Tell the whole story of an event, a task or a message, in time order, from every file that knows of it."""
+    """Show the history of an event, a task or a message.
+
+    The history is in time order, from all files that mention the id.
+    """
     from kingdom.court.history import read_history
 
     lines = with_court(home, lambda services: read_history(services, traced))
     if not lines:
         raise output.CommandError(
-            "NOT_FOUND", f"nothing here knows {traced}: kingdom task ls lists tasks, kingdom status what went wrong"
+            "NOT_FOUND", f"no file here mentions {traced}: kingdom task ls lists tasks, kingdom status shows problems"
         )
     documents = [line.document() for line in lines]
     if json:
@@ -217,21 +183,18 @@ def trace(
         output.print_table(("date", "time", "who", "what", "where"), rows)
 
 
-# ``kingdom metrics``: a court for Prometheus.
-
-
 def metrics(
     serve: Annotated[bool, typer.Option("--serve", help="Serve them until interrupted, instead of printing.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port to serve on; 0 takes a free one.")] = 9465,
     host: Annotated[str, typer.Option(help="The address to serve on.")] = "127.0.0.1",
     every: Annotated[
-        float, typer.Option(parser=parse_duration, metavar="DURATION", help="How often the court is looked at.")
+        float, typer.Option(parser=parse_duration, metavar="DURATION", help="How often the court is read.")
     ] = "15s",  # type: ignore[assignment]  # typer parses defaults as well
-    prefix: Annotated[str, typer.Option(help="What the names of the metrics start with.")] = "kingdom",
+    prefix: Annotated[str, typer.Option(help="The prefix of the metric names.")] = "kingdom",
     home: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Print the metrics of the court as Prometheus reads them, or serve them."""
+    """Print or serve the metrics of the court for Prometheus."""
     with_court(home, lambda services: _print_or_serve(services, serve, host, port, every, prefix, json))
 
 
@@ -242,7 +205,6 @@ async def _print_or_serve(
 
     from prometheus_client import CollectorRegistry, generate_latest
 
-    from kingdom.cli.bus.inspection import serve_metrics
     from kingdom.court.metrics import CourtMetrics
 
     collector = CourtMetrics(services, prefix)

@@ -1,4 +1,4 @@
-"""Commands that set up, start and stop a court: init, up, down, role, service."""
+"""Commands that create, start and stop a court: init, up, down, role, service."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from kingdom.cli import output
-from kingdom.cli.options import JsonOption, format_duration, parse_duration
-from kingdom.cli.session import HomeOption, court_errors_reported, find_home, journal_errors_reported
+from kingdom.cli.options import HomeOption, JsonOption, format_duration, parse_duration
+from kingdom.cli.session import errors_reported, find_home
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,8 +21,28 @@ if TYPE_CHECKING:
     from kingdom.court.init_home import InitResult
     from kingdom.court.supervisor.logs import Announce
 
+# KillMode=process: soldiers run in sessions of their own and are adopted at the next start.
+_SYSTEMD_UNIT: Final = """\
+[Unit]
+Description=Kingdom court in {home}
+After=network-online.target
+Wants=network-online.target
 
-# ``kingdom init``: make the home of a court.
+[Service]
+Type=exec
+ExecStart={program} up --home {home}
+ExecStop={program} down --home {home}
+WorkingDirectory={home}
+Environment=PATH={path}
+# EnvironmentFile={home}/.env
+KillMode=process
+Restart=on-failure
+RestartSec=5
+TimeoutStopSec=60
+
+[Install]
+WantedBy={target}
+"""
 
 
 def init(
@@ -32,24 +52,25 @@ def init(
         typer.Option(
             "--general",
             metavar="NAME",
-            help="A general to begin with, instead of gen-pr and gen-briefing; may be repeated.",
+            help="A general to install, instead of gen-pr and gen-briefing; may be repeated.",
             show_default=False,
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Also in a folder that has something else in it. Overwrites nothing.")
+        bool, typer.Option("--force", help="Allow a folder that has other files in it. Overwrites nothing.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Make a folder the home of a court: folders, queues, configuration, generals to begin with.
+    """Create the home of a court.
 
-    Repeated, it adds what is missing and changes nothing else.
+    Creates folders, queues, configuration and the first generals. Run again, it adds what is missing and changes
+    nothing else.
     """
     import asyncio
 
     from kingdom.court.init_home import create_home
 
-    with court_errors_reported():
+    with errors_reported():
         founded = asyncio.run(create_home(directory, general, force=force))
     if json:
         output.print_json({"home": str(founded.home.root), "new": founded.anew, "made": founded.made})
@@ -64,45 +85,45 @@ def _print_founded(founded: InitResult, directory: Path) -> None:
         output.say(f"{founded.home.root} is complete: nothing was changed")
         return
     if not founded.anew:
-        output.say(f"{founded.home.root} is complete again; nothing that was there was changed")
+        output.say(f"{founded.home.root} is complete again; existing files were not changed")
         return
-    output.say(f"{founded.home.root} is the home of a court now. What comes next:")
+    output.say(f"{founded.home.root} is the home of a court now. Next steps:")
     if founded.home.root != Path.cwd():
         output.say(f"  cd {directory}")
-    output.say("  kingdom general ls                         who is there, and what they hear")
-    output.say("  kingdom doctor                             whether everything they need is installed")
+    output.say("  kingdom general ls                         list the generals and the events they handle")
+    output.say("  kingdom doctor                             check that everything they need is installed")
     output.say("  kingdom up                                 start the court")
-    output.say("  kingdom emit github.pr.review_requested …  give it something to do")
-    output.say("config/system.yaml has the settings, config/generals/ the generals: read them, change them.")
-
-
-# ``kingdom up``: start a court and keep it running.
+    output.say("  kingdom emit github.pr.review_requested …  give it work")
+    output.say("The settings are in config/system.yaml, the generals in config/generals/.")
 
 
 def up(
-    inline: Annotated[bool, typer.Option("--inline", help="Run all roles in this one process.")] = False,
+    inline: Annotated[bool, typer.Option("--inline", help="Run all roles in this process.")] = False,
     daemon: Annotated[
-        bool, typer.Option("--daemon", "-d", help="Go on in the background, and write to logs/supervisor.log.")
+        bool, typer.Option("--daemon", "-d", help="Run in the background and write to logs/supervisor.log.")
     ] = False,
-    roles: Annotated[str | None, typer.Option(metavar="NAME,…", help="Only these roles.", show_default=False)] = None,
+    roles: Annotated[
+        str | None, typer.Option(metavar="NAME,NAME", help="Run only these roles.", show_default=False)
+    ] = None,
     home: HomeOption = None,
 ) -> None:
-    """Start the court, a process for each role, and start again what dies. Ctrl-C or `kingdom down` stops it.
+    """Start the court and restart roles that die.
 
-    A general that is installed meanwhile is started, one that is removed is stopped, one whose manifest changes is
-    started anew. Soldiers outlive a stop: their generals take them over again when the court is next up.
+    Runs one process for each role. Ctrl-C or `kingdom down` stops it. A general that is installed meanwhile is started,
+    one that is removed is stopped, one whose manifest changes is restarted. Soldiers keep running when the court stops:
+    their generals adopt them at the next start.
     """
     from kingdom.court.config import load_system
     from kingdom.court.supervisor.logs import ConsoleWriter, configure_logging
     from kingdom.court.supervisor.record import running_supervisor
 
     court = find_home(home)
-    with journal_errors_reported():
+    with errors_reported():
         load_system(court).queue_url(court)
         if (record := running_supervisor(court)) is not None:
             raise output.CommandError(
                 "ALREADY_RUNNING",
-                f"the court in {court.root} is up (pid {record.supervisor.pid}): "
+                f"the court in {court.root} is already up (pid {record.supervisor.pid}): "
                 "kingdom status shows it, kingdom down stops it",
             )
         only = [name.strip() for name in roles.split(",") if name.strip()] if roles is not None else None
@@ -137,9 +158,7 @@ def _print_dashboard_url(court: Home, only: list[str] | None) -> None:
 
     web = load_system(court).web
     if web.port and "web" in available_roles(court) and (only is None or "web" in only):
-        output.say(
-            f"the dashboard is at {url_of(web.host, web.port)} in a moment: kingdom web --link logs a browser in"
-        )
+        output.say(f"the dashboard starts at {url_of(web.host, web.port)}: kingdom web --link logs a browser in")
 
 
 def _run_court(
@@ -167,25 +186,22 @@ def _run_court(
         Supervisor(court, say, only=only, meanwhile=meanwhile).run(ready)
 
 
-# ``kingdom down``: stop a court.
-
-
 def down(
-    soldiers: Annotated[bool, typer.Option("--soldiers", help="End the running soldiers as well.")] = False,
+    soldiers: Annotated[bool, typer.Option("--soldiers", help="Stop the running soldiers as well.")] = False,
     timeout: Annotated[
         float, typer.Option(parser=parse_duration, metavar="DURATION", help="How long to wait for the roles.")
     ] = "1m",  # type: ignore[assignment]  # typer parses defaults as well
     home: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Stop the court: all roles, in their order.
+    """Stop the court.
 
-    Running soldiers go on, and their generals take them over when the court is next up; --soldiers ends them too.
+    Running soldiers continue, and their generals adopt them when the court starts again; --soldiers stops them too.
     """
     from kingdom.court.soldiers import all_soldiers
 
     court = find_home(home)
-    with journal_errors_reported():
+    with errors_reported():
         was_up = _stop_roles(court, timeout)
         alive = [soldier for soldier in all_soldiers(court) if soldier.alive]
         if soldiers:
@@ -193,14 +209,18 @@ def down(
                 soldier.interrupt()
             alive = [soldier for soldier in alive if not soldier.wait(timeout)]
             if alive:
-                raise output.CommandError("STILL_RUNNING", f"still running: {', '.join(one.id for one in alive)}")
+                raise output.CommandError(
+                    "STILL_RUNNING",
+                    f"soldiers still running after {format_duration(timeout)}: {', '.join(one.id for one in alive)}; "
+                    "run kingdom down --soldiers again",
+                )
     if json:
         output.print_json({"was_up": was_up, "soldiers": [soldier.id for soldier in alive]})
         return
     output.say("the court is down" if was_up else "the court was not up")
     if alive:
         names = ", ".join(soldier.id for soldier in alive)
-        output.say(f"{len(alive)} running on, to be taken over at the next kingdom up: {names} (--soldiers ends them)")
+        output.say(f"{output.plural(len(alive), 'soldier')} still running: {names} (--soldiers stops them)")
 
 
 def _stop_roles(court: Home, timeout: float) -> bool:
@@ -215,17 +235,14 @@ def _stop_roles(court: Home, timeout: float) -> bool:
     if not record.supervisor.wait(timeout):
         raise output.CommandError(
             "STILL_RUNNING",
-            f"the court (pid {record.supervisor.pid}) was asked to stop, but has not after {format_duration(timeout)}: "
-            "kingdom status shows what still runs, kingdom down asks again",
+            f"the court (pid {record.supervisor.pid}) has not stopped after {format_duration(timeout)}: "
+            "kingdom status shows what still runs; run kingdom down again",
         )
-    # Those of a supervisor that was killed stop by themselves, unless they hang.
+    # The roles of a supervisor that was killed stop by themselves, unless they hang.
     for role in record.roles.values():
         if role.process is not None and role.process.send(signal.SIGTERM) and not role.process.wait(timeout):
             role.process.send(signal.SIGKILL)
     return was_up
-
-
-# ``kingdom role``: run one role here.
 
 
 def role(
@@ -234,9 +251,10 @@ def role(
     ],
     home: HomeOption = None,
 ) -> None:
-    """Run one role in the foreground, until it is interrupted.
+    """Run one role in the foreground.
 
-    For a general on another machine, or to watch one at work. The envoy on a terminal takes answers that are typed.
+    Runs until interrupted: for a general on another machine, or to watch a role. The envoy accepts answers typed on
+    the terminal.
     """
     import asyncio
 
@@ -245,35 +263,8 @@ def role(
 
     found = find_home(home)
     configure_logging(name, ConsoleWriter(sys.stderr), found)
-    with journal_errors_reported():
+    with errors_reported():
         asyncio.run(serve_role(found, name, foreground=sys.stdin.isatty() and sys.stdout.isatty()))
-
-
-# ``kingdom service``: a unit for systemd.
-
-
-# KillMode=process: soldiers live in sessions of their own and are adopted by the next start.
-_SYSTEMD_UNIT: Final = """\
-[Unit]
-Description=Kingdom court in {home}
-After=network-online.target
-Wants=network-online.target
-
-[Service]
-Type=exec
-ExecStart={program} up --home {home}
-ExecStop={program} down --home {home}
-WorkingDirectory={home}
-Environment=PATH={path}
-# EnvironmentFile={home}/.env
-KillMode=process
-Restart=on-failure
-RestartSec=5
-TimeoutStopSec=60
-
-[Install]
-WantedBy={target}
-"""
 
 
 def service(
@@ -281,7 +272,7 @@ def service(
     home: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Print a unit for systemd that keeps the court up.
+    """Print a systemd unit that keeps the court running.
 
     Save it as ~/.config/systemd/user/kingdom.service, then: systemctl --user enable --now kingdom
     """
@@ -297,6 +288,6 @@ def service(
 
 
 def _quote_for_systemd(path: str) -> str:
-    """A path as systemd reads it: a percent sign stands for itself only when it is doubled."""
+    """Double percent signs, which systemd expands otherwise, and quote a path with spaces."""
     doubled = path.replace("%", "%%")
     return f'"{doubled}"' if any(character.isspace() for character in doubled) else doubled

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kingdom.cli import output
-from kingdom.cli.options import JsonOption, YesOption, parse_duration
-from kingdom.cli.session import HomeOption, find_home, journal_errors_reported, with_court
+from kingdom.cli.options import HomeOption, JsonOption, YesOption, parse_duration
+from kingdom.cli.session import errors_reported, find_home, with_court
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from kingdom.journal import Cursor, Entry, Problem, Reader
 
 
-# ``kingdom logs``: what happened in a court, and what happens now.
-
-
 _CATEGORY_STYLES: Final = {
     "event": "cyan",
     "task": "blue",
@@ -43,21 +40,23 @@ _BAD_WORDS: Final = ("failed", "timeout", "killed", "missed", "orphaned", "warni
 
 
 def logs(
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what happens from now on.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Continue with new entries as they are written.")
+    ] = False,
     types: Annotated[
         list[str] | None,
-        typer.Option("--type", "-t", metavar="TYPE", help="Only events of this type: task.failed, or task.* for all."),
+        typer.Option("--type", "-t", metavar="TYPE", help="Only entries of this type: task.failed, or task.* for all."),
     ] = None,
     actors: Annotated[
-        list[str] | None, typer.Option("--actor", "-a", metavar="ROLE", help="Only events of this role.")
+        list[str] | None, typer.Option("--actor", "-a", metavar="ROLE", help="Only entries of this role.")
     ] = None,
     task: Annotated[
-        str | None, typer.Option("--task", metavar="TASK", help="Only events of this task.", show_default=False)
+        str | None, typer.Option("--task", metavar="TASK", help="Only entries of this task.", show_default=False)
     ] = None,
     since: Annotated[
         str | None,
         typer.Option(
-            "--since", metavar="WHEN", help="From a time on: 2h, 3d, or 2026-02-07T10:00.", show_default=False
+            "--since", metavar="WHEN", help="From this time on: 2h, 3d, or 2026-02-07T10:00.", show_default=False
         ),
     ] = None,
     lines: Annotated[
@@ -67,14 +66,17 @@ def logs(
             "-n",
             min=0,
             metavar="N",
-            help="The last N only; 50 when --since is not given.",
+            help="Only the last N; 50 when --since is not given.",
             show_default=False,
         ),
     ] = None,
     home: HomeOption = None,
-    json: Annotated[bool, typer.Option("--json", help="Print each event as it is written, a JSON line.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print each entry as it is stored, one JSON line.")] = False,
 ) -> None:
-    """Show the journal: what the roles of a court did. Options of one kind add up, those of several narrow down."""
+    """Show the journal: what the roles of the court did.
+
+    Several values of one option widen the selection; several options narrow it.
+    """
     from kingdom.journal import Reader
 
     found = find_home(home)
@@ -83,7 +85,7 @@ def logs(
     show = _entry_printer(json)
     most = 50 if lines is None and since is None else lines
     with (
-        journal_errors_reported(),
+        errors_reported(),
         Reader(found.journal, cursor=_start_cursor(found.journal, start), report=_print_journal_problem) as reader,
     ):
         for entry in _last_entries(filter(wanted, reader.read()), most):
@@ -104,7 +106,7 @@ def _follow_journal(reader: Reader, wanted: Callable[[Entry], bool], show: Calla
 
 
 def _since_timestamp(text: str, home: Home) -> float:
-    """``2h`` ago, or a time; one without a zone is in the court's."""
+    """Parse ``2h`` (ago) or a time; a time without a zone is in the zone of the court."""
     import time
     from datetime import datetime
     from zoneinfo import ZoneInfo
@@ -117,15 +119,17 @@ def _since_timestamp(text: str, home: Home) -> float:
         try:
             return time.time() - parse_duration(text)
         except typer.BadParameter:
-            raise output.usage_error(f"--since {text!r} is no time: write 30m, 2h, 7d, or 2026-02-07T10:00") from None
+            raise output.usage_error(
+                f"--since {text!r} is not a time: write 30m, 2h, 7d, or 2026-02-07T10:00"
+            ) from None
     if moment.tzinfo is None:
-        with journal_errors_reported():
+        with errors_reported():
             moment = moment.replace(tzinfo=ZoneInfo(load_system(home).timezone))
     return moment.timestamp()
 
 
 def _start_cursor(journal: Path, start: float | None) -> Cursor:
-    """Where to begin reading: behind the closed files that end before ``start``; else at the last closed one."""
+    """Return where to start: after the closed files that end before ``start``, or else at the last closed one."""
     from kingdom.journal import Cursor
     from kingdom.journal.logfiles import list_rotated
 
@@ -202,9 +206,6 @@ def _print_journal_problem(problem: Problem) -> None:
     print(output.sanitize(f"journal: {problem}"), file=sys.stderr)  # noqa: T201
 
 
-# ``kingdom stats``: how much was done, by day, by hour and by general.
-
-
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _HOURS: Final = 24
 
@@ -214,20 +215,23 @@ def stats(
     home: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show how many tasks there were, how they ended and how long they took."""
+    """Show how many tasks ran and how they ended.
+
+    By day, by general, and by hour for the last 24 hours.
+    """
     import time
 
     from kingdom.court.chamberlain.reports import current_stats
 
     found = find_home(home)
-    with journal_errors_reported():
+    with errors_reported():
         document = current_stats(found, time.time())
     if json:
         output.print_json(document)
         return
     shown = dict(list(document["days"].items())[-days:])
     if not shown:
-        output.say("nothing has happened yet: the journal is empty")
+        output.say("no statistics yet: the journal is empty")
         return
     columns = ("day", "events", "created", "completed", "failed", "asked", "timed out")
     keys = ("events", "created", "completed", "failed", "needs_human", "timeout")
@@ -251,13 +255,13 @@ def _general_rows(days: dict[str, Any]) -> list[Sequence[object]]:
         sums = [
             sum(part[key] for part in parts) for key in ("created", "completed", "failed", "needs_human", "timeout")
         ]
-        weighed = sum((part["avg_duration_seconds"] or 0) * part["completed"] for part in parts)
-        rows.append((name, *sums, f"{weighed / sums[1]:.0f} s" if sums[1] else "–"))
+        weighted = sum((part["avg_duration_seconds"] or 0) * part["completed"] for part in parts)
+        rows.append((name, *sums, f"{weighted / sums[1]:.0f} s" if sums[1] else "–"))
     return rows
 
 
 def _hourly_chart(document: dict[str, Any], key: str) -> tuple[str, int]:
-    """One bar for each of the last hours."""
+    """Return a chart with one bar for each of the last hours, and the total."""
     from datetime import datetime, timedelta
 
     last = datetime.fromisoformat(document["generated_at"])
@@ -267,17 +271,17 @@ def _hourly_chart(document: dict[str, Any], key: str) -> tuple[str, int]:
     return "".join(_BARS[-(-value * (len(_BARS) - 1) // highest)] for value in values), sum(values)
 
 
-# ``kingdom report``: the report of a day.
-
-
 def report(
     day: Annotated[
-        str, typer.Option("--date", metavar="DATE", help="2026-02-07, yesterday, or today for what there is so far.")
+        str, typer.Option("--date", metavar="DATE", help="2026-02-07, yesterday, or today (so far).")
     ] = "yesterday",
     home: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show the daily report: the one that was sent, or one made from the journal as far as it is still there."""
+    """Show the daily report.
+
+    Shows the report that was sent, or builds it from the journal, as far as the journal is kept.
+    """
     import time
 
     from kingdom.court.chamberlain.alerts import ChamberlainTexts
@@ -285,7 +289,7 @@ def report(
     from kingdom.court.config import load_system
 
     found = find_home(home)
-    with journal_errors_reported():
+    with errors_reported():
         system = load_system(found)
         try:
             document = load_report(found, system, day, time.time())
@@ -297,16 +301,16 @@ def report(
         output.say(report_text(document, ChamberlainTexts(system.locale)))
 
 
-# ``kingdom clean``: remove what is past its time, or show what would go.
-
-
 def clean(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would go, and why.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed, and why.")] = False,
     home: HomeOption = None,
     yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Remove what is older than config/chamberlain.yaml says it is kept. What is in somebody's hands stays."""
+    """Remove files that are past their retention time.
+
+    The times are in config/chamberlain.yaml. Files in use stay.
+    """
     if dry_run:
         items = with_court(home, _expired_files)
         if json:
@@ -316,11 +320,13 @@ def clean(
         elif items:
             rows = [(item.path, f"{item.size:,}", item.why) for item in items]
             output.print_table(("file", "bytes", "why"), rows, ("bytes",))
-            output.say(f"{len(items)} would go, {sum(item.size for item in items):,} bytes")
+            output.say(
+                f"{output.plural(len(items), 'file')} would be removed, {sum(item.size for item in items):,} bytes"
+            )
         else:
-            output.say("nothing is past its time")
+            output.say("no file is past its retention time")
         return
-    output.confirm("Remove everything that is past its time (kingdom clean --dry-run shows it)?", yes=yes)
+    output.confirm("Remove all files that are past their retention time (kingdom clean --dry-run lists them)?", yes=yes)
     removed = with_court(home, _remove_expired)
     if json:
         output.print_json({"removed": removed})
@@ -345,7 +351,7 @@ async def _remove_expired(services: Services) -> int:
     cleaning, section = _open_cleaning(services)
     was_read = await asyncio.to_thread(is_journal_read, services.home, section, services.clock())
     if not was_read:
-        output.say("closed files of the journal stay: the chamberlain has not read them yet")
+        output.say("closed journal files stay: the chamberlain has not read them yet")
     return sum([removed async for removed in cleaning.run(with_journal=was_read)])
 
 
@@ -357,7 +363,7 @@ def _open_cleaning(services: Services) -> tuple[Cleanup, RetentionSection]:
 
     loaded = ChamberlainConfigFile(services.home).load()
     if loaded.problem is not None:
-        raise output.CommandError("INVALID_CONFIG", f"{loaded.problem}; nothing is removed by it")
+        raise output.CommandError("INVALID_CONFIG", f"{loaded.problem}; nothing was removed")
     section = loaded.config.retention
     barracks = LocalSoldierProcesses(services.home)
     return Cleanup(services.home, services.bus, barracks, section, services.clock(), WarningLog()), section

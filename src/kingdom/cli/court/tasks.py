@@ -10,39 +10,43 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kingdom.cli import output
-from kingdom.cli.options import JsonOption, TaskArgument
-from kingdom.cli.session import HomeOption, find_home, user_name, with_court
+from kingdom.cli.options import HomeOption, JsonOption, TaskArgument
+from kingdom.cli.session import find_home, user_name, with_court
 
 if TYPE_CHECKING:
     from kingdom.court.loop import Services
 
 
-# ``kingdom emit``: put an event into a court.
-
-
 def emit(
-    event_type: Annotated[str, typer.Argument(metavar="TYPE", help="The type, as github.pr.review_requested.")],
-    source: Annotated[str, typer.Option(metavar="NAME", help="Where it comes from.")] = "console",
+    event_type: Annotated[
+        str, typer.Argument(metavar="TYPE", help="The type, for example github.pr.review_requested.")
+    ],
+    source: Annotated[str, typer.Option(metavar="NAME", help="The source of the event.")] = "console",
     repo: Annotated[
         str | None, typer.Option(metavar="OWNER/NAME", help="The repository it is about.", show_default=False)
     ] = None,
     payload: Annotated[
-        str, typer.Option(metavar="JSON|@FILE", help="A JSON object, or @ and the file that holds it.")
+        str, typer.Option(metavar="JSON|@FILE", help="A JSON object, or @ and the name of a file that contains one.")
     ] = "{}",
     priority: Annotated[str, typer.Option(metavar="high|normal|low", help="How urgent it is.")] = "normal",
     event_id: Annotated[
         str | None,
-        typer.Option("--id", metavar="ID", help="Its id; one that was seen before is left out.", show_default=False),
+        typer.Option(
+            "--id",
+            metavar="ID",
+            help="The id of the event; an id that is known already is ignored.",
+            show_default=False,
+        ),
     ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until it has ended, or a person is asked; exit 1 if it went wrong.")
+        bool, typer.Option("--wait", help="Wait until it ends or a person is asked; exit 1 if it failed.")
     ] = False,
     home: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Put an event into the court.
+    """Publish an event to the court.
 
-    It is durable when the command returns, and taken up at once when the court is up, or else when it is next.
+    It is durable when the command returns. The court handles it at once, or when it starts.
     """
     document: dict[str, Any] = {
         "type": event_type,
@@ -57,7 +61,7 @@ def emit(
     document["id"] = event_id or f"evt-console-{new_event_id()}"
     accepted = with_court(home, lambda services: inject_event(services, document))
     if not json:
-        output.say(document["id"] if accepted else f"{document['id']} was there before: nothing changed")
+        output.say(document["id"] if accepted else f"{document['id']} is already known: nothing changed")
     elif not wait:
         output.print_json({"id": document["id"], "accepted": accepted})
     if wait:
@@ -97,42 +101,39 @@ def _parse_payload(text: str) -> dict[str, Any]:
     return document
 
 
-# ``kingdom answer``: answer the question of a task.
-
-
 def answer(
     task_id: TaskArgument,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The answer.")],
     home: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Answer the question of a task, so that its work goes on. The first answer counts."""
+    """Answer the question of a task.
+
+    The task then continues. The first answer counts.
+    """
     if not text.strip():
         raise output.usage_error("the answer is empty")
     event_id = with_court(home, lambda services: answer_question(services, task_id, text))
     if json:
         output.print_json({"id": event_id, "task_id": task_id})
     else:
-        output.say(f"passed on as {event_id}")
+        output.say(f"sent as {event_id}")
 
 
 async def answer_question(services: Services, task_id: str, text: str) -> str:
-    """Answer the question of a task; returns the id of the event."""
-    from kingdom.court.commands import answer_question as pass_on
+    """Publish the answer to the question of a task; return the id of the event."""
+    from kingdom.court import commands
 
-    return await pass_on(services, task_id, text, user_name())
-
-
-# ``kingdom task transcript``: what the soldiers of a task said and did.
+    return await commands.answer_question(services, task_id, text, user_name())
 
 
 def transcript(
     task_id: TaskArgument,
     soldier: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Of this soldier; without it, of the last one.", show_default=False),
+        typer.Option(metavar="ID", help="The soldier. Default: the last one.", show_default=False),
     ] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Every line as the agent wrote it.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Print every line as the agent wrote it.")] = False,
     home: HomeOption = None,
 ) -> None:
     """Show what a soldier of the task said and did."""
@@ -145,11 +146,13 @@ def transcript(
     chosen = [one for one in found if soldier in (None, one.id)]
     if not chosen:
         names = ", ".join(one.id for one in found) or "none"
-        who = "no soldier was on it yet" if soldier is None else f"no soldier {soldier} was on it"
-        raise output.CommandError("NOT_FOUND", f"{task_id}: {who} (there were: {names})")
+        who = "no soldier has worked on it yet" if soldier is None else f"no soldier {soldier} worked on it"
+        raise output.CommandError("NOT_FOUND", f"{task_id}: {who} (soldiers of the task: {names})")
     last = chosen[-1]
     if not last.transcript.exists():
-        raise output.CommandError("NOT_FOUND", f"{last.transcript} is gone: transcripts are kept for some days only")
+        raise output.CommandError(
+            "NOT_FOUND", f"{last.transcript} is gone: transcripts are removed after their retention time"
+        )
     if raw:
         with last.transcript.open("rb") as file:
             for line in file:
@@ -160,15 +163,12 @@ def transcript(
         output.say(line_)
 
 
-# ``kingdom task …``: look at tasks, and have them ended or done again.
-
-
 app = typer.Typer()
 
 
 @app.callback(invoke_without_command=True)
 def _group(context: typer.Context) -> None:
-    """Look at the tasks of a court, and have them ended or done again."""
+    """Manage tasks: list, show, cancel, retry, transcript."""
     output.show_help_if_no_command(context)
 
 
@@ -177,18 +177,18 @@ def ls(
         str | None,
         typer.Option(
             metavar="WORD",
-            help="Only those that are pending, in_progress, completed, failed or needs_human.",
+            help="Only tasks that are pending, in_progress, completed, failed or needs_human.",
             show_default=False,
         ),
     ] = None,
     general: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only those of this general.", show_default=False)
+        str | None, typer.Option(metavar="NAME", help="Only tasks of this general.", show_default=False)
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most this many, the newest.")] = 50,
     home: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """List the tasks, the newest first."""
+    """List tasks, the newest first."""
     from kingdom.court.queues import all_documents
 
     found = with_court(home, lambda services: all_documents(services, ("tasks",)))
@@ -207,13 +207,13 @@ def ls(
         keys = ("id", "status", "target_general", "type", "priority", "event_id", "created_at")
         output.print_table(columns, [[task.get(key, "") for key in keys] for task in chosen[:limit]])
         if len(chosen) > limit:
-            output.say(f"… and {len(chosen) - limit} older ones (--limit)")
+            output.say(f"… and {len(chosen) - limit} older ones (use --limit)")
     else:
         output.say("no tasks")
 
 
 def show(task_id: TaskArgument, home: HomeOption = None, json: JsonOption = False) -> None:
-    """Show one task: what it is, what came of it, who was on it, and where its files lie."""
+    """Show one task: its fields, result, soldiers and files."""
     document = with_court(home, lambda services: _task_document(services, task_id))
     if json:
         output.print_json(document)
@@ -223,21 +223,24 @@ def show(task_id: TaskArgument, home: HomeOption = None, json: JsonOption = Fals
     facts += [(f"result {key}", value) for key, value in (result or {}).items() if value not in (None, "", [], {})]
     facts += [("soldier", f"{one['id']} ({'running' if one['alive'] else 'ended'})") for one in document["soldiers"]]
     facts += [("file", path) for path in document["files"]]
-    width = max(len(key) for key, _ in facts)
-    for key, value in facts:
-        shown = value if isinstance(value, str) else jsonlib.dumps(value, ensure_ascii=False)
-        output.say(f"{key:<{width}}  {shown}")
+    output.print_facts(facts)
     output.say()
     output.say(jsonlib.dumps(task.get("payload"), ensure_ascii=False, indent=2))
 
 
 def cancel(task_id: TaskArgument, home: HomeOption = None, json: JsonOption = False) -> None:
-    """Have a task ended: taken out of the queue, or its soldier stopped. The king does it, at the latest when up."""
+    """Cancel a task.
+
+    The king removes it from the queue or stops its soldier, now or when the court starts.
+    """
     _request(task_id, home, "cancel", json)
 
 
 def retry(task_id: TaskArgument, home: HomeOption = None, json: JsonOption = False) -> None:
-    """Have a task that ended done once more, as a new task. The king does it, at the latest when up."""
+    """Repeat a finished task as a new task.
+
+    The king creates the new task, now or when the court starts.
+    """
     _request(task_id, home, "retry", json)
 
 
@@ -246,11 +249,11 @@ def _request(task_id: str, home: Any, what: str, json: bool) -> None:
     if json:
         output.print_json({"id": event_id, "task_id": task_id})
     else:
-        output.say(f"asked for as {event_id}: kingdom trace {task_id} tells what becomes of it")
+        output.say(f"requested as {event_id}: kingdom trace {task_id} shows what happens")
 
 
 async def request_for_task(services: Services, task_id: str, what: str) -> str:
-    """Ask for a task to be cancelled or retried; returns the id of the event."""
+    """Request that a task is cancelled or retried; return the id of the event."""
     from kingdom.court import commands
 
     ask = commands.cancel_task if what == "cancel" else commands.retry_task

@@ -4,88 +4,71 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kingdom.cli import output
+from kingdom.cli.session import run_async
 
-# ``kingdom demo``: a whole court at work, in a temporary folder, without a model or an account.
+if TYPE_CHECKING:
+    from kingdom.cli.demo.shared import Proof
 
-
-def demo(
-    folder: Annotated[
-        Path | None,
-        typer.Option("--dir", metavar="DIR", help="Where to put the court. [default: a new temporary directory]"),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print only what came of it, as one JSON document.")] = False,
-) -> None:
-    """See a court at work: events become tasks, soldiers do them, a person is asked.
-
-    Makes a court in a temporary directory, with generals whose soldiers play a script, and a small git repository.
-    Gives it a review, a ticket and a release, ends its king with SIGKILL half way, answers the question that comes up,
-    and shows that everything was finished once. Takes about ten seconds, needs nothing configured, leaves nothing
-    running. Exits 0 only when every event was completed and did what it should.
-    """
-    import asyncio
-
-    from kingdom.cli.demo.court import build_court_site, run_court_demo
-    from kingdom.cli.demo.view import choose_court_view
-    from kingdom.cli.session import court_errors_reported
-
-    with court_errors_reported():
-        stage = build_court_site(folder)
-        proof = asyncio.run(run_court_demo(stage, choose_court_view(quiet=json)))
-    if json:
-        output.print_json(proof.document())
-    else:
-        for line in proof.lines():
-            output.say(line)
-    if not proof.holds:
-        raise typer.Exit(output.FAILED)
-
-
-# ``kingdom bus demo``: a worker is killed half way, and nothing is lost.
+FolderOption = Annotated[
+    Path | None,
+    typer.Option("--dir", metavar="DIR", help="Where to put its files. [default: a new temporary directory]"),
+]
+ProofJsonOption = Annotated[bool, typer.Option("--json", help="Print only the proof, as one JSON document.")]
 
 
 class DemoTransport(StrEnum):
-    """Where the demo's bus lives; both need nothing installed."""
+    """Transports that need no server."""
 
     sqlite = "sqlite"
     files = "files"
 
 
-def bus_demo(
-    transport: Annotated[DemoTransport, typer.Option(help="What carries the events.")] = DemoTransport.sqlite,
-    events: Annotated[int, typer.Option(min=40, max=5000, help="How many events to publish.")] = 200,
-    folder: Annotated[
-        Path | None,
-        typer.Option("--dir", metavar="DIR", help="Where to put its files. [default: a new temporary directory]"),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print only the proof, as one JSON document.")] = False,
-) -> None:
-    """Kill a worker half way, lose nothing.
+def demo(folder: FolderOption = None, json: ProofJsonOption = False) -> None:
+    """Show a court at work in a temporary folder.
 
-    Publishes events, ends a worker process with SIGKILL half way, and shows another one finish everything. Takes about
-    ten seconds, asks nothing, needs nothing configured, and leaves nothing running. Exits 0 only when every event was
-    handled and took effect exactly once.
+    Creates a court whose soldiers play a script, and a small git repository. Gives the court a review, a ticket and a
+    release, kills its king with SIGKILL, answers the question that comes up, and shows that everything was done once.
+    Takes about ten seconds, needs no configuration, and leaves nothing running. Exits 0 only when every event was
+    completed with the expected result.
     """
-    import asyncio
+    from kingdom.cli.demo.court import build_court_site, run_court_demo
+    from kingdom.cli.demo.shared import choose_view
+    from kingdom.cli.session import errors_reported
 
-    from kingdom.bus import BusError
+    with errors_reported():
+        site = build_court_site(folder)
+    _print_proof(run_async(lambda: run_court_demo(site, choose_view(quiet=json))), json=json)
+
+
+def bus_demo(
+    transport: Annotated[DemoTransport, typer.Option(help="The transport to use.")] = DemoTransport.sqlite,
+    events: Annotated[int, typer.Option(min=40, max=5000, help="How many events to publish.")] = 200,
+    folder: FolderOption = None,
+    json: ProofJsonOption = False,
+) -> None:
+    """Kill a worker half way and show that nothing is lost.
+
+    Publishes events, kills a worker process with SIGKILL half way, and lets another one finish. Takes about ten
+    seconds, needs no configuration, and leaves nothing running. Exits 0 only when every event was handled and took
+    effect exactly once.
+    """
     from kingdom.cli.demo.bus import BusDemoSite, run_bus_demo
-    from kingdom.cli.demo.view import choose_bus_view
-    from kingdom.cli.session import bus_error
+    from kingdom.cli.demo.shared import choose_view
 
-    stage = BusDemoSite.build(transport.value, events, folder)
-    try:
-        proof = asyncio.run(run_bus_demo(stage, choose_bus_view(quiet=json)))
-    except BusError as error:
-        raise bus_error(error) from error
+    site = BusDemoSite.build(transport.value, events, folder)
+    _print_proof(run_async(lambda: run_bus_demo(site, choose_view(quiet=json))), json=json)
+
+
+def _print_proof(proof: Proof, *, json: bool) -> None:
     if json:
-        output.print_json({"url": stage.url, "directory": str(stage.folder), **proof.document()})
+        output.print_json(proof.document)
     else:
-        for line in proof.lines(stage):
+        for line in proof.lines():
             output.say(line)
     if not proof.holds:
         raise typer.Exit(output.FAILED)

@@ -7,109 +7,33 @@ import contextlib
 import shlex
 import signal
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Literal, Self
 
-from kingdom.bus import Envelope, EventBus, Record, connect
+from kingdom.bus import Depth, Envelope, EventBus, Record, connect
 from kingdom.cli import output
-from kingdom.cli.demo.view import BusDemoView, BusScene, WorkerState
+from kingdom.cli.demo.shared import DemoView, Proof, Scene, prepare_folder
 from kingdom.cli.demo.worker import EVENT_TYPE, LEASE_SECONDS, STREAM, DemoLedger
 from kingdom.cli.output import CommandError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from rich.console import RenderableType
 
-
-# What the demo claims, checked against what is on disk.
-
-
-@dataclass(frozen=True)
-class BusProof:
-    """Counted from the bus and from the application's database after the workers are gone."""
-
-    published: int
-    held: int  # by the killed worker when it died
-    handled: int  # published events that took effect
-    redelivered: tuple[str, ...]  # ids handed to a handler more than once
-    doubled: int  # events whose effect happened more than once
-    unfinished: int  # events that are not DONE in the bus
-
-    @property
-    def lost(self) -> int:
-        """Events that never took effect."""
-        return self.published - self.handled
-
-    @property
-    def holds(self) -> bool:
-        """Whether nothing was lost, nothing happened twice, and everything is finished."""
-        return self.lost == 0 and self.doubled == 0 and self.unfinished == 0
-
-    def document(self) -> dict[str, Any]:
-        """The form for programs."""
-        return {
-            "published": self.published,
-            "handled": self.handled,
-            "lost": self.lost,
-            "heldByKilledWorker": self.held,
-            "deliveredTwice": len(self.redelivered),
-            "tookEffectTwice": self.doubled,
-            "unfinished": self.unfinished,
-            "holds": self.holds,
-        }
-
-    def lines(self, stage: BusDemoSite) -> Iterator[str]:
-        """The form for people: what was proved, where it lies, and what to try next."""
-        yield ""
-        yield f"{_mark(self.lost == 0)} {self.published} events published, {self.handled} handled, {self.lost} lost"
-        yield (
-            f"{_mark(self.doubled == 0)} the killed worker held {self.held}: {len(self.redelivered)} it had begun were "
-            f"delivered a second time, {self.doubled} took effect twice (the Inbox sees to that)"
-        )
-        yield f"{_mark(self.unfinished == 0)} {self.published - self.unfinished} are DONE in the bus; ask it:"
-        yield ""
-        kingdom = output.program_name()
-        url = shlex.quote(stage.url)
-        yield f"  {kingdom} bus depth --url {url}"
-        yield f"  {kingdom} bus show {(self.redelivered or stage.event_ids)[0]} --url {url}"
-        yield f"  {kingdom} bus doctor --url {url}"
-        yield f"  rm -r {shlex.quote(str(stage.folder))}    # when you have seen enough"
-
-
-async def prove_bus(bus: EventBus, ledger: DemoLedger, event_ids: Collection[str], held: int) -> BusProof:
-    """Count what became of every published event."""
-    effects, deliveries = ledger.effects(), ledger.deliveries()
-    records = [await bus.find(event_id) for event_id in event_ids]
-    return BusProof(
-        published=len(event_ids),
-        held=held,
-        handled=sum(effects[event_id] > 0 for event_id in event_ids),
-        redelivered=tuple(event_id for event_id in event_ids if deliveries[event_id] > 1),
-        doubled=sum(count > 1 for count in effects.values()),
-        unfinished=sum(record is None or record.status != "DONE" for record in records),
-    )
-
-
-def _mark(good: bool) -> str:
-    return "✓" if good else "✗"
-
-
-# The demo's plot: publish, kill a worker half way, let another one finish, prove that nothing was lost.
-
-
-_TICK_SECONDS: Final = 0.1  # seconds between two looks
-_TIMEOUT_SECONDS: Final = 25.0  # seconds beyond the work itself, before the demo admits that it failed
-_DRAIN_SECONDS: Final = 10.0  # seconds a worker gets to end after SIGTERM
-_MIN_EVENTS_PER_SECOND: Final = 50  # events per second that a worker surely manages, on a slow machine too
+_TICK_SECONDS: Final = 0.1  # between two looks at the bus
+_TIMEOUT_SECONDS: Final = 25.0  # beyond the work itself, before the demo reports that it is stuck
+_DRAIN_SECONDS: Final = 10.0  # that a worker has to end after SIGTERM
+_MIN_EVENTS_PER_SECOND: Final = 50  # that a worker handles on a slow machine
+_PUBLISH_BATCH: Final = 20
+_STATE_STYLES: Final = {"working": "green", "killed": "bold red", "finished": "dim"}
 
 
 @dataclass
 class BusDemoSite:
-    """Where the demo takes place."""
+    """The folder of the demo and the bus in it."""
 
     url: str
     folder: Path
@@ -118,129 +42,178 @@ class BusDemoSite:
 
     @classmethod
     def build(cls, transport: str, events: int, folder: Path | None) -> Self:
-        """Make the directory and name the bus in it."""
-        place = Path(tempfile.mkdtemp(prefix="kingdom-demo-")) if folder is None else folder.resolve()
-        place.mkdir(parents=True, exist_ok=True)
-        if any(place.iterdir()):
-            raise CommandError(
-                "NOT_EMPTY", f"{place} is not empty: give --dir an empty directory, or one that is to be made"
-            )
+        """Create the folder and name the bus."""
+        place = prepare_folder(folder)
         return cls(f"{transport}://{place / ('bus.db' if transport == 'sqlite' else 'queue')}", place, events)
 
 
-async def run_bus_demo(stage: BusDemoSite, view: BusDemoView) -> BusProof:
-    """Perform the demo and return what it proved."""
-    ledger = await DemoLedger.create(stage.folder / "app.db")
+async def run_bus_demo(site: BusDemoSite, view: DemoView) -> Proof:
+    """Run the demo and return its proof. No process is left, whatever happens."""
+    ledger = await DemoLedger.create(site.folder / "app.db")
     with contextlib.closing(ledger), view:
-        async with connect(stage.url) as bus:
-            return await BusDemo(stage, view, bus, ledger).perform()
+        async with connect(site.url) as bus:
+            held = await BusDemo(site, view, bus, ledger).run()
+            return await _prove(site, bus, ledger, held)
+
+
+@dataclass
+class WorkerState:
+    """A worker process as shown in the demo."""
+
+    name: str
+    pid: int
+    state: Literal["working", "killed", "finished"] = "working"
+    handled: int = 0
+
+
+@dataclass
+class BusScene(Scene):
+    """The stream and the workers."""
+
+    title: str
+    total: int
+    published: int = 0
+    depth: Depth = field(default_factory=Depth)
+    workers: list[WorkerState] = field(default_factory=list)
+    _quarters: int = 0
+
+    @property
+    def done(self) -> int:
+        """How many events are finished."""
+        return self.published - self.depth.pending - self.depth.processing - self.depth.dead
+
+    def progress(self) -> str | None:
+        quarters = 4 * self.done // self.total
+        if quarters <= self._quarters:
+            return None
+        self._quarters = quarters
+        return f"{self.done} of {self.total} done, {self.depth.pending} pending, {self.depth.processing} held"
+
+    def render(self) -> list[RenderableType]:
+        from rich.progress_bar import ProgressBar
+
+        depth = self.depth
+        streams = output.table(
+            ("stream", "pending", "processing", "done", "dead"),
+            [(STREAM, depth.pending, depth.processing, output.styled(str(self.done), "green"), depth.dead)],
+            right=("pending", "processing", "done", "dead"),
+        )
+        workers = output.table(
+            ("worker", "pid", "state", "deliveries"),
+            [
+                (item.name, item.pid, output.styled(item.state, _STATE_STYLES[item.state]), item.handled)
+                for item in self.workers
+            ],
+            right=("pid", "deliveries"),
+        )
+        return [streams, workers, ProgressBar(total=self.total, completed=self.done)]
 
 
 class BusDemo:
-    """One performance."""
+    """One run of the demo."""
 
-    def __init__(self, stage: BusDemoSite, view: BusDemoView, bus: EventBus, ledger: DemoLedger) -> None:
-        self._stage = stage
+    def __init__(self, site: BusDemoSite, view: DemoView, bus: EventBus, ledger: DemoLedger) -> None:
+        self._site = site
         self._view = view
         self._bus = bus
         self._ledger = ledger
-        self._scene = BusScene(title=f"kingdom bus demo on {stage.url}", stream=STREAM, total=stage.events)
-        self._deadline = monotonic() + _TIMEOUT_SECONDS + stage.events / _MIN_EVENTS_PER_SECOND
+        self._scene = BusScene(title=f"kingdom bus demo on {site.url}", total=site.events)
+        self._deadline = monotonic() + _TIMEOUT_SECONDS + site.events / _MIN_EVENTS_PER_SECOND
 
-    async def perform(self) -> BusProof:
-        """All acts in order. Whatever happens, no process is left."""
+    async def run(self) -> int:
+        """Run all steps; return how many events the killed worker held."""
         await self._publish()
-        async with DemoWorkerProcess(self._stage, "worker-1") as first:
-            self._enter(first)
-            await self._until(lambda: sum(self._ledger.effects().values()) >= self._stage.events // 2, first)
+        async with DemoWorkerProcess(self._site, "worker-1") as first:
+            self._add_worker(first)
+            await self._until(lambda: sum(self._ledger.effects().values()) >= self._site.events // 2, first)
             await first.kill()
-            self._scene.actors[-1].state = "killed"
+            self._scene.workers[-1].state = "killed"
         held = await self._held()
-        self._view.happened(
-            f"half way: SIGKILL. {first.name} is gone and still holds {len(held)} events under a lease of {LEASE_SECONDS:g} s"
+        self._view.step(
+            f"SIGKILL half way: {first.name} is gone and still holds {len(held)} events, "
+            f"with a lease of {LEASE_SECONDS:g} s"
         )
-        async with DemoWorkerProcess(self._stage, "worker-2") as second:
-            self._enter(second)
-            self._view.happened("it takes what is pending; what the dead worker holds must wait for the lease to end")
+        async with DemoWorkerProcess(self._site, "worker-2") as second:
+            self._add_worker(second)
+            self._view.reaction("it claims pending events; those of the dead worker must wait for the end of the lease")
             watching = asyncio.create_task(self._watch_leases(held))
             try:
                 await self._until(self._all_settled, second)
             finally:
                 watching.cancel()
             await second.terminate()
-            self._scene.actors[-1].state = "finished"
+            self._scene.workers[-1].state = "finished"
         await self._look()
-        self._view.happened(f"{second.name} finished everything; both workers are gone")
-        return await prove_bus(self._bus, self._ledger, self._stage.event_ids, len(held))
+        self._view.step(f"{second.name} finished everything; both workers are gone")
+        return len(held)
 
     async def _publish(self) -> None:
         await self._bus.setup()
-        await self._bus.declare(STREAM)  # so that it is listed when it is empty, too
-        for first in range(0, self._stage.events, 20):
+        await self._bus.declare(STREAM)  # so that it is listed while it is empty
+        for first in range(0, self._site.events, _PUBLISH_BATCH):
             orders = [
                 Envelope(type=EVENT_TYPE, payload={"order": number}, aggregate_type="Order", aggregate_id=str(number))
-                for number in range(first, min(first + 20, self._stage.events))
+                for number in range(first, min(first + _PUBLISH_BATCH, self._site.events))
             ]
             accepted = await self._bus.publish(STREAM, orders)
             if accepted != [order.event_id for order in orders]:
                 raise CommandError(
                     "DEMO_NOT_PUBLISHED", f"the bus accepted {len(accepted)} of {len(orders)} new events"
                 )
-            self._stage.event_ids.extend(accepted)
-            self._scene.published = len(self._stage.event_ids)
+            self._site.event_ids.extend(accepted)
+            self._scene.published = len(self._site.event_ids)
             await self._look()
-        self._view.happened(f"{self._stage.events} events published and durable in {self._stage.folder}")
+        self._view.step(f"{self._site.events} events published and durable in {self._site.folder}")
 
-    def _enter(self, process: DemoWorkerProcess) -> None:
-        self._scene.actors.append(WorkerState(process.name, process.pid))
-        self._view.happened(f"{process.name} starts (process {process.pid})")
+    def _add_worker(self, process: DemoWorkerProcess) -> None:
+        self._scene.workers.append(WorkerState(process.name, process.pid))
+        self._view.step(f"{process.name} starts (process {process.pid})")
 
     async def _look(self) -> None:
-        """See how it stands and show it."""
         self._scene.depth = (await self._bus.depth())[STREAM]
         handled = self._ledger.handled_by()
-        for actor in self._scene.actors:
-            actor.handled = handled[actor.name]
+        for worker in self._scene.workers:
+            worker.handled = handled[worker.name]
         self._view.show(self._scene)
 
     async def _until(self, reached: Callable[[], bool], process: DemoWorkerProcess) -> None:
-        """Look again and again until it is ``reached``; fail when the worker or the time is gone before."""
+        """Look until the condition holds; fail when the worker ends or the time is up before."""
         while True:
             await self._look()
             if reached():
                 return
-            process.must_live()
+            process.check_running()
             if monotonic() > self._deadline:
-                raise CommandError("DEMO_STUCK", f"{self._scene.depth} for too long: see {process.log}")
+                raise CommandError("DEMO_STUCK", f"no progress at {self._scene.depth}: see {process.log}")
             await asyncio.sleep(_TICK_SECONDS)
 
     def _all_settled(self) -> bool:
         return self._scene.depth[:3] == (0, 0, 0)
 
     async def _held(self) -> list[Record]:
-        """The records of the events that the dead worker holds."""
-        records = [await self._bus.find(event_id) for event_id in self._stage.event_ids]
+        """Return the records of the events that the dead worker holds."""
+        records = [await self._bus.find(event_id) for event_id in self._site.event_ids]
         return [record for record in records if record is not None and record.status == "PROCESSING"]
 
     async def _watch_leases(self, held: list[Record]) -> None:
-        """Say when the dead worker's leases have run out."""
+        """Report the end of the leases of the dead worker."""
         ends = max((record.locked_until for record in held if record.locked_until), default=datetime.now(UTC))
         await asyncio.sleep((ends - datetime.now(UTC)).total_seconds())
-        self._view.happened(f"the lease ran out: {len(held)} events of the dead worker are claimable again")
+        self._view.reaction(f"the lease ran out: {len(held)} events of the dead worker are claimable again")
 
 
 class DemoWorkerProcess:
-    """A worker in a process of its own, ended when the block is left."""
+    """A worker in a process of its own, killed when the block is left."""
 
-    def __init__(self, stage: BusDemoSite, name: str) -> None:
+    def __init__(self, site: BusDemoSite, name: str) -> None:
         self.name = name
-        self.log = stage.folder / f"{name}.log"
+        self.log = site.folder / f"{name}.log"
         self._command = (
             sys.executable,
             "-m",
             "kingdom.cli.demo.worker",
-            stage.url,
-            str(stage.folder / "app.db"),
+            site.url,
+            str(site.folder / "app.db"),
             name,
         )
         self._process: asyncio.subprocess.Process | None = None
@@ -249,10 +222,10 @@ class DemoWorkerProcess:
         with self.log.open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
-                stdin=asyncio.subprocess.PIPE,  # it ends with us: see the worker
+                stdin=asyncio.subprocess.PIPE,  # the worker ends when this pipe is closed
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for the demo, which then ends its workers
+                start_new_session=True,  # Ctrl-C reaches only the demo, which then ends its workers
             )
         return self
 
@@ -261,21 +234,21 @@ class DemoWorkerProcess:
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
+        """The process id."""
         assert self._process is not None
         return self._process.pid
 
-    def must_live(self) -> None:
-        """Fail when the process ended by itself."""
+    def check_running(self) -> None:
+        """Raise an error when the process ended by itself."""
         if self._process is None or self._process.returncode is not None:
             raise CommandError("DEMO_WORKER_ENDED", f"{self.name} ended by itself: see {self.log}")
 
     async def kill(self) -> None:
-        """End the process at once, as a power cut would."""
+        """End the process at once, like a power failure."""
         await self._end(signal.SIGKILL)
 
     async def terminate(self) -> None:
-        """Ask the process to drain and end."""
+        """Ask the process to finish its work and end."""
         await self._end(signal.SIGTERM)
 
     async def _end(self, number: signal.Signals) -> None:
@@ -288,3 +261,43 @@ class DemoWorkerProcess:
             except TimeoutError:
                 self._process.kill()
                 await self._process.wait()
+
+
+async def _prove(site: BusDemoSite, bus: EventBus, ledger: DemoLedger, held: int) -> Proof:
+    effects, deliveries = ledger.effects(), ledger.deliveries()
+    records = [await bus.find(event_id) for event_id in site.event_ids]
+    published = len(site.event_ids)
+    handled = sum(effects[event_id] > 0 for event_id in site.event_ids)
+    lost = published - handled
+    redelivered = [event_id for event_id in site.event_ids if deliveries[event_id] > 1]
+    doubled = sum(count > 1 for count in effects.values())
+    unfinished = sum(record is None or record.status != "DONE" for record in records)
+    command, url = output.program_name(), shlex.quote(site.url)
+    return Proof(
+        claims=(
+            (lost == 0, f"{published} events published, {handled} handled, {lost} lost"),
+            (
+                doubled == 0,
+                f"the killed worker held {held}; {len(redelivered)} were delivered twice, {doubled} took effect twice",
+            ),
+            (unfinished == 0, f"{published - unfinished} are DONE in the bus. Look at it:"),
+        ),
+        facts={
+            "url": site.url,
+            "directory": str(site.folder),
+            "published": published,
+            "handled": handled,
+            "lost": lost,
+            "heldByKilledWorker": held,
+            "deliveredTwice": len(redelivered),
+            "tookEffectTwice": doubled,
+            "unfinished": unfinished,
+        },
+        next_steps=(
+            "",
+            f"  {command} bus depth --url {url}",
+            f"  {command} bus show {(redelivered or site.event_ids)[0]} --url {url}",
+            f"  {command} bus doctor --url {url}",
+            f"  rm -r {shlex.quote(str(site.folder))}    # when you are done",
+        ),
+    )

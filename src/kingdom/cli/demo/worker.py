@@ -1,4 +1,7 @@
-"""One worker process of the bus demo: ``python -m kingdom.cli.demo.worker URL LEDGER NAME``."""
+"""One worker process of the bus demo: ``python -m kingdom.cli.demo.worker URL LEDGER NAME``.
+
+It ends when its standard input does, so that it never outlives the demo.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,12 @@ from typing import Final, Self
 
 from kingdom.bus import Delivery, Envelope, Inbox, Worker, connect, current_delivery, logs
 
-# The application's own database in the demo: what was delivered, and what took effect.
+STREAM: Final = "demo.orders"
+EVENT_TYPE: Final = "OrderPlaced"
+LEASE_SECONDS: Final = 2.0  # short, so that the events of the killed worker are soon claimable again
+_WORK_SECONDS: Final = 0.15  # that one event takes
 
-
-# No UNIQUE on purpose: an effect that happened twice must be there to be counted.
+# No UNIQUE on purpose: an effect that happened twice must be countable.
 _TABLES = """
 CREATE TABLE IF NOT EXISTS delivery (event_id TEXT NOT NULL, worker TEXT NOT NULL, attempt INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS effect (event_id TEXT NOT NULL, worker TEXT NOT NULL);
@@ -23,7 +28,7 @@ CREATE TABLE IF NOT EXISTS effect (event_id TEXT NOT NULL, worker TEXT NOT NULL)
 
 
 class DemoLedger:
-    """Writes from the worker processes, and counts for the proof."""
+    """The database of the application: what was delivered, and what took effect."""
 
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(path, timeout=10, isolation_level="IMMEDIATE")
@@ -31,7 +36,7 @@ class DemoLedger:
 
     @classmethod
     async def create(cls, path: Path) -> Self:
-        """Make the database, with the inbox table beside the application's own."""
+        """Create the database, with the inbox table next to the tables of the application."""
         async with connect(f"sqlite://{path}") as bus:
             await bus.setup()
         ledger = cls(path)
@@ -39,54 +44,42 @@ class DemoLedger:
         return ledger
 
     def handle(self, delivery: Delivery, worker: str) -> None:
-        """Write down that the event was delivered; then, once per event, let it take effect."""
+        """Record the delivery; then, once per event, let it take effect."""
         connection = self._connection
         with connection:
             connection.execute("INSERT INTO delivery VALUES (?, ?, ?)", (delivery.event_id, worker, delivery.attempt))
-        with connection:  # the inbox's mark and the effect commit together, or neither does
+        with connection:  # the mark of the inbox and the effect commit together, or neither does
             if self._inbox.first_sync(delivery.envelope, tx=connection):
                 connection.execute("INSERT INTO effect VALUES (?, ?)", (delivery.event_id, worker))
 
     def deliveries(self) -> Counter[str]:
-        """How often each event was handed to a handler."""
+        """Count the deliveries of each event."""
         return self._count("SELECT event_id, count(*) FROM delivery GROUP BY event_id")
 
     def effects(self) -> Counter[str]:
-        """How often each event took effect."""
+        """Count how often each event took effect."""
         return self._count("SELECT event_id, count(*) FROM effect GROUP BY event_id")
 
     def handled_by(self) -> Counter[str]:
-        """How many deliveries each worker started."""
+        """Count the deliveries of each worker."""
         return self._count("SELECT worker, count(*) FROM delivery GROUP BY worker")
 
     def close(self) -> None:
-        """Close the database."""
         self._connection.close()
 
     def _count(self, query: str) -> Counter[str]:
         return Counter(dict(self._connection.execute(query).fetchall()))
 
 
-# One worker process of the demo: ``python -m kingdom.cli.demo.worker URL LEDGER NAME``.
-#
-# It ends when its standard input does, so that it never outlives the demo, however the demo ends.
-
-
-STREAM: Final = "demo.orders"
-EVENT_TYPE: Final = "OrderPlaced"
-LEASE_SECONDS: Final = 2.0  # seconds; short, so that nobody waits long for the events of the killed worker
-_WORK_SECONDS: Final = 0.15  # seconds one event takes
-
-
 async def work(url: str, ledger: DemoLedger, name: str) -> None:
-    """Handle the demo's events until standard input ends or SIGTERM arrives."""
+    """Handle the events of the demo until standard input ends or SIGTERM arrives."""
     async with connect(url) as bus:
         worker = Worker(bus, STREAM, name=name, lease=LEASE_SECONDS, grace=LEASE_SECONDS, poll=0.2)
 
         @worker.on(EVENT_TYPE)
         async def handle(event: Envelope) -> None:
-            # The effect comes first, so that a worker killed during the rest leaves events that took effect but are
-            # not finished: these are delivered again, and only the inbox keeps them from taking effect twice.
+            # The effect comes first: a worker killed during the sleep leaves events that took effect but are not
+            # finished. They are delivered again, and only the inbox prevents a second effect.
             ledger.handle(current_delivery(), name)
             await asyncio.sleep(_WORK_SECONDS)
 

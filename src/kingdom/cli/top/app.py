@@ -39,11 +39,8 @@ if TYPE_CHECKING:
     from kingdom.court.overview import QuestionView
 
 
-# What lies over the main screen for a moment: a question back, a line to type, a story to read.
-
-
 class ConfirmScreen(ModalScreen[bool]):
-    """Yes or no."""
+    """Asks for yes or no."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         ("y", "say(True)", "yes"),
@@ -57,28 +54,25 @@ class ConfirmScreen(ModalScreen[bool]):
         self._question = question
 
     def compose(self) -> ComposeResult:
-        """The question and the keys."""
         with Vertical(classes="box"):
             yield Static(text_lines(self._question, "bold"))
             yield Static(Text("y or Enter: yes    n or Esc: no", style="dim"))
 
     def action_say(self, answer: bool) -> None:
-        """Close with the answer."""
         self.dismiss(answer)
 
 
 class AnswerScreen(ModalScreen[str | None]):
-    """A question of a task, and a line to type the answer into."""
+    """Shows the question of a task, with a line for the answer."""
 
     AUTO_FOCUS = "Input"
-    BINDINGS: ClassVar[list[BindingType]] = [("escape", "leave", "leave it")]
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "leave", "close")]
 
     def __init__(self, question: QuestionView) -> None:
         super().__init__()
         self._asked = question
 
     def compose(self) -> ComposeResult:
-        """The question, its choices, the line."""
         asked = self._asked
         with Vertical(classes="box"):
             yield Static(one_line(f"{asked.task_id} of {asked.general} asks", "dim"))
@@ -86,25 +80,23 @@ class AnswerScreen(ModalScreen[str | None]):
                 yield Static(text_lines(asked.question, "bold"))
             if asked.choices:
                 yield Static(one_line("choices: " + " | ".join(asked.choices)))
-            yield Input(placeholder="the answer; Enter sends it, Esc leaves")
+            yield Input(placeholder="the answer; Enter sends it, Esc closes")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Close with what was typed, if it was anything."""
         if event.value.strip():
             self.dismiss(event.value.strip())
 
     def action_leave(self) -> None:
-        """Close without an answer."""
         self.dismiss(None)
 
 
 class ReadingScreen(ModalScreen[None]):
-    """Some text to read, one way or another: a story, a transcript. It is loaded anew when something happened."""
+    """Shows text with several pages, for example a history and a transcript. It reloads when something happens."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         ("escape", "leave", "back"),
         ("q", "leave", "back"),
-        ("t", "turn", "story or transcript"),
+        ("t", "turn", "history or transcript"),
     ]
 
     def __init__(self, pages: dict[str, Callable[[], Awaitable[Text]]], first: str) -> None:
@@ -113,27 +105,24 @@ class ReadingScreen(ModalScreen[None]):
         self._page = first
 
     def compose(self) -> ComposeResult:
-        """A title, the text, the keys."""
         yield Static(id="title")
         with VerticalScroll(id="text"):
             yield Static(Text("…", style="dim"), id="content")
         yield Footer()
 
     def on_mount(self) -> None:
-        """Load the first page."""
         self.query_one("#text", VerticalScroll).focus()
         self.reload()
 
     def reload(self) -> None:
-        """Load the page again; one load at a time."""
+        """Load the page again; only one load runs at a time."""
         self.run_worker(self._load(), exclusive=True, exit_on_error=False)
 
     def action_leave(self) -> None:
-        """Close."""
         self.dismiss(None)
 
     def action_turn(self) -> None:
-        """Show the other page."""
+        """Show the next page."""
         names = list(self._pages)
         self._page = names[(names.index(self._page) + 1) % len(names)]
         self.reload()
@@ -152,14 +141,11 @@ class ReadingScreen(ModalScreen[None]):
             self.call_after_refresh(scroll.scroll_end, animate=False)
 
 
-# The screen of ``kingdom top``.
-
-
 _MAX_SAID_LINES: Final = 6  # lines of the chosen soldier that are shown
 
 
 class SnapshotTaken(Message):
-    """The lookout has looked."""
+    """The watcher has read the court."""
 
     def __init__(self, snapshot: TopSnapshot) -> None:
         super().__init__()
@@ -167,7 +153,7 @@ class SnapshotTaken(Message):
 
 
 class WatchFailed(Message):
-    """The lookout could not look."""
+    """The watcher could not read the court."""
 
     def __init__(self, why: str) -> None:
         super().__init__()
@@ -175,7 +161,7 @@ class WatchFailed(Message):
 
 
 class TopApp(App[None]):
-    """The whole screen. Everything that may take time is done by the lookout."""
+    """The main screen. Everything that may take time is done by the watcher."""
 
     TITLE = "kingdom top"
     CSS_PATH = "top.tcss"
@@ -190,7 +176,7 @@ class TopApp(App[None]):
 
     def __init__(self, home: Home, *, fallback: float = FALLBACK_SECONDS) -> None:
         super().__init__()
-        self.animation_level = "none"  # what moves by itself on a screen that is looked at from afar only disturbs
+        self.animation_level = "none"  # movement distracts on a screen that is watched all day
         self._snapshot: TopSnapshot | None = None
         self._watcher = CourtWatcher(
             home,
@@ -200,14 +186,13 @@ class TopApp(App[None]):
         )
 
     def compose(self) -> ComposeResult:
-        """Top to bottom: how it is, who works, what is asked, what happened."""
-        yield Static(Text("looking …", style="dim"), id="head")
+        yield Static(Text("loading …", style="dim"), id="head")
         yield Static(id="notes")
         with VerticalScroll(id="body", can_focus=False):
             with Horizontal(classes="pair"):
                 yield LiveTable("roles", "roles")
                 yield LiveTable("queues", "queues")
-            yield LiveTable("soldiers", "soldiers at work")
+            yield LiveTable("soldiers", "running soldiers")
             yield Static(id="said")
             with Horizontal(classes="pair"):
                 yield LiveTable("tasks", "latest tasks")
@@ -216,26 +201,22 @@ class TopApp(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to look."""
         self._watcher.start()
         self.table("soldiers").focus()
 
     async def on_unmount(self) -> None:
-        """Stop looking."""
         await self._watcher.stop()
 
     def table(self, name: str) -> LiveTable:
-        """One of the tables."""
         return self.screen_stack[0].query_one(f"#{name}", LiveTable)
 
-    # ── what the lookout says ─────────────────────────────────────────────────────────────────────────────────────
+    # Messages of the watcher
 
     def _post(self, message: Message) -> None:
         if self.is_running:
             self.post_message(message)
 
     def on_snapshot_taken(self, message: SnapshotTaken) -> None:
-        """Show what was seen."""
         snapshot = self._snapshot = message.snapshot
         main = self.screen_stack[0]
         main.query_one("#head", Static).update(headline(snapshot))
@@ -247,8 +228,7 @@ class TopApp(App[None]):
             self.screen.reload()
 
     def on_watch_failed(self, message: WatchFailed) -> None:
-        """Say why nothing new is shown."""
-        self._note(one_line(f"cannot look at the court, trying again: {message.why}", "bold red"))
+        self._note(one_line(f"cannot read the court, trying again: {message.why}", "bold red"))
 
     def _note(self, text: Text) -> None:
         widget = self.screen_stack[0].query_one("#notes", Static)
@@ -256,25 +236,24 @@ class TopApp(App[None]):
         widget.display = bool(text.plain)
 
     def _show_said(self) -> None:
-        """The last lines of the chosen soldier."""
-        if not self.screen_stack:  # it is being closed
+        """Show the last lines of the selected soldier."""
+        if not self.screen_stack:  # the app is closing
             return
-        chosen = self.table("soldiers").chosen
-        said = [] if chosen is None or self._snapshot is None else self._snapshot.said.get(chosen.key, [])
+        selected = self.table("soldiers").selected
+        said = [] if selected is None or self._snapshot is None else self._snapshot.said.get(selected.key, [])
         widget = self.screen_stack[0].query_one("#said", Static)
         widget.update(Text("\n").join(one_line(one, "dim") for one in said[-_MAX_SAID_LINES:]))
         widget.display = bool(said)
 
-    # ── what the person wants ─────────────────────────────────────────────────────────────────────────────────────
+    # Actions of the user
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        """Another row was chosen."""
         if event.data_table.id == "soldiers":
             self._show_said()
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Enter, or a click, on a row."""
-        row = self._chosen()
+        """Open the texts of a row, on Enter or a click."""
+        row = self._selected()
         if row is None:
             return
         pages: dict[str, Callable[[], Awaitable[Text]]] = {}
@@ -284,22 +263,22 @@ class TopApp(App[None]):
                 lambda services: transcript_text(services, task, soldier)
             )
         if (traced := row.traced) is not None:
-            pages[f"story of {traced}"] = lambda: self._watcher.do(lambda services: history_text(services, traced))
+            pages[f"history of {traced}"] = lambda: self._watcher.do(lambda services: history_text(services, traced))
         if (role := row.role) is not None:
-            pages[f"last sign of life of {role}"] = lambda: self._watcher.do(
+            pages[f"last heartbeat of {role}"] = lambda: self._watcher.do(
                 lambda services: heartbeat_text(services, role)
             )
         if pages:
             names = list(pages)
             self.push_screen(ReadingScreen(pages, names[0] if row.soldier_id or len(names) == 1 else names[1]))
         else:
-            self._say("there is nothing more to tell about it")
+            self._say("there are no more details")
 
     def action_ask(self, what: str) -> None:
-        """Cancel or retry the chosen task, once it is confirmed."""
-        row = self._chosen()
+        """Cancel or retry the selected task, after a confirmation."""
+        row = self._selected()
         if row is None or (task_id := row.task_id) is None:
-            self._say(f"choose a task or a soldier to {what}")
+            self._say(f"select a task or a soldier to {what}")
             return
 
         def confirmed(sure: bool | None) -> None:
@@ -309,10 +288,10 @@ class TopApp(App[None]):
         self.push_screen(ConfirmScreen(f"{what} {task_id}?"), confirmed)
 
     def action_answer(self) -> None:
-        """Answer the question of the chosen task; of the chosen question when that one asks nothing."""
+        """Answer the question of the selected task, or else the selected question."""
         asked = self._question()
         if asked is None:
-            self._say("nobody asks anything")
+            self._say("there is no question to answer")
             return
         question = asked
 
@@ -322,24 +301,24 @@ class TopApp(App[None]):
 
         self.push_screen(AnswerScreen(question), typed)
 
-    def _chosen(self) -> TableRow | None:
+    def _selected(self) -> TableRow | None:
         focused = self.focused
-        return focused.chosen if isinstance(focused, LiveTable) else None
+        return focused.selected if isinstance(focused, LiveTable) else None
 
     def _question(self) -> QuestionView | None:
         open_ones = {} if self._snapshot is None else {one.task_id: one for one in self._snapshot.overview.questions}
-        for row in (self._chosen(), self.table("questions").chosen):
+        for row in (self._selected(), self.table("questions").selected):
             if row is not None and row.task_id in open_ones:
                 return open_ones[row.task_id]
         return None
 
     async def _asked(self, task_id: str, what: str) -> str:
         event_id = await self._watcher.do(lambda services: request_for_task(services, task_id, what))
-        return f"asked for as {event_id}"
+        return f"requested as {event_id}"
 
     async def _answered(self, task_id: str, text: str) -> str:
         event_id = await self._watcher.do(lambda services: answer_question(services, task_id, text))
-        return f"passed on as {event_id}"
+        return f"sent as {event_id}"
 
     def _do(self, action: Callable[[], Awaitable[str]]) -> None:
         async def run() -> None:

@@ -33,32 +33,26 @@ if TYPE_CHECKING:
     from kingdom.court.soldiers import Soldier
 
 
-# Text that others wrote, as it may stand on the screen: one line, no control characters, no markup.
-
-
-# What is not seen but moves or hides what is: zero-width characters, and those that turn the direction of writing.
+# Invisible characters that move or hide others: zero-width characters and those that change the writing direction.
 _HIDDEN_CHARACTERS: Final = re.compile("[\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
-_MAX_LINE_CHARS: Final = 2_000  # characters of one line: no screen shows more
+_MAX_LINE_CHARS: Final = 2_000  # of one line: no screen shows more
 
 
 def one_line(words: object, style: str = "") -> Text:
-    """Anything as one line."""
+    """Return anything as one line without markup."""
     text = " ".join(printable(str(words)[:_MAX_LINE_CHARS]).split())
     return Text(text, style=style, no_wrap=True, overflow="ellipsis", end="")
 
 
 def text_lines(words: str, style: str = "") -> Text:
-    """A text of several lines, as it is."""
+    """Return a text of several lines without markup."""
     return Text(printable(words).expandtabs(4), style=style)
 
 
 def printable(words: str) -> str:
-    """The text with a visible stand-in for whatever a terminal would obey, or could not show."""
-    shown = words.encode("utf-8", "replace").decode("utf-8")  # half a character from somebody's JSON
+    """Replace characters that a terminal would obey or could not show."""
+    shown = words.encode("utf-8", "replace").decode("utf-8")  # half of a surrogate pair, from JSON
     return _HIDDEN_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", output.sanitize(shown))
-
-
-# From a snapshot to rows of tables. Every cell is text without markup: much of it was written by others.
 
 
 COLUMNS: Final = {
@@ -92,18 +86,18 @@ _TRACED_FIELDS: Final = ("task_id", "event_id", "msg_id")
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One row: what it stands for, and its cells."""
+    """A row: what it stands for, and its cells."""
 
     key: str
     cells: tuple[Text, ...]
-    task_id: str | None = None  # the task that can be cancelled, retried or answered from here
-    traced: str | None = None  # the id whose story is told
+    task_id: str | None = None  # the task to cancel, retry or answer
+    traced: str | None = None  # the id whose history is shown
     soldier_id: str | None = None
     role: str | None = None
 
 
 def headline(snapshot: TopSnapshot) -> Text:
-    """The first line: where, how it is, what it cost."""
+    """Return the first line: the home, its state and health, the cost."""
     overview, (level, why), cost = snapshot.overview, snapshot.health, snapshot.cost
     up = f"up, pid {overview.supervisor_pid}" if overview.running else "not up: kingdom up starts it"
     parts = [
@@ -125,20 +119,20 @@ def _cost_parts(snapshot: TopSnapshot) -> list[Text]:
 
 
 def notes_line(snapshot: TopSnapshot) -> Text:
-    """The second line: what is held back, and what went wrong; empty when there is nothing to say."""
+    """Return the second line: what is held back, and problems; empty when there are none."""
     overview = snapshot.overview
     parts = []
-    for reason, told in overview.holds.items():
-        count = told.get("count", "?") if isinstance(told, dict) else told
+    for reason, detail in overview.holds.items():
+        count = detail.get("count", "?") if isinstance(detail, dict) else detail
         parts.append(one_line(f"{count} held back: {reason}", _WARN))
     if overview.problems:
         last = overview.problems[-1]
-        parts.append(one_line(f"{len(overview.problems)} to look at, such as {last.what}: {last.why}", _BAD))
+        parts.append(one_line(f"{len(overview.problems)} problems, the last: {last.what}: {last.why}", _BAD))
     return Text("  │  ", style=_DIM, no_wrap=True, overflow="ellipsis").join(parts)
 
 
 def table_rows(snapshot: TopSnapshot) -> dict[str, list[TableRow]]:
-    """The rows of every table, by its name."""
+    """Return the rows of all tables, by the name of the table."""
     return {
         "roles": _role_rows(snapshot),
         "queues": [_queue_row(queue) for queue in snapshot.overview.queues],
@@ -268,13 +262,10 @@ def _duration_or_dash(seconds: float | None) -> str:
     return "–" if seconds is None else format_duration(int(seconds) if seconds >= 10 else seconds)
 
 
-# A table whose rows come and go while somebody has one of them chosen.
-
-
 class LiveTable(DataTable[Text]):
-    """Shows rows; the chosen one stays chosen wherever it moves to."""
+    """A table whose rows change; the selected row stays selected when it moves."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [("enter", "select_cursor", "story")]
+    BINDINGS: ClassVar[list[BindingType]] = [("enter", "select_cursor", "history")]
 
     def __init__(self, name: str, title: str) -> None:
         super().__init__(id=name, cursor_type="row", zebra_stripes=False, cell_padding=1)
@@ -283,16 +274,15 @@ class LiveTable(DataTable[Text]):
         self._shown: list[TableRow] = []
 
     def on_mount(self) -> None:
-        """Set the columns up."""
         self.add_columns(*self._headings)
 
     @property
-    def chosen(self) -> TableRow | None:
+    def selected(self) -> TableRow | None:
         """The row under the cursor."""
         return self._shown[self.cursor_row] if 0 <= self.cursor_row < len(self._shown) else None
 
     def fill(self, rows: Sequence[TableRow]) -> None:
-        """Show these rows; what has not changed is not touched."""
+        """Show these rows; cells that have not changed are not touched."""
         before, self._shown = self._shown, list(rows)
         if [row.key for row in before] == [row.key for row in rows]:
             for number, (old, new) in enumerate(zip(before, rows, strict=True)):
@@ -301,30 +291,27 @@ class LiveTable(DataTable[Text]):
                         self.update_cell_at(Coordinate(number, column), now, update_width=True)
             return
         place, kept = self.cursor_row, self.scroll_offset
-        chosen = before[place].key if 0 <= place < len(before) else None
-        follows = self.has_focus or place > 0  # nobody chose the first row of a table without focus
+        selected = before[place].key if 0 <= place < len(before) else None
+        follows = self.has_focus or place > 0  # the first row of a table without focus was not selected by the user
         self.clear()
         for row in rows:
             self.add_row(*row.cells, key=row.key)
-        if follows and chosen is not None:
-            place = next((number for number, row in enumerate(rows) if row.key == chosen), min(place, len(rows) - 1))
+        if follows and selected is not None:
+            place = next((number for number, row in enumerate(rows) if row.key == selected), min(place, len(rows) - 1))
         if rows:
             self.move_cursor(row=max(place, 0), scroll=self.has_focus)
             if not self.has_focus:
                 self.scroll_to(*kept, animate=False)
 
 
-# Texts to read about one thing: its story, its transcript, its last sign of life.
-
-
-_MAX_TEXT_LINES: Final = 1_000  # lines: what is longer is read with the command line
+_MAX_TEXT_LINES: Final = 1_000  # the command line shows longer texts
 
 
 async def history_text(services: Services, traced: str) -> Text:
-    """Everything that happened around an id."""
+    """Return the history of an id."""
     told = [one.document() for one in await read_history(services, traced)]
     if not told:
-        raise CommandError("NOT_FOUND", f"nothing here knows {traced} any more")
+        raise CommandError("NOT_FOUND", f"no file mentions {traced} any more")
     rows = [
         Text.assemble((f"{one['ts'][11:23]} ", "dim"), (f"{one['who']:<12} ", "cyan"), one_line(one["what"]))
         for one in told[-_MAX_TEXT_LINES:]
@@ -333,7 +320,7 @@ async def history_text(services: Services, traced: str) -> Text:
 
 
 async def transcript_text(services: Services, task_id: str | None, soldier_id: str | None) -> Text:
-    """What a soldier said and did; of the last one on the task when none is named."""
+    """Return what a soldier said and did. Without a soldier, the last one of the task."""
     return await asyncio.to_thread(_read_transcript, services, task_id, soldier_id)
 
 
@@ -345,17 +332,17 @@ def _read_transcript(services: Services, task_id: str | None, soldier_id: str | 
     elif task_id is not None:
         found = next(reversed(soldiers_of_task(home, task_id)), None)
     if found is None:
-        raise CommandError("NOT_FOUND", "no soldier was on it yet, or its files are gone")
+        raise CommandError("NOT_FOUND", "no soldier has worked on it yet, or its files were removed")
     try:
         said = deque(transcript_lines(found, default_engines()), maxlen=_MAX_TEXT_LINES)
     except OSError as error:
         raise CommandError("NOT_FOUND", f"the transcript cannot be read: {error}") from error
-    return text_lines("\n".join(said) or "it has said nothing yet")
+    return text_lines("\n".join(said) or "no output yet")
 
 
 async def heartbeat_text(services: Services, role: str) -> Text:
-    """What a role told with its last sign of life."""
+    """Return the last heartbeat of a role."""
     found = read_json(services.home.heartbeat(role))
     if not isinstance(found, dict):
-        raise CommandError("NOT_FOUND", f"{role} has given no sign of life yet")
+        raise CommandError("NOT_FOUND", f"{role} has not sent a heartbeat yet")
     return text_lines(json.dumps(found, ensure_ascii=False, indent=2))

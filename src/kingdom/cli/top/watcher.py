@@ -1,4 +1,8 @@
-"""Watch a court from a thread of its own, so that the screen never waits for a disk."""
+"""Watch a court from a thread of its own, so that the screen never waits for a disk.
+
+The thread has its own event loop and its own open court. It reads when the queues, the journal or a transcript wake it,
+at a limited rate, and every few seconds without a wake-up.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +40,6 @@ if TYPE_CHECKING:
     from kingdom.journal import Entry
 
 
-# The latest tasks, as the journal tells of them: cheap to keep, however many lie in the queue.
-
-
 _MAX_TASKS: Final = 200
 _STATE_OF_EVENT: Final = {
     "task.created": "pending",
@@ -51,7 +52,7 @@ _STATE_OF_EVENT: Final = {
 
 @dataclass(slots=True)
 class TopTask:
-    """One task."""
+    """The latest state of a task."""
 
     id: str
     state: str
@@ -62,28 +63,28 @@ class TopTask:
 
 
 class TaskTracker:
-    """Tasks in the order in which something happened to them."""
+    """Keeps the latest tasks from the journal: cheaper than reading the queue, however many tasks it has."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, TopTask] = {}
 
     def feed(self, entry: Entry) -> None:
-        """Take note of a line of the journal."""
+        """Update the tasks with an entry of the journal."""
         fields, when = entry.fields, entry.at.timestamp()
         if entry.type == "task.resumed":
-            self._note(fields.get("original_task_id"), "answered", when, note=f"goes on as {fields.get('task_id')}")
+            self._update(fields.get("original_task_id"), "answered", when, note=f"continues as {fields.get('task_id')}")
         elif (state := _STATE_OF_EVENT.get(entry.type)) is not None:
-            task = self._note(fields.get("task_id"), state, when, note=_note_of(fields))
+            task = self._update(fields.get("task_id"), state, when, note=_note_of(fields))
             if task is not None and entry.type == "task.created":
                 task.general, task.kind = str(fields.get("target_general")), str(fields.get("event_type"))
             elif task is not None:
                 task.general = task.general or entry.actor
 
     def lines(self) -> list[TopTask]:
-        """The last one to whom something happened first."""
+        """Return the tasks, the last updated first."""
         return list(reversed(self._tasks.values()))
 
-    def _note_of(self, task_id: object, state: str, when: float, *, note: str) -> TopTask | None:
+    def _update(self, task_id: object, state: str, when: float, *, note: str) -> TopTask | None:
         if not isinstance(task_id, str):
             return None
         task = self._tasks.pop(task_id, None) or TopTask(task_id, state, when)
@@ -100,23 +101,17 @@ def _note_of(fields: Mapping[str, Any]) -> str:
     return str(fields.get("error") or fields.get("question") or "")
 
 
-# Looking at a court from a thread of its own, so that the screen never waits for a disk.
-#
-# The thread has its own event loop and its own open court. It looks when it is woken (by the queues, the journal, a
-# transcript), never more often than the screen can use, and every few seconds where nobody wakes it.
-
-
 T = TypeVar("T")
-FALLBACK_SECONDS: Final = 5.0  # seconds between two looks when nobody wakes us
-_MIN_PAUSE_SECONDS: Final = 0.2  # seconds between two looks at least, however much happens
-_PAUSE_FACTOR: Final = 4  # the pause after a look is so many times as long as the look
+FALLBACK_SECONDS: Final = 5.0  # between two reads when nothing wakes the watcher
+_MIN_PAUSE_SECONDS: Final = 0.2  # between two reads, however much happens
+_PAUSE_FACTOR: Final = 4  # the pause after a read is this many times as long as the read
 _MAX_JOURNAL_LINES: Final = 200  # lines
 _ERRORS: Final = (CourtError, BusError, JournalError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
 class TopSnapshot:
-    """Everything the screen shows, as it was at one moment."""
+    """Everything the screen shows, at one moment."""
 
     at: float
     overview: CourtOverview
@@ -128,7 +123,7 @@ class TopSnapshot:
 
 
 class CourtWatcher:
-    """Looks, and does what the screen asks for."""
+    """Reads the court in a thread of its own, and executes requests of the screen there."""
 
     def __init__(
         self,
@@ -142,7 +137,7 @@ class CourtWatcher:
         self._seen = seen
         self._trouble = trouble
         self._fallback = fallback
-        self._thread = threading.Thread(target=self._run, name="lookout", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="court-watcher", daemon=True)
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
         self._woken = asyncio.Event()
@@ -151,23 +146,22 @@ class CourtWatcher:
         self._journal: deque[tuple[int, Entry]] = deque(maxlen=_MAX_JOURNAL_LINES)
         self._number = 0
 
-    # ── from the screen's thread ──────────────────────────────────────────────────────────────────────────────────
+    # Called from the thread of the screen
 
     def start(self) -> None:
-        """Begin to look."""
         self._thread.start()
 
     async def stop(self) -> None:
-        """Have the thread end; it is given a moment, and what hangs on a disk is left behind."""
+        """End the thread. Waits a moment; a thread that hangs on a disk is left behind."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stopping.set)
             await asyncio.to_thread(self._thread.join, 5.0)
 
     async def do(self, action: Callable[[Services], Awaitable[T]]) -> T:
-        """Do something with the open court. Raises :class:`Failure` when it cannot be done."""
+        """Run an action with the open court. Raises :class:`CommandError` when it fails."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._do(action), self._loop))
 
-    # ── in the lookout's own thread ───────────────────────────────────────────────────────────────────────────────
+    # Run in the thread of the watcher
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -179,7 +173,7 @@ class CourtWatcher:
 
     async def _do(self, action: Callable[[Services], Awaitable[T]]) -> T:
         if self._services is None:
-            raise CommandError("NOT_OPEN", "the court cannot be looked at now; its queues are not open")
+            raise CommandError("NOT_OPEN", "the court cannot be read now: its queues are not open")
         try:
             done = await action(self._services)
         except _ERRORS as error:
@@ -200,20 +194,20 @@ class CourtWatcher:
 
     async def _watch(self, services: Services) -> None:
         system = load_system(self._home)
-        eyes = _CourtReader(services, system)
+        reader = _CourtReader(services, system)
         async with self._wakers(services):
             while not self._stopping.is_set():
                 self._woken.clear()
                 began = time.monotonic()
-                overview = await eyes.look()
+                overview = await reader.overview()
                 self._seen(
                     TopSnapshot(
                         services.clock(),
                         overview,
-                        eyes.health(),
-                        eyes.cost(),
+                        reader.health(),
+                        reader.cost(),
                         self._tasks.lines(),
-                        eyes.said(overview),
+                        reader.said(overview),
                         list(reversed(self._journal)),
                     )
                 )
@@ -222,10 +216,10 @@ class CourtWatcher:
 
     @contextlib.asynccontextmanager
     async def _wakers(self, services: Services) -> AsyncIterator[None]:
-        """Everything that makes a look worth it."""
+        """Subscribe to everything that should cause a read."""
         undo = [services.bus.subscribe(stream, self._woken.set) for stream in (EVENTS, TASKS, MESSAGES)]
         transcripts = FileWatcher(self._loop)
-        with contextlib.suppress(OSError):  # there is none yet: the fallback finds what they say
+        with contextlib.suppress(OSError):  # no folder yet: the periodic read finds the output
             transcripts.add(self._home.sessions, inotify.MODIFY | inotify.CREATE, lambda changes: self._woken.set())
         following = asyncio.create_task(self._follow())
         try:
@@ -238,7 +232,7 @@ class CourtWatcher:
                 one()
 
     async def _follow(self) -> None:
-        """Hear what is written into the journal: first its end, then every line."""
+        """Read the journal: first its end, then every new entry."""
         while True:
             try:
                 with Reader(self._home.journal, start="newest", report=lambda problem: None) as reader:
@@ -258,7 +252,7 @@ class CourtWatcher:
         self._woken.set()
 
     async def _pause(self, seconds: float, *events: asyncio.Event) -> None:
-        """Wait for the end, or one of these events, at most so long."""
+        """Wait for the stop or one of these events, for a limited time."""
         waiting = [asyncio.ensure_future(event.wait()) for event in (self._stopping, *events)]
         await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for one in waiting:
@@ -266,16 +260,16 @@ class CourtWatcher:
 
 
 class _CourtReader:
-    """What is looked at besides the overview."""
+    """Reads what the screen shows of a court."""
 
     def __init__(self, services: Services, system: SystemConfig) -> None:
         self._services = services
         self._system = system
         self._ledger = Ledger(services.home.ledger)
         self._gate = HealthGate(services.home)
-        self._voices = TranscriptTails(services.home, configured_engines(system))
+        self._transcripts = TranscriptTails(services.home, configured_engines(system))
 
-    async def read_overview(self) -> CourtOverview:
+    async def overview(self) -> CourtOverview:
         return await read_overview(self._services)
 
     def health(self) -> tuple[str, str]:
@@ -285,11 +279,11 @@ class _CourtReader:
         return cost_summary(self._services.clock(), self._ledger, self._system)
 
     def said(self, overview: CourtOverview) -> dict[str, list[str]]:
-        return self._voices.hear([soldier.id for soldier in overview.soldiers])
+        return self._transcripts.hear([soldier.id for soldier in overview.soldiers])
 
 
 def _journal_up_to(reader: Reader, home: Home) -> list[Entry]:
-    """The end of the journal and what was written while it was read; the reader goes on behind it, none comes twice."""
+    """Return the end of the journal, including entries written meanwhile. The reader continues after them."""
     tail = journal_tail(home.journal)
     fresh = list(reader.read())
     known = next((count for count in range(len(fresh), 0, -1) if tail[-count:] == fresh[:count]), 0)

@@ -1,4 +1,4 @@
-"""``kingdom workflow …``: agent work in steps, with git checkpoints one can go back to."""
+"""``kingdom workflow``: run agents in steps, with git checkpoints to go back to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ app = typer.Typer()
 
 @app.callback(invoke_without_command=True)
 def _group(context: typer.Context) -> None:
-    """Have agents work in steps, watch them, look at checkpoints, go back to one, change the plan, go on."""
+    """Run agents in steps, with checkpoints to go back to."""
     output.show_help_if_no_command(context)
 
 

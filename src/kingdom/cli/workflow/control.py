@@ -1,4 +1,8 @@
-"""Commands that control workflows: start, resume, pause, cancel, rm, engine."""
+"""Commands that control workflows: start, resume, pause, cancel, rm, engine.
+
+Only an engine stops agents and resets worktrees. When an engine runs on the store, in whatever process, it receives the
+command through the bus of the store. Otherwise this process is the engine for as long as the command takes.
+"""
 
 from __future__ import annotations
 
@@ -8,87 +12,33 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kingdom.cli import output
-from kingdom.cli.options import JsonOption, StoreOption, WorkflowArgument, WorkflowHomeOption, YesOption
-from kingdom.cli.session import find_workflow_home, open_workflow_parts, open_workflow_store, run_reporting_errors
+from kingdom.cli.options import (
+    JsonLinesOption,
+    JsonOption,
+    StoreOption,
+    WorkflowArgument,
+    WorkflowHomeOption,
+    YesOption,
+)
+from kingdom.cli.session import find_workflow_home, open_workflow_context, run_async
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from pathlib import Path
 
-    from kingdom.client import Client
     from kingdom.workflow.domain.workflow import Workflow
     from kingdom.workflow.engine import WorkflowEngine
     from kingdom.workflow.home import WorkflowHome
     from kingdom.workflow.ports import StoredEvent, WorkflowStore
 
-
-# The web server that runs for a place, if one does: it is asked instead of the store, and answers when it is done.
-
-
-_COMMAND_SECONDS: Final = 120.0  # seconds: agents may have to be stopped first
-
-
-def send_to_server(place: WorkflowHome, kind: str, workflow_id: str, **arguments: Any) -> bool:
-    """Have the server carry a command out; False when there is none, or none that answers.
-
-    Raises :class:`~kingdom.cli.output.CommandError` when it refuses.
-    """
-    from kingdom.cli.output import CommandError
-    from kingdom.client import Refused, ServerAway
-
-    client = _server_client(place)
-    if client is None:
-        return False
-    with client:
-        try:
-            _SERVER_CALLS[kind](client, workflow_id, arguments)
-        except ServerAway:
-            return False
-        except Refused as refusal:
-            raise CommandError(refusal.code, str(refusal)) from refusal
-    return True
-
-
-def _server_client(place: WorkflowHome) -> Client | None:
-    from kingdom.web.record import running_server
-
-    root = place.root.parent
-    if running_server(root) is None or place.store != type(place)(place.root).store:
-        return None  # a store of the caller's own choice need not be the server's
-    from kingdom.client import Client, NoServer, find_server
-
-    try:
-        return Client(*find_server(root), timeout=_COMMAND_SECONDS)
-    except NoServer:  # it has just stopped
-        return None
-
-
-def _resume_on_server(client: Client, workflow_id: str, arguments: dict[str, Any]) -> None:
-    checkpoint = arguments.get("checkpoint_id")
-    client.resume_workflow(workflow_id, {"retry": bool(arguments.get("retry")), "checkpointId": checkpoint})
-
-
-_SERVER_CALLS: Final[dict[str, Callable[[Client, str, dict[str, Any]], object]]] = {
-    "StartWorkflow": lambda client, workflow_id, _: client.start_workflow(workflow_id),
-    "ResumeWorkflow": _resume_on_server,
-    "PauseWorkflow": lambda client, workflow_id, _: client.pause_workflow(workflow_id),
-    "CancelWorkflow": lambda client, workflow_id, _: client.cancel_workflow(workflow_id),
-    "DeleteWorkflow": lambda client, workflow_id, _: client.delete_workflow(workflow_id),
-}
-
-
-# ``kingdom workflow start|resume|pause|cancel|rm``: what is done to a workflow, from any process.
-#
-# Only an engine stops agents and resets trees. When a web server runs for the place, or an engine on the store, it is
-# asked; else this process is the engine for as long as it takes.
-
-
-_COMMAND_SECONDS: Final = 120.0  # seconds for an engine to stop agents
+_POLL_SECONDS: Final = 0.5
+_EVENTS_PER_PAGE: Final = 500
+_SHOWN_EVENTS: Final = ("Workflow", "WorkStarted", "WorkCompleted", "AgentError", "CheckpointCreated", "QueryFailed")
 
 DetachOption = Annotated[
-    bool, typer.Option("--detach", "-d", help="Leave it to the engine that runs (kingdom workflow engine), and return.")
+    bool,
+    typer.Option("--detach", "-d", help="Leave it to the engine that runs (kingdom workflow engine), and return."),
 ]
-JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print events and agent output as JSON lines.")]
 
 
 def start(
@@ -98,10 +48,10 @@ def start(
     store: StoreOption = None,
     json: JsonLinesOption = False,
 ) -> None:
-    """Start a workflow and show it at work until it ends, pauses or fails.
+    """Start a workflow and show it until it ends, pauses or fails.
 
-    When an engine runs already it is handed over to that one, and Ctrl-C only stops looking. Else this process is the
-    engine, and Ctrl-C pauses the workflow.
+    When an engine runs already, that engine runs the workflow, and Ctrl-C only stops watching. Otherwise this process
+    is the engine, and Ctrl-C pauses the workflow.
     """
     _run_command(find_workflow_home(home, store), "StartWorkflow", workflow, None, {}, detach=detach, json=json)
 
@@ -113,36 +63,35 @@ def resume(
         typer.Option(
             "--from",
             metavar="CHECKPOINT",
-            help="Go back to this checkpoint (its id, or the name of its work); else to the last one.",
+            help="Go back to this checkpoint (its id, or the name of its work). Default: the last one.",
             show_default=False,
         ),
     ] = None,
     retry: Annotated[
-        bool, typer.Option("--retry", help="Do not go back: try the task again at which it stopped.")
+        bool, typer.Option("--retry", help="Do not go back: repeat the task at which it stopped.")
     ] = False,
     detach: DetachOption = False,
     home: WorkflowHomeOption = None,
     store: StoreOption = None,
     json: JsonLinesOption = False,
 ) -> None:
-    """Go on with a workflow that is paused or failed, and show it at work as `start` does.
+    """Resume a paused or failed workflow, and show it like start.
 
-    Going back resets the repositories to the checkpoint; what that drops is kept under rescue refs first.
+    Going back resets the repositories to the checkpoint. Commits that this drops are kept under rescue refs.
     """
     if retry and checkpoint is not None:
-        raise output.usage_error("--retry goes on where it stopped, --from goes back: give one of them")
+        raise output.usage_error("--retry continues where it stopped and --from goes back: use only one of them")
     arguments = {"retry": True} if retry else {}
-    _run_command(
-        find_workflow_home(home, store), "ResumeWorkflow", workflow, checkpoint, arguments, detach=detach, json=json
-    )
+    place = find_workflow_home(home, store)
+    _run_command(place, "ResumeWorkflow", workflow, checkpoint, arguments, detach=detach, json=json)
 
 
 def pause(
     workflow: WorkflowArgument, home: WorkflowHomeOption = None, store: StoreOption = None, json: JsonOption = False
 ) -> None:
-    """Pause a workflow: its agents are stopped, then it rests until it is resumed."""
-    found = run_reporting_errors(lambda: _execute(find_workflow_home(home, store), "PauseWorkflow", workflow))
-    _print_outcome(found, f"paused: kingdom workflow resume {found.id} goes on", json=json)
+    """Pause a workflow and stop its agents."""
+    found = _execute(home, store, "PauseWorkflow", workflow)
+    _print_outcome(found, f"paused: kingdom workflow resume {found.id} continues it", json=json)
 
 
 def cancel(
@@ -152,10 +101,13 @@ def cancel(
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Cancel a workflow for good: its agents are stopped. Worktrees, branches and checkpoints stay."""
+    """Cancel a workflow for good and stop its agents.
+
+    Worktrees, branches and checkpoints stay.
+    """
     output.confirm(f"Cancel {workflow}? It cannot be resumed.", yes=yes)
-    found = run_reporting_errors(lambda: _execute(find_workflow_home(home, store), "CancelWorkflow", workflow))
-    _print_outcome(found, f"cancelled: kingdom workflow rm {found.id} removes what it left", json=json)
+    found = _execute(home, store, "CancelWorkflow", workflow)
+    _print_outcome(found, f"cancelled: kingdom workflow rm {found.id} deletes its files", json=json)
 
 
 def rm(
@@ -165,10 +117,23 @@ def rm(
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Delete a workflow that does not run, with its worktrees, workspaces and reports."""
+    """Delete a workflow that is not running.
+
+    Its worktrees, workspaces and reports are deleted with it.
+    """
     output.confirm(f"Delete {workflow} with its worktrees and reports?", yes=yes)
-    found = run_reporting_errors(lambda: _execute(find_workflow_home(home, store), "DeleteWorkflow", workflow))
+    found = _execute(home, store, "DeleteWorkflow", workflow)
     _print_outcome(found, "deleted", json=json)
+
+
+def engine(home: WorkflowHomeOption = None, store: StoreOption = None) -> None:
+    """Run the engine until Ctrl-C or SIGTERM.
+
+    It continues every running workflow and executes the commands of other processes. Each store has at most one engine.
+    Agents keep running when it stops: the next engine adopts them.
+    """
+    place = find_workflow_home(home, store)
+    run_async(lambda: _run_engine(place))
 
 
 def _run_command(
@@ -181,81 +146,49 @@ def _run_command(
     detach: bool,
     json: bool,
 ) -> None:
-    import asyncio
-
-    from kingdom.cli.workflow.runner import CommandRequest, run_request
+    from kingdom.cli.workflow.names import find_checkpoint, find_workflow
+    from kingdom.cli.workflow.runner import CommandRequest, hand_over, run_request
     from kingdom.cli.workflow.view import choose_view
 
     async def action() -> int:
-        workflow, given = await _find_named(place, word, checkpoint)
-        wish = CommandRequest(kind, workflow.id, {**arguments, **given})
-        if detach and await asyncio.to_thread(send_to_server, place, kind, workflow.id, **wish.arguments):
-            code = 0
-        else:
-            code = await run_request(place, wish, choose_view(json=json), detach=detach)
-        if detach and not json:
-            output.say(f"{workflow.id} runs: kingdom workflow watch {workflow.id}")
-        return code
+        async with open_workflow_context(place) as context:
+            async with context.store.reading() as tx:
+                workflow = await find_workflow(tx, word)
+                point = None if checkpoint is None else await find_checkpoint(tx, workflow, checkpoint)
+            given = {} if point is None else {"checkpoint_id": point.id}
+            request = CommandRequest(kind, workflow.id, {**arguments, **given})
+            if not detach:
+                return await run_request(place, context, request, choose_view(json=json))
+            await hand_over(place, context.store, request)
+            if not json:
+                output.say(f"{workflow.id} runs: kingdom workflow watch {workflow.id}")
+            return 0
 
-    raise typer.Exit(run_reporting_errors(action))
-
-
-async def _find_named(place: WorkflowHome, word: str, checkpoint: str | None) -> tuple[Workflow, dict[str, Any]]:
-    from kingdom.cli.workflow.names import find_checkpoint, find_workflow
-
-    async with open_workflow_store(place) as store, store.reading() as tx:
-        workflow = await find_workflow(tx, word)
-        if checkpoint is None:
-            return workflow, {}
-        return workflow, {"checkpoint_id": (await find_checkpoint(tx, workflow, checkpoint)).id}
+    raise typer.Exit(run_async(action))
 
 
-async def _execute(place: WorkflowHome, kind: str, word: str) -> Workflow:
-    import asyncio
+def _execute(home: Path | None, store: str | None, kind: str, word: str) -> Workflow:
+    """Execute a command in the engine that runs, or here when there is none."""
+    from kingdom.cli.workflow.names import find_workflow
+    from kingdom.cli.workflow.runner import CommandRequest, execute
 
-    from kingdom.workflow.commands import send_command, wait_for_command
-    from kingdom.workflow.engine import EngineAlreadyRunning, EngineLease, command_handlers
-
-    workflow, _ = await _find_named(place, word, None)
-    if await asyncio.to_thread(send_to_server, place, kind, workflow.id):
-        return workflow
-    async with open_workflow_parts(place) as parts:
-        lease = EngineLease(parts.store)
-        try:
-            await lease.take()
-        except EngineAlreadyRunning:
-            bus = parts.store.bus
-            await wait_for_command(bus, await send_command(bus, kind, workflow.id), _COMMAND_SECONDS)
-            return workflow
-        try:
-            await command_handlers(parts)[kind](workflow.id)
-        finally:
-            await lease.release()
-    return workflow
-
-
-def _print_outcome(workflow: Workflow, words: str, *, json: bool) -> None:
-    if json:
-        output.print_json({"id": workflow.id, "name": workflow.name, "did": words.partition(":")[0]})
-    else:
-        output.say(f"{workflow.name} is {words}")
-
-
-# ``kingdom workflow engine``: an engine as a service.
-
-
-_POLL_SECONDS: Final = 0.5
-_EVENTS_PER_PAGE: Final = 500
-_SHOWN_EVENTS: Final = ("Workflow", "WorkStarted", "WorkCompleted", "AgentError", "CheckpointCreated", "QueryFailed")
-
-
-def engine(home: WorkflowHomeOption = None, store: StoreOption = None) -> None:
-    """Run the engine until Ctrl-C or SIGTERM: it goes on with every workflow that runs, and does what is asked for.
-
-    There is one for each store. Agents outlive it: the next engine takes them over.
-    """
     place = find_workflow_home(home, store)
-    run_reporting_errors(lambda: _run_engine(place))
+
+    async def action() -> Workflow:
+        async with open_workflow_context(place) as context:
+            async with context.store.reading() as tx:
+                workflow = await find_workflow(tx, word)
+            await execute(context, CommandRequest(kind, workflow.id, {}))
+            return workflow
+
+    return run_async(action)
+
+
+def _print_outcome(workflow: Workflow, text: str, *, json: bool) -> None:
+    if json:
+        output.print_json({"id": workflow.id, "name": workflow.name, "did": text.partition(":")[0]})
+    else:
+        output.say(f"{workflow.name} is {text}")
 
 
 async def _run_engine(place: WorkflowHome) -> None:
@@ -263,19 +196,19 @@ async def _run_engine(place: WorkflowHome) -> None:
     from kingdom.cli.workflow.runner import stop_signals
     from kingdom.workflow.engine import run_engine
 
-    async with open_workflow_parts(place) as parts:
+    async with open_workflow_context(place) as context:
         with stop_signals() as stop:
-            async with run_engine(parts) as running:
+            async with run_engine(context) as running:
                 output.say(
-                    f"the engine runs on {redact_url(parts.store.bus.url)}: "
-                    "kingdom workflow start ID --detach, Ctrl-C stops it"
+                    f"the engine runs on {redact_url(context.store.bus.url)}: "
+                    "start workflows with kingdom workflow start ID --detach, stop the engine with Ctrl-C"
                 )
-                await _print_events(parts.store, running, stop)
+                await _print_events(context.store, running, stop)
     output.say("the engine has stopped")
 
 
 async def _print_events(store: WorkflowStore, running: WorkflowEngine, stop: asyncio.Event) -> None:
-    """Say what happens to workflows, until it is time to stop or the engine breaks."""
+    """Print what happens to workflows until the engine is stopped or breaks."""
     import asyncio
 
     from kingdom.workflow.overview import last_event_number

@@ -1,4 +1,4 @@
-"""Commands that look at workflows: ls, show, log, diff, verify."""
+"""Commands that inspect workflows: ls, show, log, diff, verify."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from kingdom.cli import output
 from kingdom.cli.options import CheckpointArgument, JsonOption, StoreOption, WorkflowArgument, WorkflowHomeOption
-from kingdom.cli.session import find_workflow_home, open_workflow_store, run_reporting_errors, utc_now, with_store
+from kingdom.cli.session import find_workflow_home, open_workflow_store, run_async, utc_now, with_store
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -19,23 +19,27 @@ if TYPE_CHECKING:
     from kingdom.workflow.domain.workflow import Workflow
     from kingdom.workflow.home import WorkflowHome
     from kingdom.workflow.overview import WorkflowOverview
-    from kingdom.workflow.ports import StoredEvent, WorkflowStore, WorkflowTransaction
+    from kingdom.workflow.ports import WorkflowStore, WorkflowTransaction
 
-
-# ``kingdom workflow ls``: which workflows there are.
+_EVENTS_PER_PAGE = 500
+_LINE_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def ls(
     status: Annotated[
         list[str] | None,
-        typer.Option("--status", metavar="WORD", help="Only those that are RUNNING, PAUSED, …; may be repeated."),
+        typer.Option(
+            "--status",
+            metavar="WORD",
+            help="Only workflows with this status: RUNNING, PAUSED and so on; may be repeated.",
+        ),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most this many, the newest.")] = 50,
     home: WorkflowHomeOption = None,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """List the workflows, the newest first."""
+    """List workflows, the newest first."""
     from kingdom.cli.workflow.view import coloured, shorten
     from kingdom.workflow.overview import workflow_summary
 
@@ -58,9 +62,9 @@ def ls(
         ]
         output.print_table(("workflow", "name", "status", "issue", "created", "why"), rows)
         if len(found) > limit:
-            output.say("… and older ones (--limit)")
+            output.say("… and older ones (use --limit)")
     else:
-        output.say("no workflows: kingdom workflow create TEMPLATE makes one")
+        output.say("no workflows: kingdom workflow create TEMPLATE creates one")
 
 
 def _local_time(moment: datetime) -> str:
@@ -72,7 +76,7 @@ def _parse_statuses(words: list[str]) -> list[str]:
 
     given = [word.upper() for word in words]
     if unknown := [word for word in given if word not in list(WorkflowStatus)]:
-        raise output.usage_error(f"--status {unknown[0]}: use {', '.join(WorkflowStatus)}")
+        raise output.usage_error(f"--status {unknown[0]}: use one of {', '.join(WorkflowStatus)}")
     return given
 
 
@@ -83,19 +87,16 @@ async def _read_workflows(store: WorkflowStore, statuses: list[str], limit: int)
         return await tx.workflows.list(limit=limit)
 
 
-# ``kingdom workflow show``: one workflow, whole.
-
-
 def show(
     workflow: WorkflowArgument,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Only its plan, as a YAML file for `kingdom workflow modify --file`.")
+        bool, typer.Option("--plan", help="Only its plan, as YAML for kingdom workflow modify --file.")
     ] = False,
     home: WorkflowHomeOption = None,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show a workflow: its works and tasks, its repositories, its checkpoints."""
+    """Show a workflow: works, tasks, repositories, checkpoints."""
     if plan:
         _print_plan(workflow, home, store, json=json)
         return
@@ -117,7 +118,7 @@ def _print_plan(word: str, home: Path | None, store: str | None, *, json: bool) 
 
 
 async def read_overview(store: WorkflowStore, word: str) -> WorkflowOverview:
-    """The workflow that is meant, with all that belongs to it."""
+    """Return the workflow with everything that belongs to it."""
     from kingdom.cli.workflow.names import find_workflow
     from kingdom.workflow.overview import WorkflowOverview
 
@@ -126,7 +127,6 @@ async def read_overview(store: WorkflowStore, word: str) -> WorkflowOverview:
 
 
 def print_overview(found: WorkflowOverview) -> None:
-    """Show it to a person."""
     from kingdom.cli.workflow.view import COLUMNS, overview_rows
 
     workflow = found.workflow
@@ -145,7 +145,7 @@ def print_overview(found: WorkflowOverview) -> None:
     document = found.document()
     names = {work.id: work.name for work in found.works}
     for tree in document["repositories"]:
-        state = (tree["status"] or "not made yet") + (f": {tree['error']}" if tree.get("error") else "")
+        state = (tree["status"] or "not created yet") + (f": {tree['error']}" if tree.get("error") else "")
         where = f" on {tree['branch']} in {tree['path']}" if tree.get("path") else ""
         whose = f" of {names[tree['workId']]}" if tree.get("workId") in names else ""
         output.say(f"{'repository':<12}{tree['name']}{whose} {state}{where}")
@@ -162,26 +162,23 @@ def print_overview(found: WorkflowOverview) -> None:
         output.print_table(("checkpoint", "work", "made", "commits", ""), points)
 
 
-# ``kingdom workflow log``: what happened to a workflow, event by event.
-
-
-_EVENTS_PER_PAGE = 500
-
-
 def log(
     workflow: WorkflowArgument,
-    after: Annotated[int, typer.Option(min=0, metavar="N", help="Only events behind this number.")] = 0,
+    after: Annotated[int, typer.Option(min=0, metavar="N", help="Only events after this number.")] = 0,
     home: WorkflowHomeOption = None,
     store: StoreOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print each event as a JSON line.")] = False,
 ) -> None:
-    """Show the events of a workflow, in order. Their numbers have no gap."""
+    """Show the events of a workflow, in order.
+
+    Their numbers have no gaps.
+    """
     with_store(home, store, lambda opened: _print_log(opened, workflow, after, json=json))
 
 
 async def _print_log(store: WorkflowStore, word: str, after: int, *, json: bool) -> None:
     from kingdom.cli.workflow.names import find_workflow
-    from kingdom.cli.workflow.view import event_line
+    from kingdom.cli.workflow.view import event_document, event_line
     from kingdom.workflow.overview import names_by_id
 
     async with store.reading() as tx:
@@ -191,58 +188,37 @@ async def _print_log(store: WorkflowStore, word: str, after: int, *, json: bool)
     while page := await store.events(workflow.id, after, _EVENTS_PER_PAGE):
         for event in page:
             if json:
-                print_json_line(event_document(event))
+                output.print_json_line(event_document(event))
             else:
                 console.print(event_line(event, names), soft_wrap=True)
         after = page[-1].sequence
-
-
-def event_document(event: StoredEvent) -> dict[str, Any]:
-    """An event, for programs."""
-    return {
-        "sequence": event.sequence,
-        "type": event.type,
-        "occurredAt": event.occurred_at.isoformat(),
-        "payload": event.payload,
-    }
-
-
-def print_json_line(document: dict[str, Any]) -> None:
-    """A document as one line."""
-    import json
-
-    print(json.dumps(document, ensure_ascii=False), flush=True)  # noqa: T201
-
-
-# ``kingdom workflow diff``: what changed up to a checkpoint, or from one to another.
-
-
-_LINE_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def diff(
     checkpoint: CheckpointArgument,
     other: Annotated[
         str | None,
-        typer.Argument(metavar="[CHECKPOINT]", help="From the first to this one.", show_default=False),
+        typer.Argument(metavar="[CHECKPOINT]", help="Compare the first checkpoint with this one.", show_default=False),
     ] = None,
     workflow: Annotated[
         str | None,
-        typer.Option(metavar="WORKFLOW", help="Whose; then names of works will do.", show_default=False),
+        typer.Option(
+            metavar="WORKFLOW", help="The workflow; the checkpoint may then be named by its work.", show_default=False
+        ),
     ] = None,
-    base: Annotated[bool, typer.Option("--base", help="From where the branch began, not from the last one.")] = False,
-    stat: Annotated[bool, typer.Option("--stat", help="Only which files, and how many lines.")] = False,
+    base: Annotated[
+        bool, typer.Option("--base", help="Compare with the start of the branch, not with the checkpoint before.")
+    ] = False,
+    stat: Annotated[bool, typer.Option("--stat", help="Show only the files and the number of lines.")] = False,
     home: WorkflowHomeOption = None,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show what the work of a checkpoint changed, or what changed from one checkpoint to another."""
+    """Show what changed up to a checkpoint or between two."""
     if other is not None and base:
-        raise output.usage_error("--base goes with one checkpoint: give a second one or --base, not both")
+        raise output.usage_error("--base takes one checkpoint: give a second one or --base, not both")
     place = find_workflow_home(home, store)
-    changes = run_reporting_errors(
-        lambda: _read_changes(place, (checkpoint, other), workflow, base=base, patches=not stat)
-    )
+    changes = run_async(lambda: _read_changes(place, (checkpoint, other), workflow, base=base, patches=not stat))
     if json:
         output.print_json({"repositories": [_change_document(change) for change in changes]})
         return
@@ -312,28 +288,28 @@ def _print_change(change: RepositoryChange, *, stat: bool) -> None:
             output.say(f"… {file.path}: the rest is too long to show")
 
 
-# ``kingdom workflow verify``: whether every checkpoint can be gone back to.
-
-
 def verify(
     workflow: Annotated[
-        str | None, typer.Argument(metavar="[WORKFLOW]", help="Only this one; none: all.", show_default=False)
+        str | None, typer.Argument(metavar="[WORKFLOW]", help="Only this workflow. Default: all.", show_default=False)
     ] = None,
-    deep: Annotated[bool, typer.Option("--deep", help="Look for every file of every commit, too.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Also check every file of every commit.")] = False,
     home: WorkflowHomeOption = None,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Prove that checkpoints can be gone back to: each commit is there and held. Exits 1 when one is not."""
+    """Check that every checkpoint can be restored.
+
+    Each commit must exist and be held by a ref. Exits 1 when one is not.
+    """
     place = find_workflow_home(home, store)
-    checked, problems = run_reporting_errors(lambda: _verify(place, workflow, deep=deep))
+    checked, problems = run_async(lambda: _verify(place, workflow, deep=deep))
     if json:
         output.print_json({"checked": checked, "problems": problems})
     else:
         for problem in problems:
             output.say(f"{problem['workflowId']} {problem['checkpointId']}: {problem['what']}")
         if not problems:
-            output.say(f"{checked} checkpoints: every commit is there and held")
+            output.say(f"{checked} checkpoints: every commit exists and is held")
     if problems:
         raise typer.Exit(output.FAILED)
 

@@ -1,4 +1,7 @@
-"""Names, ids and ``NAME=VALUE`` pairs on the command line."""
+"""Names, ids and ``NAME=VALUE`` pairs on the command line.
+
+Users may write an id, the start or end of an id, or a name.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,13 @@ if TYPE_CHECKING:
     from kingdom.workflow.ports import WorkflowTransaction
 
 
-# From what a person types to what is meant: an id, the beginning or end of one, or a name.
-
-
-_MAX_ITEMS: Final = 100_000  # of one kind; names are compared with all of them
-_MIN_ID_CHARS: Final = 4  # characters of an id that stand for it
+_MAX_ITEMS: Final = 100_000  # of one kind; a name is compared with all of them
+_MIN_ID_CHARS: Final = 4  # of an id, to identify it by its start or end
 T = TypeVar("T")
 
 
 def choose(items: Sequence[T], word: str, what: str, listing: str, name: Callable[[T], str]) -> T:
-    """The one that is meant, or a :class:`Failure` that says why none is."""
+    """Return the item that ``word`` identifies; raise a :class:`CommandError` if there is none, or several."""
     exact = [item for item in items if _id(item) == word]
     named = [item for item in items if name(item) == word]
     short = [item for item in items if len(word) >= _MIN_ID_CHARS and _id(item).startswith(word)]
@@ -35,12 +35,11 @@ def choose(items: Sequence[T], word: str, what: str, listing: str, name: Callabl
         if found:
             some = ", ".join(_id(item) for item in found[:3])
             kind = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
-            raise CommandError("AMBIGUOUS", f"{len(found)} {kind} are called {word}: give an id ({some}, …)")
-    raise CommandError("NOT_FOUND", f"there is no {what} {word} here: {listing} lists those there are")
+            raise CommandError("AMBIGUOUS", f"{len(found)} {kind} match {word}: use an id ({some}, …)")
+    raise CommandError("NOT_FOUND", f"there is no {what} {word} here: {listing} lists them")
 
 
 async def find_workflow(tx: WorkflowTransaction, word: str) -> Workflow:
-    """The workflow that is meant."""
     exact = await tx.workflows.find(word)
     return exact or choose(
         await tx.workflows.list(limit=_MAX_ITEMS), word, "workflow", "kingdom workflow ls", lambda item: item.name
@@ -48,25 +47,22 @@ async def find_workflow(tx: WorkflowTransaction, word: str) -> Workflow:
 
 
 async def find_template(tx: WorkflowTransaction, word: str) -> WorkflowTemplate:
-    """The template that is meant."""
     items = await tx.templates.list(limit=_MAX_ITEMS)
     return choose(items, word, "template", "kingdom template ls", lambda item: item.name)
 
 
 async def find_git(tx: WorkflowTransaction, word: str) -> Git:
-    """The repository that is meant."""
     items = await tx.gits.list(limit=_MAX_ITEMS)
     return choose(items, word, "repository", "kingdom git ls", lambda item: item.name)
 
 
 async def find_mcp_server(tx: WorkflowTransaction, word: str) -> McpServer:
-    """The MCP server that is meant."""
     items = await tx.mcp_servers.list(limit=_MAX_ITEMS)
     return choose(items, word, "MCP server", "kingdom mcp ls", lambda item: item.name)
 
 
 async def find_checkpoint(tx: WorkflowTransaction, workflow: Workflow, word: str) -> Checkpoint:
-    """The checkpoint of a workflow that is meant; the name of a Work is its last valid one."""
+    """Return a checkpoint of a workflow. The name of a Work identifies its last valid checkpoint."""
     names = {work.id: work.name for work in await tx.works.of_workflow(workflow.id)}
     points = [point for point in await tx.checkpoints.of_workflow(workflow.id) if point.complete]
     current = {point.work_id: point for point in points if point.valid}
@@ -80,30 +76,27 @@ def _id(item: Any) -> str:
     return str(item.id)
 
 
-# Names, and ``NAME=VALUE``, on the command line.
-
-
 def parse_assignments(given: Sequence[str], option: str, *, nested: bool) -> dict[str, Any]:
-    """The values by name. With ``nested``, ``issue.title=…`` is the ``title`` of ``issue``."""
+    """Return the values by name. With ``nested``, ``issue.title=TEXT`` sets the ``title`` of ``issue``."""
     made: dict[str, Any] = {}
     for one in given:
         name, sign, value = one.partition("=")
         parts = name.split(".") if nested else [name]
         if not sign or not all(parts):
-            raise output.usage_error(f"{option} {one!r} makes no sense: write NAME=VALUE")
+            raise output.usage_error(f"{option} {one!r} is not NAME=VALUE")
         place = made
         for part in parts[:-1]:
             place = place.setdefault(part, {})
             if not isinstance(place, dict):
-                raise output.usage_error(f"{option} {one!r}: {part} is a value already, it cannot have parts as well")
+                raise output.usage_error(f"{option} {one!r}: {part} already has a value and cannot have parts")
         if isinstance(place.get(parts[-1]), dict):
-            raise output.usage_error(f"{option} {one!r}: {name} has parts already, it cannot be a value as well")
+            raise output.usage_error(f"{option} {one!r}: {name} already has parts and cannot have a value")
         place[parts[-1]] = value
     return made
 
 
 def check_new_name(name: str, taken: Sequence[str], what: str) -> None:
-    """Refuse a name that is none, or that another one has: people and templates know things by their names."""
+    """Raise an error for a name that is invalid or taken: users and templates identify things by name."""
     from kingdom.workflow.template_file import checked_name
 
     try:
@@ -111,6 +104,6 @@ def check_new_name(name: str, taken: Sequence[str], what: str) -> None:
     except ValueError as error:
         raise output.usage_error(str(error)) from None
     if "@" in name:
-        raise output.usage_error(f"{name!r:.80} is no name here: NAME@BRANCH stands for a branch")
+        raise output.usage_error(f"{name!r:.80} is not a valid name: @ separates a branch, as in NAME@BRANCH")
     if name in taken:
-        raise output.CommandError("ALREADY_THERE", f"there is {what} called {name} already: choose another name")
+        raise output.CommandError("ALREADY_THERE", f"there is already {what} called {name}: choose another name")

@@ -1,4 +1,4 @@
-"""Commands that make workflows and change their plans: create, fork, modify."""
+"""Commands that create workflows and change their plans: create, fork, modify."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from kingdom.cli import output
 from kingdom.cli.options import JsonOption, StoreOption, WorkflowArgument, WorkflowHomeOption, YesOption
-from kingdom.cli.session import with_parts, with_store
+from kingdom.cli.session import with_store, with_workflows
 from kingdom.cli.workflow.names import check_new_name, parse_assignments
 
 if TYPE_CHECKING:
@@ -25,32 +25,29 @@ if TYPE_CHECKING:
     from kingdom.workflow.templates import DescribedChange
 
 
-# Templates from files into the store.
-
-
-async def store_template(parts: WorkflowContext, file: Path, *, replace: bool) -> WorkflowTemplate:
-    """Keep the template of a file; with ``replace`` in the place of the one of that name."""
+async def store_template(context: WorkflowContext, file: Path, *, replace: bool) -> WorkflowTemplate:
+    """Store the template of a file; with ``replace``, instead of the one of that name."""
     from kingdom.workflow.templates import MAX_NAMES, load_template, read_source_ids
     from kingdom.workflow.usecases.catalog import CreateWorkflowTemplate, UpdateWorkflowTemplate
 
-    template = load_template(file, parts.ids.new("tpl"), await read_source_ids(parts.store), known_engines())
-    async with parts.store.reading() as tx:
+    template = load_template(file, context.ids.new("tpl"), await read_source_ids(context.store), known_engines())
+    async with context.store.reading() as tx:
         before = next((one for one in await tx.templates.list(limit=MAX_NAMES) if one.name == template.name), None)
     if before is None:
-        await CreateWorkflowTemplate(parts).execute(template)
+        await CreateWorkflowTemplate(context).execute(template)
     elif replace:
         template.id, template.version = before.id, before.version
         if template != before:
-            await UpdateWorkflowTemplate(parts).execute(template)
+            await UpdateWorkflowTemplate(context).execute(template)
     else:
         raise output.CommandError(
-            "ALREADY_THERE", f"there is a template {template.name} ({before.id}): --replace puts this one in its place"
+            "ALREADY_THERE", f"the template {template.name} exists ({before.id}): use --replace to replace it"
         )
     return template
 
 
 def known_engines() -> KnownNames:
-    """The engines of this machine: a template that names another is wrong."""
+    """Return the engines of this machine: a template must not name another."""
     from kingdom.agents.engines import default_engines
     from kingdom.workflow.template_file import KnownNames
 
@@ -59,7 +56,7 @@ def known_engines() -> KnownNames:
 
 @contextlib.contextmanager
 def list_problems(*, json: bool) -> Iterator[None]:
-    """Every problem of a file on a line of its own, for people; then a last word."""
+    """Print each problem of an invalid file on a line of its own, for people; then raise a short error."""
     try:
         yield
     except output.CommandError as failure:
@@ -68,19 +65,18 @@ def list_problems(*, json: bool) -> Iterator[None]:
             raise
         for problem in problems:
             output.say(problem)
-        raise output.CommandError(failure.code, f"{len(problems)} problems: nothing was kept") from failure
-
-
-# ``kingdom workflow create``: a workflow from a template.
+        raise output.CommandError(failure.code, f"{len(problems)} problems: nothing was stored") from failure
 
 
 RepositoryOption = Annotated[
     list[str] | None,
-    typer.Option("--repo", metavar="NAME[@BASE]", help="A repository, instead of the template's; may be repeated."),
+    typer.Option(
+        "--repo", metavar="NAME[@BASE]", help="A repository instead of those of the template; may be repeated."
+    ),
 ]
 McpServerOption = Annotated[
     list[str] | None,
-    typer.Option("--mcp", metavar="NAME", help="An MCP server, instead of the template's; may be repeated."),
+    typer.Option("--mcp", metavar="NAME", help="An MCP server instead of those of the template; may be repeated."),
 ]
 
 
@@ -94,31 +90,39 @@ class _NewWorkflow:
 
 def create(
     template: Annotated[
-        str, typer.Argument(metavar="TEMPLATE", help="The name of a template, or its .yaml file: that is kept first.")
+        str, typer.Argument(metavar="TEMPLATE", help="The name of a template, or a .yaml file, which is stored first.")
     ],
     repo: RepositoryOption = None,
     mcp: McpServerOption = None,
-    name: Annotated[str | None, typer.Option(help="What to call it; else as the template.", show_default=False)] = None,
-    issue: Annotated[
-        str | None, typer.Option(metavar="KEY", help="What it is about: {{ issue.key }}.", show_default=False)
+    name: Annotated[
+        str | None, typer.Option(help="The name. Default: the name of the template.", show_default=False)
     ] = None,
-    description: Annotated[str | None, typer.Option(help="A few words.", show_default=False)] = None,
+    issue: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="The issue it works on; {{ issue.key }} in queries.", show_default=False),
+    ] = None,
+    description: Annotated[str | None, typer.Option(help="A short description.", show_default=False)] = None,
     var: Annotated[
         list[str] | None,
-        typer.Option("--var", metavar="NAME=VALUE", help="A variable of the queries: issue.title=…; may be repeated."),
+        typer.Option(
+            "--var", metavar="NAME=VALUE", help="A variable for queries, for example issue.title=TEXT; may be repeated."
+        ),
     ] = None,
     on_failure: Annotated[
         Literal["pause", "fail"] | None,
-        typer.Option(help="What becomes of it when a task failed for good.", show_default=False),
+        typer.Option(help="What happens when a task fails for good.", show_default=False),
     ] = None,
     home: WorkflowHomeOption = None,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Make a workflow from a template. It does nothing until it is started."""
+    """Create a workflow from a template.
+
+    It does nothing until it is started.
+    """
     if name is not None:
         check_new_name(name, (), "a workflow")
-    wish = _NewWorkflow(
+    new = _NewWorkflow(
         template,
         repo,
         mcp,
@@ -131,52 +135,52 @@ def create(
         },
     )
     with list_problems(json=json):
-        made = with_parts(home, store, lambda parts: _create(parts, wish))
+        made = with_workflows(home, store, lambda context: _create(context, new))
     if json:
         from kingdom.workflow.overview import workflow_summary
 
         output.print_json(workflow_summary(made))
     else:
-        output.say(f"{made.id} is made: kingdom workflow start {made.id}")
+        output.say(f"{made.id} is created: kingdom workflow start {made.id}")
 
 
-async def _create(parts: WorkflowContext, wish: _NewWorkflow) -> Workflow:
+async def _create(context: WorkflowContext, new: _NewWorkflow) -> Workflow:
     from kingdom.workflow.usecases.workflows import CreateWorkflow
 
-    template = await _find_or_store_template(parts, wish.template)
-    async with parts.store.reading() as tx:
-        git_refs = None if wish.repositories is None else await parse_git_refs(tx, wish.repositories)
-        servers = None if wish.mcp_servers is None else await parse_mcp_refs(tx, wish.mcp_servers)
+    template = await _find_or_store_template(context, new.template)
+    async with context.store.reading() as tx:
+        git_refs = None if new.repositories is None else await parse_git_refs(tx, new.repositories)
+        servers = None if new.mcp_servers is None else await parse_mcp_refs(tx, new.mcp_servers)
     if not (template.git_refs if git_refs is None else git_refs):
-        there = await _repository_names(parts)
+        there = await _repository_names(context)
         if there:
             raise output.CommandError(
                 "NO_REPOSITORY",
-                f"the template {template.name} names no repository: give --repo NAME ({', '.join(there)})",
+                f"the template {template.name} names no repository: add --repo NAME ({', '.join(there)})",
             )
-    workflow_id = await CreateWorkflow(parts).execute(
-        template.id, git_refs=git_refs, mcp_server_refs=servers, **wish.rest
+    workflow_id = await CreateWorkflow(context).execute(
+        template.id, git_refs=git_refs, mcp_server_refs=servers, **new.rest
     )
-    async with parts.store.reading() as tx:
+    async with context.store.reading() as tx:
         return await tx.workflows.get(workflow_id)
 
 
-async def _find_or_store_template(parts: WorkflowContext, word: str) -> WorkflowTemplate:
+async def _find_or_store_template(context: WorkflowContext, word: str) -> WorkflowTemplate:
     from kingdom.cli.workflow.names import find_template
 
     if word.endswith((".yaml", ".yml")):
-        return await store_template(parts, Path(word), replace=True)
-    async with parts.store.reading() as tx:
+        return await store_template(context, Path(word), replace=True)
+    async with context.store.reading() as tx:
         return await find_template(tx, word)
 
 
-async def _repository_names(parts: WorkflowContext) -> list[str]:
-    async with parts.store.reading() as tx:
+async def _repository_names(context: WorkflowContext) -> list[str]:
+    async with context.store.reading() as tx:
         return sorted(git.name for git in await tx.gits.list(limit=20))
 
 
 async def parse_git_refs(tx: WorkflowTransaction, words: Sequence[str]) -> list[GitRef]:
-    """Repositories as they are written on the command line: ``NAME`` or ``NAME@BASE``."""
+    """Parse repositories written as ``NAME`` or ``NAME@BASE``."""
     from kingdom.cli.workflow.names import find_git
     from kingdom.workflow.domain.resources import GitRef
 
@@ -184,53 +188,51 @@ async def parse_git_refs(tx: WorkflowTransaction, words: Sequence[str]) -> list[
     for word in words:
         name, sign, base = word.partition("@")
         if sign and not base:
-            raise output.usage_error(f"--repo {word}: name the branch after the @, or leave the @ out")
+            raise output.usage_error(f"--repo {word}: write the branch after the @, or remove the @")
         refs.append(GitRef((await find_git(tx, name)).id, base or None))
     return refs
 
 
 async def parse_mcp_refs(tx: WorkflowTransaction, words: Sequence[str]) -> list[McpServerRef]:
-    """MCP servers by name."""
     from kingdom.cli.workflow.names import find_mcp_server
     from kingdom.workflow.domain.resources import McpServerRef
 
     return [McpServerRef((await find_mcp_server(tx, word)).id) for word in words]
 
 
-# ``kingdom workflow fork``: a second workflow from a checkpoint of the first.
-
-
 def fork(
     workflow: WorkflowArgument,
     checkpoint: Annotated[str, typer.Option("--from", metavar="CHECKPOINT", help="Its id, or the name of its work.")],
-    name: Annotated[str | None, typer.Option(help="What to call it; else as the first.", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Option(help="The name. Default: the name of the first workflow.", show_default=False)
+    ] = None,
     home: WorkflowHomeOption = None,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Make a second workflow that goes on from a checkpoint, on branches of its own. The first stays as it is."""
-    made = with_parts(home, store, lambda parts: _fork(parts, workflow, checkpoint, name))
+    """Create a workflow that continues from a checkpoint.
+
+    It works on branches of its own. The first workflow is not changed.
+    """
+    made = with_workflows(home, store, lambda context: _fork(context, workflow, checkpoint, name))
     if json:
         from kingdom.workflow.overview import workflow_summary
 
         output.print_json({**workflow_summary(made), "forkedFrom": made.forked_from})
     else:
-        output.say(f"{made.id} is made, from {made.forked_from}: kingdom workflow start {made.id}")
+        output.say(f"{made.id} is created from {made.forked_from}: kingdom workflow start {made.id}")
 
 
-async def _fork(parts: WorkflowContext, word: str, checkpoint: str, name: str | None) -> Workflow:
+async def _fork(context: WorkflowContext, word: str, checkpoint: str, name: str | None) -> Workflow:
     from kingdom.cli.workflow.names import find_checkpoint, find_workflow
     from kingdom.workflow.usecases.workflows import ForkWorkflow
 
-    async with parts.store.reading() as tx:
+    async with context.store.reading() as tx:
         first = await find_workflow(tx, word)
         point = await find_checkpoint(tx, first, checkpoint)
-    workflow_id = await ForkWorkflow(parts).execute(point.id, name=name)
-    async with parts.store.reading() as tx:
+    workflow_id = await ForkWorkflow(context).execute(point.id, name=name)
+    async with context.store.reading() as tx:
         return await tx.workflows.get(workflow_id)
-
-
-# ``kingdom workflow modify``: the plan of a workflow, edited as a whole.
 
 
 def modify(
@@ -241,43 +243,47 @@ def modify(
             "--file",
             "-f",
             metavar="PLAN",
-            help="The plan as it shall be (kingdom workflow show --plan prints it); else your editor opens.",
+            help="The new plan (kingdom workflow show --plan prints the current one). Default: open an editor.",
             show_default=False,
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would change.")] = False,
     yes: YesOption = False,
     home: WorkflowHomeOption = None,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Change what is not done yet of a workflow: works, tasks, their order, repositories, MCP servers.
+    """Change the plan of a workflow where it is not done yet.
 
-    Works and tasks are known by their names. It must not be running: pause it first.
+    Changes works, tasks, their order, repositories and MCP servers. Works and tasks are identified by their names. The
+    workflow must not be running: pause it first.
     """
-    found, before = with_store(home, store, lambda opened: plan_text(opened, workflow))
-    plan = _edit(before) if file is None else file  # one with mistakes stays, to be mended and given with --file
-    text = _read_plan(plan)
+    plan = file
+    if plan is None:  # a plan with mistakes is kept, to be corrected and passed with --file
+        plan = _edit(with_store(home, store, lambda opened: plan_text(opened, workflow))[1])
+    text, name = _read_plan(plan), str(plan)
+    ask = file is None and not yes and not dry_run
     with list_problems(json=json):
-        changes = with_store(home, store, lambda opened: _plan_changes(opened, found.id, text, str(plan)))
-    words = [told for told, _ in changes]
+        found, changes = with_workflows(
+            home, store, lambda context: _change_plan(context, workflow, text, name, apply=not dry_run and not ask)
+        )
+    lines = [line for line, _ in changes]
     if not json:
-        for line in words or ["nothing changes"]:
+        for line in lines or ["nothing changes"]:
             output.say(line)
-    if changes and not dry_run:
-        if file is None:
-            output.confirm(f"Change {found.name} so?", yes=yes)
-        with_parts(home, store, lambda parts: _apply(parts, found.id, changes))
+    if changes and ask:
+        output.confirm(f"Apply these changes to {found.name}?", yes=False)
+        with_workflows(home, store, lambda context: _apply(context, found.id, changes))
     if file is None:
         plan.unlink(missing_ok=True)
     if json:
-        output.print_json({"id": found.id, "changes": words, "made": bool(changes) and not dry_run})
+        output.print_json({"id": found.id, "changes": lines, "made": bool(changes) and not dry_run})
     elif changes and not dry_run:
         output.say(f"the plan of {found.name} is changed")
 
 
 async def plan_text(store: WorkflowStore, word: str) -> tuple[Workflow, str]:
-    """The workflow that is meant, and its plan as a file."""
+    """Return the workflow and its plan as YAML."""
     from kingdom.cli.workflow.names import find_workflow
     from kingdom.workflow.templates import plan_of, read_source_ids, write_template
 
@@ -288,20 +294,28 @@ async def plan_text(store: WorkflowStore, word: str) -> tuple[Workflow, str]:
     return workflow, write_template(plan_of(workflow, works), sources)
 
 
-async def _plan_changes(store: WorkflowStore, workflow_id: str, text: str, name: str) -> list[DescribedChange]:
+async def _change_plan(
+    context: WorkflowContext, word: str, text: str, name: str, *, apply: bool
+) -> tuple[Workflow, list[DescribedChange]]:
+    """Return the workflow and how its plan differs from ``text``; apply the difference if wanted."""
+    from kingdom.cli.workflow.names import find_workflow
     from kingdom.workflow.templates import parse_template, plan_changes, read_source_ids
 
-    wanted = parse_template(text, name, workflow_id, await read_source_ids(store), known_engines())
-    async with store.reading() as tx:
-        workflow = await tx.workflows.get(workflow_id)
+    sources = await read_source_ids(context.store)
+    async with context.store.reading() as tx:
+        workflow = await find_workflow(tx, word)
+        wanted = parse_template(text, name, workflow.id, sources, known_engines())
         workflow.check_modifiable()
-        return plan_changes(workflow, await tx.works.of_workflow(workflow_id), wanted)
+        changes = plan_changes(workflow, await tx.works.of_workflow(workflow.id), wanted)
+    if changes and apply:
+        await _apply(context, workflow.id, changes)
+    return workflow, changes
 
 
-async def _apply(parts: WorkflowContext, workflow_id: str, changes: list[DescribedChange]) -> None:
+async def _apply(context: WorkflowContext, workflow_id: str, changes: list[DescribedChange]) -> None:
     from kingdom.workflow.usecases.workflows import ModifyWorkflow
 
-    await ModifyWorkflow(parts).execute(workflow_id, [change for _, change in changes])
+    await ModifyWorkflow(context).execute(workflow_id, [change for _, change in changes])
 
 
 def _read_plan(file: Path) -> str:
@@ -313,7 +327,7 @@ def _read_plan(file: Path) -> str:
 
 
 def _edit(text: str) -> Path:
-    """A file with the plan as a person left it in the editor."""
+    """Return a file with the plan as edited by the user."""
     import os
     import shlex
     import subprocess
@@ -323,7 +337,8 @@ def _edit(text: str) -> Path:
     if not sys.stdin.isatty():
         raise output.CommandError(
             "NO_EDITOR",
-            "nobody is here to edit: kingdom workflow show WORKFLOW --plan prints the plan, --file takes it changed",
+            "there is no terminal to edit on: print the plan with kingdom workflow show WORKFLOW --plan, "
+            "change it, and pass it with --file",
             output.MISUSED,
         )
     handle, name = tempfile.mkstemp(prefix="kingdom-plan-", suffix=".yaml")
@@ -334,8 +349,8 @@ def _edit(text: str) -> Path:
         ended = subprocess.run([*shlex.split(editor), name], check=False)  # noqa: S603 - the user's own editor
     except (OSError, ValueError) as error:
         raise output.CommandError(
-            "NO_EDITOR", f"the editor {editor!r} does not start (VISUAL, EDITOR): {error}"
+            "NO_EDITOR", f"cannot start the editor {editor!r} (set VISUAL or EDITOR): {error}"
         ) from error
     if ended.returncode:
-        raise output.CommandError("NO_EDITOR", f"{editor} ended with {ended.returncode}: nothing is changed ({name})")
+        raise output.CommandError("NO_EDITOR", f"{editor} exited with {ended.returncode}: nothing was changed ({name})")
     return Path(name)

@@ -1,4 +1,4 @@
-"""Running a workflow from the command line: with an engine of our own, or by handing it to the one that runs."""
+"""Execute workflow commands: in the engine that runs on the store, or with an engine of our own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.cli import output
-from kingdom.cli.session import open_workflow_parts, open_workflow_store
 from kingdom.cli.workflow.view import next_steps
 from kingdom.cli.workflow.watch import exit_code, watch_frames
 
@@ -22,44 +21,69 @@ if TYPE_CHECKING:
     from kingdom.workflow.overview import WorkflowOverview
     from kingdom.workflow.ports import WorkflowStore
 
-_START_SECONDS: Final = 600.0  # seconds for an engine to begin: it may have to clone
+_COMMAND_SECONDS: Final = 120.0  # for an engine to execute a command: it may have to stop agents first
+_START_SECONDS: Final = 600.0  # for an engine to start a workflow: it may have to clone repositories first
+_WEB_ENGINE_SECONDS: Final = 5.0  # for a web server to become the engine when no other process is
 _ACTIVE_STATUSES: Final = ("PREPARING", "RUNNING", "RESUMING")
-_POLL_SECONDS: Final = 0.5  # seconds between looks at other workflows
+_POLL_SECONDS: Final = 0.5  # between two looks at other workflows
 
 
 @dataclass(frozen=True, slots=True)
 class CommandRequest:
-    """What is to happen: a command of :func:`kingdom.workflow.engine.command_handlers`."""
+    """A command of :func:`kingdom.workflow.engine.command_handlers` for one workflow."""
 
     kind: str
     workflow_id: str
     arguments: dict[str, Any]
 
 
-async def run_request(place: WorkflowHome, wish: CommandRequest, view: WorkflowView, *, detach: bool) -> int:
-    """Have a workflow run, and show it until it rests; returns the exit code.
+async def execute(context: WorkflowContext, request: CommandRequest) -> None:
+    """Execute a command here, or have the engine execute it that runs on the store."""
+    from kingdom.workflow.engine import EngineAlreadyRunning, EngineLease, command_handlers
 
-    With ``detach`` only an engine that runs already is asked, and nothing is shown.
-    """
+    lease = EngineLease(context.store)
+    try:
+        await lease.take()
+    except EngineAlreadyRunning:
+        await _ask_engine(context.store, request, _COMMAND_SECONDS)
+        return
+    try:
+        await command_handlers(context)[request.kind](request.workflow_id, **request.arguments)
+    finally:
+        await lease.release()
+
+
+async def hand_over(place: WorkflowHome, store: WorkflowStore, request: CommandRequest) -> None:
+    """Have the engine that runs on the store start a workflow, and do not watch it."""
+    from kingdom.web.record import running_server
+
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + (0.0 if running_server(place.root.parent) is None else _WEB_ENGINE_SECONDS)
+    while not await engine_runs(store):
+        if loop.time() >= deadline:
+            raise output.CommandError(
+                "NO_ENGINE",
+                "no engine runs here: start one with kingdom workflow engine, or repeat the command without --detach",
+            )
+        await asyncio.sleep(_POLL_SECONDS)
+    if not await _is_active(store, request):
+        await _ask_engine(store, request, _START_SECONDS)
+
+
+async def run_request(
+    place: WorkflowHome, context: WorkflowContext, request: CommandRequest, view: WorkflowView
+) -> int:
+    """Run a workflow and show it until it rests; return the exit code."""
     from kingdom.workflow.engine import EngineAlreadyRunning
 
-    async with open_workflow_store(place) as store:
-        taken = await engine_runs(store)
-    if not taken and detach:
-        raise output.CommandError(
-            "NO_ENGINE",
-            "no engine runs here that could go on with it: leave --detach out, or start one: kingdom workflow engine",
-        )
-    if not taken:
-        with contextlib.suppress(EngineAlreadyRunning):  # another one was faster
-            async with open_workflow_parts(place) as parts:
-                return await _run_here(place, parts, wish, view)
-    async with open_workflow_store(place) as store:
-        return await _run_elsewhere(place, store, wish, view, detach=detach)
+    if not await engine_runs(context.store):
+        with contextlib.suppress(EngineAlreadyRunning):  # another process became the engine first
+            return await _run_here(place, context, request, view)
+    return await _run_elsewhere(place, context.store, request, view)
 
 
 async def engine_runs(store: WorkflowStore) -> bool:
-    """Whether an engine has the store."""
+    """Return whether an engine holds the lock of the store."""
     lock = await store.lock_engine()
     if lock is None:
         return True
@@ -67,60 +91,62 @@ async def engine_runs(store: WorkflowStore) -> bool:
     return False
 
 
-async def _run_elsewhere(
-    place: WorkflowHome, store: WorkflowStore, wish: CommandRequest, view: WorkflowView, *, detach: bool
-) -> int:
-    """Ask the engine that runs, and look on. Ctrl-C only stops looking."""
+async def _ask_engine(store: WorkflowStore, request: CommandRequest, seconds: float) -> None:
     from kingdom.workflow.commands import send_command, wait_for_command
+
+    asked = await send_command(store.bus, request.kind, request.workflow_id, **request.arguments)
+    await wait_for_command(store.bus, asked, seconds)
+
+
+async def _run_elsewhere(place: WorkflowHome, store: WorkflowStore, request: CommandRequest, view: WorkflowView) -> int:
+    """Have the engine run the workflow that holds the store, and watch. Ctrl-C only stops watching."""
     from kingdom.workflow.overview import last_event_number
 
-    after = await last_event_number(store, wish.workflow_id)
+    after = await last_event_number(store, request.workflow_id)
 
     async def begin() -> None:
-        if not await _is_active(store, wish):
-            asked = await send_command(store.bus, wish.kind, wish.workflow_id, **wish.arguments)
-            await wait_for_command(store.bus, asked, _START_SECONDS)
+        if not await _is_active(store, request):
+            await _ask_engine(store, request, _START_SECONDS)
 
-    if detach:
-        await begin()
-        return 0
     begun = asyncio.create_task(begin())
     try:
         with view:
-            overview = await _show_until_resting(place, store, wish, after, view, begun)
+            overview = await _show_until_resting(place, store, request, after, view, begun)
     finally:
         await _cancel_and_wait(begun)
     return _finish(overview, view)
 
 
-async def _run_here(place: WorkflowHome, parts: WorkflowContext, wish: CommandRequest, view: WorkflowView) -> int:
+async def _run_here(place: WorkflowHome, context: WorkflowContext, request: CommandRequest, view: WorkflowView) -> int:
     """Be the engine until the workflow rests. Ctrl-C pauses it."""
     from kingdom.workflow.engine import command_handlers, run_engine
     from kingdom.workflow.errors import WorkflowError
     from kingdom.workflow.overview import last_event_number
 
-    store = parts.store
-    carry = command_handlers(parts)
+    store = context.store
+    carry = command_handlers(context)
 
     async def begin() -> None:
         if not active:
-            await carry[wish.kind](wish.workflow_id, **wish.arguments)
+            await carry[request.kind](request.workflow_id, **request.arguments)
 
-    active = await _is_active(store, wish)
-    after = await last_event_number(store, wish.workflow_id)
+    active = await _is_active(store, request)
+    after = await last_event_number(store, request.workflow_id)
     with stop_signals() as stop:
-        async with run_engine(parts) as engine:
+        async with run_engine(context) as engine:
             begun = asyncio.create_task(begin())
             broken = asyncio.create_task(engine.wait())
             try:
                 with view:
-                    overview = await _show_until_resting(place, store, wish, after, view, begun, broken, stop)
+                    overview = await _show_until_resting(place, store, request, after, view, begun, broken, stop)
                 if not stop.is_set():
                     await _wait_for_other_workflows(store, broken, stop)
                 else:
-                    with contextlib.suppress(WorkflowError):  # it rests already, or never began
-                        await carry["PauseWorkflow"](wish.workflow_id)
-                    view.say(f"stopped: kingdom workflow resume {wish.workflow_id} --retry goes on where it was")
+                    with contextlib.suppress(WorkflowError):  # it rests already, or never started
+                        await carry["PauseWorkflow"](request.workflow_id)
+                    view.say(
+                        f"paused: kingdom workflow resume {request.workflow_id} --retry continues where it stopped"
+                    )
                     return output.INTERRUPTED
             finally:
                 await _cancel_and_wait(begun)
@@ -131,19 +157,19 @@ async def _run_here(place: WorkflowHome, parts: WorkflowContext, wish: CommandRe
 async def _show_until_resting(
     place: WorkflowHome,
     store: WorkflowStore,
-    wish: CommandRequest,
+    request: CommandRequest,
     after: int,
     view: WorkflowView,
     begun: asyncio.Future[Any],
     broken: asyncio.Task[None] | None = None,
     stop: asyncio.Event | None = None,
 ) -> WorkflowOverview | None:
-    """Show a workflow until it has begun and rests, or we are to stop. Raises what went wrong."""
+    """Show a workflow until it has started and rests, or ``stop`` is set. Raises errors of the tasks."""
     overview = None
-    stream = watch_frames(place, store, wish.workflow_id, after=after)
+    stream = watch_frames(place, store, request.workflow_id, after=after)
     async with contextlib.aclosing(stream):
         while stop is None or not stop.is_set():
-            ready = begun.done()  # before the next look: what it did is then in the frame
+            ready = begun.done()  # checked before the frame is read, so that the frame shows what it did
             frame = await anext(stream, None)
             if frame is None:  # it was deleted
                 break
@@ -158,17 +184,17 @@ async def _show_until_resting(
 
 
 async def _wait_for_other_workflows(store: WorkflowStore, broken: asyncio.Task[None], stop: asyncio.Event) -> None:
-    """Other processes may have given this engine their workflows: it stays until these rest, too."""
-    told = False
+    """Stay the engine until the workflows rest that other processes have started on it."""
+    printed = False
     while not stop.is_set():
         async with store.reading() as tx:
             active = await tx.workflows.with_status(*_ACTIVE_STATUSES)
         if not active:
             return
-        if not told:
+        if not printed:
             names = ", ".join(workflow.id for workflow in active[:5])
-            output.say(f"this engine goes on with {names}; Ctrl-C leaves them to the next one")
-            told = True
+            output.say(f"this engine also runs {names}; Ctrl-C leaves them to the next engine")
+            printed = True
         if broken.done():
             broken.result()
         with contextlib.suppress(TimeoutError):
@@ -176,20 +202,20 @@ async def _wait_for_other_workflows(store: WorkflowStore, broken: asyncio.Task[N
                 await stop.wait()
 
 
-async def _is_active(store: WorkflowStore, wish: CommandRequest) -> bool:
-    """Whether it runs already, or did when its engine was killed: then there is nothing to ask for.
+async def _is_active(store: WorkflowStore, request: CommandRequest) -> bool:
+    """Return whether the workflow runs already, or did when its engine was killed: then no command is needed.
 
-    Going back is asked for all the same, and refused with the reason.
+    A request to go back is sent all the same, and refused with the reason.
     """
-    if "checkpoint_id" in wish.arguments:
+    if "checkpoint_id" in request.arguments:
         return False
     async with store.reading() as tx:
-        return (await tx.workflows.get(wish.workflow_id)).status in _ACTIVE_STATUSES
+        return (await tx.workflows.get(request.workflow_id)).status in _ACTIVE_STATUSES
 
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[asyncio.Event]:
-    """An event that Ctrl-C and SIGTERM set; a second one ends the process as always."""
+    """Return an event that Ctrl-C and SIGTERM set; a second signal ends the process as usual."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -218,7 +244,7 @@ def _finish(overview: WorkflowOverview | None, view: WorkflowView) -> int:
 
 
 async def _cancel_and_wait(task: asyncio.Future[Any]) -> None:
-    """See to it that a task is over; its errors were told where they count."""
+    """Cancel a task and wait for its end; its errors have been reported elsewhere."""
     task.cancel()
     await asyncio.wait([task])
     if not task.cancelled():

@@ -10,7 +10,7 @@ import typer
 
 from kingdom.cli import output
 from kingdom.cli.options import JsonOption, StoreOption, WorkflowHomeOption, YesOption
-from kingdom.cli.session import with_parts, with_store
+from kingdom.cli.session import with_store, with_workflows
 from kingdom.cli.web import mcp_serve
 from kingdom.cli.workflow.names import check_new_name, parse_assignments
 
@@ -20,35 +20,34 @@ if TYPE_CHECKING:
     from kingdom.workflow.ports import WorkflowStore
 
 
-# ``kingdom git …``: the repositories workflows work on.
-
-
 git_app = typer.Typer()
+mcp_app = typer.Typer()
 _MAX_ITEMS = 100_000
 
 
 @git_app.callback(invoke_without_command=True)
 def _git_group(context: typer.Context) -> None:
-    """Look after the repositories that workflows work on."""
+    """Manage the repositories that workflows use."""
     output.show_help_if_no_command(context)
 
 
 def git_add(
-    url: Annotated[
-        str, typer.Argument(metavar="URL", help="https://…, ssh://…, user@host:path, or a folder of this machine.")
-    ],
+    url: Annotated[str, typer.Argument(metavar="URL", help="An https or ssh URL, user@host:path, or a local folder.")],
     name: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="What to call it; without it, the last part of the URL.", show_default=False),
+        typer.Option(metavar="NAME", help="The name. Default: the last part of the URL.", show_default=False),
     ] = None,
     home: WorkflowHomeOption = None,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Register a repository. It is cloned when the first workflow needs it."""
+    """Register a repository.
+
+    It is cloned when the first workflow needs it.
+    """
     full = str(Path(url).absolute()) if Path(url).is_dir() else url
     called = name or re.split(r"[/:]", full.rstrip("/"))[-1].removesuffix(".git")
-    made = with_parts(home, store, lambda parts: _add_git(parts, called, full))
+    made = with_workflows(home, store, lambda context: _add_git(context, called, full))
     if json:
         output.print_json(_git_document(made))
     else:
@@ -56,7 +55,7 @@ def git_add(
 
 
 def git_ls(home: WorkflowHomeOption = None, store: StoreOption = None, json: JsonOption = False) -> None:
-    """List the repositories."""
+    """List repositories."""
     found = with_store(home, store, _all_gits)
     if json:
         output.print_json({"repositories": [_git_document(git) for git in found]})
@@ -74,23 +73,26 @@ def git_rm(
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Delete a repository that no workflow uses. Templates forget it; its clone goes, unless it holds their work."""
-    output.confirm(f"Delete {repository}? Templates that name it will forget it.", yes=yes)
-    removed = with_parts(home, store, lambda parts: _remove_git(parts, repository))
+    """Remove a repository that no workflow uses.
+
+    Templates lose their reference to it. Its clone is deleted, unless it holds work of workflows.
+    """
+    output.confirm(f"Delete {repository}? Templates lose their reference to it.", yes=yes)
+    removed = with_workflows(home, store, lambda context: _remove_git(context, repository))
     if json:
         output.print_json({"deleted": _git_document(removed)})
     else:
         output.say(f"{removed.name} is deleted")
 
 
-async def _add_git(parts: WorkflowContext, name: str, url: str) -> Git:
+async def _add_git(context: WorkflowContext, name: str, url: str) -> Git:
     from kingdom.gitops.names import check_url
     from kingdom.workflow.usecases.catalog import CreateGit
 
     check_url(url, allow_local=True)
-    check_new_name(name, [git.name for git in await _all_gits(parts.store)], "a repository")
-    git_id = await CreateGit(parts).execute(name, url)
-    async with parts.store.reading() as tx:
+    check_new_name(name, [git.name for git in await _all_gits(context.store)], "a repository")
+    git_id = await CreateGit(context).execute(name, url)
+    async with context.store.reading() as tx:
         return await tx.gits.get(git_id)
 
 
@@ -99,13 +101,13 @@ async def _all_gits(store: WorkflowStore) -> list[Git]:
         return sorted(await tx.gits.list(limit=_MAX_ITEMS), key=lambda git: git.name)
 
 
-async def _remove_git(parts: WorkflowContext, word: str) -> Git:
+async def _remove_git(context: WorkflowContext, word: str) -> Git:
     from kingdom.cli.workflow.names import find_git
     from kingdom.workflow.usecases.catalog import DeleteGit
 
-    async with parts.store.reading() as tx:
+    async with context.store.reading() as tx:
         git = await find_git(tx, word)
-    await DeleteGit(parts).execute(git.id)
+    await DeleteGit(context).execute(git.id)
     return git
 
 
@@ -113,50 +115,50 @@ def _git_document(git: Git) -> dict[str, Any]:
     return {"id": git.id, "name": git.name, "url": git.url, "usedBy": sorted(git.used_by)}
 
 
-for _command in (git_add, git_ls, git_rm):
-    git_app.command()(_command)
-
-
-# ``kingdom mcp …``: the MCP servers that agents of workflows can be given, and the court as one.
-
-
-mcp_app = typer.Typer()
+git_app.command("add")(git_add)
+git_app.command("ls")(git_ls)
+git_app.command("rm")(git_rm)
 
 
 @mcp_app.callback(invoke_without_command=True)
 def _mcp_group(context: typer.Context) -> None:
-    """Look after the MCP servers of workflows' agents; be one yourself (serve)."""
+    """Manage the MCP servers of agents, or serve the court as one."""
     output.show_help_if_no_command(context)
 
 
 def mcp_add(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What templates call it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name that templates use.")],
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- COMMAND …]", help="The program to run, with its arguments.", show_default=False),
+        typer.Argument(metavar="[-- COMMAND]", help="The program to run, with its arguments.", show_default=False),
     ] = None,
     url: Annotated[
         str | None,
-        typer.Option("--url", metavar="URL", help="Where it listens, instead of a command.", show_default=False),
+        typer.Option(
+            "--url", metavar="URL", help="The address of a running server, instead of a command.", show_default=False
+        ),
     ] = None,
     env: Annotated[
         list[str] | None,
         typer.Option(
             "--env",
             metavar="NAME=VALUE",
-            help="A variable for the program, or a header for a URL; ${NAME} is looked up when an agent starts.",
+            help="A variable of the program, or a header for a URL; ${NAME} is expanded when an agent starts.",
         ),
     ] = None,
     home: WorkflowHomeOption = None,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Register an MCP server: a program (`kingdom mcp add NAME -- COMMAND …`) or a URL (`--url`)."""
+    """Register an MCP server.
+
+    It is a program (`kingdom mcp add NAME -- COMMAND`) or a URL (`--url`).
+    """
     if bool(command) == bool(url):
-        raise output.usage_error("give a command after -- or a --url, one of them")
+        raise output.usage_error("give either a command after -- or a --url")
     variables = {key: str(value) for key, value in parse_assignments(env or [], "--env", nested=False).items()}
     _refuse_secrets(variables)
-    made = with_parts(home, store, lambda parts: _add_server(parts, name, command or [], url, variables))
+    made = with_workflows(home, store, lambda context: _add_server(context, name, command or [], url, variables))
     if json:
         output.print_json(_server_document(made))
     else:
@@ -164,7 +166,10 @@ def mcp_add(
 
 
 def mcp_ls(home: WorkflowHomeOption = None, store: StoreOption = None, json: JsonOption = False) -> None:
-    """List the MCP servers. Values of variables are not shown."""
+    """List MCP servers.
+
+    Values of variables are not shown.
+    """
     found = with_store(home, store, _all_servers)
     if json:
         output.print_json({"mcpServers": [_server_document(server) for server in found]})
@@ -185,9 +190,12 @@ def mcp_rm(
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Unregister an MCP server that no workflow uses. Templates forget it."""
-    output.confirm(f"Unregister {server}? Templates that name it will forget it.", yes=yes)
-    removed = with_parts(home, store, lambda parts: _remove_server(parts, server))
+    """Unregister an MCP server that no workflow uses.
+
+    Templates lose their reference to it.
+    """
+    output.confirm(f"Unregister {server}? Templates lose their reference to it.", yes=yes)
+    removed = with_workflows(home, store, lambda context: _remove_server(context, server))
     if json:
         output.print_json({"unregistered": _server_document(removed)})
     else:
@@ -195,7 +203,7 @@ def mcp_rm(
 
 
 def _refuse_secrets(variables: dict[str, str]) -> None:
-    """The store is no place for a secret: a reference to one is."""
+    """Raise an error for a value that looks like a secret: the store keeps only references to secrets."""
     from kingdom.base.yamlfile import looks_secret
 
     for name, value in variables.items():
@@ -207,13 +215,13 @@ def _refuse_secrets(variables: dict[str, str]) -> None:
 
 
 async def _add_server(
-    parts: WorkflowContext, name: str, command: list[str], url: str | None, env: dict[str, str]
+    context: WorkflowContext, name: str, command: list[str], url: str | None, env: dict[str, str]
 ) -> McpServer:
     from kingdom.workflow.usecases.catalog import RegisterMcpServer
 
-    check_new_name(name, [server.name for server in await _all_servers(parts.store)], "an MCP server")
-    server_id = await RegisterMcpServer(parts).execute(name, command=command, url=url, env=env)
-    async with parts.store.reading() as tx:
+    check_new_name(name, [server.name for server in await _all_servers(context.store)], "an MCP server")
+    server_id = await RegisterMcpServer(context).execute(name, command=command, url=url, env=env)
+    async with context.store.reading() as tx:
         return await tx.mcp_servers.get(server_id)
 
 
@@ -222,18 +230,18 @@ async def _all_servers(store: WorkflowStore) -> list[McpServer]:
         return sorted(await tx.mcp_servers.list(limit=_MAX_ITEMS), key=lambda server: server.name)
 
 
-async def _remove_server(parts: WorkflowContext, word: str) -> McpServer:
+async def _remove_server(context: WorkflowContext, word: str) -> McpServer:
     from kingdom.cli.workflow.names import find_mcp_server
     from kingdom.workflow.usecases.catalog import UnregisterMcpServer
 
-    async with parts.store.reading() as tx:
+    async with context.store.reading() as tx:
         server = await find_mcp_server(tx, word)
-    await UnregisterMcpServer(parts).execute(server.id)
+    await UnregisterMcpServer(context).execute(server.id)
     return server
 
 
 def _server_document(server: McpServer) -> dict[str, Any]:
-    """What may be shown: the names of variables, not their values."""
+    """Return what may be shown: the names of variables, not their values."""
     return {
         "id": server.id,
         "name": server.name,
@@ -244,5 +252,7 @@ def _server_document(server: McpServer) -> dict[str, Any]:
     }
 
 
-for _command in (mcp_add, mcp_ls, mcp_rm, mcp_serve):
-    mcp_app.command()(_command)
+mcp_app.command("add")(mcp_add)
+mcp_app.command("ls")(mcp_ls)
+mcp_app.command("rm")(mcp_rm)
+mcp_app.command("serve")(mcp_serve)

@@ -1,4 +1,4 @@
-"""``kingdom template …``: the plans workflows are made from."""
+"""``kingdom template``: the plans that workflows are created from."""
 
 from __future__ import annotations
 
@@ -9,43 +9,47 @@ import typer
 
 from kingdom.cli import output
 from kingdom.cli.options import JsonOption, StoreOption, WorkflowArgument, WorkflowHomeOption, YesOption
-from kingdom.cli.session import errors_reported, find_workflow_home, with_parts, with_store
+from kingdom.cli.session import errors_reported, find_workflow_home, with_store, with_workflows
 from kingdom.cli.workflow.plans import known_engines, list_problems, store_template
 
 if TYPE_CHECKING:
     from kingdom.workflow.context import WorkflowContext
     from kingdom.workflow.domain.workflow import WorkflowTemplate
     from kingdom.workflow.ports import WorkflowStore
+    from kingdom.workflow.template_file import KnownNames
     from kingdom.workflow.templates import SourceIds
 
 app = typer.Typer()
 _MAX_ITEMS = 100_000
 
 TemplateArgument = Annotated[str, typer.Argument(metavar="TEMPLATE", help="Its name or id.")]
-TemplateFilesArgument = Annotated[list[Path], typer.Argument(metavar="FILE…", help="YAML files.")]
+TemplateFilesArgument = Annotated[list[Path], typer.Argument(metavar="FILE", help="YAML files.")]
 
 
 @app.callback(invoke_without_command=True)
 def _group(context: typer.Context) -> None:
-    """Look after the templates: the plans workflows are made from."""
+    """Manage templates: plans that workflows are created from."""
     output.show_help_if_no_command(context)
 
 
 def add(
     files: TemplateFilesArgument,
-    replace: Annotated[bool, typer.Option("--replace", help="Put it in the place of the one of that name.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace the template of that name.")] = False,
     home: WorkflowHomeOption = None,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Check templates and keep them. Workflows that were made from one before stay as they are."""
+    """Check templates and store them.
+
+    Existing workflows are not changed.
+    """
     with list_problems(json=json):
-        kept = with_parts(home, store, lambda parts: _add(parts, files, replace=replace))
+        stored = with_workflows(home, store, lambda context: _add(context, files, replace=replace))
     if json:
-        output.print_json({"templates": [_summary(template) for template in kept]})
+        output.print_json({"templates": [_summary(template) for template in stored]})
     else:
-        for template in kept:
-            output.say(f"{template.name} is kept as {template.id}: kingdom workflow create {template.name}")
+        for template in stored:
+            output.say(f"{template.name} is stored as {template.id}: kingdom workflow create {template.name}")
 
 
 def check(
@@ -54,24 +58,25 @@ def check(
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Look for everything that is wrong with templates. Exits 1 when something is.
+    """Check templates for problems.
 
-    Names of repositories and MCP servers are compared with those that are registered, where there are workflows.
+    Repositories and MCP servers must be registered, if there is a workflow store. Exits 1 when there are problems.
     """
-    problems = [problem for file in files for problem in _problems(file, home, store)]
+    known = _known_names(home, store)
+    problems = [problem for file in files for problem in _problems(file, known)]
     if json:
         output.print_json({"checked": [str(file) for file in files], "problems": problems})
     else:
         for problem in problems:
             output.say(problem)
         if not problems:
-            output.say(f"{', '.join(file.name for file in files)}: nothing is wrong")
+            output.say(f"{', '.join(file.name for file in files)}: no problems")
     if problems:
         raise typer.Exit(output.FAILED)
 
 
 def ls(home: WorkflowHomeOption = None, store: StoreOption = None, json: JsonOption = False) -> None:
-    """List the templates."""
+    """List templates."""
     found = with_store(home, store, _all)
     if json:
         output.print_json({"templates": [_summary(template) for template in found]})
@@ -82,13 +87,13 @@ def ls(home: WorkflowHomeOption = None, store: StoreOption = None, json: JsonOpt
         ]
         output.print_table(("template", "works", "tasks", "id", "description"), rows, right=("works", "tasks"))
     else:
-        output.say("no templates: kingdom template add FILE keeps one")
+        output.say("no templates: kingdom template add FILE stores one")
 
 
 def show(
     template: TemplateArgument, home: WorkflowHomeOption = None, store: StoreOption = None, json: JsonOption = False
 ) -> None:
-    """Show a template as its YAML file."""
+    """Show a template as YAML."""
     from kingdom.workflow.templates import write_template
 
     found, sources = with_store(home, store, lambda opened: _read(opened, template))
@@ -101,17 +106,17 @@ def show(
 
 def save(
     workflow: WorkflowArgument,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call the template.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the template.")],
     home: WorkflowHomeOption = None,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Make a template of a workflow as its plan is now."""
-    kept = with_parts(home, store, lambda parts: _save(parts, workflow, name))
+    """Create a template from the current plan of a workflow."""
+    stored = with_workflows(home, store, lambda context: _save(context, workflow, name))
     if json:
-        output.print_json({"templates": [_summary(kept)]})
+        output.print_json({"templates": [_summary(stored)]})
     else:
-        output.say(f"{kept.name} is kept as {kept.id}: kingdom template show {kept.name}")
+        output.say(f"{stored.name} is stored as {stored.id}: kingdom template show {stored.name}")
 
 
 def rm(
@@ -121,39 +126,49 @@ def rm(
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Delete a template. Workflows that were made from it stay."""
+    """Delete a template.
+
+    Workflows created from it stay.
+    """
     output.confirm(f"Delete the template {template}?", yes=yes)
-    removed = with_parts(home, store, lambda parts: _remove(parts, template))
+    removed = with_workflows(home, store, lambda context: _remove(context, template))
     if json:
         output.print_json({"deleted": _summary(removed)})
     else:
         output.say(f"{removed.name} is deleted")
 
 
-async def _add(parts: WorkflowContext, files: list[Path], *, replace: bool) -> list[WorkflowTemplate]:
-    return [await store_template(parts, file, replace=replace) for file in files]
+async def _add(context: WorkflowContext, files: list[Path], *, replace: bool) -> list[WorkflowTemplate]:
+    return [await store_template(context, file, replace=replace) for file in files]
 
 
-def _problems(file: Path, home: Path | None, store: str | None) -> list[str]:
+def _known_names(home: Path | None, store: str | None) -> KnownNames:
+    """Return the names that templates may use. Without a workflow store, those of sources are not checked."""
     from dataclasses import replace
 
-    from kingdom.base.yamlfile import YamlProblem
-    from kingdom.workflow.templates import read_source_ids, read_template_file
+    from kingdom.workflow.templates import read_source_ids
 
     known = known_engines()
     try:
         place = find_workflow_home(home, store)
     except output.CommandError:
-        place = None
-    if place is not None and (store is not None or place.database.exists()):
-        sources = with_store(home, store, read_source_ids)
-        known = replace(known, repositories=sources.repositories, mcp_servers=sources.mcp_servers)
+        return known
+    if store is None and not place.database.exists():
+        return known
+    sources = with_store(home, store, read_source_ids)
+    return replace(known, repositories=sources.repositories, mcp_servers=sources.mcp_servers)
+
+
+def _problems(file: Path, known: KnownNames) -> list[str]:
+    from kingdom.base.yamlfile import YamlProblem
+    from kingdom.workflow.templates import read_template_file
+
     try:
         with errors_reported():
             read_template_file(file, known)
-    except output.CommandError as failure:
-        if isinstance(failure.__cause__, YamlProblem):
-            return list(failure.__cause__.problems)
+    except output.CommandError as error:
+        if isinstance(error.__cause__, YamlProblem):
+            return list(error.__cause__.problems)
         raise
     return []
 
@@ -172,24 +187,24 @@ async def _read(store: WorkflowStore, word: str) -> tuple[WorkflowTemplate, Sour
         return await find_template(tx, word), sources
 
 
-async def _save(parts: WorkflowContext, word: str, name: str) -> WorkflowTemplate:
+async def _save(context: WorkflowContext, word: str, name: str) -> WorkflowTemplate:
     from kingdom.cli.workflow.names import find_workflow
     from kingdom.workflow.usecases.catalog import CreateTemplateFromWorkflow
 
-    async with parts.store.reading() as tx:
+    async with context.store.reading() as tx:
         workflow = await find_workflow(tx, word)
-    template_id = await CreateTemplateFromWorkflow(parts).execute(workflow.id, name)
-    async with parts.store.reading() as tx:
+    template_id = await CreateTemplateFromWorkflow(context).execute(workflow.id, name)
+    async with context.store.reading() as tx:
         return await tx.templates.get(template_id)
 
 
-async def _remove(parts: WorkflowContext, word: str) -> WorkflowTemplate:
+async def _remove(context: WorkflowContext, word: str) -> WorkflowTemplate:
     from kingdom.cli.workflow.names import find_template
     from kingdom.workflow.usecases.catalog import DeleteWorkflowTemplate
 
-    async with parts.store.reading() as tx:
+    async with context.store.reading() as tx:
         template = await find_template(tx, word)
-    await DeleteWorkflowTemplate(parts).execute(template.id)
+    await DeleteWorkflowTemplate(context).execute(template.id)
     return template
 
 

@@ -1,4 +1,4 @@
-"""A workflow at work: a live display on a terminal, lines elsewhere, JSON lines for programs."""
+"""Views of a workflow: a live display on a terminal, lines elsewhere, JSON lines for programs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.cli import output
 from kingdom.cli.output import LiveDisplay, View
-from kingdom.cli.workflow.inspection import event_document, print_json_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
     from kingdom.workflow.ports import StoredEvent
 
 
-# A workflow as people look at it: rows of a table, in colours.
-
-
 COLUMNS: Final = ("step", "status", "agent", "attempt", "more")
 _STATUS_STYLES: Final = {
     "RUNNING": "cyan", "GENERATING": "cyan", "PREPARING": "cyan", "RESUMING": "cyan",
@@ -34,14 +30,19 @@ _STATUS_STYLES: Final = {
     "FAILED": "red", "ERROR": "red",
 }  # fmt: skip
 _MAX_NOTE_CHARS: Final = 160  # characters of an error in a table; --json has all of it
+_NEWS_STYLES: Final = {"bad": "red", "good": "green", "plain": "cyan"}
+_MAX_LINES: Final = 14  # of events and agent output that stay on the screen
+_DETAIL_EVENTS: Final = frozenset(
+    {"WorkStatusChanged", "WorkSpaceCreated", "QuerySent", "AgentStarted", "AgentStopped"}
+)
 
 
 def overview_rows(overview: WorkflowOverview, *, compact: bool = False) -> Iterator[tuple[object, ...]]:
-    """A row for each Work, followed by those of its tasks; ``compact``: only of those that are under way."""
+    """Yield a row for each Work and its tasks; ``compact`` leaves out the tasks of works that are not active."""
     for work in overview.works:
-        under_way = work.status not in ("PENDING", "COMPLETED")
+        active = work.status not in ("PENDING", "COMPLETED")
         yield _work_row(overview, work, compact=compact)
-        for task in work.tasks if under_way or not compact else ():
+        for task in work.tasks if active or not compact else ():
             yield f"  {task.name}", coloured(_task_status(task)), "", task.attempt, shorten(_task_note(overview, task))
 
 
@@ -63,12 +64,12 @@ def _task_note(overview: WorkflowOverview, task: Task) -> str:
 
 
 def coloured(status: str) -> Any:
-    """A status word in the colour people expect."""
+    """Return a status in its colour."""
     return output.styled(status, _STATUS_STYLES.get(status.split()[0], ""))
 
 
 def shorten(text: str) -> str:
-    """One line, and not a long one."""
+    """Return the text as one line of limited length."""
     line = " ".join(text.split())
     return line if len(line) <= _MAX_NOTE_CHARS else line[: _MAX_NOTE_CHARS - 1] + "…"
 
@@ -79,14 +80,8 @@ def _task_status(task: Task) -> str:
     return "RUNNING (report)" if task.report_status == "GENERATING" else f"RUNNING ({task.query_status.lower()})"
 
 
-# Events and agent output as lines for people.
-
-
-_NEWS_STYLES: Final = {"bad": "red", "good": "green", "plain": "cyan"}
-
-
 def event_line(event: StoredEvent, names: Mapping[str, str]) -> Text:
-    """One line: when, which number, what, and about what; ``names`` are those of works and tasks, by id."""
+    """Return an event as one line; ``names`` are those of works and tasks, by id."""
     from rich.text import Text
 
     from kingdom.workflow.overview import event_details, event_tone
@@ -99,75 +94,72 @@ def event_line(event: StoredEvent, names: Mapping[str, str]) -> Text:
     )
 
 
+def event_document(event: StoredEvent) -> dict[str, Any]:
+    """Return an event as a JSON document."""
+    return {
+        "sequence": event.sequence,
+        "type": event.type,
+        "occurredAt": event.occurred_at.isoformat(),
+        "payload": event.payload,
+    }
+
+
 def said_lines(said: TranscriptLine) -> list[Text]:
-    """What an agent said, with whose work it is on before each line."""
+    """Return agent output, each line prefixed with work and task."""
     from rich.text import Text
 
     who = output.sanitize(f"{said.work}/{said.task} │ ")
     return [Text.assemble((who, "magenta"), output.sanitize(line)) for line in said.text.splitlines() if line.strip()]
 
 
-# What one sees of a workflow at work: a live picture on a terminal, lines elsewhere, JSON lines for programs.
-
-
-_MAX_LINES: Final = 14  # of what happened and was said that stay on the screen
-_DETAIL_EVENTS: Final = frozenset(
-    {"WorkStatusChanged", "WorkSpaceCreated", "QuerySent", "AgentStarted", "AgentStopped"}
-)
-
-
 class WorkflowView(View):
-    """Shows frames."""
+    """Shows the frames of a workflow."""
 
     def show(self, frame: WorkflowFrame) -> None:
-        """How it stands now, and what happened."""
+        """Show the current state and what happened since the last frame."""
 
     def say(self, text: str) -> None:
-        """A last word for people; programs have the status."""
+        """Print a closing line for people; programs have the status."""
 
 
 def choose_view(*, json: bool) -> WorkflowView:
-    """The view that suits where the output goes."""
+    """Return the view for the kind of output."""
     if json:
         return JsonWorkflowView()
     return LiveWorkflowView() if sys.stdout.isatty() else PlainWorkflowView()
 
 
 class PlainWorkflowView(WorkflowView):
-    """Lines, as they happen, and how it stands at the end."""
+    """Prints a line for each event, and the state at the end."""
 
     def __init__(self) -> None:
         self._console = output.console()
         self._last: WorkflowFrame | None = None
 
     def leave(self) -> None:
-        """Print how it stands at the end."""
         if self._last is not None:
             self._console.print(headline(self._last))
 
     def show(self, frame: WorkflowFrame) -> None:
-        """Print what happened."""
         self._last = frame
         for line in frame_lines(frame):
             self._console.print(line, soft_wrap=True)
 
     def say(self, text: str) -> None:
-        """A last word for people."""
         output.say(text)
 
 
 class JsonWorkflowView(WorkflowView):
-    """A JSON line for each event, each thing an agent said, and each change of status or cost."""
+    """Prints a JSON line for each event, each piece of agent output, and each change of status or cost."""
 
     def __init__(self) -> None:
         self._status: dict[str, object] = {}
 
     def show(self, frame: WorkflowFrame) -> None:
-        """Print what happened."""
         for event in frame.events:
-            print_json_line({"kind": "event", **event_document(event)})
+            output.print_json_line({"kind": "event", **event_document(event)})
         for said in frame.said:
-            print_json_line(
+            output.print_json_line(
                 {"kind": "said", "runId": said.run_id, "work": said.work, "task": said.task, "text": said.text}
             )
         workflow = frame.overview.workflow
@@ -180,27 +172,25 @@ class JsonWorkflowView(WorkflowView):
             "tokens": frame.tokens,
         }
         if status != self._status:
-            print_json_line(status)
+            output.print_json_line(status)
         self._status = status
 
 
 class LiveWorkflowView(LiveDisplay, WorkflowView):
-    """One picture that changes."""
+    """Draws one display that is updated in place."""
 
     def __init__(self) -> None:
         super().__init__(overflow="crop")
         self._lines: deque[Text] = deque(maxlen=_MAX_LINES)
 
     def show(self, frame: WorkflowFrame) -> None:
-        """Draw it anew."""
         self._lines.extend(frame_lines(frame))
-        self.draw(self._picture(frame))
+        self.draw(self._render(frame))
 
     def say(self, text: str) -> None:
-        """A last word, below the picture."""
         output.say(text)
 
-    def _picture(self, frame: WorkflowFrame) -> RenderableType:
+    def _render(self, frame: WorkflowFrame) -> RenderableType:
         from rich.console import Group
         from rich.text import Text
 
@@ -211,7 +201,7 @@ class LiveWorkflowView(LiveDisplay, WorkflowView):
 
 
 def next_steps(overview: WorkflowOverview) -> list[str]:
-    """What one can do with a workflow that rests."""
+    """Return what the user can do with a workflow that rests."""
     workflow = overview.workflow
     if workflow.status == "COMPLETED":
         return [
@@ -224,13 +214,13 @@ def next_steps(overview: WorkflowOverview) -> list[str]:
     last = [point.id for point in overview.checkpoints if point.complete and point.valid][-1:]
     steps = [f"kingdom workflow diff {last[0]} shows what changed"] if last else []
     if any(work.status in ("FAILED", "PAUSED") for work in overview.works):
-        back = "without --retry it begins again at the last checkpoint"
-        return [*steps, f"kingdom workflow resume {workflow.id} --retry goes on where it stopped; {back}"]
-    return [*steps, f"kingdom workflow resume {workflow.id} goes on"]
+        back = "without --retry it restarts from the last checkpoint"
+        return [*steps, f"kingdom workflow resume {workflow.id} --retry continues where it stopped; {back}"]
+    return [*steps, f"kingdom workflow resume {workflow.id} continues it"]
 
 
 def headline(frame: WorkflowFrame) -> Text:
-    """Which workflow, how it stands, what it cost."""
+    """Return the name, the status and the cost of a workflow."""
     from rich.text import Text
 
     workflow = frame.overview.workflow
@@ -245,20 +235,20 @@ def headline(frame: WorkflowFrame) -> Text:
 
 
 def frame_lines(frame: WorkflowFrame) -> list[Text]:
-    """What happened and was said since the last frame, a line each."""
+    """Return what happened and what agents said since the last frame, one line each."""
     from kingdom.workflow.overview import names_by_id
 
     names = names_by_id(frame.overview.works)
-    told = [event_line(event, names) for event in frame.events if not _is_detail(event)]
-    return told + [line for said in frame.said for line in said_lines(said)]
+    shown = [event_line(event, names) for event in frame.events if not _is_detail(event)]
+    return shown + [line for said in frame.said for line in said_lines(said)]
 
 
 def _is_detail(event: StoredEvent) -> bool:
-    """Whether others tell the same; `kingdom workflow log` has them all."""
+    """Return whether other events say the same; `kingdom workflow log` shows them all."""
     return event.type in _DETAIL_EVENTS and event.payload.get("status") != "FAILED"
 
 
 def _cost_rows(frame: WorkflowFrame) -> list[tuple[object, ...]]:
-    """The works with what each has cost; names of tasks are indented."""
+    """Return the rows of works and tasks, with the cost of each work."""
     costs = {name: f"${cost:,.2f}" for name, cost in frame.cost_by_work.items()}
     return [(*row, costs.get(str(row[0]), "")) for row in overview_rows(frame.overview, compact=True)]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from kingdom.cli import output
-from kingdom.cli.options import StoreOption, WorkflowArgument, WorkflowHomeOption
-from kingdom.cli.session import engines_of, find_workflow_home, open_workflow_store, run_reporting_errors
+from kingdom.cli.options import JsonLinesOption, StoreOption, WorkflowArgument, WorkflowHomeOption
+from kingdom.cli.session import engines_of, find_workflow_home, open_workflow_store, run_async
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from kingdom.workflow.overview import WorkflowOverview
     from kingdom.workflow.ports import StoredEvent, WorkflowStore
 
-_POLL_SECONDS: Final = 0.3  # seconds between looks at the transcripts, which nobody announces
+_POLL_SECONDS: Final = 0.3  # between two looks at the transcripts, which send no notifications
 _EVENTS_PER_PAGE: Final = 500
 _RESTING_STATUSES: Final = frozenset({"CREATED", "READY", "PAUSED", "FAILED", "COMPLETED", "CANCELLED"})
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowFrame:
-    """How a workflow stands at one moment, and what happened since the last one."""
+    """The state of a workflow at one moment, and what happened since the frame before."""
 
     overview: WorkflowOverview
     events: list[StoredEvent] = field(default_factory=list)
@@ -39,25 +39,26 @@ class WorkflowFrame:
 
     @property
     def resting(self) -> bool:
-        """Whether nothing happens any more until somebody says so."""
+        """Whether nothing more happens until a user acts."""
         return self.overview.workflow.status in _RESTING_STATUSES
 
 
 def watch(
     workflow: WorkflowArgument,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Go on while it rests, until it is completed or cancelled.")
+        bool, typer.Option("--wait", help="Continue while it rests, until it is completed or cancelled.")
     ] = False,
     home: WorkflowHomeOption = None,
     store: StoreOption = None,
-    json: Annotated[bool, typer.Option("--json", help="Print events and agent output as JSON lines.")] = False,
+    json: JsonLinesOption = False,
 ) -> None:
-    """Watch a workflow until it ends, pauses or fails: works, tasks, agent output and cost. Ctrl-C only stops watching.
+    """Watch a workflow until it ends, pauses or fails.
 
-    Exits 0 when it is completed or waits for somebody, 1 when it failed or was cancelled.
+    Shows works, tasks, agent output and cost. Ctrl-C only stops watching. Exits 0 when the workflow is completed or
+    waits for a person, 1 when it failed or was cancelled.
     """
     place = find_workflow_home(home, store)
-    raise typer.Exit(run_reporting_errors(lambda: _watch(place, workflow, wait=wait, json=json)))
+    raise typer.Exit(run_async(lambda: _watch(place, workflow, wait=wait, json=json)))
 
 
 async def _watch(place: WorkflowHome, word: str, *, wait: bool, json: bool) -> int:
@@ -78,7 +79,7 @@ async def _watch(place: WorkflowHome, word: str, *, wait: bool, json: bool) -> i
 
 
 def exit_code(overview: WorkflowOverview) -> int:
-    """0 when all is well: it is completed, or rests and nothing of it failed."""
+    """Return 0 for a workflow that is completed, or rests with no failed work; otherwise 1."""
     workflow: Workflow = overview.workflow
     bad = workflow.status in ("FAILED", "CANCELLED") or any(work.status == "FAILED" for work in overview.works)
     return output.FAILED if bad and workflow.status != "COMPLETED" else 0
@@ -87,9 +88,9 @@ def exit_code(overview: WorkflowOverview) -> int:
 async def watch_frames(
     place: WorkflowHome, store: WorkflowStore, workflow_id: str, *, after: int = 0
 ) -> AsyncGenerator[WorkflowFrame]:
-    """How a workflow stands: at once, whenever something happened, and every little while. Ends when it is deleted.
+    """Yield a frame at once, after each event, and at short intervals. Ends when the workflow is deleted.
 
-    Events are told from ``after`` on, and what agents say in the runs that are under way, and in later ones.
+    Frames contain the events after number ``after``, and the agent output of active and later runs.
     """
     import asyncio
 
@@ -109,7 +110,7 @@ async def watch_frames(
                 overview = None if workflow is None else await WorkflowOverview.read(tx, workflow)
             if overview is None:
                 return
-            # Read after the state: all that led to it is told with it.
+            # Read after the state, so that the frame has every event that led to it.
             events = await _all_events(store, workflow_id, after)
             after = events[-1].sequence if events else after
             said = listening.read_on(work.id for work in overview.works)
@@ -135,7 +136,7 @@ async def watch_frames(
 
 
 def _active_run_prefixes(overview: WorkflowOverview) -> tuple[str, ...]:
-    """What the ids of the runs begin with that are under way."""
+    """Return the prefixes of the ids of active runs."""
     return tuple(
         f"{work.id}.{task.id}.{task.attempt}"
         for work in overview.works

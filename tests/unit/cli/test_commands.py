@@ -1,0 +1,91 @@
+"""The commands of the root: what it says of them without importing them, and how their help looks in 80 columns."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+
+from kingdom.cli import app, commands
+from kingdom.cli.commands import COMMANDS, SECTIONS, CommandSpec, load, load_all
+
+
+def help_of(found: Any) -> str:
+    if not isinstance(found, typer.Typer):
+        return inspect.getdoc(found) or ""
+    callback = found.registered_callback
+    return inspect.getdoc(callback.callback if callback else None) or ""
+
+
+@pytest.mark.parametrize("spec", COMMANDS, ids=lambda spec: spec.name)
+def test_the_help_in_the_root_is_the_first_sentence_of_the_command(spec: CommandSpec) -> None:
+    text = " ".join(help_of(load(spec)).split())
+    assert text.startswith(spec.help)
+    assert spec.help.endswith(".")
+    assert text[len(spec.help) :][:1] in ("", " ")
+
+
+def test_no_name_stands_for_two_commands() -> None:
+    names = [spec.name for spec in COMMANDS]
+    assert len(set(names)) == len(names)
+
+
+def pages() -> Iterator[str]:
+    """The words of every command and group."""
+
+    def below(command: Any, words: str) -> Iterator[str]:
+        yield words
+        for name, child in getattr(command, "commands", {}).items():
+            yield from below(child, f"{words} {name}")
+
+    yield from below(typer.main.get_command(load_all(typer.Typer())), "kingdom")
+
+
+@pytest.mark.parametrize("words", list(pages()))
+def test_help_fits_80_columns_and_no_list_of_commands_is_cut(
+    words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert app.run([*words.split()[1:], "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if len(line) > 80] == []
+    if "COMMAND" in lines[0]:  # a group
+        assert [line for line in lines[1:] if "…" in line or "..." in line] == []
+
+
+def test_the_commands_of_the_root_are_listed_in_sections(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert list(SECTIONS) == ["Start here", "Court", "Workflow", "Bus", "Operate"]
+    for title, specs in SECTIONS.items():
+        start = lines.index(f"{title}:")
+        assert [line.split()[0] for line in lines[start + 1 : start + 1 + len(specs)]] == [spec.name for spec in specs]
+
+
+@pytest.mark.parametrize(
+    ("package", "extra"), [("asyncpg", "postgres"), ("pydantic.main", "court"), ("fastapi", "web")]
+)
+def test_a_missing_package_is_one_line_with_the_command_that_installs_it(
+    package: str, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def not_installed(spec: CommandSpec) -> Any:
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+
+    monkeypatch.setattr(commands, "load", not_installed)
+    assert app.run(["status"]) == 1
+    name = package.partition(".")[0]
+    assert (
+        capsys.readouterr().err == f"error: this command needs the package {name}: run pip install 'kingdom[{extra}]'\n"
+    )
+
+
+def test_a_missing_module_of_no_extra_is_a_mistake_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_there(spec: CommandSpec) -> Any:
+        raise ModuleNotFoundError("No module named 'kingdom.nonsense'", name="kingdom.nonsense")
+
+    monkeypatch.setattr(commands, "load", not_there)
+    with pytest.raises(ModuleNotFoundError):
+        app.run(["status"])
