@@ -39,9 +39,9 @@ async def test_a_good_github_token_shows_what_it_can_see(home: Path) -> None:
         configure(home, github={"url": github.url, "repos": ["acme/shop"]})
         done = await connect(home, "github")
         assert done.returncode == 0, done.stderr
-        assert "GITHUB_TOKEN is the token of kingdom-bot" in done.stdout
+        assert "GITHUB_TOKEN belongs to kingdom-bot" in done.stdout
         assert "scopes notifications, repo" in done.stdout
-        assert "1 unread notifications; GitHub allows a look every 60 s" in done.stdout
+        assert "1 unread notifications; GitHub allows a request every 60 s" in done.stdout
         assert github.marked == []
 
 
@@ -60,7 +60,7 @@ async def test_a_wrong_token_and_one_of_the_wrong_kind_are_told_apart(home: Path
         github.fail("/repos/acme/none", 404)
         done = await connect(home, "github")
         assert done.returncode == 1
-        assert "classic tokens (scope notifications) only" in done.stdout
+        assert "classic tokens with the scope notifications" in done.stdout
         assert "acme/none: its issues and pull requests cannot be read" in done.stdout
 
 

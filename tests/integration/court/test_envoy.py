@@ -103,7 +103,7 @@ async def test_killed_at_any_instant_a_message_is_said_once(
 
     with monkeypatch.context() as patch:
         if instant == "before it is said":
-            patch.setattr(ConsoleSender, "say", die)
+            patch.setattr(ConsoleSender, "send", die)
         elif instant == "before it is written down":
             patch.setattr(services.journal, "emit", die)
         else:
@@ -208,7 +208,7 @@ async def test_answers_can_be_typed_in_front_of_the_envoy(services: Services) ->
         assert "choices: a | b" in screen
         assert "kingdom answer task-20260207-001" in screen
         os.write(master, b"what?\ntask-20260207-001 the second one\n")
-        screen = await asyncio.to_thread(_read_until, master, "passed on as")
+        screen = await asyncio.to_thread(_read_until, master, "answer sent as")
         assert "type: TASK the answer" in screen
     finally:
         process.terminate()

@@ -142,7 +142,7 @@ async def test_nothing_is_acknowledged_that_is_not_on_the_disk(
         assert any(envelope["envelope_id"] in name for name in embassy.inbox())
         assert envelope["envelope_id"] not in embassy.slack.acks
 
-    monkeypatch.setattr(SlackInbox, "keep", disk_full)
+    monkeypatch.setattr(SlackInbox, "store", disk_full)
     async with embassy.sent() as role:
         await connected(embassy)
         envelope = embassy.slack.envelope(embassy.slack.posted("hello", channel=DIRECT))
@@ -166,9 +166,9 @@ async def test_a_connection_that_breaks_during_the_write_costs_nothing(
         transport = embassy.slack.sockets[-1].response._req.transport  # type: ignore[union-attr]
         assert transport is not None
         transport.abort()
-        monkeypatch.setattr(SlackInbox, "keep", store)
+        monkeypatch.setattr(SlackInbox, "store", store)
 
-    monkeypatch.setattr(SlackInbox, "keep", breaks)
+    monkeypatch.setattr(SlackInbox, "store", breaks)
     async with embassy.sent() as role:
         await connected(embassy)
         envelope = embassy.slack.envelope(embassy.slack.posted("hello", channel=DIRECT))
@@ -254,7 +254,7 @@ async def test_when_two_people_answer_at_once_the_first_one_counts(embassy: Emba
     assert answers(embassy) == [(TASK, "red", ANN)]
     assert [event["payload"]["text"] for event in embassy.events() if "mention" in event["type"]] == ["do that too"]
     told = [(whisper["user"], whisper["text"]) for whisper in embassy.slack.whispers]
-    assert told == [(BEN, "This question is closed already.")] * 2
+    assert told == [(BEN, "This question is already closed.")] * 2
     assert len(embassy.journal("message.human_response")) == 1
 
 

@@ -65,7 +65,7 @@ def stoppable(stopper: Stopper) -> Iterator[None]:
         patch.setattr(SlackApi, "call", stoppable_call)
         for module in (files, listener):
             patch.setattr(module, "write_atomic", around(files.write_atomic, "writing a file"))
-        patch.setattr(listener.SlackInbox, "take_out", around(listener.SlackInbox.remove, "taking out of the inbox"))
+        patch.setattr(listener.SlackInbox, "remove", around(listener.SlackInbox.remove, "taking out of the inbox"))
         yield
 
 

@@ -86,7 +86,7 @@ async def test_what_is_too_long_is_cut_and_says_so(embassy: Embassy) -> None:
         await look(embassy, role, 2)
     plain, question = embassy.slack.posts
     assert len(plain["text"]) <= 39_100
-    assert plain["text"].endswith(f"&lt;\n… (cut: `kingdom trace {TASK}` shows all of it)")
+    assert plain["text"].endswith(f"&lt;\n… (shortened; `kingdom trace {TASK}` shows the full text)")
     assert len(question["blocks"]) <= 50
     assert all(len(block["text"]["text"]) <= 3000 for block in question["blocks"] if block["type"] == "section")
     (button,) = question["blocks"][-2]["elements"]
@@ -290,4 +290,4 @@ async def test_threads_whose_end_nobody_told_are_taken_out(embassy: Embassy) -> 
         await embassy.services.bus.settle(done=[delivery])
         await look(embassy, role, 2, seconds=61)
     assert embassy.state("thread-mappings") == embassy.state("awaiting-responses") == {}
-    assert "Answered elsewhere." in embassy.slack.posts[1]["text"]
+    assert "This question was answered outside Slack" in embassy.slack.posts[1]["text"]

@@ -112,7 +112,7 @@ async def test_nobody_gets_in_without_the_secret(post: Post) -> None:
 
 
 async def test_what_is_not_set_up_says_nothing_to_strangers(post: Post) -> None:
-    with pytest.raises(WebhookRefused, match="not set up completely") as caught:
+    with pytest.raises(WebhookRefused, match="not fully configured") as caught:
         await WebhookReceiver(post.services(), {}).receive("ci", {}, b"{}")
     assert caught.value.status == 503
     assert "CI_TOKEN" not in str(caught.value)

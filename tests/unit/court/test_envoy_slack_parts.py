@@ -261,7 +261,7 @@ def test_slack_is_used_when_both_tokens_are_there_unless_the_file_says_otherwise
     assert "xoxb" not in repr(tokens)
     assert slack_tokens(SlackSection(enabled=False), both) is None
     assert slack_tokens(SlackSection(), {"SLACK_BOT_TOKEN": "x"}) is None
-    with pytest.raises(InvalidConfig, match="no SLACK_BOT_TOKEN and no SLACK_APP_TOKEN"):
+    with pytest.raises(InvalidConfig, match="SLACK_BOT_TOKEN, SLACK_APP_TOKEN"):
         slack_tokens(SlackSection(enabled=True), {})
 
 
@@ -273,12 +273,12 @@ async def test_the_envoy_of_a_court_speaks_where_it_is_configured_to(
     (home.root / MARKER).write_text("name: test\n")
     monkeypatch.delenv("SLACK_BOT_TOKEN", raising=False)
     async with open_services(home) as services:
-        assert isinstance(make_role("envoy", services)._voice, ConsoleSender)  # type: ignore[attr-defined]
+        assert isinstance(make_role("envoy", services)._sender, ConsoleSender)  # type: ignore[attr-defined]
         monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-1")
         monkeypatch.setenv("SLACK_APP_TOKEN", "xapp-1")
-        assert type(make_role("envoy", services)._voice).__name__ == "SlackVoice"  # type: ignore[attr-defined]
+        assert type(make_role("envoy", services)._sender).__name__ == "SlackSender"  # type: ignore[attr-defined]
         (home.config / "envoy.yaml").write_text("console: true\n")
-        assert isinstance(make_role("envoy", services)._voice, MultiSender)  # type: ignore[attr-defined]
+        assert isinstance(make_role("envoy", services)._sender, MultiSender)  # type: ignore[attr-defined]
         (home.config / "envoy.yaml").write_text("slack: {enabled: maybe}\n")
         with pytest.raises(InvalidConfig, match=r"envoy\.yaml:1"):
             load_envoy(home)

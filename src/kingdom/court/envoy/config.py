@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from kingdom.court.home import Home
 
 
-# ``config/envoy.yaml``: where people are told things, and who may answer.
-
-
 ENVOY_FILE: Final = "envoy.yaml"
 UserId = Annotated[str, StringConstraints(pattern=r"^([UW][A-Z0-9]{2,30}|\*)$")]
 
@@ -29,30 +26,30 @@ class SlackSection(ConfigSection):
     """Slack."""
 
     enabled: bool | None = None
-    """Whether Slack is used; left out: when both tokens are in the environment."""
+    """Whether Slack is used. Default: if both tokens are in the environment."""
     bot_token_env: EnvName = "SLACK_BOT_TOKEN"  # noqa: S105 - a name
     """The environment variable that holds the bot token (xoxb-…)."""
     app_token_env: EnvName = "SLACK_APP_TOKEN"  # noqa: S105 - a name
     """The environment variable that holds the app-level token (xapp-…)."""
     channel: str = ""
-    """Where messages go that name no channel; left out: the channel of system.yaml."""
+    """The channel of messages that name none. Default: the channel of system.yaml."""
     users: list[UserId] = Field(default_factory=list)
-    """The ids of those who may ask and answer. "*": everybody in the workspace. Rules of trust.yaml come first; who is
-    named in neither is not heard."""
+    """The ids of the users who may give tasks and answer questions; "*" means everybody in the workspace. Rules of
+    trust.yaml take precedence; users named in neither are ignored."""
     reactions: bool = True
-    """Whether a message shows by its reactions how far its task is."""
+    """Whether reactions on a message show the progress of its task."""
     posts_per_second: float = Field(default=1.0, gt=0, le=20)
-    """How fast it may speak in one channel."""
+    """The maximum rate of posts in one channel."""
     coalesce_seconds: float = Field(default=60.0, ge=0, le=3600)
-    """An update so soon after another one in a thread is added to that one. 0: never."""
+    """An update within this time after another one in its thread is added to that post; 0 turns this off."""
     api_url: str = "https://slack.com/api/"
-    """Where the Web API is."""
+    """The address of Slack's Web API."""
 
     @field_validator("api_url")
     @classmethod
     def _a_url(cls, url: str) -> str:
         if not url.startswith(("https://", "http://127.0.0.1", "http://localhost")):
-            raise ValueError("must begin with https://: tokens are sent there")
+            raise ValueError("must begin with https://, because tokens are sent there")
         return url
 
 
@@ -60,7 +57,7 @@ class EnvoyConfig(ConfigSection):
     """The whole file."""
 
     console: bool | None = None
-    """Whether messages are also told on the console; left out: only when Slack is not used."""
+    """Whether messages are also written to the console. Default: only if Slack is not used."""
     slack: SlackSection = Field(default_factory=SlackSection)
 
 
@@ -73,7 +70,7 @@ class SlackTokens:
 
 
 def load_envoy(home: Home) -> EnvoyConfig:
-    """Read ``config/envoy.yaml``. Raises :class:`InvalidConfig` with every problem, its file and its line."""
+    """Read ``config/envoy.yaml``. Raises :class:`InvalidConfig` that lists every problem with its file and line."""
     path = home.config / ENVOY_FILE
     try:
         return load_yaml(path, EnvoyConfig) if path.exists() else EnvoyConfig()
@@ -82,7 +79,7 @@ def load_envoy(home: Home) -> EnvoyConfig:
 
 
 def slack_tokens(config: SlackSection, environment: Mapping[str, str] = os.environ) -> SlackTokens | None:
-    """The tokens, when Slack is to be used. Raises :class:`InvalidConfig` when it should be, but one is missing."""
+    """Return the tokens if Slack is used. Raises :class:`InvalidConfig` if it is enabled and a token is missing."""
     if config.enabled is False:
         return None
     names = (config.bot_token_env, config.app_token_env)
@@ -90,40 +87,37 @@ def slack_tokens(config: SlackSection, environment: Mapping[str, str] = os.envir
     missing = [name for name, token in zip(names, found, strict=True) if not token]
     if missing and config.enabled:
         raise InvalidConfig(
-            f"{ENVOY_FILE}: Slack needs two tokens, but the environment has no {' and no '.join(missing)}: "
-            "kingdom connect slack tells where they come from; slack.enabled: false does without"
+            f"{ENVOY_FILE}: Slack is enabled, but not set in the environment: {', '.join(missing)}. "
+            "Run kingdom connect slack to see how to get the tokens, or set slack.enabled: false"
         )
     return None if missing else SlackTokens(*found)
 
 
-# The Slack app that the envoy needs, as Slack wants it described.
-
-
 BOT_SCOPES: Final = {
-    "app_mentions:read": "hear when it is mentioned",
-    "channels:history": "hear replies in threads, and find its own posts again",
-    "channels:read": "find channels by their names",
-    "chat:write": "say something",
-    "groups:history": "the same in private channels",
-    "groups:read": "the same in private channels",
-    "im:history": "hear direct messages",
-    "im:read": "know direct messages",
-    "im:write": "write to a person",
-    "reactions:write": "show how far a task is",
-    "users:read": "show the names of the users on the list",
+    "app_mentions:read": "receive mentions",
+    "channels:history": "read replies in threads, and find its own posts",
+    "channels:read": "find channels by name",
+    "chat:write": "post messages",
+    "groups:history": "read replies in private channels",
+    "groups:read": "find private channels by name",
+    "im:history": "read direct messages",
+    "im:read": "list direct messages",
+    "im:write": "send direct messages",
+    "reactions:write": "show the progress of a task",
+    "users:read": "show the names of the users in slack.users",
 }
-"""What the bot token must be allowed, and what for."""
+"""The scopes that the bot token needs, and what each is needed for."""
 OPTIONAL_SCOPES: Final = frozenset({"groups:history", "groups:read", "im:read", "reactions:write", "users:read"})
-"""What can be done without."""
+"""Scopes that the envoy can do without."""
 BOT_EVENTS: Final = ("app_mention", "message.channels", "message.groups", "message.im")
 
 
 def app_manifest(name: str) -> dict[str, Any]:
-    """The manifest to paste at api.slack.com, for a new app "from a manifest"."""
+    """Return the app manifest, to be pasted at api.slack.com ("Create New App, From a manifest")."""
     return {
         "display_information": {
             "name": name[:35],
-            "description": "AI teammates: what they do, what they ask, and where to answer",
+            "description": "AI teammates: follow their work, and answer their questions",
         },
         "features": {
             "app_home": {

@@ -1,4 +1,4 @@
-"""The console as a place where people are: messages go to ``logs/console.log`` and, in front of a person, on screen."""
+"""The console: messages go to ``logs/console.log`` and, on a terminal, to the screen; answers can be typed."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 _CONTROL_CHARS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _URGENCY_MARKS: Final = {"normal": "", "high": "!", "urgent": "!!"}
-_TAIL_BYTES: Final = 256 * 1024  # bytes of the log in which a message that was just said must be
+_TAIL_BYTES: Final = 256 * 1024  # a message that was just sent is within this end of the log
 
 
 class ConsoleSender(MessageSender):
-    """Appends to the log, which is also how it knows what it has said; with ``shown`` it prints as well."""
+    """Appends messages to the log, and looks them up there; with ``shown`` it also prints them."""
 
     def __init__(self, home: Home, *, shown: bool) -> None:
         self._path = home.logs / "console.log"
         self._shown = shown
 
     async def send(self, message: Message) -> None:
-        """One head line and the content, which was written by others and is shown without control characters."""
+        """Write a head line and the content. Others wrote the content, so control characters are replaced."""
         text = format_message(message)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("ab") as file:
@@ -45,7 +45,7 @@ class ConsoleSender(MessageSender):
             sys.stdout.flush()
 
     async def was_sent(self, message_id: str) -> bool:
-        """Whether the log has it, or had it before it was rotated."""
+        """Return whether the message is in the log or in the rotated log."""
         last_line = f"\n-- {message_id}\n".encode()
         return any(
             last_line in _read_tail(path) for path in (self._path, self._path.with_name(f"{self._path.name}.old"))
@@ -62,9 +62,9 @@ def _read_tail(path: Path) -> bytes:
 
 
 def format_message(message: Message) -> str:
-    """A message as lines of text; the last one names it, so that a torn one is not taken for said.
+    """Return a message as lines of text. The last line names it, so an incomplete message does not count as sent.
 
-    What others wrote stands indented: no content can look like such a last line.
+    The content is indented, so nothing that others wrote can look like such a last line.
     """
     task_id = message.context.get("task_id")
     head = [timestamp(message.created_at.timestamp())[:19] + "Z", message.type, _URGENCY_MARKS[message.urgency]]
@@ -79,21 +79,21 @@ def format_message(message: Message) -> str:
 
 
 class ConsoleListener(ReplyListener):
-    """Answers that a person types: ``task-20260207-001 the answer``."""
+    """Reads answers that a person types: ``task-20260207-001 the answer``."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
         self._typed: list[str] = []
-        self._begun = ""  # a line that has no end yet
+        self._partial = ""  # an incomplete line
 
     def listen(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Read lines from standard input, when that is a terminal."""
+        """Read lines from standard input, which must be a terminal."""
         loop = asyncio.get_running_loop()
         descriptor = sys.stdin.fileno()
 
         def read_lines() -> None:
             if typed := os.read(descriptor, 65536):
-                *lines, self._begun = (self._begun + typed.decode(errors="replace")).split("\n")
+                *lines, self._partial = (self._partial + typed.decode(errors="replace")).split("\n")
                 self._typed += [line.strip() for line in lines]
                 wake()
             else:
@@ -106,13 +106,12 @@ class ConsoleListener(ReplyListener):
         return undo
 
     async def process_received(self) -> None:
-        """Make an event of each answer."""
         while self._typed:
             line = self._typed.pop(0)
             task_id, _, text = line.partition(" ")
             if re.fullmatch(r"task-\d{8}-\d{3,}", task_id) and text.strip():
                 event_id = await submit_answer(self._services, task_id, text.strip(), getpass.getuser())
-                sys.stdout.write(f"passed on as {event_id}\n")
+                sys.stdout.write(f"answer sent as {event_id}\n")
             elif line:
-                sys.stdout.write("to answer a question, type: TASK the answer\n")
+                sys.stdout.write("to answer a question, type the task id and the answer: task-20260207-001 yes\n")
             sys.stdout.flush()

@@ -1,4 +1,7 @@
-"""The interfaces between the envoy and its messengers, and implementations that combine several."""
+"""The interfaces to the places where people read and reply, and implementations that combine several.
+
+Implementations derive from these protocols and inherit the defaults of the methods that they do not need.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,8 @@ if TYPE_CHECKING:
     from kingdom.court.models import Message
 
 
-# The ports between the envoy and the places where people are.
-#
-# A class that is one says so by deriving from it: what it has nothing to say about is done here.
-
-
 class TryLater(Exception):
-    """A message cannot be said at the moment, which is not its fault: it costs no attempt."""
+    """A message cannot be sent at the moment, for reasons outside the message. It does not count as an attempt."""
 
     def __init__(self, after: float, why: str) -> None:
         super().__init__(why)
@@ -24,126 +22,109 @@ class TryLater(Exception):
 
 
 class MessageSender(Protocol):
-    """Says messages to people."""
+    """Sends messages to people."""
 
     async def send(self, message: Message) -> None:
-        """Say it. Returns once it is out; raises when it could not be said, and it is tried again later.
+        """Send a message. Returns when it is sent; if it raises, the message is tried again later.
 
-        When it is only too early, or nobody can be reached at all, it raises :class:`NotNow`.
+        Raises :class:`TryLater` if it is too early, or if the service cannot be reached at all.
         """
 
     async def was_sent(self, message_id: str) -> bool:
-        """Whether a message is known to be out: asked for those that a former attempt may have said already."""
+        """Return whether a message is known to be sent. Called if a former attempt may have sent it."""
 
     def ordering_key(self, message: Message) -> str:
-        """Messages of one lane are said in their order: one that has to wait holds up those behind it."""
+        """Return the ordering key: messages with the same key are sent in order, so one that waits blocks the rest."""
         return message.id
 
     def reserve_slot(self, message: Message) -> float:
-        """Take the turn of a message: 0, or the seconds after which to ask again."""
+        """Reserve the right to send now; return 0, or the seconds after which to ask again."""
         del message
         return 0.0
 
     async def maintain(self) -> None:
-        """What is to be done now and then. Called on every look."""
+        """Do periodic work. Called on every tick."""
         return
 
     def report(self) -> Mapping[str, Any]:
-        """What the heartbeat tells about it."""
+        """Return this sender's part of the heartbeat."""
         return {}
 
     async def close(self) -> None:
-        """Let go of everything."""
         return
 
 
 class ReplyListener(Protocol):
-    """Hears what people answer."""
+    """Receives what people write."""
 
     def listen(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Begin to listen; ``wake`` is called when there is something. Returns the undo."""
+        """Start to listen, and call ``wake`` when something was received. Returns a function that stops it."""
 
     async def process_received(self) -> None:
-        """Turn what was heard into events, durably."""
+        """Turn what was received into events, durably."""
 
     def report(self) -> Mapping[str, Any]:
-        """What the heartbeat tells about it."""
+        """Return this listener's part of the heartbeat."""
         return {}
 
     async def close(self) -> None:
-        """Let go of everything."""
         return
-
-
-# Several places at once: each message is said in all of them, and answers come from any.
-
-
 class MultiSender(MessageSender):
-    """A message is said by all of them. The first sets the pace and the order."""
+    """Sends each message with all senders. The first one decides on rate and order."""
 
     def __init__(self, first: MessageSender, *others: MessageSender) -> None:
         self._first = first
         self._all = (first, *others)
 
     async def send(self, message: Message) -> None:
-        """Say it wherever it was not said before: a voice that failed does not make the others repeat themselves."""
+        """Send it with each sender that has not sent it yet: if one failed before, the others do not repeat it."""
         for sender in self._all:
             if not await sender.was_sent(message.id):
                 await sender.send(message)
 
     async def was_sent(self, message_id: str) -> bool:
-        """Whether all have said it."""
         return all([await sender.was_sent(message_id) for sender in self._all])
 
     def ordering_key(self, message: Message) -> str:
-        """The lane of the first."""
         return self._first.ordering_key(message)
 
     def reserve_slot(self, message: Message) -> float:
-        """The turn of the first."""
         return self._first.reserve_slot(message)
 
     async def maintain(self) -> None:
-        """Each does what it has to do."""
         for sender in self._all:
             await sender.maintain()
 
     def report(self) -> Mapping[str, Any]:
-        """What they tell, together."""
         return {key: value for sender in self._all for key, value in sender.report().items()}
 
     async def close(self) -> None:
-        """All let go."""
         for sender in self._all:
             await sender.close()
 
 
 class MultiListener(ReplyListener):
-    """What any of them hears is passed on."""
+    """Listens with several listeners at once."""
 
-    def __init__(self, *ears: ReplyListener) -> None:
-        self._all = ears
+    def __init__(self, *listeners: ReplyListener) -> None:
+        self._all = listeners
 
     def listen(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Begin to listen everywhere."""
-        undos = [ears.listen(wake) for ears in self._all]
+        stops = [listener.listen(wake) for listener in self._all]
 
         def undo() -> None:
-            for one in undos:
+            for one in stops:
                 one()
 
         return undo
 
     async def process_received(self) -> None:
-        """Pass on what was heard anywhere."""
-        for ears in self._all:
-            await ears.process_received()
+        for listener in self._all:
+            await listener.process_received()
 
     def report(self) -> Mapping[str, Any]:
-        """What they tell, together."""
-        return {key: value for ears in self._all for key, value in ears.report().items()}
+        return {key: value for listener in self._all for key, value in listener.report().items()}
 
     async def close(self) -> None:
-        """All let go."""
-        for ears in self._all:
-            await ears.close()
+        for listener in self._all:
+            await listener.close()

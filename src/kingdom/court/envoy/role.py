@@ -23,30 +23,22 @@ if TYPE_CHECKING:
     from kingdom.journal.catalog import EventData
 
 
-# Lines of the journal that a former process may have written already.
-
-
 def emit_once(services: Services, event: EventData) -> None:
-    """Write a line, unless it is among the last ones."""
+    """Write a journal line, unless a former process wrote it already: it would be among the last lines."""
     fields = event.to_dict()
     lines = journal_tail(services.home.journal)
     if not any(line.type == event.spec.name and line.fields == fields for line in lines):
         services.journal.emit(event, "envoy")
 
 
-# The loop over the messages: say each, write down that it was said, settle it.
-
-
-_MAX_PEEKED_MESSAGES: Final = 500  # messages looked at together
-_LEASE_SECONDS: Final = 300.0  # seconds: longer than all calls that saying one may take
-_MAX_TICK_SECONDS: Final = 20.0  # seconds of saying after which there is another sign of life
+_MAX_PEEKED_MESSAGES: Final = 500
+_LEASE_SECONDS: Final = 300.0  # longer than all calls that sending one message may take
+_MAX_TICK_SECONDS: Final = 20.0  # then the tick ends, so that the heartbeat is written
 _RETRY_POLICY: Final = RetryPolicy(base=2.0, cap=300.0, max_attempts=8)
 log = logging.getLogger("kingdom.court.envoy")
 
 
 class Envoy:
-    """The role ``envoy``."""
-
     name = "envoy"
     interval = 5.0
 
@@ -63,13 +55,13 @@ class Envoy:
         self._sender = sender
         self._listener = listener
         self._retries = retries
-        # When a message may be tried again. Kept here and not in the bus, so that it stays in view: those behind it in
-        # its lane must know that they wait for it.
+        # When a message may be tried again. Kept here and not in the bus, so that `peek` still returns it: later
+        # messages with the same ordering key must wait for it.
         self._not_before: dict[str, float] = {}
         self._sent = self._failed = 0
 
     async def start(self) -> None:
-        """Finish what a former envoy held: it may have said a message and died before it could write that down."""
+        """Finish what a former process held: it may have sent a message and died before it could record that."""
         for delivery in await self._bus.recall(MESSAGES, worker=self.name, lease=_LEASE_SECONDS):
             if await self._sender.was_sent(delivery.event_id):
                 message = parse_document(Message, delivery.envelope.payload, delivery.event_id)
@@ -78,7 +70,7 @@ class Envoy:
                 await self._bus.release([delivery])
 
     async def tick(self) -> float | None:
-        """Say what waits, as far as it may be said now."""
+        """Process what was received, and send the pending messages that may be sent now."""
         if self._listener is not None:
             await self._listener.process_received()
         wait = await self._send_pending()
@@ -86,30 +78,30 @@ class Envoy:
         return wait
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Be woken by new messages, and by people."""
+        """Call ``wake`` for new messages and for replies of people."""
         undo = self._bus.subscribe(MESSAGES, wake)
-        deafen = self._listener.listen(wake) if self._listener is not None else None
+        stop_listening = self._listener.listen(wake) if self._listener is not None else None
 
         def both() -> None:
             undo()
-            if deafen is not None:
-                deafen()
+            if stop_listening is not None:
+                stop_listening()
 
         return both
 
     def report(self) -> Mapping[str, Any]:
-        """What it has done since it was started."""
+        """Return the counts since the start, and the reports of sender and listener."""
         heard = {} if self._listener is None else self._listener.report()
         return {"sent": self._sent, "failed": self._failed, **self._sender.report(), **heard}
 
     async def stop(self) -> None:
-        """Let go of the connections; messages it holds none."""
+        """Close the connections. No message is held between two ticks."""
         if self._listener is not None:
             await self._listener.close()
         await self._sender.close()
 
     async def _send_pending(self) -> float | None:
-        """Say what can be said; return the seconds until something that cannot be said yet may be."""
+        """Send what can be sent; return the seconds until the next waiting message may be sent."""
         began, before, soonest = self._services.clock(), self._sent + self._failed, None
         held: set[str] = set()
         records = await self._bus.peek(MESSAGES, limit=_MAX_PEEKED_MESSAGES)
@@ -138,16 +130,16 @@ class Envoy:
         return 0.0 if len(records) == _MAX_PEEKED_MESSAGES and self._sent + self._failed > before else soonest
 
     async def _deliver(self, message: Message) -> float:
-        """Say a message and settle it; returns the seconds after which to try again, if it was not said."""
+        """Send a message and settle it; return 0, or the seconds after which to try again."""
         for delivery in await self._bus.claim(MESSAGES, worker=self.name, ids=[message.id], lease=_LEASE_SECONDS):
             try:
                 if delivery.attempt == 1 or not await self._sender.was_sent(message.id):
                     await self._sender.send(message)
             except TryLater as error:
-                log.warning("%s has to wait for %.0f s: %s", message.id, error.after, error)
+                log.warning("%s waits for %.0f s: %s", message.id, error.after, error)
                 await self._bus.release([delivery])
                 return self._try_after(message.id, error.after)
-            except Exception as error:  # noqa: BLE001 - whatever a voice may raise, the others must still be heard
+            except Exception as error:  # noqa: BLE001 - any error of a sender must not block the other messages
                 return await self._try_later(delivery, error)
             self._sent += 1
             await self._finish(delivery, message, again=delivery.attempt > 1)
@@ -181,12 +173,12 @@ class Envoy:
                 emit_once(self._services, event)
             else:
                 self._services.journal.emit(event, self.name)
-        except JournalError as error:  # it is out: not to settle it would send it again
-            log.warning("%s was sent, but the journal does not take it: %s", message.id, error)
+        except JournalError as error:  # the message is sent: if it were not settled, it would be sent again
+            log.warning("%s was sent, but could not be written to the journal: %s", message.id, error)
         await self._bus.settle(done=[delivery])
 
 
 def _sort_key(message_id: str) -> tuple[str, int, str]:
-    """What messages are sorted by: their day and their number."""
+    """Return the day and number of a message id."""
     day, _, number = message_id.removeprefix("msg-").partition("-")
     return day, int(number) if number.isascii() and number.isdigit() else 0, message_id

@@ -1,4 +1,4 @@
-"""The sentinel: hears what happens in GitHub, Jira and on this machine, and puts it into the queue as events."""
+"""The sentinel: watches GitHub, Jira and a local folder, and puts what happens there into the queue as events."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ __all__ = ["Sentinel", "make"]
 
 
 def make(services: Services) -> Sentinel:
-    """The sentinel of a home. Its configuration is read when it looks, and again whenever it changes."""
+    """Create the sentinel of a home. It reads its configuration on each tick if the file has changed."""
     return Sentinel(services)

@@ -1,4 +1,4 @@
-"""What ``kingdom connect`` tells about a source: whether the token works, what it may do, what it can see."""
+"""The checks of ``kingdom connect`` for GitHub and Jira: does the token work, and what can it see?"""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from kingdom.court.sentinel.http import SourceClient
 
 _GITHUB_TOKEN_URL: Final = "https://github.com/settings/tokens/new?scopes=notifications,repo&description=kingdom"  # noqa: S105
-_JIRA_TOKEN_URL: Final = "https://id.atlassian.com/manage-profile/security/api-tokens"
+_JIRA_TOKEN_URL: Final = "https://id.atlassian.com/manage-profile/security/api-tokens"  # noqa: S105
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     level: Literal["ok", "warning", "error"]
     text: str
@@ -27,13 +27,14 @@ class Finding(NamedTuple):
 
 
 async def check_github(section: GitHubSection, clock: Callable[[], float]) -> list[Finding]:
-    """Try everything the watcher of GitHub does, without changing anything."""
+    """Try everything that the GitHub watcher does, without changing anything."""
+    from kingdom.court.sentinel.github_api import connect_github
 
     try:
         token = read_secret(section.token_env, "github")
     except InvalidConfig as error:
-        return [Finding("error", str(error), f"make a classic token at {_GITHUB_TOKEN_URL}")]
-    client = connect_jira(section, token, clock)
+        return [Finding("error", str(error), f"create a classic token at {_GITHUB_TOKEN_URL}")]
+    client = connect_github(section, token, clock)
     try:
         findings = await _github_account(client, section, token)
         if not any(found.level == "error" for found in findings):
@@ -41,9 +42,9 @@ async def check_github(section: GitHubSection, clock: Callable[[], float]) -> li
                 findings.append(await _github_notifications(client))
             findings += [await _github_repo(client, repo) for repo in section.repos]
             if not section.notifications and not section.repos:
-                findings.append(Finding("error", "nothing is watched", "set notifications: true or name repos"))
+                findings.append(Finding("error", "nothing is watched", "set notifications: true or list repos"))
     except SourceError as error:
-        return [Finding("error", str(error), f"is {section.url} right, and can this machine reach it?")]
+        return [Finding("error", str(error), f"check the address {section.url} and this machine's network")]
     finally:
         await client.close()
     return findings
@@ -54,26 +55,32 @@ async def _github_account(client: SourceClient, section: GitHubSection, token: s
         answer = await client.get("/user")
     except SourceUnauthorized:
         return [
-            Finding("error", f"{section.token_env} is not accepted: wrong or expired", f"make one: {_GITHUB_TOKEN_URL}")
+            Finding(
+                "error",
+                f"{section.token_env} is not accepted: it is wrong or expired",
+                f"create one at {_GITHUB_TOKEN_URL}",
+            )
         ]
     except (SourceNotFound, SourceRefused) as error:
         if section.login:
-            return [Finding("ok", f"the token of an app, listening as {section.login} (github.login)")]
+            return [Finding("ok", f"the token belongs to an app, used for {section.login} (github.login)")]
         return [Finding("error", f"the token belongs to no account ({error})", "set github.login in sentinel.yaml")]
     login = str(answer.body.get("login")) if isinstance(answer.body, dict) else "?"
-    findings = [Finding("ok", f"{section.token_env} is the token of {login}")]
+    findings = [Finding("ok", f"{section.token_env} belongs to {login}")]
     if "x-oauth-scopes" in answer.headers:
         scopes = [scope.strip() for scope in answer.headers["x-oauth-scopes"].split(",") if scope.strip()]
-        findings.append(Finding("ok", f"a classic token with the scopes {', '.join(scopes) or '(none)'}"))
+        findings.append(Finding("ok", f"it is a classic token with the scopes {', '.join(scopes) or '(none)'}"))
         if "repo" not in scopes:
             findings.append(
                 Finding(
-                    "warning", "without the scope repo it sees public repositories only", f"add it: {_GITHUB_TOKEN_URL}"
+                    "warning",
+                    "without the scope repo the token sees public repositories only",
+                    f"add it at {_GITHUB_TOKEN_URL}",
                 )
             )
     else:
-        kind = "fine-grained" if token.startswith("github_pat_") else "not a classic one"
-        findings.append(Finding("ok", f"the token is {kind}: it needs to read Issues, Pull requests and Contents"))
+        kind = "a fine-grained token" if token.startswith("github_pat_") else "not a classic token"
+        findings.append(Finding("ok", f"it is {kind}: it needs read access to Issues, Pull requests and Contents"))
     return findings
 
 
@@ -83,13 +90,13 @@ async def _github_notifications(client: SourceClient) -> Finding:
     except (SourceNotFound, SourceRefused):
         return Finding(
             "error",
-            "the token may not read notifications: GitHub gives them to classic tokens (scope notifications) only",
-            f"make one at {_GITHUB_TOKEN_URL}, or set notifications: false and name repositories under repos",
+            "the token may not read notifications: only classic tokens with the scope notifications may",
+            f"create one at {_GITHUB_TOKEN_URL}, or set notifications: false and list repositories under repos",
         )
     unread = len(answer.body) if isinstance(answer.body, list) else 0
     interval = answer.headers.get("x-poll-interval", "60")
     more = " or more" if answer.next else ""
-    return Finding("ok", f"{unread}{more} unread notifications; GitHub allows a look every {interval} s")
+    return Finding("ok", f"{unread}{more} unread notifications; GitHub allows a request every {interval} s")
 
 
 async def _github_repo(client: SourceClient, repo: str) -> Finding:
@@ -100,19 +107,19 @@ async def _github_repo(client: SourceClient, repo: str) -> Finding:
         return Finding(
             "error",
             f"{repo}: its issues and pull requests cannot be read",
-            "is the name right? Give the token access to it (Issues and Pull requests: read; or the scope repo)",
+            "check the name, and give the token access (read Issues and Pull requests, or the scope repo)",
         )
     return Finding("ok", f"{repo} can be read")
 
 
 async def check_jira(section: JiraSection, clock: Callable[[], float]) -> list[Finding]:
-    """Try everything the watcher of Jira does."""
+    """Try everything that the Jira watcher does."""
     from kingdom.court.sentinel.jira_watcher import SEARCH_PATH, connect_jira, fetch_account, jql_since
 
     try:
         client = connect_jira(section, clock)
     except InvalidConfig as error:
-        return [Finding("error", str(error), f"make a token at {_JIRA_TOKEN_URL}")]
+        return [Finding("error", str(error), f"create a token at {_JIRA_TOKEN_URL}")]
     try:
         account = await fetch_account(client)
         zone = account.get("timeZone", "unknown")
@@ -125,17 +132,21 @@ async def check_jira(section: JiraSection, clock: Callable[[], float]) -> list[F
         if not found:
             findings.append(
                 Finding(
-                    "warning", "it sees no ticket", "check projects and jql, and whether the account may browse them"
+                    "warning", "no ticket was found", "check projects and jql, and whether the account may browse them"
                 )
             )
     except SourceUnauthorized:
         return [
-            Finding("error", f"{section.token_env} is not accepted for this address", f"make one: {_JIRA_TOKEN_URL}")
+            Finding(
+                "error",
+                f"{section.token_env} is not accepted for this email address",
+                f"create one at {_JIRA_TOKEN_URL}",
+            )
         ]
     except SourceRefused as error:
         return [Finding("error", str(error), "check jira.projects and jira.jql")]
     except SourceError as error:
-        return [Finding("error", str(error), f"is {section.url} right, and can this machine reach it?")]
+        return [Finding("error", str(error), f"check the address {section.url} and this machine's network")]
     finally:
         await client.close()
     return findings

@@ -25,68 +25,67 @@ if TYPE_CHECKING:
     from kingdom.court.loop import Services
     from kingdom.court.models import Event, Priority
 
-
-# Every type of event the sentinel makes, as data: what generals can subscribe to.
+MAX_TEXT_CHARS: Final = 100_000
+_UNSAFE_ID_CHARS: Final = re.compile(r"[^A-Za-z0-9._@+\-]+")
+_MAX_ID_CHARS: Final = 180
+_DAY_SECONDS: Final = 86400.0
+ACTOR: Final = "sentinel"
+log = logging.getLogger("kingdom.court.sentinel")
 
 
 class SourceEventType(NamedTuple):
-    """One type of event."""
-
     type: str
     meaning: str
     priority: Priority = "normal"
 
 
 SOURCE_EVENT_TYPES: Final = (
-    SourceEventType("github.pr.opened", "a pull request was opened, without asking this account for anything"),
-    SourceEventType("github.pr.updated", "new commits: its head is another one than before"),
-    SourceEventType("github.pr.review_requested", "this account, or a team of it, was asked for a review", "high"),
+    SourceEventType("github.pr.opened", "a pull request was opened, without a request to this account"),
+    SourceEventType("github.pr.updated", "new commits were pushed"),
+    SourceEventType(
+        "github.pr.review_requested", "a review was requested from this account or one of its teams", "high"
+    ),
     SourceEventType("github.pr.assigned", "the pull request was assigned to this account"),
     SourceEventType(
         "github.pr.mentioned", "this account was mentioned in the description, a comment or a review", "high"
     ),
-    SourceEventType("github.pr.commented", "a comment, or a review that neither approves nor asks for changes"),
-    SourceEventType("github.pr.reviewed", "a review that approves or asks for changes"),
+    SourceEventType("github.pr.commented", "a comment, or a review that neither approves nor requests changes"),
+    SourceEventType("github.pr.reviewed", "a review that approves or requests changes"),
     SourceEventType("github.pr.labeled", "a label was added"),
-    SourceEventType("github.pr.ready_for_review", "a draft became ready"),
+    SourceEventType("github.pr.ready_for_review", "a draft became ready for review"),
     SourceEventType("github.pr.closed", "closed without being merged"),
     SourceEventType("github.pr.merged", "merged"),
-    SourceEventType("github.pr.reopened", "opened again"),
-    SourceEventType("github.issue.opened", "an issue was opened, without asking this account for anything"),
+    SourceEventType("github.pr.reopened", "reopened"),
+    SourceEventType("github.issue.opened", "an issue was opened, without a request to this account"),
     SourceEventType("github.issue.assigned", "the issue was assigned to this account"),
     SourceEventType("github.issue.mentioned", "this account was mentioned in the description or a comment", "high"),
     SourceEventType("github.issue.commented", "a comment"),
     SourceEventType("github.issue.labeled", "a label was added"),
     SourceEventType("github.issue.closed", "closed"),
-    SourceEventType("github.issue.reopened", "opened again"),
+    SourceEventType("github.issue.reopened", "reopened"),
     SourceEventType(
-        "github.notification.*", "any other subject, by its type: release, discussion, check_suite, commit …", "low"
+        "github.notification.*",
+        "any other notification, by its subject type: release, discussion, check_suite, commit …",
+        "low",
     ),
-    SourceEventType("jira.ticket.created", "a ticket was made, and not for this account"),
+    SourceEventType("jira.ticket.created", "a ticket was created, not assigned to this account"),
     SourceEventType("jira.ticket.assigned", "the ticket was assigned to this account"),
-    SourceEventType("jira.ticket.updated", "fields of it were changed; the payload says which, from what to what"),
+    SourceEventType("jira.ticket.updated", "fields were changed; the payload lists each with its old and new value"),
     SourceEventType("jira.ticket.commented", "a comment"),
     SourceEventType("jira.ticket.mentioned", "this account was mentioned in a comment", "high"),
 )
+"""All types of events that the sentinel emits, so what generals can subscribe to."""
 _BY_TYPE: Final = {kind.type: kind for kind in SOURCE_EVENT_TYPES}
 
 
 def default_priority(event_type: str) -> Priority:
-    """How urgent events of a type are, unless a subscription says otherwise."""
+    """Return the priority of a type; a subscription may override it."""
     kind = _BY_TYPE.get(event_type) or _BY_TYPE.get(event_type.rpartition(".")[0] + ".*")
     return kind.priority if kind else "normal"
 
 
-# What sources say, made fit for a document: no half characters, no endless texts, ids that can be file names.
-
-
-MAX_TEXT_CHARS: Final = 100_000  # characters of one text
-_UNSAFE_ID_CHARS: Final = re.compile(r"[^A-Za-z0-9._@+\-]+")
-_MAX_ID_CHARS: Final = 180
-
-
 def clean_text(value: Any, most: int = MAX_TEXT_CHARS) -> str:
-    """A text that every queue can hold; nothing for what is no text."""
+    """Return a text that every queue can store: valid UTF-8, no NUL, of limited length; "" if it is no text."""
     if not isinstance(value, str):
         return ""
     text = value.encode("utf-8", "replace").decode().replace("\0", "")
@@ -94,7 +93,7 @@ def clean_text(value: Any, most: int = MAX_TEXT_CHARS) -> str:
 
 
 def make_event_id(source: str, *parts: object) -> str:
-    """The id of an event from what names it; a long one ends in a hash instead."""
+    """Make an event id that is a valid file name. The end of a long id is replaced by a hash."""
     name = "-".join(_UNSAFE_ID_CHARS.sub("_", str(part)) for part in parts)
     if len(name) > _MAX_ID_CHARS:
         name = f"{name[: _MAX_ID_CHARS - 33]}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
@@ -102,7 +101,7 @@ def make_event_id(source: str, *parts: object) -> str:
 
 
 def parse_time(value: Any) -> datetime | None:
-    """A time as sources write it (2026-02-07T10:00:00Z, 2026-02-07T19:00:00.000+0900); None for anything else."""
+    """Parse a time as sources write it (2026-02-07T10:00:00Z, 2026-02-07T19:00:00.000+0900); None if it is no time."""
     if not isinstance(value, str):
         return None
     try:
@@ -113,33 +112,28 @@ def parse_time(value: Any) -> datetime | None:
 
 
 def parse_epoch(value: Any) -> float:
-    """The same as seconds of the clock; 0 for anything that is no time."""
+    """Parse a time to seconds since the epoch; 0 if it is no time."""
     found = parse_time(value)
     return found.timestamp() if found is not None else 0.0
 
 
-# Which events were emitted before: an empty file for each id, so that it survives everything, and a set in memory.
-#
-# The chamberlain removes files that nobody has renewed for a month. One whose event still shows up at its source is
-# renewed, or the event would be taken for new after that month.
-
-
-_DAY_SECONDS: Final = 86400.0
-
-
 class SeenEvents:
-    """The ids of ``state/sentinel/seen/``."""
+    """The ids of emitted events: an empty file for each in ``state/sentinel/seen/``, and a copy in memory.
+
+    The chamberlain removes files that were not renewed for a month. As long as a source still lists an event, its file
+    is renewed, because otherwise the event would count as new after that month.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._renewed: dict[str, float] = {}  # when each was last written or renewed by us; 0: found
+        self._renewed: dict[str, float] = {}  # when this process wrote or renewed each id; 0: found on disk
         self._loaded_at: float | None = None
 
     def __len__(self) -> int:
         return len(self._renewed)
 
     def knows(self, event_id: str, now: float) -> bool:
-        """Whether it was emitted before, by this process or any other."""
+        """Return whether an event was emitted before, by this process or another one, and renew its file."""
         self._load(now)
         renewed = self._renewed.get(event_id)
         if renewed is None:
@@ -153,7 +147,7 @@ class SeenEvents:
         return True
 
     def add(self, event_ids: Iterable[str], now: float) -> None:
-        """Remember ids, durably."""
+        """Store ids durably."""
         self._load(now)
         for event_id in event_ids:
             path = self._folder / check_name("event", event_id)
@@ -163,7 +157,7 @@ class SeenEvents:
         sync_directory(self._folder)
 
     def _load(self, now: float) -> None:
-        """Read the names, once a day again: what the chamberlain has removed need not be remembered."""
+        """List the folder, and again once a day: ids that the chamberlain removed can be forgotten."""
         if self._loaded_at is not None and abs(now - self._loaded_at) < _DAY_SECONDS:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -174,22 +168,18 @@ class SeenEvents:
         self._loaded_at = now
 
 
-# From what was found to the queue: each event once, whatever was killed when, with a hash of what it said then.
-
-
-ACTOR: Final = "sentinel"
-log = logging.getLogger("kingdom.court.sentinel")
-
-
 class EventEmitter:
-    """Puts events into the queue and remembers them, in this order."""
+    """Puts events into the queue, each once, and then marks them as seen.
+
+    In this order a kill at any point neither loses nor repeats an event. Each payload is stored with a hash of itself.
+    """
 
     def __init__(self, services: Services, seen: SeenEvents) -> None:
         self._services = services
         self._seen = seen
 
     async def emit(self, events: Iterable[Event]) -> list[str]:
-        """Make new events durable; returns the ids of those that were not there before."""
+        """Put new events into the queue durably, and return the ids of those that were not there before."""
         now = self._services.clock()
         fresh: dict[str, Event] = {}
         for event in events:
@@ -204,7 +194,11 @@ class EventEmitter:
         return accepted
 
     def _write_down(self, fresh: dict[str, Event], accepted: set[str]) -> None:
-        """One line for each; for those that lay in the queue already, if whoever put them there was killed before."""
+        """Write a journal line for each event.
+
+        Events that were in the queue already get one if theirs is missing: the process that put them there was killed
+        before it could write it.
+        """
         lines = {event.id: EventDetected(event.id, event.source, event.type) for event in fresh.values()}
         known = [(line.spec.name, line.to_dict()) for name, line in lines.items() if name not in accepted]
         missing = (
@@ -216,5 +210,5 @@ class EventEmitter:
             for name, line in lines.items():
                 if name in accepted or name in missing:
                     self._services.journal.emit(line, ACTOR)
-        except JournalError as error:  # they are in the queue: work goes on
-            log.warning("events were emitted, but the journal does not take them: %s", error)
+        except JournalError as error:  # the events are in the queue, so processing continues
+            log.warning("events are in the queue, but could not be written to the journal: %s", error)

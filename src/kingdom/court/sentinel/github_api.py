@@ -1,4 +1,4 @@
-"""Reads from the GitHub API: references to issues and pull requests, and their history."""
+"""Reads from the GitHub API: references to issues and pull requests ("subjects"), and their history."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
     from kingdom.court.sentinel.config import GitHubSection
 
 
-# What happened is about a subject: a pull request or an issue, and what is known of it when it is read.
-
-
 _NUMBERED_URL: Final = re.compile(r"/repos/(?P<repo>[^/]+/[^/]+)/(?P<kind>pulls|issues)/(?P<number>\d+)\Z")
 _REPO_NAME: Final = re.compile(r"[A-Za-z0-9_.\-]+/[A-Za-z0-9_.\-]+\Z")
 _URL_KINDS: Final = {"PullRequest": "pulls", "Issue": "issues"}
+_PAGE_SIZE: Final = 100
+_PAGE_NUMBER: Final = re.compile(r"([?&]page=)\d+")
+_MAX_PAGES: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class SubjectRef:
-    """Something to look at, and why: a notification, a line of a repository's list, or a hint."""
+    """A subject to read, found through a notification, a repository's list, or a hint."""
 
     repo: str
     number: int | None = None
     is_pr: bool = False
     updated_at: str = ""
     thread: str | None = None
-    """The notification, to be marked as read."""
+    """The id of the notification, to be marked as read."""
     notification: dict[str, Any] | None = None
     hint: str | None = None
     since: float = 0.0
-    """What happened before was told before, or is from before the court was there."""
+    """Ignore what happened before this time: it was handled already, or is older than the court."""
 
     @property
     def key(self) -> str:
@@ -48,23 +48,23 @@ class SubjectRef:
 
 @dataclass(slots=True)
 class SubjectHistory:
-    """A subject as it is now, and what happened to it lately."""
+    """The current state of a subject, and what happened to it since ``ref.since``."""
 
     ref: SubjectRef
     subject: dict[str, Any]
     timeline: list[dict[str, Any]] = field(default_factory=list)
     review_comments: list[dict[str, Any]] = field(default_factory=list)
     head_commit: dict[str, Any] | None = None
-    """Of a head that is another one than at the last look."""
+    """The commit at the head, if the head has changed since the last poll."""
 
     @property
     def sha(self) -> str | None:
-        """The head of a pull request."""
+        """The commit at the head of a pull request."""
         return text_at(self.subject, "head", "sha")
 
 
 def notification_ref(thread: dict[str, Any]) -> SubjectRef | None:
-    """What a notification is about; a subject without a number is told by the notification alone."""
+    """Return the subject of a notification. Subjects other than issues and pull requests have no number."""
     repo, identity, updated = text_at(thread, "repository", "full_name"), thread.get("id"), thread.get("updated_at")
     if not is_repo_name(repo) or not isinstance(identity, str | int) or not isinstance(updated, str):
         return None
@@ -78,7 +78,7 @@ def notification_ref(thread: dict[str, Any]) -> SubjectRef | None:
 
 
 def issue_ref(repo: str, issue: dict[str, Any]) -> SubjectRef | None:
-    """What a line of a repository's list is about; pull requests stand in it as issues."""
+    """Return the subject of an entry in a repository's issue list, which also lists pull requests."""
     number, updated = issue.get("number"), issue.get("updated_at")
     if not isinstance(number, int) or not isinstance(updated, str):
         return None
@@ -86,37 +86,28 @@ def issue_ref(repo: str, issue: dict[str, Any]) -> SubjectRef | None:
 
 
 def is_repo_name(name: object) -> TypeGuard[str]:
-    """Whether it is the name of a repository, fit to be part of a path."""
+    """Return whether it is a repository name that is safe in a URL path."""
     return isinstance(name, str) and _REPO_NAME.match(name) is not None and ".." not in name.split("/")
 
 
 def text_at(document: Any, *path: str) -> str | None:
-    """A text inside a document, or None."""
+    """Return the text at a path inside a document, or None."""
     for name in path:
         document = document.get(name) if isinstance(document, dict) else None
     return document if isinstance(document, str) and document else None
 
 
 def login_of(document: Any, *names: str) -> str:
-    """Whose account stands under one of these names; accounts that are deleted are called ghost."""
+    """Return the login under the first of these keys that has one; "ghost" for deleted accounts."""
     return next((found for name in names if (found := text_at(document, name, "login"))), "ghost")
 
 
 def entry_time(entry: dict[str, Any]) -> float:
-    """When an entry of a timeline happened; 0 for commits, which only say when they were written."""
+    """Return the time of a timeline entry; 0 for commits, which only have the time when they were written."""
     return parse_epoch(entry.get("created_at") or entry.get("submitted_at"))
 
 
-# What is read from GitHub.
-
-
-_PAGE_SIZE: Final = 100
-_PAGE_NUMBER: Final = re.compile(r"([?&]page=)\d+")
-_MAX_PAGES: Final = 200
-
-
 def connect_github(section: GitHubSection, token: str, clock: Callable[[], float]) -> SourceClient:
-    """A client with the account's token."""
     headers = {
         "Authorization": f"Bearer {token}",
         "Accept": "application/vnd.github+json",
@@ -126,7 +117,7 @@ def connect_github(section: GitHubSection, token: str, clock: Callable[[], float
 
 
 async def fetch_login(client: SourceClient) -> str | None:
-    """Whose token it is; None for the token of an app, which is nobody's."""
+    """Return the login of the token's account; None for the token of an app, which has no account."""
     try:
         return text_at((await client.get("/user")).body, "login")
     except SourceNotFound:
@@ -140,7 +131,7 @@ async def fetch_login(client: SourceClient) -> str | None:
 async def fetch_all_items(
     client: SourceClient, path: str, params: Params, validators: Mapping[str, str] | None = None
 ) -> tuple[list[dict[str, Any]], SourceResponse]:
-    """Everything on all pages, and the first answer; nothing when it is unchanged since the validators."""
+    """Return the items of all pages and the first response; no items if unchanged since the validators."""
     first, found = await client.get(path, params, validators), list[dict[str, Any]]()
     if not first.unchanged:
         async for answer in client.pages(first):
@@ -149,26 +140,24 @@ async def fetch_all_items(
 
 
 def list_items(answer: SourceResponse) -> list[dict[str, Any]]:
-    """The list that an answer must be."""
     if not isinstance(answer.body, list):
-        raise SourceUnavailable("github: an answer that should be a list is none")
+        raise SourceUnavailable("github: a response that should be a list is not one")
     return [item for item in answer.body if isinstance(item, dict)]
 
 
 async def fetch_history(client: SourceClient, ref: SubjectRef, known_sha: str | None) -> SubjectHistory:
-    """The subject as it is now, and what happened to it since ``ref.since``."""
     subject = (await client.get(f"/repos/{ref.repo}/{'pulls' if ref.is_pr else 'issues'}/{ref.number}")).body
     if not isinstance(subject, dict):
-        raise SourceUnavailable(f"github: {ref.key} is not described")
-    story = SubjectHistory(ref, subject, await _timeline(client, ref))
+        raise SourceUnavailable(f"github: the response for {ref.key} is not a JSON object")
+    history = SubjectHistory(ref, subject, await _timeline(client, ref))
     if ref.is_pr:
-        await _add_reviews(client, story)
-        await _add_head(client, story, known_sha)
-    return story
+        await _add_reviews(client, history)
+        await _add_head(client, history, known_sha)
+    return history
 
 
 async def _timeline(client: SourceClient, ref: SubjectRef) -> list[dict[str, Any]]:
-    """The entries since ``ref.since``: the last pages, back to the first that has an older one."""
+    """Read the entries since ``ref.since``: from the last page back to the first page with an older entry."""
     path = f"/repos/{ref.repo}/issues/{ref.number}/timeline"
     first = await client.get(path, {"per_page": _PAGE_SIZE})
     entries = list_items(first)
@@ -178,7 +167,7 @@ async def _timeline(client: SourceClient, ref: SubjectRef) -> list[dict[str, Any
         return [entry async for answer in client.pages(first) for entry in list_items(answer)]
     pages, number = [], int(_PAGE_NUMBER.search(first.last)[0].rpartition("=")[2])  # type: ignore[index]
     answer = await client.get(first.last)
-    while answer.next is not None and number < _MAX_PAGES:  # it grew meanwhile
+    while answer.next is not None and number < _MAX_PAGES:  # the timeline grew meanwhile
         pages.append(list_items(answer))
         number, answer = number + 1, await client.get(answer.next)
     pages.append(list_items(answer))
@@ -196,25 +185,25 @@ def _is_older(pages: list[list[dict[str, Any]]], since: float) -> bool:
     return bool(times) and min(times) < since
 
 
-async def _add_reviews(client: SourceClient, story: SubjectHistory) -> None:
-    """What was written at lines of the diff, by the review it belongs to."""
-    ref = story.ref
-    for entry in story.timeline:
+async def _add_reviews(client: SourceClient, history: SubjectHistory) -> None:
+    """Read the comments on lines of the diff, review by review."""
+    ref = history.ref
+    for entry in history.timeline:
         if entry.get("event") == "reviewed" and entry_time(entry) >= ref.since:
             path = f"/repos/{ref.repo}/pulls/{ref.number}/reviews/{entry.get('id')}/comments"
             with contextlib.suppress(SourceNotFound):
                 comments, _ = await fetch_all_items(client, path, {"per_page": _PAGE_SIZE})
-                story.review_comments += [{**item, "pull_request_review_id": entry.get("id")} for item in comments]
+                history.review_comments += [{**item, "pull_request_review_id": entry.get("id")} for item in comments]
 
 
-async def _add_head(client: SourceClient, story: SubjectHistory, known_sha: str | None) -> None:
-    """The commit at the head, when it is new: it says who made it.
+async def _add_head(client: SourceClient, history: SubjectHistory, known_sha: str | None) -> None:
+    """Read the commit at the head if it is new: it says who made it.
 
-    Of a pull request that was never looked at nobody knows the former head: the commit's own time must do.
+    For a pull request that was never read before, the former head is unknown, so the commit's own time decides.
     """
-    ref, sha = story.ref, story.sha
-    opened_before = parse_epoch(story.subject.get("created_at")) < ref.since
-    if sha is None or sha == known_sha or story.subject.get("state") != "open":
+    ref, sha = history.ref, history.sha
+    opened_before = parse_epoch(history.subject.get("created_at")) < ref.since
+    if sha is None or sha == known_sha or history.subject.get("state") != "open":
         return
     if known_sha is None and not opened_before:
         return
@@ -224,4 +213,4 @@ async def _add_head(client: SourceClient, story: SubjectHistory, known_sha: str 
         commit = {}
     written = parse_epoch(text_at(commit, "commit", "committer", "date"))
     if isinstance(commit, dict) and (known_sha is not None or written >= ref.since):
-        story.head_commit = {**commit, "previous_sha": known_sha}
+        history.head_commit = {**commit, "previous_sha": known_sha}

@@ -1,4 +1,9 @@
-"""Turns the history of an issue or pull request into actions, and actions into events."""
+"""Turns the history of an issue or pull request into actions, and actions into events.
+
+One act of one person is one action, with its most specific name. A comment that mentions us is a mention and not also a
+comment; a pull request opened with us as the reviewer is a review request and not also an opening; a merge is not also
+a closing. Each action has an id from GitHub, so it stays the same whenever and however often it is read.
+"""
 
 from __future__ import annotations
 
@@ -16,27 +21,23 @@ if TYPE_CHECKING:
     from kingdom.court.sentinel.github_api import SubjectHistory
 
 
-# From the story of a subject to what was done: one act of one person is one action, under its most telling name.
-#
-# A comment that mentions us is a mention, not also a comment; a pull request opened with us as the reviewer is a review
-# request, not also an opening; a merge is no closing. Each has an id of GitHub's own, so it is the same whenever and
-# however often it is read.
-
-
-_OPENING_WINDOW_SECONDS: Final = 60.0  # seconds in which what is asked for with an opening belongs to it
-_MERGE_WINDOW_SECONDS: Final = 5.0  # seconds between the entries that a merge leaves
-_AUTHORED_ACTIONS: Final = ("mentioned", "commented", "reviewed", "opened")  # whose author is who wrote the text
+_OPENING_WINDOW_SECONDS: Final = 60.0  # requests this close to an opening belong to it
+_MERGE_WINDOW_SECONDS: Final = 5.0  # a merge adds two timeline entries this close together
+_AUTHORED_ACTIONS: Final = ("mentioned", "commented", "reviewed", "opened")  # the actor wrote the text
 _UNFILTERED_ENTRIES: Final = {"closed", "merged", "reopened", "ready_for_review", "labeled"}
 _PR_ONLY_ENTRIES: Final = {"merged", "ready_for_review"}
+GITHUB: Final = "github"
+_COLLABORATOR_ACTIONS: Final = ("review_requested", "assigned", "labeled", "merged")
+_WORD_BOUNDARY: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 @dataclass(frozen=True)
 class GitHubAccount:
-    """Whose ears these are."""
+    """The account that the sentinel listens for."""
 
     login: str | None
     own: frozenset[str] = frozenset()
-    """Accounts whose acts are no events, in small letters."""
+    """Accounts whose actions do not become events, in lower case."""
     teams: frozenset[str] = frozenset()
     for_anyone: bool = False
 
@@ -44,79 +45,79 @@ class GitHubAccount:
     def of(
         cls, login: str | None, own: Iterable[str] = (), teams: Iterable[str] = (), *, for_anyone: bool = False
     ) -> GitHubAccount:
-        """With names as people write them."""
+        """Make an account from names in any case, teams with or without a leading @."""
         names = frozenset(name.lower() for name in (*own, *([login] if login else [])))
         return cls(login, names, frozenset(team.lower().lstrip("@") for team in teams), for_anyone)
 
     def is_own(self, login: str) -> bool:
-        """Whether we did it ourselves."""
+        """Return whether the actor acts for the court."""
         return login.lower() in self.own
 
     def is_me(self, login: str | None) -> bool:
-        """Whether somebody is meant who counts."""
+        """Return whether a request to this account is for us."""
         if self.for_anyone or self.login is None:
             return True
         return login is not None and login.lower() == self.login.lower()
 
     def is_team(self, team: Any) -> bool:
-        """Whether a team is meant that counts."""
+        """Return whether a request to this team is for us."""
         slug = text_at(team, "slug")
         return slug is not None and (
             self.for_anyone or any(name.rpartition("/")[2] == slug.lower() for name in self.teams)
         )
 
     def mentioned_in(self, text: str) -> bool:
-        """Whether a text calls us: ``@login`` or ``@org/team``."""
+        """Return whether a text mentions us, as ``@login`` or ``@org/team``."""
         names = [*([self.login] if self.login else []), *self.teams]
         return any(re.search(rf"(?<![\w`/@-])@{re.escape(name)}(?![\w/-])", text, re.IGNORECASE) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
 class GitHubAction:
-    """Something that was done to a subject."""
+    """Something that somebody did to a subject."""
 
     what: str
     """The last word of the event's type."""
     name: str
-    """What tells it from all others of the subject."""
+    """Its id, unique within the subject."""
     actor: str
     at: float
     details: dict[str, Any] = field(default_factory=dict)
 
     @property
     def wrote(self) -> bool:
-        """Whether the actor is the author of the text the action is about."""
+        """Whether the actor wrote the text of the action."""
         return self.what in _AUTHORED_ACTIONS
 
 
-def extract_actions(story: SubjectHistory, account: GitHubAccount) -> list[GitHubAction]:
-    """What was done to a subject since ``story.ref.since`` by others than ourselves, in order."""
-    since, found = story.ref.since, list[GitHubAction]()
-    entries = [entry for entry in story.timeline if entry_time(entry) >= since]
+def extract_actions(history: SubjectHistory, account: GitHubAccount) -> list[GitHubAction]:
+    """Return the actions of others on a subject since ``history.ref.since``, in order."""
+    since, found = history.ref.since, list[GitHubAction]()
+    entries = [entry for entry in history.timeline if entry_time(entry) >= since]
     merged_at = [entry_time(entry) for entry in entries if entry.get("event") == "merged"]
     for entry in entries:
         kind, at = entry.get("event"), entry_time(entry)
         if kind == "closed" and any(abs(at - moment) <= _MERGE_WINDOW_SECONDS for moment in merged_at):
             continue
-        action = _entry_action(entry, story, account, entries)
+        action = _entry_action(entry, history, account, entries)
         if action is not None:
             found.append(action)
     found += [
-        action for action in (_opening_action(story, account, found), _new_head_action(story)) if action is not None
+        action for action in (_opening_action(history, account, found), _new_head_action(history)) if action is not None
     ]
     return sorted((action for action in found if not account.is_own(action.actor)), key=lambda action: action.at)
 
 
 def _entry_action(
-    entry: dict[str, Any], story: SubjectHistory, account: GitHubAccount, entries: list[dict[str, Any]]
+    entry: dict[str, Any], history: SubjectHistory, account: GitHubAccount, entries: list[dict[str, Any]]
 ) -> GitHubAction | None:
-    kind, identity, at, is_pr = entry.get("event"), entry.get("id"), entry_time(entry), story.ref.is_pr
+    kind, identity, at, is_pr = entry.get("event"), entry.get("id"), entry_time(entry), history.ref.is_pr
     if not isinstance(identity, int | str):
         return None
     if kind == "commented":
         return comment_action(entry, account)
     if kind == "reviewed" and is_pr:
-        comments = [comment for comment in story.review_comments if comment.get("pull_request_review_id") == identity]
+        comments = [comment for comment in history.review_comments if comment.get("pull_request_review_id") == identity]
         return review_action(entry, comments, account)
     if kind == "review_requested" and is_pr:
         if not _is_request_to_us(entry, account) or _is_withdrawn(entry, entries):
@@ -134,50 +135,52 @@ def _entry_action(
 
 
 def comment_action(comment: dict[str, Any], account: GitHubAccount) -> GitHubAction:
-    """What a comment is: a mention of us, or just a comment."""
-    told = _comment_fields(comment)
-    what = "mentioned" if account.mentioned_in(told["body"]) else "commented"
+    """Return a mention if the comment mentions us, otherwise a comment."""
+    fields = _comment_fields(comment)
+    what = "mentioned" if account.mentioned_in(fields["body"]) else "commented"
     at = entry_time(comment)
-    return GitHubAction(what, f"comment-{comment.get('id')}", told["author"], at, {"comment": told})
+    return GitHubAction(what, f"comment-{comment.get('id')}", fields["author"], at, {"comment": fields})
 
 
 def review_action(
     review: dict[str, Any], comments: Iterable[dict[str, Any]], account: GitHubAccount
 ) -> GitHubAction | None:
-    """What a review is, with what was written at lines of the diff: one act, however many comments it has."""
+    """Return a review with its comments on lines of the diff as one action; None if it is not submitted yet."""
     state = str(review.get("state") or "").lower()
     if state == "pending":
         return None
-    told, lines = _comment_fields(review), [_comment_fields(comment) for comment in comments]
-    if account.mentioned_in("\n".join([told["body"], *(line["body"] for line in lines)])):
+    fields, lines = _comment_fields(review), [_comment_fields(comment) for comment in comments]
+    if account.mentioned_in("\n".join([fields["body"], *(line["body"] for line in lines)])):
         what = "mentioned"
     else:
         what = "reviewed" if state in ("approved", "changes_requested") else "commented"
-    details = {"comment": told, "review_state": state, "line_comments": lines}
-    return GitHubAction(what, f"review-{review.get('id')}", told["author"], entry_time(review), details)
+    details = {"comment": fields, "review_state": state, "line_comments": lines}
+    return GitHubAction(what, f"review-{review.get('id')}", fields["author"], entry_time(review), details)
 
 
-def _opening_action(story: SubjectHistory, account: GitHubAccount, others: list[GitHubAction]) -> GitHubAction | None:
-    """The opening, unless it came with a request to us that tells it better."""
-    at = parse_epoch(story.subject.get("created_at"))
-    if at < story.ref.since or at == 0.0:
+def _opening_action(history: SubjectHistory, account: GitHubAccount, others: list[GitHubAction]) -> GitHubAction | None:
+    """Return the opening, unless it came with a request to us: then the request is the action."""
+    at = parse_epoch(history.subject.get("created_at"))
+    if at < history.ref.since or at == 0.0:
         return None
     asked = [action for action in others if action.what in ("review_requested", "assigned")]
     if any(abs(action.at - at) <= _OPENING_WINDOW_SECONDS for action in asked):
         return None
-    mentioned = account.mentioned_in(clean_text(story.subject.get("body")))
-    return GitHubAction("mentioned" if mentioned else "opened", "opened", login_of(story.subject, "user"), at)
+    mentioned = account.mentioned_in(clean_text(history.subject.get("body")))
+    return GitHubAction("mentioned" if mentioned else "opened", "opened", login_of(history.subject, "user"), at)
 
 
-def _new_head_action(story: SubjectHistory) -> GitHubAction | None:
-    if story.head_commit is None or story.sha is None:
+def _new_head_action(history: SubjectHistory) -> GitHubAction | None:
+    if history.head_commit is None or history.sha is None:
         return None
-    commit = story.head_commit
+    commit = history.head_commit
     committer = login_of(commit, "committer")
-    # What is committed through GitHub's pages has a committer of its own.
+    # Commits made on GitHub's web pages have the committer "web-flow".
     actor = committer if committer not in ("ghost", "web-flow") else login_of(commit, "author")
-    at = parse_epoch(story.subject.get("updated_at"))
-    return GitHubAction("updated", f"updated-{story.sha[:16]}", actor, at, {"previous_sha": commit.get("previous_sha")})
+    at = parse_epoch(history.subject.get("updated_at"))
+    return GitHubAction(
+        "updated", f"updated-{history.sha[:16]}", actor, at, {"previous_sha": commit.get("previous_sha")}
+    )
 
 
 def _actor(entry: dict[str, Any]) -> str:
@@ -196,7 +199,7 @@ def _requested_reviewer(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_withdrawn(request: dict[str, Any], entries: list[dict[str, Any]]) -> bool:
-    """Whether a request was taken back, and not repeated, before anybody looked."""
+    """Return whether a request was withdrawn before it was polled, and not repeated."""
     later = [
         entry for entry in _requests(entries, _requested_reviewer(request)) if entry_time(entry) >= entry_time(request)
     ]
@@ -210,7 +213,7 @@ def _requests(entries: list[dict[str, Any]], asked: dict[str, Any]) -> Iterator[
 
 
 def _comment_fields(comment: dict[str, Any]) -> dict[str, Any]:
-    told = {
+    fields = {
         "id": comment.get("id"),
         "author": login_of(comment, "user", "actor"),
         "association": comment.get("author_association"),
@@ -219,19 +222,10 @@ def _comment_fields(comment: dict[str, Any]) -> dict[str, Any]:
         "at": comment.get("created_at") or comment.get("submitted_at"),
     }
     place = {name: comment[name] for name in ("path", "line") if comment.get(name) is not None}
-    return {name: value for name, value in {**told, **place}.items() if value is not None}
-
-
-# From what was done to the event: the subject as it is, and the action.
-
-
-GITHUB: Final = "github"
-_COLLABORATOR_ACTIONS: Final = ("review_requested", "assigned", "labeled", "merged")
-_WORD_BOUNDARY: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+    return {name: value for name, value in {**fields, **place}.items() if value is not None}
 
 
 def make_action_event(ref: SubjectRef, subject: dict[str, Any], action: GitHubAction) -> Event:
-    """The event of an action."""
     kind = f"github.{'pr' if ref.is_pr else 'issue'}.{action.what}"
     payload = {**_subject_fields(ref, subject), "action": action.what, "actor": action.actor, **action.details}
     if action.wrote:
@@ -250,7 +244,7 @@ def make_action_event(ref: SubjectRef, subject: dict[str, Any], action: GitHubAc
 
 
 def make_notification_event(ref: SubjectRef) -> Event:
-    """The event of a notification whose subject has no number: a release, a discussion, a check."""
+    """Make the event of a notification whose subject has no number: a release, a discussion, a check."""
     thread = ref.notification or {}
     word = re.sub(r"[^a-z0-9_]", "_", _WORD_BOUNDARY.sub("_", text_at(thread, "subject", "type") or "unknown").lower())
     kind = f"github.notification.{word[:60]}"
@@ -272,10 +266,10 @@ def make_notification_event(ref: SubjectRef) -> Event:
 
 
 def _association(subject: dict[str, Any], action: GitHubAction) -> str | None:
-    """What the actor is to the repository; None when GitHub does not say.
+    """Return the actor's association with the repository; None if GitHub does not say.
 
-    Entries of a timeline have no association. But of those that are not of the author himself, some can only be of
-    somebody to whom the repository's owner has given rights.
+    Timeline entries have no association. But some actions, if they are not the author's own, are only possible for
+    somebody with rights on the repository.
     """
     comment = action.details.get("comment")
     if isinstance(comment, dict):
@@ -286,7 +280,7 @@ def _association(subject: dict[str, Any], action: GitHubAction) -> str | None:
 
 
 def _subject_fields(ref: SubjectRef, subject: dict[str, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "number": ref.number,
         "title": clean_text(subject.get("title"), 1000),
         "body": clean_text(subject.get("body")),
@@ -300,11 +294,11 @@ def _subject_fields(ref: SubjectRef, subject: dict[str, Any]) -> dict[str, Any]:
         "notification_id": ref.thread,
     }
     if ref.is_pr:
-        told |= {
+        fields |= {
             "draft": bool(subject.get("draft")),
             "base": text_at(subject, "base", "ref"),
             "head": text_at(subject, "head", "ref"),
             "head_sha": text_at(subject, "head", "sha"),
             "head_repo": text_at(subject, "head", "repo", "full_name"),
         }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}

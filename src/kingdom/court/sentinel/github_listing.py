@@ -1,11 +1,11 @@
-"""Which subjects have to be looked at: from the account's notifications, and from lists of repositories.
+"""Lists the subjects to read: from the account's notifications, and from the issue lists of repositories.
 
-Both lists are asked for with ``since`` and the validators of the last answer, and every few looks without those: an
-answer "unchanged" is not always true. What was looked at is known by its time of update, never by being absent or
-read, since other programs and people read the same notifications.
+Both lists are requested with ``since`` and the validators of the last response, and every few polls without validators,
+because the answer "unchanged" is not always true. A subject counts as handled by its time of update, never because it
+is absent or marked as read: other programs and people read the same notifications.
 
-Times are in whole seconds. What is listed within the second of its update may be updated once more in that second, and
-then looks as before: it counts as handled only when it is listed later than that.
+Times are in whole seconds. A subject that is listed in the second of its update may be updated again within that second
+and would then look unchanged. So it counts as handled only if it is listed after that second.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ if TYPE_CHECKING:
     from kingdom.court.sentinel.config import GitHubSection
     from kingdom.court.sentinel.http import Params, SourceClient, SourceResponse
 
-_OVERLAP_SECONDS: Final = 600.0  # seconds that each look goes back before the newest thing known
-_FULL_OVERLAP_SECONDS: Final = 86400.0  # the same when everything is read
+_OVERLAP_SECONDS: Final = 600.0  # each poll starts this long before the newest known update
+_FULL_OVERLAP_SECONDS: Final = 86400.0  # the same for a full read
 _HANDLED_TTL_SECONDS: Final = 2 * _FULL_OVERLAP_SECONDS
-_SETTLED_SECONDS: Final = 2.0  # seconds after which an update's own second is over, by the server's clock
-_UNSETTLED_MARK: Final = "?"  # behind the time of an update whose second was not over when it was listed
-_NOTIFICATIONS_PAGE_SIZE: Final = 50  # the most there is
+_SETTLED_SECONDS: Final = 2.0  # after this time, by the server's clock, the second of an update is over
+_UNSETTLED_MARK: Final = "?"  # appended to the time of an update whose second was not over when it was listed
+_NOTIFICATIONS_PAGE_SIZE: Final = 50  # GitHub's maximum
 _ISSUES_PAGE_SIZE: Final = 100
 _NO_NOTIFICATIONS_ACCESS: Final = (
-    "this token may not read notifications: GitHub gives them to classic tokens with the scope notifications or repo "
-    "only. Use such a token, or set notifications: false and name repositories under repos"
+    "this token may not read notifications: GitHub allows that only to classic tokens with the scope notifications or "
+    "repo. Use such a token, or set notifications: false and list repositories under repos"
 )
 
 
 @dataclass(slots=True)
 class ListedSubjects:
-    """What came of one list."""
+    """The result of reading a list."""
 
     refs: list[SubjectRef]
     cursor: dict[str, Any]
-    """The list's own part, for when all refs have been looked at."""
+    """The list's part of the cursor, valid once all refs were read."""
     unread: list[str] = field(default_factory=list)
-    """Notifications that were looked at before and are unread still."""
+    """Notifications that were handled before and are still unread."""
 
 
 class _SubjectList:
-    """What both lists share: a cursor of the newest update, those handled, and validators."""
+    """The common part of both lists: a cursor with the newest update, the handled subjects, and validators."""
 
     def __init__(
         self, client: SourceClient, section: GitHubSection, cursor: Mapping[str, Any], baseline: float, *, full: bool
@@ -62,7 +62,7 @@ class _SubjectList:
         self._handled: dict[str, str] = dict(cursor.get("handled") or {})
         self._validators: dict[str, dict[str, str]] = dict(cursor.get("validators") or {})
         self._full = full
-        self._asked_at: float | None = None  # by the server's clock, if it says
+        self._asked_at: float | None = None  # by the server's clock, if known
 
     @property
     def _since(self) -> float:
@@ -70,11 +70,11 @@ class _SubjectList:
 
     @property
     def _floor(self) -> float:
-        """What happened before to a subject that was never looked at did not concern this list."""
+        """For a subject that was never read, ignore what happened before this time."""
         return max(self._newest - _OVERLAP_SECONDS, self._baseline)
 
     async def _read(self, path: str, params: Params) -> tuple[list[dict[str, Any]], SourceResponse]:
-        """All pages of a list. Validators are for exactly this question, and remembered only when all was read."""
+        """Read all pages of a list. Validators hold for exactly this request, and are kept only if all was read."""
         question = f"{path}?{'&'.join(f'{name}={value}' for name, value in params.items())}"
         validators = {} if self._full else self._validators.get(question, {})
         found, first = await fetch_all_items(self._client, path, params, validators)
@@ -84,7 +84,7 @@ class _SubjectList:
         return found, first
 
     def _cursor(self, refs: list[SubjectRef], names: list[str], listed: set[str]) -> dict[str, Any]:
-        """Where to go on, with everything in ``names`` handled."""
+        """Return the next cursor, with everything in ``names`` handled."""
         newest = max([self._newest, *(parse_epoch(ref.updated_at) for ref in refs)])
         marks = {name: self._mark(ref) for name, ref in zip(names, refs, strict=True)}
         is_open = any(mark.endswith(_UNSETTLED_MARK) for mark in marks.values())
@@ -99,12 +99,12 @@ class _SubjectList:
         return {
             "newest": newest,
             "handled": handled,
-            # The next question is another one when something is newer, and must be answered when something is open.
+            # A newer update changes the next request, and an unsettled one must be read again: no validators then.
             "validators": self._validators if newest == self._newest and not is_open else {},
         }
 
     def _mark(self, ref: SubjectRef) -> str:
-        """What is remembered of an update that was looked at."""
+        """Return what the cursor stores for a handled update."""
         settled = self._asked_at is None or self._asked_at - parse_epoch(ref.updated_at) >= _SETTLED_SECONDS
         return ref.updated_at if settled else f"{ref.updated_at}{_UNSETTLED_MARK}"
 
@@ -113,12 +113,12 @@ class _SubjectList:
 
 
 class NotificationList(_SubjectList):
-    """The account's notifications."""
+    """Lists the account's notifications."""
 
     poll_interval: float = 0.0
 
     async def list(self) -> ListedSubjects:
-        """The threads that were touched since they were last looked at."""
+        """Return the notifications that were updated since they were handled."""
         params: Params = {"all": "true", "since": _iso_time(self._since), "per_page": _NOTIFICATIONS_PAGE_SIZE}
         try:
             threads, first = await self._read("/notifications", params)
@@ -127,7 +127,7 @@ class NotificationList(_SubjectList):
                 raise SourceRefused(f"github: {_NO_NOTIFICATIONS_ACCESS} ({error})") from None
             raise
         self.poll_interval = _parse_seconds(first.headers.get("x-poll-interval"))
-        if self._full:  # what is unread from before, too
+        if self._full:  # older unread notifications, too
             more, _ = await fetch_all_items(self._client, "/notifications", {"per_page": _NOTIFICATIONS_PAGE_SIZE})
             threads += more
         found: dict[str, SubjectRef] = {}
@@ -149,7 +149,7 @@ class NotificationList(_SubjectList):
 
 
 class RepositoryList(_SubjectList):
-    """The issues and pull requests of one repository."""
+    """Lists the issues and pull requests of one repository."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class RepositoryList(_SubjectList):
         self._repo = repo
 
     async def list(self) -> ListedSubjects:
-        """Those that were touched since they were last looked at."""
+        """Return the subjects that were updated since they were handled."""
         params: Params = {
             "state": "all",
             "sort": "updated",

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kingdom.court.patterns import type_matches
-from kingdom.court.sentinel.config import read_secret
 from kingdom.court.sentinel.events import parse_epoch
 from kingdom.court.sentinel.github_api import (
     SubjectHistory,
@@ -44,29 +43,26 @@ if TYPE_CHECKING:
     from kingdom.court.sentinel.config import GitHubSection
 
 
-# GitHub as a source: lists say where to look, the subjects themselves say what happened.
-
-
-_BATCH_SIZE: Final = 10  # subjects whose events are made durable together
-_OVERLAP_SECONDS: Final = 600.0  # seconds of a subject's story that are read again
+_BATCH_SIZE: Final = 10  # subjects whose events are stored together
+_OVERLAP_SECONDS: Final = 600.0  # this much of the history of a subject is read again
 _RECENT_SECONDS: Final = 120.0  # a notification this young may be ahead of its subject
-_EXPLAINED_SECONDS: Final = 5.0  # seconds between an act and the time of its notification
-_MAX_READ_ATTEMPTS: Final = 20  # looks at a subject that cannot be read
-_SCHEDULE_TOLERANCE_SECONDS: Final = 1.0  # seconds: a look begins a moment after it was due
-_SUBJECT_TTL_SECONDS: Final = 14 * 86400.0  # subjects nobody touched: well before their events are forgotten
+_EXPLAINED_SECONDS: Final = 5.0  # at most this long between an action and the time of its notification
+_MAX_READ_ATTEMPTS: Final = 20  # for a subject that cannot be read
+_SCHEDULE_TOLERANCE_SECONDS: Final = 1.0  # a poll begins a moment after it was due
+_SUBJECT_TTL_SECONDS: Final = 14 * 86400.0  # for unchanged subjects; shorter than the seen index
 log = logging.getLogger("kingdom.court.sentinel")
 
 
 class ReadSubject(NamedTuple):
-    """A subject that was looked at."""
+    """A subject with its history and the actions in it."""
 
     ref: SubjectRef
-    story: SubjectHistory | None
+    history: SubjectHistory | None
     actions: list[GitHubAction]
 
 
 class GitHubWatcher:
-    """The watcher of one GitHub account."""
+    """Watches GitHub for one account."""
 
     name = GITHUB
 
@@ -76,7 +72,7 @@ class GitHubWatcher:
         self._client = connect_github(section, token, services.clock)
         self._hints = Hints(services.home, GITHUB)
         self._account: GitHubAccount | None = None
-        self._asked_for = 0.0  # the interval the server wants
+        self._server_interval = 0.0  # the interval that the server asks for
         self._list_at = 0.0
         self._lists_read = 0
         self._listed: ListedSubjects | None = None
@@ -84,22 +80,21 @@ class GitHubWatcher:
 
     @property
     def interval(self) -> float:
-        """What was configured, or more if the server wants more."""
-        return max(self._section.interval_seconds, self._asked_for)
+        """The configured interval, or a longer one if the server asks for it."""
+        return max(self._section.interval_seconds, self._server_interval)
 
     def urgent(self) -> bool:
-        """Whether a webhook has come."""
+        """Return whether a webhook left a hint."""
         return self._hints.any()
 
     async def close(self) -> None:
-        """Let go of the connections."""
         await self._client.close()
 
     async def fetch(self, cursor: Mapping[str, Any]) -> AsyncIterator[FetchedBatch]:
-        """Read the lists, then each subject in them, the longest untouched first."""
+        """Read the lists, then each subject in them, the least recently updated first."""
         memory = dict(cursor)
         memory.setdefault("baseline", self._clock() - self._section.lookback_hours * 3600)
-        self._asked_for = max(self._asked_for, float(memory.get("poll_interval") or 0.0))
+        self._server_interval = max(self._server_interval, float(memory.get("poll_interval") or 0.0))
         await self._load_account()
         listed = await self._lists(memory)
         refs = [*self._hinted(memory), *_retry_refs(memory), *listed.refs]
@@ -113,25 +108,24 @@ class GitHubWatcher:
                 batch.cursor = memory
                 yield batch
                 listed.refs = [ref for group in todo[start + _BATCH_SIZE :] for ref in group if not ref.hint]
-        # The lists are done with together with the last subjects of them: most often there are few, and one write.
+        # The lists' cursor is stored with their last batch of subjects: usually there is only one, so one write.
         batch.cursor = self._tidied({**memory, **listed.cursor})
         batch.done += listed.unread
         yield batch
         self._listed = None
 
     def parse(self, batch: FetchedBatch) -> list[Event]:
-        """The events of what was done."""
         events: list[Event] = []
         for item in batch.items:
             try:
                 events += _make_events(item)
             except (AttributeError, TypeError, ValueError) as error:  # a ValidationError is one
-                log.warning("github: %s makes no sense and is left out: %s", item.ref.key, error)
+                log.warning("github: skipping %s, which makes no sense: %s", item.ref.key, error)
         ignored = self._section.ignore
         return [event for event in events if not any(type_matches(pattern, event.type) for pattern in ignored)]
 
     async def post_emit(self, batch: FetchedBatch) -> None:
-        """Mark notifications as read, and take away the hints."""
+        """Mark notifications as read, and remove the hints."""
         for done in batch.done:
             if done.startswith("hint "):
                 self._hints.remove(done.removeprefix("hint "))
@@ -144,19 +138,18 @@ class GitHubWatcher:
         section = self._section
         login = section.login or await fetch_login(self._client)
         if login is None and section.notifications:
-            raise SourceRefused("github: the token belongs to no account, so it has no notifications: set github.login")
+            raise SourceRefused("github: the token belongs to no account and has no notifications: set github.login")
         own = [*section.own_accounts, *([login] if login else [])]
         self._account = GitHubAccount.of(login, own, section.teams, for_anyone=section.for_anyone)
 
     async def _lists(self, memory: dict[str, Any]) -> ListedSubjects:
-        """What all lists have, when they are due; else what is left of them after a look that was cut short.
+        """Read all lists if they are due; otherwise return what an interrupted poll left of them.
 
-        A hint or a retry does not make them due: the server says how often it may be asked.
+        A hint or a retry does not make them due: the server limits how often they may be read.
         """
         now = self._clock()
-        if (
-            self._list_at - self.interval <= now < self._list_at - _SCHEDULE_TOLERANCE_SECONDS
-        ):  # earlier still: the clock was set back
+        due = self._list_at - _SCHEDULE_TOLERANCE_SECONDS
+        if self._list_at - self.interval <= now < due:  # if now is even earlier, the clock was set back
             return self._listed or ListedSubjects([], {})
         full = self._lists_read % self._section.full_read_every == 0
         found, repos = ListedSubjects([], {}), dict(memory.get("repos") or {})
@@ -165,8 +158,8 @@ class GitHubWatcher:
                 self._client, self._section, memory.get("inbox") or {}, memory["baseline"], full=full
             )
             found = await inbox.list()
-            self._asked_for = inbox.poll_interval or self._asked_for
-            found.cursor = {"inbox": found.cursor, "poll_interval": self._asked_for}
+            self._server_interval = inbox.poll_interval or self._server_interval
+            found.cursor = {"inbox": found.cursor, "poll_interval": self._server_interval}
         for repo in self._section.repos:
             listed = await self._list_repo(repo, repos.get(repo) or {}, memory["baseline"], full=full)
             found.refs += listed.refs
@@ -183,7 +176,7 @@ class GitHubWatcher:
             return await RepositoryList(repo, self._client, self._section, cursor, baseline, full=full).list()
         except SourceNotFound:
             raise SourceRefused(
-                f"github: {repo} does not exist, or the token may not read it: see github.repos"
+                f"github: {repo} does not exist, or the token cannot read it: see github.repos"
             ) from None
 
     def _hinted(self, memory: Mapping[str, Any]) -> list[SubjectRef]:
@@ -198,7 +191,7 @@ class GitHubWatcher:
         return found
 
     async def _look(self, group: list[SubjectRef], memory: dict[str, Any], batch: FetchedBatch) -> dict[str, Any]:
-        """Look at one subject; returns what to remember of it."""
+        """Read one subject into the batch, and return the new cursor."""
         ref, now = group[0], self._clock()
         done = [other.thread for other in group if other.thread] + [
             f"hint {other.hint}" for other in group if other.hint
@@ -215,8 +208,8 @@ class GitHubWatcher:
         ref = replace(ref, since=max(since, memory["baseline"]))
         assert self._account is not None
         try:
-            story = await fetch_history(self._client, ref, known.get("sha"))
-            actions = extract_actions(story, self._account)
+            history = await fetch_history(self._client, ref, known.get("sha"))
+            actions = extract_actions(history, self._account)
         except (CircuitOpen, SourceUnauthorized):
             raise
         except (
@@ -226,22 +219,22 @@ class GitHubWatcher:
             TypeError,
             ValueError,
         ) as error:  # gone, forbidden, or nonsense
-            log.warning("github: %s cannot be read and is left out: %s", ref.key, error)
+            log.warning("github: skipping %s, which cannot be read: %s", ref.key, error)
             batch.done += done
             return {**memory, "again": again}
         except SourceUnavailable as error:
             if (tries := _attempts(before)) < _MAX_READ_ATTEMPTS:
                 again[ref.key] = _retry_entry(ref, tries + 1)
             else:
-                log.warning("github: %s could not be read %d times and is given up: %s", ref.key, tries, error)
+                log.warning("github: giving up on %s after %d attempts to read it: %s", ref.key, tries, error)
             batch.done += [name for name in done if name.startswith("hint ")]
             return {**memory, "again": again}
-        batch.items.append(ReadSubject(ref, story, actions))
+        batch.items.append(ReadSubject(ref, history, actions))
         touched = max(parse_epoch(other.updated_at) for other in group)
-        if touched > now - _RECENT_SECONDS and not _is_explained(story, touched) and _attempts(before) < 2:
-            again[ref.key] = _retry_entry(ref, _attempts(before) + 1)  # the notification was faster than its subject
+        if touched > now - _RECENT_SECONDS and not _is_explained(history, touched) and _attempts(before) < 2:
+            again[ref.key] = _retry_entry(ref, _attempts(before) + 1)  # the notification is ahead of its subject
         batch.done += done
-        subjects[ref.key] = {"at": _read_until(story), "sha": story.sha}
+        subjects[ref.key] = {"at": _read_until(history), "sha": history.sha}
         return {**memory, "subjects": subjects, "again": again}
 
     async def _mark_read(self, thread: str) -> None:
@@ -251,10 +244,10 @@ class GitHubWatcher:
             return
         except SourceRefused as error:
             self._may_mark = False
-            log.warning("github: notifications cannot be marked as read, and are not from now on: %s", error)
+            log.warning("github: the token may not mark notifications as read; not trying again: %s", error)
 
     def _tidied(self, memory: dict[str, Any]) -> dict[str, Any]:
-        """Without the subjects nobody has touched for long."""
+        """Drop subjects that were not updated for a long time."""
         subjects = memory.get("subjects") or {}
         old = self._clock() - _SUBJECT_TTL_SECONDS
         if any(known["at"] < old for known in subjects.values()):
@@ -263,28 +256,28 @@ class GitHubWatcher:
 
 
 def _make_events(item: ReadSubject) -> list[Event]:
-    if item.story is None:
+    if item.history is None:
         return [make_notification_event(item.ref)]
-    return [make_action_event(item.ref, item.story.subject, action) for action in item.actions]
+    return [make_action_event(item.ref, item.history.subject, action) for action in item.actions]
 
 
 def _group_by_subject(refs: Iterable[SubjectRef]) -> list[list[SubjectRef]]:
-    """Refs to the same subject together, one with a notification first."""
+    """Group the refs by subject; refs with a notification come first."""
     groups: dict[str, list[SubjectRef]] = {}
     for ref in refs:
         groups.setdefault(ref.key, []).append(ref)
     return [sorted(group, key=lambda ref: ref.thread is None) for group in groups.values()]
 
 
-def _read_until(story: SubjectHistory) -> float:
-    """By the server's clock: everything older has been read."""
-    return max([parse_epoch(story.subject.get("updated_at")), *(entry_time(entry) for entry in story.timeline)])
+def _read_until(history: SubjectHistory) -> float:
+    """Return the time, by the server's clock, up to which everything was read."""
+    return max([parse_epoch(history.subject.get("updated_at")), *(entry_time(entry) for entry in history.timeline)])
 
 
-def _is_explained(story: SubjectHistory, touched: float) -> bool:
-    """Whether something is there that a notification of that time may be about."""
-    times = [parse_epoch(story.subject.get("created_at")), *(entry_time(entry) for entry in story.timeline)]
-    return story.head_commit is not None or max(times) >= touched - _EXPLAINED_SECONDS
+def _is_explained(history: SubjectHistory, touched: float) -> bool:
+    """Return whether the history has an entry that a notification of that time may be about."""
+    times = [parse_epoch(history.subject.get("created_at")), *(entry_time(entry) for entry in history.timeline)]
+    return history.head_commit is not None or max(times) >= touched - _EXPLAINED_SECONDS
 
 
 def _attempts(before: Any) -> int:
@@ -299,14 +292,3 @@ def _retry_entry(ref: SubjectRef, tries: int) -> dict[str, Any]:
 def _retry_refs(memory: Mapping[str, Any]) -> list[SubjectRef]:
     found = (memory.get("again") or {}).values()
     return [SubjectRef(**{name: value for name, value in item.items() if name != "tries"}) for item in found]
-
-
-# GitHub as a source.
-
-
-__all__ = ["GitHubWatcher", "make"]
-
-
-def make_github_watcher(services: Services, section: GitHubSection) -> GitHubWatcher:
-    """The watcher a section of the configuration asks for; InvalidConfig when its token is not there."""
-    return GitHubWatcher(services, section, read_secret(section.token_env, "github"))

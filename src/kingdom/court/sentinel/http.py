@@ -1,4 +1,8 @@
-"""The HTTP client for sources: timeouts, rate limits, a circuit breaker, and errors that say what to do."""
+"""The HTTP client for sources: timeouts, rate limits, a circuit breaker, and errors that say what to do.
+
+It uses aiohttp, which takes a fifth of the processor time of httpx: a court polls all day, mostly without a result.
+Nothing is retried here. A failed poll is repeated as a whole, from a cursor that has not moved.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +32,28 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
 
-# A circuit breaker: a source that fails again and again is not asked for a while, then once to see.
-
-
 _FAILURES_TO_OPEN: Final = 3  # in a row
-_OPEN_SECONDS: Final = (60.0, 1800.0)  # seconds: at first, at most
+_OPEN_SECONDS: Final = (60.0, 1800.0)  # the first pause, the longest pause
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=120.0, sock_connect=10.0, sock_read=20.0)
+_MAX_HEADER_BYTES: Final = 64 * 1024  # links to further pages carry long tokens
+_MAX_RESPONSE_BYTES: Final = 32 * 1024 * 1024
+_MAX_REDIRECTS: Final = 3
+_MAX_PAGES: Final = 200
+_DEFAULT_PAUSE_SECONDS: Final = 60.0  # for a rate limit that names no time
+_MAX_PAUSE_SECONDS: Final = 3 * 3600.0  # a header that asks for more is a mistake
+_NOT_FOUND_STATUSES: Final = (404, 410, 451)
+_REDIRECT_STATUSES: Final = (301, 302, 307, 308)
+_NOT_MODIFIED: Final = 304
+_LINK_PATTERN: Final = re.compile(r'<(?P<url>[^>]*)>[^,<]*?;\s*rel="?(?P<rel>[\w-]+)')
+Params = dict[str, str | int]
 
 
 class CircuitBreaker:
-    """Counts failures in a row. Closed: requests pass. Open: none does. After the pause one may, and decides."""
+    """Counts consecutive failures, and blocks requests for a while when there are too many.
+
+    Closed: requests pass. Open: none passes. After the pause one request passes; its outcome closes the breaker, or
+    opens it again for longer.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -46,16 +63,14 @@ class CircuitBreaker:
 
     @property
     def wait(self) -> float:
-        """Seconds until a request may pass; 0 when one may now."""
+        """Seconds until a request may pass; 0 if one may pass now."""
         return max(self._until - self._clock(), 0.0)
 
     def record_success(self) -> None:
-        """The source answered."""
         self._failures = self._opened = 0
         self._until = 0.0
 
     def record_failure(self) -> None:
-        """It did not, or with an error of its own."""
         self._failures += 1
         if self._failures >= _FAILURES_TO_OPEN or self._opened:
             self._failures = 0
@@ -63,52 +78,31 @@ class CircuitBreaker:
             self._opened = min(self._opened + 1, 10)
 
 
-# Asking a source over HTTP: time-outs, limits it sets, a circuit breaker, and errors that say what to do.
-#
-# By aiohttp, which takes a fifth of the processor time that httpx does: a court asks all day, and most often in vain.
-# Nothing is retried here. A look that fails is repeated as a whole, from a cursor that has not moved.
-
-
-_TIMEOUT: Final = aiohttp.ClientTimeout(total=120.0, sock_connect=10.0, sock_read=20.0)
-_MAX_HEADER_BYTES: Final = 64 * 1024  # of a header: links to pages carry long tokens
-_MAX_RESPONSE_BYTES: Final = 32 * 1024 * 1024
-_MAX_REDIRECTS: Final = 3
-_MAX_PAGES: Final = 200
-_DEFAULT_PAUSE_SECONDS: Final = 60.0  # seconds, after a limit that says no time of its own
-_MAX_PAUSE_SECONDS: Final = 3 * 3600.0  # a header that asks for more is a mistake
-_NOT_FOUND_STATUSES: Final = (404, 410, 451)
-_REDIRECT_STATUSES: Final = (301, 302, 307, 308)
-_NOT_MODIFIED: Final = 304
-_LINK_PATTERN: Final = re.compile(r'<(?P<url>[^>]*)>[^,<]*?;\s*rel="?(?P<rel>[\w-]+)')
-
-Params = dict[str, str | int]
-
-
 @dataclass(frozen=True, slots=True)
 class SourceResponse:
-    """What a source answered."""
+    """The response of a source."""
 
     status: int
     headers: Mapping[str, str]
     body: Any
     next: str | None = None
-    """The next page, by the Link header."""
+    """The URL of the next page, from the Link header."""
     last: str | None = None
 
     @property
     def unchanged(self) -> bool:
-        """Whether it is what it was at the time of the validators."""
+        """Whether the resource is unchanged since the validators that were sent."""
         return self.status == _NOT_MODIFIED
 
     @property
     def validators(self) -> dict[str, str]:
-        """What to send next time, to get the answer only if it is another one."""
+        """The headers to send next time, to get the content only if it has changed."""
         pairs = (("If-None-Match", "etag"), ("If-Modified-Since", "last-modified"))
         return {name: self.headers[header] for name, header in pairs if header in self.headers}
 
 
 class SourceClient:
-    """One source."""
+    """Sends requests to one source."""
 
     def __init__(
         self, source: str, url: str, headers: Mapping[str, str], clock: Callable[[], float], *, hint: str = ""
@@ -118,40 +112,40 @@ class SourceClient:
         self._url = url.rstrip("/")
         self._clock = clock
         self._hint = hint
-        self._until = 0.0  # no request before this: the source has said so
+        self._until = 0.0  # the source allows no request before this time
         self._headers = {"User-Agent": "kingdom", **headers}
         self._http: aiohttp.ClientSession | None = None
 
     async def get(
         self, path: str, params: Params | None = None, validators: Mapping[str, str] | None = None
     ) -> SourceResponse:
-        """Read something. With validators of a former answer it may be ``unchanged``."""
+        """Send a GET request. With the validators of a former response the result may be ``unchanged``."""
         return await self._ask("GET", path, params=params, headers=dict(validators or {}))
 
     async def post(self, path: str, document: Any) -> SourceResponse:
-        """Ask something that needs a document."""
         headers = {"Content-Type": "application/json"}
         return await self._ask("POST", path, data=json.dumps(document).encode(), headers=headers)
 
     async def patch(self, path: str) -> SourceResponse:
-        """Change something."""
         return await self._ask("PATCH", path)
 
     async def pages(self, first: SourceResponse) -> AsyncIterator[SourceResponse]:
-        """This answer and those of all following pages. Raises :class:`Unavailable` when they lead in a circle."""
+        """Yield this response and those of all following pages.
+
+        Raises :class:`SourceUnavailable` if the links form a circle.
+        """
         answer, been = first, set[str]()
         yield answer
         while answer.next is not None:
             if answer.next in been or len(been) >= _MAX_PAGES:
                 raise SourceUnavailable(
-                    f"{self.source}: {answer.next} leads in a circle, or to more than {_MAX_PAGES} pages"
+                    f"{self.source}: {answer.next} is a circular link, or there are over {_MAX_PAGES} pages"
                 )
             been.add(answer.next)
             answer = await self.get(answer.next)
             yield answer
 
     async def close(self) -> None:
-        """Let go of the connections."""
         if self._http is not None:
             await self._http.close()
             self._http = None
@@ -164,24 +158,24 @@ class SourceClient:
             if location is None:
                 return answer
             url = self._absolute(urljoin(url, location))
-        raise SourceUnavailable(f"{self.source}: {path} leads from one place to another without end")
+        raise SourceUnavailable(f"{self.source}: {path} redirects more than {_MAX_REDIRECTS} times")
 
     def _check_allowed(self) -> None:
         if (wait := self._until - self._clock()) > 0:
-            raise SourceBusy(f"{self.source} asked to be left alone for another {wait:.0f} s", wait)
+            raise SourceBusy(f"{self.source} asked to wait: no requests for another {wait:.0f} s", wait)
         if (wait := self.breaker.wait) > 0:
-            raise CircuitOpen(f"{self.source} failed several times in a row: not asked for another {wait:.0f} s")
+            raise CircuitOpen(f"{self.source} failed several times in a row: no requests for another {wait:.0f} s")
 
     def _absolute(self, path: str) -> str:
-        """The URL of a path, or of a link the source gave; links to anywhere else would carry our token there."""
+        """Return the URL of a path or of a link. Links to other hosts are refused: our token would be sent there."""
         url = path if "://" in path else f"{self._url}{path}"
         if urlsplit(url)[:2] != urlsplit(self._url)[:2]:
-            raise SourceNotFound(f"{self.source}: {url:.200} is not at {self._url}: not followed")
+            raise SourceNotFound(f"{self.source}: {url:.200} is not below {self._url}, so the link is not followed")
         return url
 
     async def _send(self, method: str, url: str, **request: Any) -> tuple[SourceResponse, str | None]:
         try:
-            # Encoded: links of the source are followed to the letter.
+            # encoded=True: links of the source are used exactly as they are.
             where = URL(url, encoded=True)
             async with self._session().request(method, where, allow_redirects=False, **request) as response:
                 content = await _read_limited(response)
@@ -192,13 +186,12 @@ class SourceClient:
             ) from None
         self._note_limit(response)
         if content is None:
-            raise SourceUnavailable(f"{self.source}: {url:.200} answers with more than {_MAX_RESPONSE_BYTES} bytes")
+            raise SourceUnavailable(f"{self.source}: {url:.200} sends more than {_MAX_RESPONSE_BYTES} bytes")
         if response.status in _REDIRECT_STATUSES and "location" in response.headers:
             return SourceResponse(response.status, {}, None), response.headers["location"]
         return self._checked(method, url, response, content), None
 
     def _session(self) -> aiohttp.ClientSession:
-        """The connections; opened when first needed."""
         if self._http is None:
             connector = aiohttp.TCPConnector(ssl=_ssl_context()) if self._url.startswith("https:") else None
             self._http = aiohttp.ClientSession(
@@ -261,7 +254,7 @@ class SourceClient:
         return min(max(at - self._clock(), 1.0), _MAX_PAUSE_SECONDS)
 
     def _note_limit(self, response: aiohttp.ClientResponse) -> None:
-        """When nothing is left of the hour's requests, wait for the next hour instead of asking to be refused."""
+        """Once the hourly quota is used up, wait for its reset instead of sending requests that would be refused."""
         if response.headers.get("x-ratelimit-remaining") == "0":
             reset = response.headers.get("x-ratelimit-reset", "")
             wait = float(reset) - self._clock() if reset.isdigit() else _DEFAULT_PAUSE_SECONDS
@@ -270,14 +263,14 @@ class SourceClient:
 
 @lru_cache(maxsize=1)
 def _ssl_context() -> ssl.SSLContext:
-    """Whose certificates are believed: reading them takes longer than everything else about a client."""
-    import httpx  # it brings certificates along, for machines that have none
+    """Load the trusted certificates once: this takes longer than everything else in a client."""
+    import httpx  # it brings certificates, for machines that have none
 
     return httpx.create_ssl_context()
 
 
 async def _read_limited(response: aiohttp.ClientResponse) -> bytes | None:
-    """The whole answer, or None when it is too long."""
+    """Return the whole body, or None if it is too large."""
     content = bytearray()
     async for part in response.content.iter_any():
         content += part
@@ -287,12 +280,11 @@ async def _read_limited(response: aiohttp.ClientResponse) -> bytes | None:
 
 
 def _parse_links(header: str, url: str) -> dict[str, str]:
-    """What a Link header names, by its relations."""
+    """Return the URLs of a Link header by their relation."""
     return {found["rel"]: urljoin(url, found["url"]) for found in _LINK_PATTERN.finditer(header)}
 
 
 def _error_text(body: Any) -> str:
-    """What the source says is wrong."""
     if isinstance(body, dict):
         for key in ("message", "errorMessages", "error", "errors"):
             if body.get(key):

@@ -9,9 +9,6 @@ from typing import Any, Final, NamedTuple
 from kingdom.court.models import Event, timestamp
 from kingdom.court.sentinel.events import clean_text, default_priority, make_event_id, parse_epoch
 
-# Jira's rich text (Atlassian Document Format) as plain text, and whom it mentions.
-
-
 _MAX_DEPTH: Final = 60
 _BLOCKS: Final = {"paragraph", "heading", "codeBlock", "blockquote", "panel", "rule", "tableRow", "taskItem"}
 _TEXT_ATTRIBUTES: Final = {  # nodes whose text is an attribute
@@ -24,17 +21,19 @@ _TEXT_ATTRIBUTES: Final = {  # nodes whose text is an attribute
     "date": "timestamp",
     "media": "alt",
 }
+JIRA: Final = "jira"
+_ISSUE_KEY: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*-\d+\Z")
 
 
 def adf_text(document: Any) -> str:
-    """A document as text; text as it is; nothing for anything else."""
+    """Return an Atlassian Document Format document as plain text; text unchanged; "" for anything else."""
     if isinstance(document, str):
         return clean_text(document)
     return clean_text("".join(_node_texts(document, 0, "")).strip("\n"))
 
 
 def adf_mentions(document: Any, depth: int = 0) -> Iterator[str]:
-    """The ids of the accounts that a document mentions."""
+    """Yield the ids of the accounts that a document mentions."""
     if not isinstance(document, dict) or depth > _MAX_DEPTH:
         return
     attributes = document.get("attrs")
@@ -74,7 +73,7 @@ def _child_texts(node: dict[str, Any], depth: int, lead: str) -> Iterator[str]:
 
 
 def _text_with_link(node: dict[str, Any]) -> str:
-    """A text with the place its link leads to, if that is another."""
+    """Return the text, followed by the target of its link if that differs."""
     text = str(node["text"])
     for mark in node.get("marks") or []:
         if isinstance(mark, dict) and mark.get("type") == "link" and isinstance(mark.get("attrs"), dict):
@@ -89,23 +88,16 @@ def _content(node: dict[str, Any]) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-# From a ticket to what was done to it: each entry of its history, each comment, and its making, once.
-
-
-JIRA: Final = "jira"
-_ISSUE_KEY: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*-\d+\Z")
-
-
 class JiraAccount(NamedTuple):
-    """Whose ears these are."""
+    """The account that the sentinel listens for."""
 
     account_id: str
     own: frozenset[str]
-    """Accounts whose acts are no events."""
+    """Accounts whose actions do not become events."""
 
 
 class JiraChange(NamedTuple):
-    """Something that was done to a ticket."""
+    """Something that somebody did to a ticket."""
 
     what: str
     name: str
@@ -122,9 +114,9 @@ def extract_jira_events(
     url: str,
     repos: dict[str, str],
     ignored_fields: frozenset[str] = frozenset(),
-    told: Container[str] = (),
+    emitted: Container[str] = (),
 ) -> list[Event]:
-    """What was done to a ticket since then by others than ourselves, in order; without events that were ``told``."""
+    """Return the events of what others did to a ticket since then, in order, without those in ``emitted``."""
     key = issue.get("key")
     if not isinstance(key, str) or not _ISSUE_KEY.match(key):
         return []
@@ -134,7 +126,7 @@ def extract_jira_events(
         for change in found
         if change.at >= since
         and change.author.get("accountId") not in account.own
-        and make_event_id(JIRA, key, change.name) not in told
+        and make_event_id(JIRA, key, change.name) not in emitted
     ]
     if not wanted:
         return []
@@ -146,9 +138,9 @@ def _creation(issue: dict[str, Any], account: JiraAccount) -> Iterator[JiraChang
     fields = _fields_of(issue)
     at = parse_epoch(fields.get("created"))
     creator = _person(fields.get("creator")) or _person(fields.get("reporter"))
-    # Who it was made for stands nowhere in its history; whoever it was given to later does.
-    given_later = any(item.get("field") == "assignee" for entry in _histories(issue) for item in _items(entry))
-    mine = _person(fields.get("assignee")).get("accountId") == account.account_id and not given_later
+    # The history does not contain the first assignee, only later changes.
+    reassigned = any(item.get("field") == "assignee" for entry in _histories(issue) for item in _items(entry))
+    mine = _person(fields.get("assignee")).get("accountId") == account.account_id and not reassigned
     if at:
         yield JiraChange("assigned" if mine else "created", "created", creator, at, {})
 
@@ -173,10 +165,10 @@ def _comments(issue: dict[str, Any], account: JiraAccount) -> Iterator[JiraChang
             continue
         body, author = comment.get("body"), _person(comment.get("author"))
         mentioned = account.account_id in adf_mentions(body)
-        told = {"id": comment["id"], "author": _name(author), "body": adf_text(body), "at": comment.get("created")}
+        described = {"id": comment["id"], "author": _name(author), "body": adf_text(body), "at": comment.get("created")}
         at = parse_epoch(comment.get("created"))
         yield JiraChange(
-            "mentioned" if mentioned else "commented", f"comment-{comment['id']}", author, at, {"comment": told}
+            "mentioned" if mentioned else "commented", f"comment-{comment['id']}", author, at, {"comment": described}
         )
 
 
@@ -197,7 +189,7 @@ def _make_event(key: str, described: dict[str, Any], repo: str | None, change: J
 
 def _issue_fields(issue: dict[str, Any], key: str, url: str) -> dict[str, Any]:
     fields = _fields_of(issue)
-    told = {
+    described = {
         "key": key,
         "title": clean_text(fields.get("summary"), 1000),
         "description": adf_text(fields.get("description")),
@@ -211,7 +203,7 @@ def _issue_fields(issue: dict[str, Any], key: str, url: str) -> dict[str, Any]:
         "updated": fields.get("updated"),
         "url": f"{url}/browse/{key}",
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in described.items() if value is not None}
 
 
 def _changed_field(item: dict[str, Any]) -> dict[str, Any]:

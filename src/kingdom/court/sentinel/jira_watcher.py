@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from kingdom.court.sentinel.config import JiraSection
 
 
-# What is read from Jira Cloud.
-
-
 SEARCH_PATH: Final = "/rest/api/3/search/jql"
 SEARCH_FIELDS: Final = [
     *("summary", "description", "status", "issuetype", "priority", "assignee", "reporter", "creator", "labels"),
@@ -33,10 +30,13 @@ SEARCH_FIELDS: Final = [
 _PAGE_SIZE: Final = 100
 _MAX_PAGES: Final = 200
 log = logging.getLogger("kingdom.court.sentinel")
+_LATE_CHANGE_SECONDS: Final = 3600.0  # a change this long before the cursor may appear only now
+_MAX_READ_ATTEMPTS: Final = 5  # polls that may fail because of one ticket
+_DAY_SECONDS: Final = 86400.0
 
 
 def connect_jira(section: JiraSection, clock: Callable[[], float]) -> SourceClient:
-    """A client with the account's token; InvalidConfig when it is not there."""
+    """Create a client with the account's token. Raises :class:`InvalidConfig` if it is not set."""
     token = read_secret(section.token_env, "jira")
     email = section.email or read_secret(section.email_env, "jira (or give the address as jira.email)")
     basic = base64.b64encode(f"{email}:{token}".encode()).decode()
@@ -45,18 +45,17 @@ def connect_jira(section: JiraSection, clock: Callable[[], float]) -> SourceClie
 
 
 async def fetch_account(client: SourceClient) -> dict[str, Any]:
-    """Whose token it is."""
     found = (await client.get("/rest/api/3/myself")).body
     if not isinstance(found, dict) or not isinstance(found.get("accountId"), str):
-        raise SourceUnavailable("jira: /myself names no account")
+        raise SourceUnavailable("jira: the response of /myself contains no account")
     return found
 
 
 def jql_since(section: JiraSection, since: float) -> str:
-    """The question for all tickets that changed since.
+    """Return the JQL query for all tickets updated since then.
 
-    The time is in milliseconds of the epoch: written as a date it would be read in the account's time zone, to the
-    minute, and be wrong twice a year.
+    The time is given in milliseconds since the epoch. Jira would read a date in the account's time zone, with a
+    resolution of minutes, and it would be wrong twice a year.
     """
     wanted = []
     if section.projects:
@@ -69,7 +68,7 @@ def jql_since(section: JiraSection, since: float) -> str:
 
 
 async def search_issues(client: SourceClient, jql: str) -> AsyncIterator[list[dict[str, Any]]]:
-    """All tickets of a question, page by page. An empty page is not the last one; one without a token is."""
+    """Yield all tickets of a query, page by page. An empty page need not be the last; one without a token is."""
     token: str | None = None
     been: set[str] = set()
     for _ in range(_MAX_PAGES):
@@ -82,13 +81,13 @@ async def search_issues(client: SourceClient, jql: str) -> AsyncIterator[list[di
         if not isinstance(token, str) or not token or body.get("isLast") is True:
             return
         if token in been:
-            log.warning("jira: the same page came twice; going on from there at the next look")
+            log.warning("jira: received the same page twice; continuing from there at the next poll")
             return
         been.add(token)
 
 
 async def complete_issue(client: SourceClient, issue: dict[str, Any], since: float) -> None:
-    """Read what a search leaves out of a ticket with a long history: older changes, and comments, since then."""
+    """Read what a search leaves out of a ticket with a long history: older changes and comments."""
     changelog = issue.get("changelog")
     histories = changelog.get("histories") if isinstance(changelog, dict) else None
     if not isinstance(histories, list) or _total_count(changelog) > len(histories):
@@ -109,7 +108,7 @@ async def complete_issue(client: SourceClient, issue: dict[str, Any], since: flo
 async def _fetch_all(
     client: SourceClient, path: str, key: str, enough: Callable[[list[dict[str, Any]]], bool] = lambda _: False
 ) -> list[dict[str, Any]]:
-    """All entries of a list that is read by their number."""
+    """Read all entries of a list that is paged by ``startAt``."""
     found: list[dict[str, Any]] = []
     for _ in range(_MAX_PAGES):
         mark = "&" if "?" in path else "?"
@@ -135,20 +134,12 @@ def _issue_id(issue: dict[str, Any]) -> str:
     return str(issue.get("id") or issue.get("key"))
 
 
-# Jira Cloud as a source: tickets in the order in which they changed, with what was done to each.
-
-
-_LATE_CHANGE_SECONDS: Final = 3600.0  # seconds before the cursor in which a change may lie that is told only now
-_MAX_READ_ATTEMPTS: Final = 5  # looks that fail because of one ticket
-_DAY_SECONDS: Final = 86400.0
-
-
 class JiraWatcher:
-    """The watcher of one Jira account.
+    """Watches Jira for one account.
 
-    The cursor has two times: ``since``, from where each look reads, and ``next``, the newest change the last look saw,
-    which becomes ``since`` after the next. So every stretch of time is read twice, by looks at different times, and a
-    ticket that slipped from one page to another while they were read is found.
+    The cursor has two times: ``since``, where the next poll starts, and ``next``, the newest change of the last poll,
+    which becomes ``since`` after the next one. So each period is read by two polls at different times, and a ticket
+    that moved from one page to another during the first is found by the second.
     """
 
     name = JIRA
@@ -161,27 +152,25 @@ class JiraWatcher:
         self._account: JiraAccount | None = None
         self._since = 0.0
         self._failed: dict[str, int] = {}
-        # What is in the queue already. Every change is read at many looks, and making an event of it is most of the
-        # work. Forgotten once a day: what is still to be seen then is renewed in the index of what was seen.
-        self._told: set[str] = set()
+        # The ids of events that are in the queue already. Each change is read by many polls, and making its event is
+        # most of the work. Cleared once a day, so that events still listed then are renewed in the seen index.
+        self._emitted: set[str] = set()
         self._parsed: list[str] = []
         self._day = 0.0
 
     @property
     def interval(self) -> float:
-        """What was configured."""
         return self._section.interval_seconds
 
     def urgent(self) -> bool:
-        """Whether a webhook has come."""
+        """Return whether a webhook left a hint."""
         return self._hints.any()
 
     async def close(self) -> None:
-        """Let go of the connections."""
         await self._client.close()
 
     async def fetch(self, cursor: Mapping[str, Any]) -> AsyncIterator[FetchedBatch]:
-        """Read all tickets that changed since the cursor, less an overlap: the index is behind the tickets."""
+        """Read all tickets updated since the cursor, minus an overlap: the search index lags behind."""
         if self._account is None:
             mine = str((await fetch_account(self._client))["accountId"])
             self._account = JiraAccount(mine, frozenset({mine, *self._section.own_accounts}))
@@ -200,7 +189,7 @@ class JiraWatcher:
         yield FetchedBatch([], {"baseline": baseline, "since": before, "next": newest}, hints)
 
     async def _complete(self, issue: dict[str, Any]) -> None:
-        """Read the rest of a ticket; one that cannot be read time and again must not hold up all others."""
+        """Read the rest of a ticket. A ticket that can never be read must not block all others for ever."""
         key = str(issue.get("key"))
         try:
             await complete_issue(self._client, issue, self._since)
@@ -210,15 +199,14 @@ class JiraWatcher:
             self._failed[key] = self._failed.get(key, 0) + 1
             if self._failed[key] < _MAX_READ_ATTEMPTS:
                 raise
-            log.warning("jira: the whole history of %s cannot be read, going on without: %s", key, error)
+            log.warning("jira: the full history of %s cannot be read; continuing without it: %s", key, error)
         else:
             self._failed.pop(key, None)
 
     def parse(self, batch: FetchedBatch) -> list[Event]:
-        """What was done to the tickets."""
         assert self._account is not None
         if abs(self._clock() - self._day) > _DAY_SECONDS:
-            self._told.clear()
+            self._emitted.clear()
             self._day = self._clock()
         found: list[Event] = []
         for issue in batch.items:
@@ -230,28 +218,17 @@ class JiraWatcher:
                     url=self._section.url,
                     repos=self._section.repos,
                     ignored_fields=frozenset(self._section.ignore_fields),
-                    told=self._told,
+                    emitted=self._emitted,
                 )
             except (ValidationError, AttributeError, TypeError, ValueError) as error:
-                log.warning("jira: %s makes no sense and is left out: %s", issue.get("key"), error)
+                log.warning("jira: skipping %s, which makes no sense: %s", issue.get("key"), error)
         self._parsed = [event.id for event in found]
         ignored = self._section.ignore
         return [event for event in found if not any(type_matches(pattern, event.type) for pattern in ignored)]
 
     async def post_emit(self, batch: FetchedBatch) -> None:
-        """Take away the hints; Jira is told nothing."""
-        self._told.update(self._parsed)
+        """Remove the hints. Nothing is sent to Jira."""
+        self._emitted.update(self._parsed)
         self._parsed = []
         for name in batch.done:
             self._hints.remove(name)
-
-
-# Jira Cloud as a source.
-
-
-__all__ = ["JiraWatcher", "make"]
-
-
-def make_jira_watcher(services: Services, section: JiraSection) -> JiraWatcher:
-    """The watcher a section of the configuration asks for; InvalidConfig when its token is not there."""
-    return JiraWatcher(services, section)

@@ -1,7 +1,7 @@
-"""A folder of this machine as a source: a JSON file put into it becomes an event, and is removed.
+"""The drop folder as a source: each JSON file put into it becomes an event, and is removed.
 
-Write the file under a name that begins with a dot, or elsewhere, and rename it: half a file is no JSON. What is none
-after a moment is moved to ``invalid/`` below the folder, with the reason beside it.
+Write the file elsewhere, or under a name that begins with a dot, and rename it when it is complete. A file that is not
+valid after two seconds is moved to ``invalid/`` below the folder, with the reason beside it.
 """
 
 from __future__ import annotations
@@ -28,26 +28,23 @@ if TYPE_CHECKING:
     from kingdom.court.sentinel.config import LocalSection
 
 _BATCH_SIZE: Final = 100
-_WRITE_GRACE_SECONDS: Final = 2.0  # seconds in which a file may still be written
+_WRITE_GRACE_SECONDS: Final = 2.0  # an invalid file may still be being written
 log = logging.getLogger("kingdom.court.sentinel")
 
 
 def drop_folder(home: Home, section: LocalSection) -> Path:
-    """The folder that is watched."""
     return home.root / section.folder
 
 
 @dataclass(frozen=True, slots=True)
 class DroppedFile:
-    """A file that lies there."""
-
     path: Path
     changed_ns: int
     content: bytes
 
 
 class DropFolderWatcher:
-    """The watcher of the drop folder. Its cursor is the folder itself."""
+    """Watches the drop folder. It needs no cursor: files that were handled are gone."""
 
     name = "local"
 
@@ -55,22 +52,22 @@ class DropFolderWatcher:
         self._clock = services.clock
         self._folder = drop_folder(services.home, section)
         self._interval = section.interval_seconds
-        self._unfinished: dict[Path, float] = {}  # since when a file has made no sense
+        self._unfinished: dict[Path, float] = {}  # when a file was first found invalid or unreadable
 
     @property
     def interval(self) -> float:
-        """Sooner while a file is still being written."""
+        """The configured interval, or less while a file may still be being written."""
         return min(self._interval, _WRITE_GRACE_SECONDS) if self._unfinished else self._interval
 
     async def fetch(self, cursor: Mapping[str, Any]) -> AsyncIterator[FetchedBatch]:
-        """Read the files that lie there, the oldest first."""
+        """Read the files, oldest first."""
         self._folder.mkdir(parents=True, exist_ok=True)
         found = sorted(self._files(), key=lambda file: (file.changed_ns, file.path.name))
         for start in range(0, len(found), _BATCH_SIZE):
             yield FetchedBatch(list(found[start : start + _BATCH_SIZE]), cursor)
 
     def parse(self, batch: FetchedBatch) -> list[Event]:
-        """The events in them; ``done`` gets the files that are finished with."""
+        """Turn the files into events, and add those that can be removed to ``batch.done``."""
         events = []
         for dropped in batch.items:
             try:
@@ -84,20 +81,20 @@ class DropFolderWatcher:
         return events
 
     async def post_emit(self, batch: FetchedBatch) -> None:
-        """Remove them, unless somebody has put another file into the place of one."""
+        """Remove the files, except those that were replaced meanwhile."""
         for dropped in batch.done:
             with contextlib.suppress(FileNotFoundError):
                 if dropped.path.stat().st_mtime_ns == dropped.changed_ns:
                     dropped.path.unlink()
 
     def urgent(self) -> bool:
-        """Whether a file has come that is not known to be half written."""
+        """Return whether there is a file that is not known to be incomplete."""
         with contextlib.suppress(OSError):
             return any(path not in self._unfinished for path in self._names())
         return False
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is open."""
 
     def _names(self) -> list[Path]:
         return [path for path in self._folder.iterdir() if path.suffix == ".json" and not path.name.startswith(".")]
@@ -118,10 +115,10 @@ class DropFolderWatcher:
         return found
 
     def _event(self, dropped: DroppedFile) -> Event:
-        """Its id is made of the name and time of the file: the same file twice is one event, a new one another."""
+        """Make the event. Its default id is the file's name and time: a new file of that name is a new event."""
         document = json.loads(dropped.content)
         if not isinstance(document, dict):
-            raise InvalidDocument("must be a JSON object with a type and a payload")
+            raise InvalidDocument("the file must contain a JSON object with a type and a payload")
         defaults = {
             "id": make_event_id(self.name, dropped.path.stem[:100], dropped.changed_ns),
             "source": self.name,
@@ -134,7 +131,7 @@ class DropFolderWatcher:
         return self._clock() - since >= _WRITE_GRACE_SECONDS
 
     def _put_aside(self, path: Path, reason: str) -> None:
-        log.error("local: %s is no event: %s", path.name, reason)
+        log.error("local: %s is not a valid event: %s", path.name, reason)
         self._unfinished.pop(path, None)
         aside = self._folder / "invalid"
         aside.mkdir(exist_ok=True)

@@ -1,4 +1,7 @@
-"""The sentinel role: polls each configured source when it is due, each in its own task."""
+"""The sentinel role: polls each configured source when it is due, each in its own task.
+
+A slow source therefore does not delay the others.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kingdom.base.inotify import CLOSE_WRITE, MOVED_TO
 from kingdom.base.inotify import FileWatcher as FileWatch
 from kingdom.court.errors import InvalidConfig
-from kingdom.court.sentinel.config import SentinelConfigFile
+from kingdom.court.sentinel.config import SentinelConfigFile, read_secret
 from kingdom.court.sentinel.events import EventEmitter, SeenEvents
 from kingdom.court.sentinel.local import drop_folder
 from kingdom.court.sentinel.watcher import SourcePoller, SourceState, hints_folder
@@ -23,20 +26,21 @@ if TYPE_CHECKING:
     from kingdom.court.sentinel.watcher import Watcher
 
 
-# The sources there are: the name of a section of the configuration, and what makes the watcher for it.
-#
-# What a source needs is imported when it is watched, so that a court without one does not carry it.
+log = logging.getLogger("kingdom.court.sentinel")
+
+# Each watcher is imported only when its source is configured: a court without it does not load its modules.
 
 
 def _make_github(services: Services, section: Any) -> Watcher:
+    from kingdom.court.sentinel.github_watcher import GitHubWatcher
 
-    return make_jira_watcher(services, section)
+    return GitHubWatcher(services, section, read_secret(section.token_env, "github"))
 
 
 def _make_jira(services: Services, section: Any) -> Watcher:
-    from kingdom.court.sentinel.jira_watcher import make_jira_watcher
+    from kingdom.court.sentinel.jira_watcher import JiraWatcher
 
-    return make_jira_watcher(services, section)
+    return JiraWatcher(services, section)
 
 
 def _make_local(services: Services, section: Any) -> Watcher:
@@ -50,17 +54,10 @@ WATCHER_FACTORIES: Final[Mapping[str, Callable[[Services, Any], Watcher]]] = {
     "jira": _make_jira,
     "local": _make_local,
 }
-
-
-# The role: looks at each source when it is time, each on its own, so that a slow one delays nobody.
-
-
-log = logging.getLogger("kingdom.court.sentinel")
+"""The watcher of each section of the configuration."""
 
 
 class Sentinel:
-    """The role ``sentinel``."""
-
     name = "sentinel"
     interval = 60.0
 
@@ -71,40 +68,40 @@ class Sentinel:
         self._seen = SeenEvents(self._folder / "seen")
         self._emitter = EventEmitter(services, self._seen)
         self._sections: dict[str, ConfigSection | None] = {}
-        self._watches: dict[str, SourcePoller] = {}
-        self._looking: dict[str, asyncio.Task[None]] = {}
+        self._pollers: dict[str, SourcePoller] = {}
+        self._polling: dict[str, asyncio.Task[None]] = {}
         self._problems: dict[str, str] = {}
         self._wake: Callable[[], None] = lambda: None
         self._files: FileWatch | None = None
-        self._undo: list[Callable[[], None]] = []
+        self._unwatch: list[Callable[[], None]] = []
 
     async def start(self) -> None:
-        """Nothing to find: what a former process left is in the cursors and the seen index."""
+        """Do nothing: the cursors and the index of seen events hold all state of a former process."""
 
     async def tick(self) -> float | None:
-        """Start the looks it is time for. They go on by themselves, and wake the role when they are done."""
+        """Start a task for each poll that is due. The task wakes the role when it is done."""
         await self._apply_config()
         waits = []
-        for name, watch in self._watches.items():
-            if name in self._looking:
+        for name, poller in self._pollers.items():
+            if name in self._polling:
                 continue
-            wait = watch.wait()
+            wait = poller.wait()
             if wait <= 0:
-                task = asyncio.create_task(watch.poll(), name=f"sentinel: {name}")
-                self._looking[name] = task
-                task.add_done_callback(lambda _, name=name: self._looked(name))  # type: ignore[misc]
+                task = asyncio.create_task(poller.poll(), name=f"sentinel: {name}")
+                self._polling[name] = task
+                task.add_done_callback(lambda _, name=name: self._poll_ended(name))  # type: ignore[misc]
             else:
                 waits.append(wait)
         return min(waits, default=None)
 
     async def idle(self) -> None:
-        """Wait until no look is going on."""
-        while self._looking:
-            await asyncio.wait(list(self._looking.values()))
+        """Wait until no poll is running."""
+        while self._polling:
+            await asyncio.wait(list(self._polling.values()))
             await asyncio.sleep(0)
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Be woken when a look has ended, by hints, and by files in the drop folder."""
+        """Call ``wake`` when a poll has ended, for hints, and for files in the drop folder."""
         self._wake = wake
         self._files = FileWatch(asyncio.get_running_loop())
         self._watch_folders(self._config.load().config)
@@ -119,40 +116,39 @@ class Sentinel:
         return undo
 
     def report(self) -> Mapping[str, Any]:
-        """How each source is doing."""
-        told: dict[str, Any] = {"sources": {name: watch.report() for name, watch in self._watches.items()}}
+        report: dict[str, Any] = {"sources": {name: poller.report() for name, poller in self._pollers.items()}}
         if self._problems:
-            told["problems"] = list(self._problems.values())
+            report["problems"] = list(self._problems.values())
         if len(self._seen):
-            told["seen"] = len(self._seen)
-        return told
+            report["seen"] = len(self._seen)
+        return report
 
     async def stop(self) -> None:
-        """End the looks that are going on; the next process goes on from their cursors."""
-        for name in list(self._watches):
+        """Cancel the running polls; the next process continues from their cursors."""
+        for name in list(self._pollers):
             await self._close(name)
 
-    def _looked(self, name: str) -> None:
-        self._looking.pop(name, None)
+    def _poll_ended(self, name: str) -> None:
+        self._polling.pop(name, None)
         self._wake()
 
     async def _apply_config(self) -> None:
         loaded = self._config.load()
         self._note("config", loaded.problem)
         sections = {name: getattr(loaded.config, name) for name in WATCHER_FACTORIES}
-        if sections == self._sections and not self._missing_watches(sections):
+        if sections == self._sections and not self._missing_pollers(sections):
             return
         for name, section in sections.items():
             if section != self._sections.get(name):
                 await self._close(name)
-            if name not in self._watches and section is not None and section.enabled:
+            if name not in self._pollers and section is not None and section.enabled:
                 self._open(name, section)
         self._sections = sections
         self._watch_folders(loaded.config)
 
-    def _missing_watches(self, sections: Mapping[str, Any]) -> bool:
-        """Whether a source could not be opened: perhaps its environment is complete now."""
-        return any(section and section.enabled and name not in self._watches for name, section in sections.items())
+    def _missing_pollers(self, sections: Mapping[str, Any]) -> bool:
+        """Return whether a source could not be opened: its environment variables may be set by now."""
+        return any(section and section.enabled and name not in self._pollers for name, section in sections.items())
 
     def _open(self, name: str, section: Any) -> None:
         try:
@@ -162,16 +158,16 @@ class Sentinel:
             return
         self._note(name, None)
         state = SourceState(self._folder, name)
-        self._watches[name] = SourcePoller(watcher, self._emitter, state, self._services.clock)
+        self._pollers[name] = SourcePoller(watcher, self._emitter, state, self._services.clock)
 
     async def _close(self, name: str) -> None:
-        watch, task = self._watches.pop(name, None), self._looking.pop(name, None)
+        poller, task = self._pollers.pop(name, None), self._polling.pop(name, None)
         if task is not None:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        if watch is not None:
-            await watch.watcher.close()
+        if poller is not None:
+            await poller.watcher.close()
         self._note(name, None)
 
     def _note(self, name: str, problem: str | None) -> None:
@@ -193,9 +189,9 @@ class Sentinel:
         for folder in folders:
             with contextlib.suppress(OSError):
                 folder.mkdir(parents=True, exist_ok=True)
-                self._undo.append(self._files.add(folder, CLOSE_WRITE | MOVED_TO, lambda _: self._wake()))
+                self._unwatch.append(self._files.add(folder, CLOSE_WRITE | MOVED_TO, lambda _: self._wake()))
 
     def _unwatch_folders(self) -> None:
-        for undo in self._undo:
+        for undo in self._unwatch:
             undo()
-        self._undo.clear()
+        self._unwatch.clear()

@@ -1,4 +1,11 @@
-"""The watcher interface, its errors and stored state, and the poller that runs one watcher."""
+"""The watcher interface, its errors and stored state, and the poller that runs one watcher.
+
+One poll of a source is ``fetch → parse → emit → post_emit``. The order makes it safe to be killed at any point: events
+are durable before they are marked as seen, marked as seen before the cursor moves, and the cursor has moved before the
+source is notified. A step that is repeated produces the same ids.
+
+A new source needs a module with a :class:`Watcher` and a section in the configuration.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +29,20 @@ if TYPE_CHECKING:
     from kingdom.court.sentinel.events import EventEmitter
 
 
-# What a source can answer instead of what was asked for.
+log = logging.getLogger("kingdom.court.sentinel")
+_MAX_HINTS_PER_POLL: Final = 200
+_BACK_OFF_SECONDS: Final = (10.0, 1800.0)  # first pause after a failure, longest pause
+_REFUSED_PAUSE_SECONDS: Final = 300.0  # somebody has to fix the token or the configuration first
 
 
 class SourceError(CourtError):
-    """The root of what goes wrong with a source."""
+    """Base class of the errors of a source."""
 
     code = "SOURCE"
 
 
 class SourceBusy(SourceError):
-    """The source wants to be left alone for ``wait`` seconds."""
+    """The source asks to wait ``wait`` seconds before the next request."""
 
     code = "SOURCE_BUSY"
 
@@ -42,43 +52,37 @@ class SourceBusy(SourceError):
 
 
 class SourceRefused(SourceError):
-    """The source knows us and says no: a wrong token, or one that may not do this. A person has to mend it."""
+    """The source rejects the request: the token is wrong or lacks a permission. Somebody has to fix that."""
 
     code = "SOURCE_REFUSED"
 
 
 class SourceUnauthorized(SourceRefused):
-    """The token itself is not accepted, for anything."""
+    """The source does not accept the token at all."""
 
     code = "SOURCE_UNAUTHORIZED"
 
 
 class SourceNotFound(SourceError):
-    """What was asked for is not there, or not for us."""
+    """The resource does not exist, or the token may not see it."""
 
     code = "SOURCE_MISSING"
 
 
 class SourceUnavailable(SourceError):
-    """The source cannot be reached, or does not work, or makes no sense."""
+    """The source cannot be reached, fails, or sends a response that makes no sense."""
 
     code = "SOURCE_UNAVAILABLE"
 
 
 class CircuitOpen(SourceUnavailable):
-    """The source failed several times in a row: it is not asked for a while."""
+    """The source failed several times in a row, so requests are suspended for a while."""
 
     code = "SOURCE_CIRCUIT_OPEN"
 
 
-# What a source remembers between two looks, in ``state/sentinel/<source>.json``.
-
-
-log = logging.getLogger("kingdom.court.sentinel")
-
-
 class SourceState:
-    """The cursor of one source, and until when it must be left alone. Written as a whole, then renamed."""
+    """The cursor and the pause of one source, in ``state/sentinel/<source>.json``. Each write is atomic."""
 
     def __init__(self, folder: Path, source: str) -> None:
         self._path = folder / f"{check_name('source', source)}.json"
@@ -86,7 +90,7 @@ class SourceState:
         if found is None and self._path.exists():
             broken = self._path.with_suffix(".broken")
             self._path.rename(broken)
-            log.error("%s: cannot be read, now %s: the source is looked at as if for the first time", source, broken)
+            log.error("%s: the state file is unreadable; moved it to %s and starting from scratch", source, broken)
         document = found if isinstance(found, dict) else {}
         cursor, paused = document.get("cursor"), document.get("paused_until")
         self.cursor: Mapping[str, Any] = cursor if isinstance(cursor, dict) else {}
@@ -95,13 +99,13 @@ class SourceState:
         self.failures: int = failures if isinstance(failures, int) else 0
 
     def save(self, cursor: Mapping[str, Any]) -> None:
-        """Go on from here: everything before it is durable."""
+        """Store the cursor. Call it only when all events before it are durable."""
         if cursor != self.cursor:
             self.cursor = cursor
             self._write()
 
     def pause(self, until: float, failures: int) -> None:
-        """Leave the source alone for a while, across restarts. Zero: it may be asked again."""
+        """Pause the source until ``until``, also across restarts; 0 ends the pause."""
         if (until, failures) != (self.paused_until, self.failures):
             self.paused_until, self.failures = until, failures
             self._write()
@@ -112,22 +116,12 @@ class SourceState:
         write_json(self._path, document)
 
 
-# Hints from webhooks: "look at this now". They lie in ``state/sentinel/hints/`` until the look they caused is done.
-#
-# A webhook may be lost, doubled or forged by whoever knows its secret. So it only makes the sentinel look, and the
-# source itself says what happened, under the same ids as without a webhook.
-
-
-_MAX_HINTS_PER_POLL: Final = 200  # taken at once
-
-
 def hints_folder(home: Home) -> Path:
-    """Where they lie."""
     return home.role("sentinel") / "hints"
 
 
 def write_hint(home: Home, source: str, delivery: str, what: dict[str, Any]) -> None:
-    """Have a source looked at now. Durable when it returns; the same delivery twice is one hint."""
+    """Make the sentinel poll a source now. Durable on return; a repeated delivery leaves one hint."""
     folder = hints_folder(home)
     folder.mkdir(parents=True, exist_ok=True)
     name = f"{check_name('source', source)}-{check_name('delivery', delivery)}.json"
@@ -135,22 +129,24 @@ def write_hint(home: Home, source: str, delivery: str, what: dict[str, Any]) -> 
 
 
 class Hints:
-    """Those for one source."""
+    """Hints that webhooks left for one source, in ``state/sentinel/hints/``: "poll this now".
+
+    A webhook may be lost, repeated, or forged by somebody who knows its secret. So it only triggers a poll. The source
+    itself says what happened, under the same ids as without a webhook. A hint is removed when its poll is done.
+    """
 
     def __init__(self, home: Home, source: str) -> None:
         self._folder = hints_folder(home)
         self._prefix = f"{source}-"
 
     def any(self) -> bool:
-        """Whether there is one."""
         return bool(self._names())
 
     def read(self) -> dict[str, Any]:
-        """Those there are, by name; at most a few hundred at once."""
+        """Return the hints by file name, at most ``_MAX_HINTS_PER_POLL``."""
         return {name: read_json(self._folder / name) for name in self._names()[:_MAX_HINTS_PER_POLL]}
 
     def remove(self, name: str) -> None:
-        """Done with it."""
         with contextlib.suppress(FileNotFoundError):
             (self._folder / name).unlink()
 
@@ -160,57 +156,44 @@ class Hints:
         return []
 
 
-# The shape of a source, and one look at it: ``fetch → parse → emit → post_emit``.
-#
-# A new source is one module with a :class:`Watcher` and a section of the configuration.
-#
-# The order is what makes it safe to be killed anywhere: events are durable before they are marked as seen, seen before
-# the cursor moves, and the cursor has moved before the source is told anything. Whatever is done twice has the same id.
-
-
-_BACK_OFF_SECONDS: Final = (10.0, 1800.0)  # seconds: at first, at most
-_REFUSED_PAUSE_SECONDS: Final = 300.0  # a person has to do something first
-
-
 @dataclass(slots=True)
 class FetchedBatch:
-    """A part of what a source has to tell."""
+    """A part of what a poll read from a source."""
 
     items: list[Any]
     cursor: Mapping[str, Any]
-    """What to remember once everything the items tell is durable."""
+    """The cursor to store once the events of all items are durable."""
     done: list[Any] = field(default_factory=list)
-    """What the source is told afterwards."""
+    """What :meth:`Watcher.post_emit` acknowledges afterwards."""
 
 
 class Watcher(Protocol):
-    """One source."""
+    """Reads one source."""
 
     name: str
-    """Names its state file, and stands in its events as ``source``."""
+    """The name of the state file, and the ``source`` of its events."""
 
     @property
     def interval(self) -> float:
-        """Seconds between two looks; a source may ask for more than was configured."""
+        """Seconds between two polls; a source may ask for more than was configured."""
 
     def fetch(self, cursor: Mapping[str, Any]) -> AsyncIterator[FetchedBatch]:
-        """Read what is new, in parts. Raises :class:`~kingdom.court.sentinel.watcher.SourceError`."""
+        """Read what is new, in batches. Raises :class:`SourceError`."""
 
     def parse(self, batch: FetchedBatch) -> list[Event]:
-        """The events a part tells of. An item that makes no sense is logged and left out."""
+        """Turn a batch into events. Items that make no sense are logged and skipped."""
 
     async def post_emit(self, batch: FetchedBatch) -> None:
-        """Tell the source, now that everything is durable."""
+        """Acknowledge a batch at the source; its events are durable by now."""
 
     def urgent(self) -> bool:
-        """Whether there is a reason to look before it is time."""
+        """Return whether to poll before the interval is over."""
 
-    async def close(self) -> None:
-        """Let go of connections."""
+    async def close(self) -> None: ...
 
 
 class SourcePoller:
-    """A source that is looked at when it is time, and left alone when it fails."""
+    """Polls one source when it is due, and pauses it after failures."""
 
     def __init__(
         self,
@@ -230,27 +213,27 @@ class SourcePoller:
         self._problem: str | None = None
 
     def wait(self) -> float:
-        """Seconds until it is time to look; 0 when it is."""
+        """Return the seconds until the next poll is due; 0 if it is due now."""
         now = self._clock()
         if self._state.paused_until > now:
             return self._state.paused_until - now
-        if self._last is None or now < self._last or self.watcher.urgent():  # before: the clock was set back
+        if self._last is None or now < self._last or self.watcher.urgent():  # now < last: the clock was set back
             return 0.0
         return max(self._last + self.watcher.interval - now, 0.0)
 
     async def poll(self) -> None:
-        """Look once. What goes wrong is told in :meth:`report` and tried again later; it never raises."""
+        """Poll once. Never raises: errors appear in :meth:`report`, and the poll is repeated later."""
         self._last = self._clock()
         self._polls += 1
         try:
-            await self._look()
+            await self._fetch_and_emit()
         except SourceBusy as error:
             self._pause(error.wait, self._state.failures, error)
         except SourceRefused as error:
             self._pause(_REFUSED_PAUSE_SECONDS, self._state.failures + 1, error)
         except Exception as error:
             if not isinstance(error, SourceError):
-                log.exception("%s: a look failed", self.watcher.name)
+                log.exception("%s: polling failed", self.watcher.name)
             failures = self._state.failures + 1
             wait = min(_BACK_OFF_SECONDS[0] * 2.0 ** min(failures - 1, 20), _BACK_OFF_SECONDS[1])
             self._pause(wait * (1 + self._jitter() / 4), failures, error)
@@ -260,7 +243,7 @@ class SourcePoller:
             self._problem = None
             self._state.pause(0.0, 0)
 
-    async def _look(self) -> None:
+    async def _fetch_and_emit(self) -> None:
         async with contextlib.aclosing(self.watcher.fetch(self._state.cursor)) as batches:  # type: ignore[type-var]
             async for batch in batches:
                 self._events += len(await self._emitter.emit(self.watcher.parse(batch)))
@@ -269,16 +252,16 @@ class SourcePoller:
 
     def _pause(self, seconds: float, failures: int, error: Exception) -> None:
         problem = str(error) or type(error).__name__
-        if problem.split(":")[:2] != (self._problem or "").split(":")[:2]:  # not again every few seconds
-            log.warning("%s (next try in %.0f s)", problem, seconds)
+        if problem.split(":")[:2] != (self._problem or "").split(":")[:2]:  # log a lasting problem once
+            log.warning("%s (next attempt in %.0f s)", problem, seconds)
         self._problem = problem
         self._state.pause(self._clock() + seconds, failures)
 
     def report(self) -> dict[str, Any]:
-        """What the heartbeat tells about it."""
-        told: dict[str, Any] = {"polls": self._polls, "events": self._events}
+        """Return this source's part of the heartbeat."""
+        report: dict[str, Any] = {"polls": self._polls, "events": self._events}
         if self._last is not None:
-            told["last"] = timestamp(self._last)
+            report["last"] = timestamp(self._last)
         if self._problem is not None:
-            told |= {"problem": self._problem[:500], "paused_until": timestamp(self._state.paused_until)}
-        return told
+            report |= {"problem": self._problem[:500], "paused_until": timestamp(self._state.paused_until)}
+        return report

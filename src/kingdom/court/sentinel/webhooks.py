@@ -1,4 +1,9 @@
-"""Webhooks: verify the request, parse it, and leave a hint or emit events."""
+"""Webhooks: verify the request, parse it, and leave a hint or emit events.
+
+Polling decides what happened: for a source that is polled, a webhook only leaves a hint to poll at once, and the source
+reports what happened under the same ids as always. Only for a source that is not polled do webhooks become events; a
+repeated delivery has the same ids.
+"""
 
 from __future__ import annotations
 
@@ -38,19 +43,15 @@ if TYPE_CHECKING:
     from kingdom.court.sentinel.config import SentinelConfig, SourceSection
 
 
-# Webhooks, as functions: check that one is genuine, and what it tells. :mod:`.reception` does what follows.
-#
-# Polling stays the truth: a source that is watched gets a hint to look at once (``hints.leave_hint``), and says itself
-# what happened, under the ids it always has. Only where nothing is polled do the events of a webhook count; deliveries
-# that are repeated have the same ids.
-
-
 _DELIVERY_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,99}\Z")
 _UNFILTERED_ACTIONS: Final = {"reopened", "ready_for_review", "labeled"}
+MAX_BODY_BYTES: Final = 25 * 1024 * 1024
+"""The largest body that GitHub sends. A web server need not read more."""
+log = logging.getLogger("kingdom.court.sentinel")
 
 
 class WebhookRefused(CourtError):
-    """A request that is not what it claims to be; ``status`` is what to answer."""
+    """A request that cannot be accepted; ``status`` is the HTTP status to answer with."""
 
     code = "WEBHOOK_REFUSED"
 
@@ -61,20 +62,20 @@ class WebhookRefused(CourtError):
 
 @dataclass(frozen=True, slots=True)
 class ParsedWebhook:
-    """What a webhook tells."""
+    """The content of a webhook."""
 
     delivery: str
-    """The same when it is delivered again."""
+    """Its id, which is the same when it is delivered again."""
     hint: dict[str, Any] | None = None
-    """What to look at, for a source that is polled."""
+    """What to read, for a source that is polled."""
     events: list[Event] = field(default_factory=list)
-    """What happened, for one that is not."""
+    """What happened, for a source that is not polled."""
 
 
 def parse_github_webhook(
     headers: Mapping[str, str], body: bytes, *, secret: str, account: GitHubAccount
 ) -> ParsedWebhook:
-    """What a webhook of GitHub tells; :class:`WebhookRefused` when its signature is not right."""
+    """Parse a webhook of GitHub. Raises :class:`WebhookRefused` if its signature is wrong."""
     named = _lower_keys(headers)
     _check_signature(named.get("x-hub-signature-256"), body, secret)
     delivery = _delivery_id(named.get("x-github-delivery"), body)
@@ -94,7 +95,7 @@ def parse_github_webhook(
 
 
 def parse_jira_webhook(headers: Mapping[str, str], body: bytes, *, secret: str, account: JiraAccount) -> ParsedWebhook:
-    """What a webhook of Jira tells. Its secret signs it, or stands in the header ``X-Kingdom-Token``."""
+    """Parse a webhook of Jira. The secret signs it, or is sent in the header ``X-Kingdom-Token``."""
     named = _lower_keys(headers)
     if "x-hub-signature" in named:
         _check_signature(named["x-hub-signature"], body, secret)
@@ -112,13 +113,13 @@ def parse_jira_webhook(headers: Mapping[str, str], body: bytes, *, secret: str, 
 def parse_generic_webhook(
     name: str, headers: Mapping[str, str], body: bytes, *, token: str, now: float
 ) -> ParsedWebhook:
-    """What any other program tells: an event (``type``, ``payload``), or a document that becomes the payload of one.
+    """Parse a webhook of any other program: an event (``type``, ``payload``), or a document that becomes a payload.
 
-    The token stands in ``Authorization: Bearer`` or ``X-Kingdom-Token``. A request with the ``Idempotency-Key`` of a
-    former one is the same event.
+    The token is sent in ``Authorization: Bearer`` or ``X-Kingdom-Token``. Requests with the same ``Idempotency-Key``
+    are one event.
     """
     if not re.fullmatch(HOOK_NAME_PATTERN, name):
-        raise WebhookRefused(f"no webhook {name!r:.80}: its name is made of a-z 0-9 _", 404)
+        raise WebhookRefused(f"no webhook {name!r:.80}: names consist of a-z 0-9 _", 404)
     named = _lower_keys(headers)
     check_token(named.get("x-kingdom-token") or named.get("authorization", "").removeprefix("Bearer "), token)
     key = named.get("idempotency-key")
@@ -137,7 +138,7 @@ def parse_generic_webhook(
 
 
 def check_token(given: str | None, expected: str) -> None:
-    """Raise :class:`WebhookRefused` unless the token is right; how wrong it is takes no time to find out."""
+    """Raise :class:`WebhookRefused` unless the token is right. The comparison takes constant time."""
     if not expected or not hmac.compare_digest((given or "").encode(), expected.encode()):
         raise WebhookRefused("the token is missing or wrong", 401)
 
@@ -145,7 +146,7 @@ def check_token(given: str | None, expected: str) -> None:
 def _check_signature(given: str | None, body: bytes, secret: str) -> None:
     expected = "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
     if not secret or not hmac.compare_digest((given or "").encode(), expected.encode()):
-        raise WebhookRefused("the signature is missing or wrong: is the secret the same on both sides?", 401)
+        raise WebhookRefused("the signature is missing or wrong: both sides must use the same secret", 401)
 
 
 def _delivery_id(given: str | None, body: bytes) -> str:
@@ -169,7 +170,10 @@ def _lower_keys(headers: Mapping[str, str]) -> dict[str, str]:
 def _webhook_actions(
     kind: str, payload: dict[str, Any], subject: dict[str, Any], account: GitHubAccount
 ) -> Iterator[GitHubAction]:
-    """What was done. Comments and reviews have the ids they are polled with; other acts have none in a webhook."""
+    """Yield the actions of a webhook.
+
+    Comments and reviews get the same ids as when they are polled. Other actions have no id in a webhook.
+    """
     what, sender = str(payload.get("action") or ""), login_of(payload, "sender")
     at = subject.get("updated_at")
     if kind == "issue_comment" and what == "created":
@@ -202,7 +206,7 @@ def _lifecycle_action(
     if what == "opened":
         asked = [*(subject.get("requested_reviewers") or []), *(subject.get("assignees") or [])]
         mine = account.login is not None and any(account.is_me(text_at(user, "login")) for user in asked)
-        return None if mine and not account.for_anyone else ("opened", {})  # the request comes on its own
+        return None if mine and not account.for_anyone else ("opened", {})  # the request has a webhook of its own
     if what == "synchronize":
         return "updated", {"previous_sha": payload.get("before")}
     if what == "closed":
@@ -213,13 +217,13 @@ def _lifecycle_action(
 
 
 def _site_url(issue: dict[str, Any]) -> str:
-    """Where the Jira is that a ticket comes from, by its link to itself; nothing if it has none."""
+    """Return the base URL of a ticket's Jira site, from the ticket's own link; "" if it has none."""
     parts = urlsplit(text_at(issue, "self") or "")
     return f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""
 
 
 def _as_searched_issue(payload: dict[str, Any], issue: dict[str, Any]) -> dict[str, Any]:
-    """The ticket of a webhook in the form it is read in, with this one change in its history."""
+    """Return a webhook's ticket in the form of a search result, with this one change as its history."""
     found, stamp = issue.get("fields"), payload.get("timestamp")
     fields: dict[str, Any] = dict(found) if isinstance(found, dict) else {}
     at = timestamp(stamp / 1000) if isinstance(stamp, int | float) and stamp > 0 else fields.get("updated")
@@ -233,31 +237,23 @@ def _as_searched_issue(payload: dict[str, Any], issue: dict[str, Any]) -> dict[s
     return {**issue, "fields": fields, "changelog": {"histories": histories}}
 
 
-# Where webhooks arrive: checked, made durable, and only then acknowledged. A web server calls it.
-#
-# A source that is watched gets a hint to look at once; where it is not, what the webhook tells becomes events.
-
-
-MAX_BODY_BYTES: Final = 25 * 1024 * 1024
-"""As much as GitHub sends at most. A web server need not read more."""
 _WebhookParser = Callable[[Mapping[str, str], bytes], ParsedWebhook]
-log = logging.getLogger("kingdom.court.sentinel")
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookResult:
-    """What became of a webhook."""
+    """What a webhook led to."""
 
     delivery: str
-    """The same when it is delivered again."""
+    """Its id, which is the same when it is delivered again."""
     outcome: Literal["hint", "events", "ignored"]
-    """The source is looked at, or events were made, or it told nothing."""
+    """The source is polled at once, events were emitted, or there was nothing to do."""
     events: list[str] = field(default_factory=list)
-    """The ids of events that were not there before."""
+    """The ids of the new events."""
 
 
 class WebhookReceiver:
-    """Takes webhooks for a court, in whatever process: what it leaves is on disk."""
+    """Receives the webhooks of a court. It can run in any process, because its results are on disk."""
 
     def __init__(self, services: Services, environment: Mapping[str, str] | None = None) -> None:
         self._services = services
@@ -266,32 +262,33 @@ class WebhookReceiver:
         self._emitter = EventEmitter(services, SeenEvents(services.home.role("sentinel") / "seen"))
 
     async def receive(self, source: str, headers: Mapping[str, str], body: bytes) -> WebhookResult:
-        """Take one: ``source`` is ``github``, ``jira`` or the name of another one in ``config/sentinel.yaml``.
+        """Receive a webhook. ``source`` is ``github``, ``jira`` or the name of a generic one in ``sentinel.yaml``.
 
-        ``body`` is what was sent, byte for byte. Everything is durable when this returns. Raises
-        :class:`~kingdom.court.sentinel.webhooks.WebhookRefused`, whose ``status`` is what to answer.
+        ``body`` must be the raw body. Everything is durable on return. Raises :class:`WebhookRefused`, whose ``status``
+        is the HTTP status to answer with.
         """
         if len(body) > MAX_BODY_BYTES:
             raise WebhookRefused(f"the body is larger than {MAX_BODY_BYTES:,} bytes", 413)
         config = self._config.load().config
         try:
-            heard = await asyncio.to_thread(self._listen(source, config), headers, body)  # it may have megabytes
+            # In a thread: the body may have many megabytes.
+            parsed = await asyncio.to_thread(self._parser(source, config), headers, body)
         except InvalidConfig as error:
-            log.warning("the webhook %s cannot be taken: %s", source, error)
-            raise WebhookRefused("this webhook is not set up completely: the log of the court says why", 503) from None
+            log.warning("the webhook %s was refused: %s", source, error)
+            raise WebhookRefused("this webhook is not fully configured: see the log of the court", 503) from None
         watched = _watched_section(config, source)
         if watched is not None and watched.enabled:
-            if heard.hint is None:
-                return WebhookResult(heard.delivery, "ignored")
-            await asyncio.to_thread(write_hint, self._services.home, source, heard.delivery, heard.hint)
-            return WebhookResult(heard.delivery, "hint")
-        events = [event for event in heard.events if not _is_ignored(event, watched)]
+            if parsed.hint is None:
+                return WebhookResult(parsed.delivery, "ignored")
+            await asyncio.to_thread(write_hint, self._services.home, source, parsed.delivery, parsed.hint)
+            return WebhookResult(parsed.delivery, "hint")
+        events = [event for event in parsed.events if not _is_ignored(event, watched)]
         if not events:
-            return WebhookResult(heard.delivery, "ignored")
-        return WebhookResult(heard.delivery, "events", await self._emitter.emit(events))
+            return WebhookResult(parsed.delivery, "ignored")
+        return WebhookResult(parsed.delivery, "events", await self._emitter.emit(events))
 
-    def _listen(self, source: str, config: SentinelConfig) -> _WebhookParser:
-        """How a webhook of this name is heard. Raises InvalidConfig when its secret is not there."""
+    def _parser(self, source: str, config: SentinelConfig) -> _WebhookParser:
+        """Return the parser of a webhook. Raises :class:`InvalidConfig` if its secret is not set."""
         hooks = config.webhooks
         if source == "github" and hooks.github is not None:
             key = self._secret(hooks.github.secret_env, source)
@@ -306,14 +303,13 @@ class WebhookReceiver:
             token = self._secret(hooks.generic[source].token_env, source)
             now = self._services.clock()
             return lambda headers, body: parse_generic_webhook(source, headers, body, token=token, now=now)
-        raise WebhookRefused(f"no webhook {source!r:.80} is set up: see webhooks in config/sentinel.yaml", 404)
+        raise WebhookRefused(f"no webhook {source!r:.80} is configured: see webhooks in config/sentinel.yaml", 404)
 
     def _secret(self, variable: str, source: str) -> str:
         return read_secret(variable, f"webhooks: {source}", self._environment)
 
 
 def _watched_section(config: SentinelConfig, source: str) -> SourceSection | None:
-    """The section of a source that can also be watched."""
     return {"github": config.github, "jira": config.jira}.get(source)
 
 

@@ -1,4 +1,11 @@
-"""Slack as a messenger of the envoy."""
+"""Slack: where the envoy posts messages and receives replies.
+
+* :mod:`.api` calls the Web API and receives over Socket Mode.
+* :mod:`.payloads` parses what Slack sends and builds what is posted.
+* :mod:`.context` is what sender and listener share, with the state files below ``state/envoy/``.
+* :mod:`.sender` posts messages, each once; :mod:`.listener` turns what people write into events.
+* :mod:`.checks` are the checks of ``kingdom connect slack``.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +22,13 @@ if TYPE_CHECKING:
     from kingdom.court.loop import Services
 
 
-# Slack as a place where people are.
-#
-# * :mod:`.api` calls the Web API, :mod:`.socket` receives over Socket Mode;
-# * :mod:`.inbox` keeps what was received, :mod:`.understanding` reads it, :mod:`.ears` makes events of it;
-# * :mod:`.voice` says messages, each once: :mod:`.posts` holds what it meant to post, and what became of that;
-# * :mod:`.threads` has the files that say which thread belongs to which task, and which questions are open.
-
-
-# Where voice and ears are put together.
-
-
 SLACK_RETRY_POLICY: Final = RetryPolicy(base=2.0, cap=300.0, max_attempts=12)
-"""About half an hour, for somebody to invite the app into a channel; when Slack is away, no attempt is counted."""
+"""About half an hour: time to invite the app into a channel. While Slack is unreachable, no attempt is counted."""
 
 
 def open_slack(
     services: Services, config: SlackSection, system: SystemConfig, tokens: SlackTokens
 ) -> tuple[SlackSender, SlackListener]:
-    """The voice and the ears of an envoy in Slack."""
+    """Create the sender and the listener, with a common context."""
     context = SlackContext(services, config, system, tokens)
     return SlackSender(context), SlackListener(context)

@@ -24,30 +24,27 @@ if TYPE_CHECKING:
     from kingdom.court.envoy.config import SlackTokens
 
 
-# What can go wrong with Slack, by what is known afterwards.
-
-
 _ERROR_ADVICE: Final = {
     "not_in_channel": "invite the app into the channel: /invite @kingdom",
     "channel_not_found": "the channel does not exist, or it is private and the app was not invited",
-    "is_archived": "the channel is archived: name another one in config/envoy.yaml",
-    "invalid_auth": "the token is not valid: kingdom connect slack checks it",
-    "not_authed": "there is no token: kingdom connect slack checks it",
-    "token_revoked": "the token was revoked: install the app again and take the new one",
+    "is_archived": "the channel is archived: set another one in config/envoy.yaml",
+    "invalid_auth": "the token is not valid: check it with kingdom connect slack",
+    "not_authed": "there is no token: check it with kingdom connect slack",
+    "token_revoked": "the token was revoked: install the app again and use the new token",
     "account_inactive": "the app was removed from the workspace: install it again",
-    "missing_scope": "the app may not do that: kingdom connect slack lists the scopes it needs",
-    "not_allowed_token_type": "a token of the wrong kind: bot tokens begin with xoxb-, app-level tokens with xapp-",
+    "missing_scope": "the app lacks a scope: kingdom connect slack lists the scopes it needs",
+    "not_allowed_token_type": "the token has the wrong kind: bot tokens begin with xoxb-, app-level tokens with xapp-",
 }
 
 
 class SlackError(CourtError):
-    """A call that did not do what it should."""
+    """A call to Slack that failed."""
 
     code = "SLACK"
 
 
 class SlackRefused(SlackError):
-    """Slack said no: nothing was done. ``error`` is its word for why."""
+    """Slack refused the call, so nothing was done. ``error`` is Slack's error code."""
 
     def __init__(self, method: str, error: str, needed: str = "") -> None:
         self.method, self.error, self.needed = method, error, needed
@@ -58,30 +55,27 @@ class SlackRefused(SlackError):
 
 
 class SlackOutcomeUnknown(SlackError):
-    """No answer, or none that can be understood: it may have been done, or not."""
+    """There was no response, or none that can be understood: the call may have been carried out or not."""
 
 
 class SlackRateLimited(TryLater):
-    """Slack asks to wait: nothing was done."""
+    """Slack asks to wait. Nothing was done."""
 
 
 class SlackUnreachable(TryLater):
-    """Nobody is there: nothing was done."""
-
-
-# Calls to Slack's Web API, over its own client.
+    """Slack cannot be reached. Nothing was done."""
 
 
 _GET_METHODS: Final = ("conversations.history", "conversations.replies", "conversations.list", "conversations.info")
 _GET_USER_METHODS: Final = ("users.info",)
-_CALL_TIMEOUT_SECONDS: Final = 10.0  # for one call
-_DEFAULT_RETRY_SECONDS: Final = 30.0  # seconds, when Slack says "too fast" and not for how long
-_API_BACK_OFF_SECONDS: Final = (2.0, 60.0)  # seconds to leave it alone when nobody is there: at first, at most
+_CALL_TIMEOUT_SECONDS: Final = 10.0
+_DEFAULT_RETRY_SECONDS: Final = 30.0  # for a rate limit that names no time
+_API_BACK_OFF_SECONDS: Final = (2.0, 60.0)  # first and longest pause while Slack is unreachable
 _MAX_PAGES: Final = 50
 
 
 class SlackApi:
-    """The Web API, with what is known after a call that failed told apart (:mod:`.errors`)."""
+    """Slack's Web API. The type of an error says whether the call may have been carried out."""
 
     def __init__(
         self, tokens: SlackTokens, url: str, clock: Callable[[], float], seconds: float = _CALL_TIMEOUT_SECONDS
@@ -95,19 +89,19 @@ class SlackApi:
         self._failures = 0
         self.down_until = 0.0
         self.scopes: frozenset[str] = frozenset()
-        """What the token of the last call may do, as Slack told."""
+        """The scopes of the last call's token, according to Slack."""
 
     @property
     def session(self) -> aiohttp.ClientSession:
-        """The connections; opened when first needed."""
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=self._timeout, proxy=proxy_for(self._url))
         return self._session
 
     async def call(self, method: str, **arguments: Any) -> dict[str, Any]:
-        """Call a method; returns Slack's answer.
+        """Call a method and return Slack's response.
 
-        Raises :class:`Refused`, :class:`TooFast`, :class:`Unreachable` (nothing was done) or :class:`Unsure`.
+        Raises :class:`SlackRefused`, :class:`SlackRateLimited` or :class:`SlackUnreachable` if nothing was done, and
+        :class:`SlackOutcomeUnknown` if the call may have been carried out.
         """
         client = self._client(self._tokens.app if method.startswith("apps.") else self._tokens.bot)
         given = {key: value for key, value in arguments.items() if value is not None}
@@ -130,7 +124,7 @@ class SlackApi:
         return dict(answer.data) if isinstance(answer.data, dict) else {}
 
     async def pages(self, method: str, key: str, **arguments: Any) -> AsyncIterator[dict[str, Any]]:
-        """Everything a method lists, page by page."""
+        """Yield everything that a method lists, page by page."""
         cursor, seen = None, set()
         for _ in range(_MAX_PAGES):
             answer = await self.call(method, cursor=cursor, **arguments)
@@ -142,7 +136,6 @@ class SlackApi:
             seen.add(cursor)
 
     async def close(self) -> None:
-        """Close the connections."""
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -150,9 +143,9 @@ class SlackApi:
 
     def _client(self, token: str) -> AsyncWebClient:
         if token not in self._clients:
-            # No retry handlers: the client's own would post again after a connection that broke, without looking.
+            # No retry handlers: the client's own would post again after a broken connection, without checking.
             client = AsyncWebClient(token=token, base_url=self._url, session=self.session, retry_handlers=[])
-            client.proxy = None  # it does not know NO_PROXY; what the session was given does
+            client.proxy = None  # the client ignores NO_PROXY; the session's proxy setting respects it
             self._clients[token] = client
         return self._clients[token]
 
@@ -174,7 +167,7 @@ def _api_error(method: str, error: SlackApiError) -> Exception:
         return SlackRateLimited(_retry_after(response), f"Slack asks to wait before the next {method}")
     if word:
         return SlackRefused(method, word, str(answer.get("needed") or ""))
-    return SlackOutcomeUnknown(f"Slack answers {method} with status {status} and nothing that makes sense")
+    return SlackOutcomeUnknown(f"Slack answers {method} with status {status} and a body that makes no sense")
 
 
 def _retry_after(response: Any) -> float:
@@ -185,11 +178,8 @@ def _retry_after(response: Any) -> float:
     return seconds if 0 < seconds < math.inf else _DEFAULT_RETRY_SECONDS
 
 
-# Who we are in Slack.
-
-
 class BotIdentity:
-    """Our own user, asked for once."""
+    """Our own user and bot ids, requested once."""
 
     def __init__(self, api: SlackApi) -> None:
         self._api = api
@@ -197,35 +187,32 @@ class BotIdentity:
         self._bot: str | None = None
 
     async def user(self) -> str:
-        """Our user id."""
         if self._user is None:
             answer = await self._api.call("auth.test")
             self._user, self._bot = str(answer.get("user_id")), answer.get("bot_id")
         return self._user
 
     async def is_author(self, post: dict[str, Any]) -> bool:
-        """Whether a post is ours. What others put into theirs proves nothing."""
+        """Return whether we wrote a post. Its metadata proves nothing: others could copy it."""
         user = await self.user()
         return post.get("user") == user or (self._bot is not None and post.get("bot_id") == self._bot)
 
 
-# Socket Mode: the connection over which Slack tells what people do.
-#
-# Each envelope is handed to ``keep``, which writes it down, and is acknowledged on the socket it came by after that; what
-# is not acknowledged comes again. Slack asks every few hours for a new connection: it is opened before the old one goes,
-# and the old one is read to its end. (The client of slack_sdk closes the old one first.)
-
-
-_RECONNECT_BACK_OFF_SECONDS: Final = (1.0, 60.0)  # seconds before connecting again: at first, at most
-_DRAIN_SECONDS: Final = 30.0  # seconds that an old connection is still read after a new one is there
-_STABLE_SECONDS: Final = 10.0  # seconds after which a connection counts as one that worked
-_HEARTBEAT_SECONDS: Final = 30.0  # seconds between two signs of life
-_MAX_ENVELOPE_BYTES: Final = 16 * 1024 * 1024  # bytes of one envelope
+_RECONNECT_BACK_OFF_SECONDS: Final = (1.0, 60.0)  # first and longest pause before reconnecting
+_DRAIN_SECONDS: Final = 30.0  # an old connection is still read for this time after a new one is open
+_STABLE_SECONDS: Final = 10.0  # a connection that lasts this long counts as successful
+_HEARTBEAT_SECONDS: Final = 30.0
+_MAX_ENVELOPE_BYTES: Final = 16 * 1024 * 1024
 log = logging.getLogger("kingdom.court.envoy.slack")
 
 
 class SocketModeReceiver:
-    """Keeps a connection open."""
+    """Receives envelopes over Socket Mode, and keeps a connection open.
+
+    Each envelope is passed to ``store``, and acknowledged on its socket after that. Slack delivers again what was not
+    acknowledged. Every few hours Slack asks for a new connection: it is opened before the old one is closed, and the
+    old one is read to its end. (The client of slack_sdk closes the old one first.)
+    """
 
     def __init__(
         self,
@@ -240,10 +227,10 @@ class SocketModeReceiver:
         self._leaving: set[asyncio.Task[None]] = set()
         self.connected = 0
         self.problem = ""
-        """Why there is no connection."""
+        """Why there is no connection, or ""."""
 
     async def run(self) -> None:
-        """Connect, and connect again, until cancelled."""
+        """Connect and reconnect until cancelled."""
         failures = 0
         loop = asyncio.get_running_loop()
         try:
@@ -257,8 +244,8 @@ class SocketModeReceiver:
                 await _wait_first(reading, connection.replace.wait())
                 if connection.problem:
                     self.problem = connection.problem
-                    log.warning("the connection to Slack is gone: %s", self.problem)
-                # One that was there for long is replaced at once; a new one that goes at once would go again.
+                    log.warning("the connection to Slack was lost: %s", self.problem)
+                # A connection that lasted is replaced at once; after one that ended early, wait first.
                 failures = 0 if loop.time() - began > _STABLE_SECONDS else failures + 1
                 if failures:
                     pause = min(self._back_off[0] * 2.0 ** (failures - 1), self._back_off[1])
@@ -270,7 +257,7 @@ class SocketModeReceiver:
             await asyncio.gather(*readings, return_exceptions=True)
 
     def _end_others(self, reading: asyncio.Task[None], connection: _Connection) -> None:
-        """There is a new connection: those before it have a while to come to their end."""
+        """Give the old connections some time to end, now that a new one is open."""
         if connection.ready.is_set():
             self.problem = ""
             for other in self._leaving - {reading}:
@@ -278,18 +265,18 @@ class SocketModeReceiver:
 
 
 class _Connection:
-    """One socket, from its opening to its end."""
+    """One socket, from open to close."""
 
     def __init__(self, receiver: SocketModeReceiver, api: SlackApi, store: Callable[[dict[str, Any]], None]) -> None:
         self._receiver = receiver
         self._api = api
         self._store = store
-        self.ready = asyncio.Event()  # it has said hello
-        self.replace = asyncio.Event()  # it is going to end: a new one is wanted
+        self.ready = asyncio.Event()  # Slack has sent "hello"
+        self.replace = asyncio.Event()  # the connection ends soon, or has ended: open a new one
         self.problem = ""
 
     async def run(self) -> None:
-        """Read until it ends. Why it could not be opened, or broke, is left in ``problem``."""
+        """Read until the connection ends. If it could not be opened or broke, ``problem`` says why."""
         try:
             opened = await self._api.call("apps.connections.open")
             async with self._api.session.ws_connect(
@@ -321,16 +308,16 @@ class _Connection:
                 self.ready.set()
         elif kind == "disconnect":
             if envelope.get("reason") == "link_disabled":
-                self.problem = "Socket Mode is switched off for the app: switch it on at api.slack.com"
+                self.problem = "Socket Mode is disabled for the app: enable it at api.slack.com"
             self.replace.set()
         elif "envelope_id" in envelope:
-            self._store(envelope)  # raises when the disk does not take it: no acknowledgement, and it comes again
-            with contextlib.suppress(ConnectionError, aiohttp.ClientError):  # gone meanwhile: it comes again
+            self._store(envelope)  # if it cannot be stored, this raises: no acknowledgement, Slack delivers again
+            with contextlib.suppress(ConnectionError, aiohttp.ClientError):  # connection lost: Slack delivers again
                 await socket.send_json({"envelope_id": envelope["envelope_id"]})
 
 
 async def _wait_first(reading: asyncio.Task[None], waiting: Any) -> None:
-    """Until the reading has ended, or what is waited for is there."""
+    """Wait until the reader has ended or the event is set."""
     other = asyncio.ensure_future(waiting)
     try:
         await asyncio.wait([reading, other], return_when=asyncio.FIRST_COMPLETED)

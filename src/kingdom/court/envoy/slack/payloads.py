@@ -10,29 +10,26 @@ if TYPE_CHECKING:
     from kingdom.court.models import Message
 
 
-# Text for Slack: what the envoy itself says, in the languages of the court, and how the text of others is put.
-
-
 _TEXTS: Final[dict[str, dict[str, str]]] = {
     "en": {
         "how": "_Press a button, or reply in this thread._",
         "how_free": "_Reply in this thread to answer._",
         "answered": "Answered by {user}: {text}",
-        "elsewhere": "Answered elsewhere.",
-        "closed": "This question is closed already.",
-        "stranger": "You may not answer here: you are not among the users in config/envoy.yaml (your id is {user}).",
-        "cut": "… (cut: `kingdom trace {id}` shows all of it)",
-        "nobody": "Nobody here takes this up: no general subscribes to `{type}`.",
+        "elsewhere": "This question was answered outside Slack, or is no longer needed.",
+        "closed": "This question is already closed.",
+        "stranger": "You may not answer: your id {user} is not in `slack.users` in config/envoy.yaml.",
+        "cut": "… (shortened; `kingdom trace {id}` shows the full text)",
+        "nobody": "Nobody handles this: no general subscribes to `{type}`.",
     },
     "ko": {
         "how": "_버튼을 누르거나 이 스레드에 답글을 남겨 주세요._",
         "how_free": "_이 스레드에 답글로 답해 주세요._",
         "answered": "{user} 님의 답: {text}",
-        "elsewhere": "다른 곳에서 답을 받았습니다.",
+        "elsewhere": "Slack 밖에서 답을 받았거나 더 이상 답이 필요하지 않은 질문입니다.",
         "closed": "이미 마감된 질문입니다.",
-        "stranger": "답할 권한이 없습니다: config/envoy.yaml의 users에 없습니다 (ID: {user}).",
-        "cut": "… (잘림: 전체 내용은 `kingdom trace {id}`)",
-        "nobody": "맡을 장군이 없습니다: `{type}`을(를) 구독하는 장군이 없습니다.",
+        "stranger": "답할 권한이 없습니다: config/envoy.yaml의 `slack.users`에 ID {user}이(가) 없습니다.",
+        "cut": "… (일부 생략: 전체 내용은 `kingdom trace {id}`)",
+        "nobody": "처리할 장군이 없습니다: `{type}`을(를) 구독하는 장군이 없습니다.",
     },
 }
 _URGENCY_PREFIXES: Final = {"normal": "", "high": ":small_orange_diamond: ", "urgent": ":rotating_light: "}
@@ -41,22 +38,22 @@ _ENTITIES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _ESCAPES: Final = str.maketrans({**_ENTITIES})
 _MENTION: Final = re.compile(r"<[@#!]([^>|]*)(?:\|([^>]*))?>")
 _LINK: Final = re.compile(r"<((?:https?|mailto|tel):[^>|]*)(?:\|[^>]*)?>")
-MAX_POST_CHARS: Final = 39_000  # characters of a post: Slack's limit is 40,000
-MAX_SECTION_CHARS: Final = 2_900  # characters of one block: Slack's limit is 3,000
+MAX_POST_CHARS: Final = 39_000  # Slack's limit is 40,000
+MAX_SECTION_CHARS: Final = 2_900  # of one block; Slack's limit is 3,000
 
 
 def own_text(locale: str, name: str, **values: str) -> str:
-    """Something the envoy itself says; values are put in as they are."""
+    """Return one of the envoy's own texts; values are inserted as they are."""
     return _TEXTS[locale][name].format(**values)
 
 
 def escape(text: str) -> str:
-    """The text of others, so that nothing in it is taken for a mention, a link or a command."""
+    """Escape a text of others, so that Slack takes nothing in it for a mention, a link or a command."""
     return _CONTROL_CHARS.sub("\N{REPLACEMENT CHARACTER}", text).translate(_ESCAPES)
 
 
 def to_plain_text(text: str, bot: str | None = None) -> str:
-    """What a person wrote, as text: without the mention of the bot, links as addresses, no entities."""
+    """Return what a person wrote as plain text: without the mention of the bot, links as URLs, no entities."""
     if bot:
         text = re.sub(rf"<@{re.escape(bot)}(\|[^>]*)?>", "", text)
     text = _LINK.sub(r"\1", text)
@@ -67,25 +64,23 @@ def to_plain_text(text: str, bot: str | None = None) -> str:
 
 
 def mentions_user(text: str, bot: str | None) -> bool:
-    """Whether a text speaks to the bot."""
     return bool(bot) and re.search(rf"<@{re.escape(bot or '')}(\|[^>]*)?>", text) is not None
 
 
 def urgency_prefix(urgency: str) -> str:
-    """What stands before a message that is urgent."""
     return _URGENCY_PREFIXES.get(urgency, "")
 
 
-def truncate(text: str, most: int, rest: str = "…") -> str:
-    """An escaped text of at most ``most`` characters, ended by ``rest`` when something is missing."""
-    if len(text) <= most:
+def truncate(text: str, max_chars: int, rest: str = "…") -> str:
+    """Shorten an escaped text to ``max_chars`` characters; ``rest`` is appended if something is cut off."""
+    if len(text) <= max_chars:
         return text
-    kept = text[: max(most - len(rest) - 1, 0)]
-    return re.sub(r"&[a-z]{0,3}\Z", "", kept) + f"\n{rest}"  # no half of an entity
+    kept = text[: max(max_chars - len(rest) - 1, 0)]
+    return re.sub(r"&[a-z]{0,3}\Z", "", kept) + f"\n{rest}"  # do not cut an entity in half
 
 
 def split_text(text: str, size: int) -> list[str]:
-    """A text in pieces, at the ends of lines where there are any."""
+    """Split a text into pieces of at most ``size`` characters, at the ends of lines if possible."""
     found = []
     while len(text) > size:
         end = text.rfind("\n", size // 2, size)
@@ -98,38 +93,35 @@ def split_text(text: str, size: int) -> list[str]:
     return [*found, text] if text else found
 
 
-# What an envelope of Slack says, as far as the court is concerned: somebody posted something, or pressed a button.
-
-
-ACTION_PREFIX: Final = "kingdom_answer"  # begins the ids of our buttons; the number of the choice follows
-BLOCK_PREFIX: Final = "kingdom_question:"  # begins the ids of our blocks with buttons; the task follows
+ACTION_PREFIX: Final = "kingdom_answer"  # of our buttons' action ids; the number of the choice follows
+BLOCK_PREFIX: Final = "kingdom_question:"  # of our button blocks' ids; the task id follows
 _TIMESTAMP: Final = re.compile(r"\d{1,12}\.\d{1,9}\Z")
 _USER_SUBTYPES: Final = (
     None,
     "file_share",
     "thread_broadcast",
     "me_message",
-)  # all other subtypes are notes of Slack's own
+)  # all other subtypes are Slack's own notices
 
 
 @dataclass(frozen=True, slots=True)
 class PostedMessage:
-    """Somebody wrote something."""
+    """A post of a person."""
 
-    names: tuple[str, ...]  # under which it may come again
+    names: tuple[str, ...]  # under which it may be delivered again
     team: str
     channel: str
     ts: str
     thread_ts: str | None
     user: str
     text: str
-    direct: bool  # only to us
+    direct: bool  # a direct message to us
     mention: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ButtonPress:
-    """Somebody pressed one of our buttons."""
+    """A press of one of our buttons."""
 
     names: tuple[str, ...]
     channel: str
@@ -142,7 +134,7 @@ class ButtonPress:
 
 
 def parse_envelope(envelope: Any, bot: str | None) -> PostedMessage | ButtonPress | None:
-    """What an envelope says; None when it is nothing to us. ``bot`` is our own user id."""
+    """Parse an envelope; None if it does not concern us. ``bot`` is our own user id."""
     payload = _object(envelope, "payload")
     if _object(envelope).get("type") == "interactive":
         return _parse_press(payload)
@@ -152,7 +144,7 @@ def parse_envelope(envelope: Any, bot: str | None) -> PostedMessage | ButtonPres
 
 
 def bot_user_id(envelope: Any) -> str | None:
-    """The user that we are, where an envelope says it."""
+    """Return our own user id, if the envelope contains it."""
     authorizations = _object(envelope, "payload").get("authorizations")
     for one in authorizations if isinstance(authorizations, list) else ():
         if isinstance(one, dict) and one.get("is_bot") and isinstance(one.get("user_id"), str):
@@ -218,23 +210,19 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-# How a message looks in Slack.
-
-
-METADATA_EVENT_TYPE: Final = "kingdom_message"  # of the metadata that names our messages
+METADATA_EVENT_TYPE: Final = "kingdom_message"  # of the metadata of our posts
 _MAX_BUTTONS: Final = 25  # Slack's limit for one block
 _MAX_LABEL_CHARS: Final = 75  # Slack's limit for the text on a button
 _MAX_BLOCKS: Final = 40  # Slack's limit is 50
 
 
 def post_text(message: Message, locale: str) -> str:
-    """The text of a post."""
     rest = own_text(locale, "cut", id=_trace_id(message))
     return urgency_prefix(message.urgency) + truncate(escape(message.content), MAX_POST_CHARS, rest)
 
 
 def post_blocks(message: Message, locale: str) -> list[dict[str, Any]] | None:
-    """A question with its buttons; None for what is only text."""
+    """Return the blocks of a question with its buttons; None for messages that are only text."""
     task_id = task_id_of(message)
     if message.type != "human_input_request" or task_id is None:
         return None
@@ -256,19 +244,18 @@ def post_blocks(message: Message, locale: str) -> list[dict[str, Any]] | None:
     return blocks
 
 
-def closed_question(text: str, said: str) -> tuple[str, list[dict[str, Any]]]:
-    """A question that is over: its text, and what came of it, without buttons."""
-    context = {"type": "context", "elements": [{"type": "mrkdwn", "text": said}]}
-    return truncate(text, MAX_POST_CHARS - len(said)) + f"\n{said}", [*_section_blocks(text), context]
+def closed_question(text: str, outcome: str) -> tuple[str, list[dict[str, Any]]]:
+    """Return text and blocks of a closed question: its text and the outcome, without buttons."""
+    context = {"type": "context", "elements": [{"type": "mrkdwn", "text": outcome}]}
+    return truncate(text, MAX_POST_CHARS - len(outcome)) + f"\n{outcome}", [*_section_blocks(text), context]
 
 
 def answered_text(user: str, answer: str, locale: str) -> str:
-    """Who answered a question, and how."""
     return own_text(locale, "answered", user=f"<@{user}>", text=truncate(escape(answer), 1000))
 
 
 def post_metadata(court: str, intents: list[str]) -> dict[str, Any]:
-    """What names a post as ours, so that it is found again. Another court may have messages of the same numbers."""
+    """Return the metadata by which we find our post again. It names the court: another one may use the same ids."""
     return {
         "event_type": METADATA_EVENT_TYPE,
         "event_payload": {"court": court, "intent": intents[-1], "intents": intents},
@@ -276,7 +263,7 @@ def post_metadata(court: str, intents: list[str]) -> dict[str, Any]:
 
 
 def post_intents(post: dict[str, Any], court: str) -> list[str]:
-    """The messages of a court that a post is made of."""
+    """Return the ids of a court's messages in a post."""
     metadata = post.get("metadata")
     payload = metadata.get("event_payload") if isinstance(metadata, dict) else None
     intents = payload.get("intents") if isinstance(payload, dict) and payload.get("court") == court else None
@@ -284,17 +271,15 @@ def post_intents(post: dict[str, Any], court: str) -> list[str]:
 
 
 def task_id_of(message: Message) -> str | None:
-    """The task that a message is about."""
     return _context_text(message, "task_id")
 
 
 def thread_task_id(message: Message) -> str | None:
-    """The task under which the thread of a message is known: the first of its case."""
+    """Return the task under which the thread of a message is stored: the first task of its case."""
     return _context_text(message, "original_task_id") or task_id_of(message)
 
 
 def choices_of(message: Message) -> list[str]:
-    """The answers a question offers."""
     choices = message.context.get("choices")
     return [str(one) for one in choices] if isinstance(choices, list) else []
 

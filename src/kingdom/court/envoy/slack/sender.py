@@ -215,7 +215,7 @@ class StaleStateCleaner:
 
 # Says messages in Slack, each once.
 #
-# The order in which :meth:`SlackVoice.say` does things is what makes that hold when it dies between any two of them: what
+# The order in which it does things is what makes that hold when it dies between any two of them: what
 # is meant goes to the disk, then to Slack, then what follows from it is done, and that goes to the disk. Whoever finds
 # something meant and not done looks in Slack whether it is there.
 
