@@ -45,7 +45,7 @@ def test_the_template_without_its_marks_is_a_valid_file(home: Home) -> None:
     [
         ("github:\n  tokn_env: X\n", "sentinel.yaml:2: unknown key 'github.tokn_env' (did you mean 'token_env'?)"),
         ("github:\n  notifications: false\n", "nothing to watch"),
-        ("github:\n  url: http://api.github.com\n", "in the clear"),
+        ("github:\n  url: http://api.github.com\n", "sent unencrypted"),
         ("github:\n  url: https://me:pw@api.github.com\n", "do not put a password"),
         ("github:\n  token_env: ghp_0123456789abcdef0123\n", "looks like a secret"),
         ("github:\n  repos: [acme]\n", "sentinel.yaml:2"),
