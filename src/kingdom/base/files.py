@@ -57,14 +57,15 @@ def write_once(path: AnyPath, data: bytes | str, *, durable: bool = True, mode: 
     try:
         create_file(temporary, data, durable=durable, mode=mode)
         os.link(temporary, path)
+        created = True
     except FileExistsError:
-        return False
+        created = False
     finally:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
-    if durable:
+    if durable:  # also when it exists: its writer may have been killed before it synced the name
         sync_directory(os.path.dirname(path))
-    return True
+    return created
 
 
 def write_json(path: AnyPath, document: Mapping[str, Any], *, durable: bool = True, mode: int = 0o644) -> None:

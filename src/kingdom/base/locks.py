@@ -11,7 +11,7 @@ import fcntl
 import os
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kingdom.base.backoff import backoff
 
@@ -108,12 +108,8 @@ class FileLock:
         os.close(descriptor)
         return None
 
-    async def release(self) -> None:
+    def release(self) -> None:
         """Release the lock. Safe to call twice."""
-        self.drop()
-
-    def drop(self) -> None:
-        """Release the lock at once. Safe to call twice."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
@@ -121,29 +117,3 @@ class FileLock:
 
 def _open(path: str | os.PathLike[str]) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-
-_ENGINE: Final = 0x6B776602  # PostgreSQL's advisory lock for the engine
-
-
-class AdvisoryLock:
-    """A lock of a PostgreSQL connection of its own: it is gone with the connection."""
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-
-    @classmethod
-    async def take(cls, connection: Any) -> AdvisoryLock | None:
-        """The lock, or None when another has it; the connection is closed then."""
-        if await connection.fetchval("SELECT pg_try_advisory_lock($1, hashtext(current_schema()))", _ENGINE):
-            return cls(connection)
-        await connection.close()
-        return None
-
-    async def release(self) -> None:
-        """Let go."""
-        await self._connection.close()
-
-    def drop(self) -> None:
-        """Let go at once."""
-        self._connection.terminate()

@@ -8,7 +8,8 @@ import os
 from typing import TYPE_CHECKING
 
 from kingdom.base.batches import Batcher
-from kingdom.bus.transports.files.disk import Syncer, sync_directory, temporary_prefix
+from kingdom.base.files import sync_directory, temporary_prefix
+from kingdom.base.syncer import Syncer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
 import time
@@ -12,6 +11,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kingdom.base.files import write_json
+from kingdom.base.locks import FileLock
 from kingdom.court.errors import AlreadyRunning
 from kingdom.court.models import timestamp
 
@@ -145,11 +145,12 @@ def _write_heartbeat(path: Path, role: Role, now: float, began: float, failures:
 @contextlib.contextmanager
 def role_lock(folder: Path, name: str) -> Iterator[None]:
     """Be the only process that has the role. The kernel lets go when the process dies."""
-    with (folder / ".lock").open("a+b") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise AlreadyRunning(
-                f"{name} is already running in {folder.parent.parent}: kingdom status shows it, kingdom down stops it"
-            ) from None
+    lock = FileLock.take(folder / ".lock")
+    if lock is None:
+        raise AlreadyRunning(
+            f"{name} is already running in {folder.parent.parent}: kingdom status shows it, kingdom down stops it"
+        )
+    try:
         yield
+    finally:
+        lock.release()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from pydantic import ValidationError
 
 from kingdom.base.files import write_atomic
+from kingdom.base.locks import exclusive
 from kingdom.bus import DocumentForm, Envelope, connect
 from kingdom.court.errors import InvalidDocument
 from kingdom.court.home import check_name
@@ -327,8 +327,7 @@ class IdSequences:
         """The file of the last number, while nobody else changes it."""
         path = self._path(kind)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.with_name(f".{path.name}.lock").open("a+b") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with exclusive(path.with_name(f".{path.name}.lock")):
             yield path
 
 

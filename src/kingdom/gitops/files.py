@@ -8,6 +8,8 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kingdom.base.files import create_file
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -19,13 +21,9 @@ def write_file(path: Path, content: bytes, *, scratch: Path | None = None, modif
     ``modified_ns`` is its time of modification, when that is not to be now.
     """
     fresh = (scratch or path.parent) / f".{path.name.lstrip('.')}-{secrets.token_hex(4)}"
-    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-    with os.fdopen(fd, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-        if modified_ns is not None:
-            os.utime(file.fileno(), ns=(modified_ns, modified_ns))
+    create_file(fresh, content)
+    if modified_ns is not None:
+        os.utime(fresh, ns=(modified_ns, modified_ns))
     fresh.replace(path)
 
 

@@ -7,22 +7,20 @@ them. Such a file is removed only when nobody has it open and no git process is 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import fcntl
 import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kingdom.base.locks import is_current, lock_async
 from kingdom.gitops.errors import LockBusy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 from contextvars import ContextVar
 
-_FIRST_WAIT: Final = 0.002
-_LONGEST_WAIT: Final = 0.1
+_PAUSES: Final = (0.002, 0.1)  # seconds between two attempts: the first, and the longest
 _PROC: Final = Path("/proc")
 _OLD_ENOUGH: Final = 600.0  # seconds; where processes cannot be looked at
 
@@ -39,8 +37,12 @@ async def locked(path: Path, patience: float) -> AsyncIterator[int]:
         path.parent.mkdir(parents=True, exist_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            await _take(fd, path, deadline)
-            if _current(fd, path):
+            if not await lock_async(fd, deadline - time.monotonic(), _PAUSES):
+                raise LockBusy(
+                    f"{path} is held by another process, which did not let go in time: "
+                    f"is another engine at work on this repository? (lslocks shows which process it is)"
+                )
+            if is_current(fd, path):
                 break
         except BaseException:
             os.close(fd)
@@ -52,30 +54,6 @@ async def locked(path: Path, patience: float) -> AsyncIterator[int]:
     finally:
         held.reset(mark)
         os.close(fd)  # not LOCK_UN: a git that inherited it and was left behind still holds it
-
-
-async def _take(fd: int, path: Path, deadline: float) -> None:
-    wait = _FIRST_WAIT
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                raise LockBusy(
-                    f"{path} is held by another process, which did not let go in time: "
-                    f"is another engine at work on this repository? (lslocks shows which process it is)"
-                ) from None
-            await asyncio.sleep(wait)
-            wait = min(wait * 1.5, _LONGEST_WAIT)
-        else:
-            return
-
-
-def _current(fd: int, path: Path) -> bool:
-    try:
-        return path.stat().st_ino == os.fstat(fd).st_ino
-    except FileNotFoundError:
-        return False
 
 
 def remove_stale_locks(locks: Iterable[Path], places: Iterable[Path]) -> list[Path]:

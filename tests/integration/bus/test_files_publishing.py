@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from kingdom.base import syncer as syncer_module
+from kingdom.base.syncer import Syncer
 from kingdom.bus import Envelope, EventBus, connect
 from kingdom.bus.errors import InvalidEnvelope, StorageFull, TransportUnavailable
 from kingdom.bus.testing import ManualClock
-from kingdom.bus.transports.files import disk, publisher
-from kingdom.bus.transports.files.disk import Syncer
+from kingdom.bus.transports.files import publisher
 from tests.support.queue_files import STREAM, QueueFiles, event
 
 
@@ -98,15 +99,15 @@ async def test_a_sync_of_everything_that_fails_leaves_no_trace(
 ) -> None:
     syncer: Syncer = bus.transport._syncer  # type: ignore[attr-defined]
     monkeypatch.setattr(syncer, "_syncfs", lambda _: -1)
-    monkeypatch.setattr(disk.ctypes, "get_errno", lambda: errno.EIO)
+    monkeypatch.setattr(syncer_module.ctypes, "get_errno", lambda: errno.EIO)
     with pytest.raises(TransportUnavailable, match="Input/output error"):
-        await bus.publish(STREAM, batch(disk.SYNCFS_FROM))
+        await bus.publish(STREAM, batch(syncer_module.SYNCFS_FROM))
     assert files("pending") == ["first"]
     assert files.temporary() == []
 
 
 @pytest.mark.parametrize("sync", ["files", "filesystem"])
-@pytest.mark.parametrize("size", [1, 2, disk.SYNCFS_FROM - 1, disk.SYNCFS_FROM, 200])
+@pytest.mark.parametrize("size", [1, 2, syncer_module.SYNCFS_FROM - 1, syncer_module.SYNCFS_FROM, 200])
 async def test_batches_of_every_size_arrive_whole_and_in_order(files: QueueFiles, sync: str, size: int) -> None:
     async with connect(f"{files.url}?sync={sync}") as bus:
         await bus.setup()
@@ -133,14 +134,14 @@ async def test_what_is_no_json_refuses_its_own_call_only(bus: EventBus, files: Q
 async def test_of_calls_written_together_only_the_one_that_does_not_fit_fails(
     bus: EventBus, files: QueueFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = disk.write_all
+    real = syncer_module.write_all
 
     def picky(fd: int, data: bytes) -> None:
         if b"huge" in data:
             raise OSError(errno.ENOSPC, "No space left on device")
         real(fd, data)
 
-    monkeypatch.setattr(disk, "write_all", picky)
+    monkeypatch.setattr(syncer_module, "write_all", picky)
     results = await asyncio.gather(
         *(bus.publish(STREAM, event(name)) for name in ("a", "b", "huge", "c")), return_exceptions=True
     )

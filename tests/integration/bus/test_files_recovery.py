@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from kingdom.base.files import temporary_prefix
+from kingdom.base.syncer import Syncer
 from kingdom.bus import connect
 from kingdom.bus.delivery import DeadVerdict, Delivery, DoneVerdict, RetryVerdict
 from kingdom.bus.testing import ManualClock
 from kingdom.bus.transports.files import operations, stream
 from kingdom.bus.transports.files.directories import FileMover
-from kingdom.bus.transports.files.disk import Syncer, temporary_prefix
 from kingdom.bus.transports.files.layout import set_up
 from kingdom.bus.transports.files.ledger import entry_row
 from kingdom.bus.transports.files.publisher import publish_now
@@ -322,7 +323,7 @@ def test_a_full_disk_does_not_stop_a_stream_from_working_with_its_old_ledger(
 
 def test_temporary_files_of_the_dead_are_removed_and_those_of_the_living_kept(bench: Bench) -> None:
     bench.publish(bench.victim)
-    code = "from kingdom.bus.transports.files.disk import *; print(temporary_prefix())"
+    code = "from kingdom.base.files import temporary_prefix; print(temporary_prefix())"
     dead = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     mine = temporary_prefix()
     names = {"dead": f"{dead}x.json", "mine": f"{mine}x.json", "strange": ".tmp-elsewhere-1-x", "old": ".tmp-older-1-x"}
@@ -337,7 +338,7 @@ def test_temporary_files_of_the_dead_are_removed_and_those_of_the_living_kept(be
 async def test_a_zombie_does_not_hold_its_temporary_files(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.publish(bench.victim)
-    code = "from kingdom.bus.transports.files.disk import *; print(temporary_prefix(), flush=True)"
+    code = "from kingdom.base.files import temporary_prefix; print(temporary_prefix(), flush=True)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         path = bench.files.home / f"{child.stdout.read().strip()}x.json"

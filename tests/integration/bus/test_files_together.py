@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from kingdom.base import inotify
+from kingdom.base.files import TEMPORARY
 from kingdom.base.filesystems import filesystem_type
 from kingdom.bus import connect
 from kingdom.bus.errors import TransportUnavailable
-from kingdom.bus.transports.files.disk import PREFIX
 from tests.support.queue_files import STREAM, QueueFiles, event
 
 # A process of its own: claims, handles and settles until it is told that nothing more will come. The ledger is
@@ -211,7 +211,7 @@ async def test_the_doctor_sees_what_tends_to_go_wrong(files: QueueFiles) -> None
         await bus.publish(STREAM, event("a"))
         files.drop("pending", "broken", "?", age=10)
         await bus.depth()
-        leftover = files.home / f"{PREFIX}older-1-2-x.json"
+        leftover = files.home / f"{TEMPORARY}older-1-2-x.json"
         leftover.touch()
         os.utime(leftover, (0, 0))
         findings = {check.name: check for check in await bus.doctor()}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import os
 import shutil
 import stat
@@ -17,6 +16,7 @@ from jinja2.meta import find_undeclared_variables
 from jinja2.sandbox import SandboxedEnvironment
 
 from kingdom.base.files import read_json, sync_directory
+from kingdom.base.locks import exclusive
 from kingdom.base.yamlfile import YamlProblem, load_yaml, read_text
 from kingdom.court.config import load_system
 from kingdom.court.errors import InvalidPackage
@@ -183,8 +183,7 @@ def remove_package(home: Home, name: str) -> None:
 def _staging_folder(home: Home) -> Iterator[Path]:
     """A folder to work in, on the same disk, swept away at the end; one change at a time."""
     home.generals.mkdir(parents=True, exist_ok=True)
-    with (home.generals / ".lock").open("a+b") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with exclusive(home.generals / ".lock"):
         for left in home.generals.glob(f"{_STAGING_PREFIX}*"):
             shutil.rmtree(left, ignore_errors=True)
         workshop = Path(tempfile.mkdtemp(prefix=_STAGING_PREFIX, dir=home.generals))

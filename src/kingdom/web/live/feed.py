@@ -300,7 +300,7 @@ class Feed:
             repair_feed(self.path)
             self._writer = FeedFile(self.path)
         except BaseException:
-            lock.drop()
+            lock.release()
             raise
         self._lock = lock
 
@@ -312,7 +312,7 @@ class Feed:
         self._writing.shutdown()
         self._reading.shutdown()
         if self._lock is not None:
-            self._lock.drop()
+            self._lock.release()
 
     @staticmethod
     async def _in(threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import re
 import secrets
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
-from kingdom.base.files import sync_directory
+from kingdom.base.files import write_atomic, write_once
 from kingdom.web.record import STATE_FOLDER
 
 if TYPE_CHECKING:
@@ -46,14 +45,8 @@ def obtain_token(root: Path) -> str:
     if (found := read_token(root)) is None:
         if path.exists():  # cut short or spoiled: nobody can have logged in with it
             return renew_token(root)
-        temporary = _write_token(path)
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            pass
-        finally:
-            temporary.unlink()
-        sync_directory(path.parent)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_once(path, _new_token(), mode=0o600)
         return obtain_token(root)
     if path.stat().st_mode & _OTHERS_MODE:
         path.chmod(0o600)
@@ -63,8 +56,8 @@ def obtain_token(root: Path) -> str:
 def renew_token(root: Path) -> str:
     """Make a new token in the place of the old one, which opens nothing from then on."""
     path = token_path(root)
-    _write_token(path).rename(path)
-    sync_directory(path.parent)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, _new_token(), mode=0o600)
     found = read_token(root)
     assert found is not None
     return found
@@ -75,17 +68,8 @@ def login_link(url: str, token: str) -> str:
     return f"{url.rstrip('/')}/login?{urlencode({'token': token})}"
 
 
-def _write_token(path: Path) -> Path:
-    """A new token in a file beside ``path``. Never, not even for a moment, can others read it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".tmp-{os.getpid()}-{secrets.token_hex(4)}-token")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        os.write(descriptor, f"{secrets.token_urlsafe(_TOKEN_BYTES)}\n".encode())
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    return temporary
+def _new_token() -> str:
+    return f"{secrets.token_urlsafe(_TOKEN_BYTES)}\n"
 
 
 # What is derived from the token, so that the token itself is kept by nobody but its owner.

@@ -8,7 +8,6 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 
-from kingdom.base.locks import AdvisoryLock
 from kingdom.workflow.errors import StoreError
 from kingdom.workflow.store.database import DatabaseStore
 from kingdom.workflow.store.transactions import PostgresSession
@@ -21,6 +20,30 @@ if TYPE_CHECKING:
 _POOL_SIZE: Final = 8
 _BUS_OPTIONS: Final = ("schema", "pgbouncer")  # parts of the URL that are the bus's, not the server's
 _MIGRATION_LOCK: Final = 0x6B776601  # advisory lock
+_ENGINE_LOCK: Final = 0x6B776602  # advisory lock
+
+
+class AdvisoryLock:
+    """The lock of the engine, held by a PostgreSQL connection of its own. It ends with the connection."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    @classmethod
+    async def take(cls, connection: Any) -> AdvisoryLock | None:
+        """Take the lock. If another engine holds it, close the connection and return None."""
+        if await connection.fetchval("SELECT pg_try_advisory_lock($1, hashtext(current_schema()))", _ENGINE_LOCK):
+            return cls(connection)
+        await connection.close()
+        return None
+
+    async def release(self) -> None:
+        """Release the lock and close the connection."""
+        await self._connection.close()
+
+    def drop(self) -> None:
+        """Release the lock at once, without waiting for the server."""
+        self._connection.terminate()
 
 
 class PostgresStore(DatabaseStore):

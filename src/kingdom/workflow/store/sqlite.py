@@ -24,6 +24,21 @@ _BUSY_SECONDS: Final = 15.0  # seconds to wait for others to let go of the file
 _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.0002, 0.01  # seconds between two tries
 
 
+class EngineFileLock:
+    """The lock of the engine: a lock file beside the database."""
+
+    def __init__(self, lock: FileLock) -> None:
+        self._lock = lock
+
+    async def release(self) -> None:
+        """Release the lock."""
+        self._lock.release()
+
+    def drop(self) -> None:
+        """Release the lock at once."""
+        self._lock.release()
+
+
 class SqliteStore(DatabaseStore):
     """One connection, one transaction at a time: SQLite has one writer anyway."""
 
@@ -72,10 +87,11 @@ class SqliteStore(DatabaseStore):
             else:
                 return
 
-    async def lock_engine(self) -> FileLock | None:
+    async def lock_engine(self) -> EngineFileLock | None:
         """Take the lock of the engine: of a file beside the database, whose name says what it is."""
         path = Path(url_path(self.url))
-        return FileLock.take(path.with_name(f"{path.name}.engine-lock"))
+        lock = FileLock.take(path.with_name(f"{path.name}.engine-lock"))
+        return None if lock is None else EngineFileLock(lock)
 
     async def _has_tables(self, session: DatabaseSession) -> bool:
         return bool(await session.fetch("SELECT 1 FROM sqlite_master WHERE name = 'wf_counter'"))

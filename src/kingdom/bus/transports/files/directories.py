@@ -7,8 +7,8 @@ import os
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kingdom.base.files import remove_abandoned, temporary_prefix
 from kingdom.bus.errors import InvalidEnvelope
-from kingdom.bus.transports.files.disk import remove_abandoned, temporary_prefix
 from kingdom.bus.transports.files.document import encode_form, mark, parse, read_bytes, read_document, unmark
 from kingdom.bus.transports.files.layout import ACTIVE, REASON, SUFFIX
 from kingdom.bus.transports.files.ledger import FileMove, entry_from_row, entry_row
@@ -16,9 +16,9 @@ from kingdom.bus.transports.files.ledger import FileMove, entry_from_row, entry_
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kingdom.base.syncer import Syncer
     from kingdom.bus.delivery import Status
     from kingdom.bus.stream_entry import EventEntry
-    from kingdom.bus.transports.files.disk import Syncer
     from kingdom.bus.transports.files.layout import StreamPaths
     from kingdom.bus.transports.files.stream import FileStream
 

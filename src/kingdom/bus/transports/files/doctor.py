@@ -7,10 +7,10 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
+from kingdom.base.files import remove_abandoned
 from kingdom.base.filesystems import check_filesystem
 from kingdom.bus.delivery import Check
 from kingdom.bus.errors import BusError
-from kingdom.bus.transports.files.disk import remove_abandoned
 from kingdom.bus.transports.files.layout import MARKER, StreamLock, StreamPaths, check_version, list_streams
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import time
@@ -11,10 +10,11 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from kingdom.base.files import remove_abandoned, sync_directory, write_atomic, write_once
+from kingdom.base.locks import is_current, lock, unlock
 from kingdom.bus.delivery import DocumentForm, StreamOptions
 from kingdom.bus.envelope import check_stream
 from kingdom.bus.errors import BusError, InvalidName, InvalidOption, NotSetUp, SchemaTooNew, TransportUnavailable
-from kingdom.bus.transports.files.disk import remove_abandoned, sync_directory, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -137,7 +137,7 @@ class StreamPaths:
         }
         if options.document is not None:
             document["document"] = asdict(options.document)
-        write_file(self._options, json.dumps(document, indent=1).encode() + b"\n")
+        write_atomic(self._options, json.dumps(document, indent=1) + "\n", mode=0o666)
         self.load_options()
         self.make()
 
@@ -201,7 +201,7 @@ def set_up(root: str) -> list[str]:
         return []
     os.makedirs(root, exist_ok=True)
     remove_abandoned(root)
-    write_file(f"{root}/{MARKER}", json.dumps({"version": VERSION}).encode() + b"\n", replace=False)
+    write_once(f"{root}/{MARKER}", json.dumps({"version": VERSION}) + "\n", mode=0o666)
     sync_directory(os.path.dirname(root) or "/")
     return ["001_directories"]
 
@@ -261,14 +261,18 @@ class StreamLock:
         deadline = time.monotonic() + self._timeout
         while True:
             fd = self._open() if self._fd is None else self._fd
-            self._take(fd, deadline)
-            if self._current(fd):
+            if not lock(fd, deadline - time.monotonic(), (_FIRST_WAIT, LONGEST_WAIT)):
+                raise TransportUnavailable(
+                    f"{self.path} has been locked by another process for {self._timeout:g} s: "
+                    f"is it stopped? (lslocks shows which process it is)"
+                )
+            if is_current(fd, self.path):
                 break
             self.close()  # somebody deleted the file: those who come now lock another one
         try:
             yield
         finally:
-            fcntl.flock(fd, fcntl.LOCK_UN)
+            unlock(fd)
 
     def read(self) -> bytes:
         """The note: ``clean`` and a fingerprint, ``dirty``, or nothing."""
@@ -288,26 +292,3 @@ class StreamLock:
             self._make_folder()
             self._fd = os.open(self.path, flags, 0o666)
         return self._fd
-
-    def _current(self, fd: int) -> bool:
-        try:
-            return os.stat(self.path).st_ino == os.fstat(fd).st_ino
-        except FileNotFoundError:
-            return False
-
-    def _take(self, fd: int, deadline: float) -> None:
-        # Not a blocking flock: that could not be given up when the holder is stopped and never comes back.
-        wait = _FIRST_WAIT
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise TransportUnavailable(
-                        f"{self.path} has been locked by another process for {self._timeout:g} s: "
-                        f"is it stopped? (lslocks shows which process it is)"
-                    ) from None
-                time.sleep(wait)
-                wait = min(wait * 1.5, LONGEST_WAIT)
-            else:
-                return

@@ -10,10 +10,10 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from kingdom.base.files import temporary_prefix, write_all
 from kingdom.base.jsontext import encode
 from kingdom.bus.envelope import PRIORITIES
 from kingdom.bus.stream_entry import EventEntry, aggregate_key
-from kingdom.bus.transports.files.disk import temporary_prefix, write_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

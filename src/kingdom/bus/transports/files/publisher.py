@@ -10,8 +10,10 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kingdom.base.files import sync_directory, temporary_prefix
+from kingdom.base.syncer import Syncer
 from kingdom.bus.errors import BusError, InvalidEnvelope
-from kingdom.bus.transports.files.disk import Syncer, bus_error, sync_directory, temporary_prefix
+from kingdom.bus.transports.files.disk import bus_error
 from kingdom.bus.transports.files.document import encode, encode_form, sequence_number, write_time
 from kingdom.bus.transports.files.layout import MARKER, SUFFIX, check_version
 from kingdom.bus.transports.files.ledger import new_entry_row

@@ -10,11 +10,12 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+from kingdom.base.files import sync_directory
 from kingdom.base.inotify import CLOSE_WRITE, MODIFY, MOVED_TO, OVERFLOW, FileChange, FileWatcher
+from kingdom.base.syncer import Syncer
 from kingdom.bus.errors import InvalidOption
 from kingdom.bus.stream_state import StreamStateMachine
 from kingdom.bus.transports.files.directories import DirectoryScanner, FileMover
-from kingdom.bus.transports.files.disk import Syncer, sync_directory
 from kingdom.bus.transports.files.layout import StreamLock, StreamPaths
 from kingdom.bus.transports.files.ledger import FileMove, StreamLedger, apply_line, makes_claimable, snapshot
 

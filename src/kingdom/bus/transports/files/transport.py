@@ -11,10 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from kingdom.base.inotify import FileWatcher
+from kingdom.base.syncer import Syncer
 from kingdom.bus.errors import BusError, InvalidOption, TransactionMismatch
 from kingdom.bus.eventbus import url_path
 from kingdom.bus.transports.files import operations
-from kingdom.bus.transports.files.disk import Syncer, bus_error
+from kingdom.bus.transports.files.disk import bus_error
 from kingdom.bus.transports.files.doctor import examine
 from kingdom.bus.transports.files.layout import check_version, list_streams, set_up
 from kingdom.bus.transports.files.publisher import FilesPublisher, SyncFilesPublisher
