@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_CONNECT_SECONDS: Final = 5.0  # somebody waits for the answer: give up early on a store that is away
+_CONNECT_SECONDS: Final = 5.0  # the user waits: give up early on a store that is away
 
 
 def with_bus(url: str, action: Callable[[EventBus], Awaitable[T]]) -> T:

@@ -14,7 +14,6 @@ from kingdom.cli.session import errors_reported, find_home
 if TYPE_CHECKING:
     from kingdom.court.sentinel.checks import Finding
 
-
 _SLACK_STEPS: Final = """\
 1. At https://api.slack.com/apps: Create New App, From a manifest, and paste the JSON below.
 2. Install it into the workspace; OAuth & Permissions shows the bot token (xoxb-…): {bot}.
@@ -22,6 +21,8 @@ _SLACK_STEPS: Final = """\
 4. Put both into the environment of the court, /invite the app into a channel,
    set slack.channel and slack.users in config/envoy.yaml, and run kingdom connect slack again.
 """
+app = typer.Typer()
+_LEVEL_LABELS: Final = {"ok": "ok", "warning": "warning", "error": "ERROR"}
 
 
 def slack(
@@ -52,10 +53,6 @@ def slack(
     from kingdom.court.envoy.slack.checks import check_slack
 
     run_checks("slack", lambda clock: check_slack(config, system, tokens, clock), None, as_json=json)
-
-
-app = typer.Typer()
-_LEVEL_LABELS: Final = {"ok": "ok", "warning": "warning", "error": "ERROR"}
 
 
 @app.callback(invoke_without_command=True)

@@ -184,14 +184,14 @@ def _document(name: str, general: GeneralPackage | None, problems: list[str]) ->
 
 
 def _row(name: str, general: GeneralPackage | None, problems: list[str]) -> tuple[object, ...]:
-    told = output.styled("; ".join(problems) or "–", "red" if problems else "")
+    shown = output.styled("; ".join(problems) or "–", "red" if problems else "")
     if general is None:
-        return (output.styled(name, "red"), "–", "–", "–", "–", told)
+        return (output.styled(name, "red"), "–", "–", "–", "–", shown)
     manifest = general.manifest
     engine = manifest.engine.name + (f" ({manifest.engine.model})" if manifest.engine.model else "")
     hears = ", ".join(subscription.type for subscription in manifest.subscribes) or "–"
     schedules = ", ".join(f"{schedule.name}: {schedule.cron}" for schedule in manifest.schedules) or "–"
-    return (name, engine, hears, schedules, manifest.concurrency, told)
+    return (name, engine, hears, schedules, manifest.concurrency, shown)
 
 
 for _command in (ls, new, check, install, remove):

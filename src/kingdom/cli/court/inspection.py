@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from kingdom.court.loop import Services
     from kingdom.court.overview import CourtOverview
 
-
 _ROLE_STYLES: Final = {"running": "green", "failed": "red", "late": "red", "waiting": "yellow", "stopping": "yellow"}
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from kingdom.court.loop import Services
     from kingdom.journal import Cursor, Entry, Problem, Reader
 
-
 _CATEGORY_STYLES: Final = {
     "event": "cyan",
     "task": "blue",
@@ -37,6 +36,8 @@ _CATEGORY_STYLES: Final = {
     "message": "white",
 }
 _BAD_WORDS: Final = ("failed", "timeout", "killed", "missed", "orphaned", "warning", "discarded")
+_BARS: Final = "▁▂▃▄▅▆▇█"
+_HOURS: Final = 24
 
 
 def logs(
@@ -204,10 +205,6 @@ def _field_text(value: object) -> str:
 
 def _print_journal_problem(problem: Problem) -> None:
     print(output.sanitize(f"journal: {problem}"), file=sys.stderr)  # noqa: T201
-
-
-_BARS: Final = "▁▂▃▄▅▆▇█"
-_HOURS: Final = 24
 
 
 def stats(

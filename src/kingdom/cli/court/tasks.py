@@ -16,6 +16,8 @@ from kingdom.cli.session import find_home, user_name, with_court
 if TYPE_CHECKING:
     from kingdom.court.loop import Services
 
+app = typer.Typer()
+
 
 def emit(
     event_type: Annotated[
@@ -161,9 +163,6 @@ def transcript(
     output.say(f"# {last.id}, {last.order.engine}: {last.transcript}")
     for line_ in transcript_lines(last, default_engines()):
         output.say(line_)
-
-
-app = typer.Typer()
 
 
 @app.callback(invoke_without_command=True)

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from kingdom.court.home import Home
     from kingdom.court.overview import QuestionView
 
+_MAX_SAID_LINES: Final = 6  # lines of the chosen soldier that are shown
+
 
 class ConfirmScreen(ModalScreen[bool]):
     """Asks for yes or no."""
@@ -139,9 +141,6 @@ class ReadingScreen(ModalScreen[None]):
         self.query_one("#content", Static).update(text)
         if at_end:
             self.call_after_refresh(scroll.scroll_end, animate=False)
-
-
-_MAX_SAID_LINES: Final = 6  # lines of the chosen soldier that are shown
 
 
 class SnapshotTaken(Message):

@@ -32,29 +32,9 @@ if TYPE_CHECKING:
     from kingdom.court.overview import QueueView
     from kingdom.court.soldiers import Soldier
 
-
 # Invisible characters that move or hide others: zero-width characters and those that change the writing direction.
 _HIDDEN_CHARACTERS: Final = re.compile("[\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 _MAX_LINE_CHARS: Final = 2_000  # of one line: no screen shows more
-
-
-def one_line(words: object, style: str = "") -> Text:
-    """Return anything as one line without markup."""
-    text = " ".join(printable(str(words)[:_MAX_LINE_CHARS]).split())
-    return Text(text, style=style, no_wrap=True, overflow="ellipsis", end="")
-
-
-def text_lines(words: str, style: str = "") -> Text:
-    """Return a text of several lines without markup."""
-    return Text(printable(words).expandtabs(4), style=style)
-
-
-def printable(words: str) -> str:
-    """Replace characters that a terminal would obey or could not show."""
-    shown = words.encode("utf-8", "replace").decode("utf-8")  # half of a surrogate pair, from JSON
-    return _HIDDEN_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", output.sanitize(shown))
-
-
 COLUMNS: Final = {
     "roles": ("role", "state", "pid", "heartbeat", "why"),
     "queues": ("queue", "waiting", "held", "bad", "oldest"),
@@ -82,6 +62,24 @@ _ENTRY_STYLES: Final = {
 _BAD_WORDS: Final = ("failed", "timeout", "killed", "missed", "orphaned", "warning", "discarded")
 _HEALTH_STYLES: Final = {"green": _GOOD, "yellow": _WARN, "orange": "dark_orange", "red": _BAD}
 _TRACED_FIELDS: Final = ("task_id", "event_id", "msg_id")
+_MAX_TEXT_LINES: Final = 1_000  # the command line shows longer texts
+
+
+def one_line(words: object, style: str = "") -> Text:
+    """Return anything as one line without markup."""
+    text = " ".join(printable(str(words)[:_MAX_LINE_CHARS]).split())
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis", end="")
+
+
+def text_lines(words: str, style: str = "") -> Text:
+    """Return a text of several lines without markup."""
+    return Text(printable(words).expandtabs(4), style=style)
+
+
+def printable(words: str) -> str:
+    """Replace characters that a terminal would obey or could not show."""
+    shown = words.encode("utf-8", "replace").decode("utf-8")  # half of a surrogate pair, from JSON
+    return _HIDDEN_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", output.sanitize(shown))
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,17 +302,14 @@ class LiveTable(DataTable[Text]):
                 self.scroll_to(*kept, animate=False)
 
 
-_MAX_TEXT_LINES: Final = 1_000  # the command line shows longer texts
-
-
 async def history_text(services: Services, traced: str) -> Text:
     """Return the history of an id."""
-    told = [one.document() for one in await read_history(services, traced)]
-    if not told:
+    entries = [one.document() for one in await read_history(services, traced)]
+    if not entries:
         raise CommandError("NOT_FOUND", f"no file mentions {traced} any more")
     rows = [
         Text.assemble((f"{one['ts'][11:23]} ", "dim"), (f"{one['who']:<12} ", "cyan"), one_line(one["what"]))
-        for one in told[-_MAX_TEXT_LINES:]
+        for one in entries[-_MAX_TEXT_LINES:]
     ]
     return Text("\n").join(rows)
 

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from kingdom.court.overview import CourtOverview
     from kingdom.journal import Entry
 
-
 _MAX_TASKS: Final = 200
 _STATE_OF_EVENT: Final = {
     "task.created": "pending",
@@ -48,6 +47,12 @@ _STATE_OF_EVENT: Final = {
     "task.failed": "failed",
     "task.needs_human": "needs human",
 }
+T = TypeVar("T")
+FALLBACK_SECONDS: Final = 5.0  # between two reads when nothing wakes the watcher
+_MIN_PAUSE_SECONDS: Final = 0.2  # between two reads, however much happens
+_PAUSE_FACTOR: Final = 4  # the pause after a read is this many times as long as the read
+_MAX_JOURNAL_LINES: Final = 200  # lines
+_ERRORS: Final = (CourtError, BusError, JournalError, OSError)
 
 
 @dataclass(slots=True)
@@ -99,14 +104,6 @@ def _note_of(fields: Mapping[str, Any]) -> str:
     if "duration_seconds" in fields:
         return f"{fields.get('status')} after {fields['duration_seconds']} s"
     return str(fields.get("error") or fields.get("question") or "")
-
-
-T = TypeVar("T")
-FALLBACK_SECONDS: Final = 5.0  # between two reads when nothing wakes the watcher
-_MIN_PAUSE_SECONDS: Final = 0.2  # between two reads, however much happens
-_PAUSE_FACTOR: Final = 4  # the pause after a read is this many times as long as the read
-_MAX_JOURNAL_LINES: Final = 200  # lines
-_ERRORS: Final = (CourtError, BusError, JournalError, OSError)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,17 @@ if TYPE_CHECKING:
     from kingdom.workflow.template_file import KnownNames
     from kingdom.workflow.templates import DescribedChange
 
+RepositoryOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--repo", metavar="NAME[@BASE]", help="A repository instead of those of the template; may be repeated."
+    ),
+]
+McpServerOption = Annotated[
+    list[str] | None,
+    typer.Option("--mcp", metavar="NAME", help="An MCP server instead of those of the template; may be repeated."),
+]
+
 
 async def store_template(context: WorkflowContext, file: Path, *, replace: bool) -> WorkflowTemplate:
     """Store the template of a file; with ``replace``, instead of the one of that name."""
@@ -66,18 +77,6 @@ def list_problems(*, json: bool) -> Iterator[None]:
         for problem in problems:
             output.say(problem)
         raise output.CommandError(failure.code, f"{len(problems)} problems: nothing was stored") from failure
-
-
-RepositoryOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--repo", metavar="NAME[@BASE]", help="A repository instead of those of the template; may be repeated."
-    ),
-]
-McpServerOption = Annotated[
-    list[str] | None,
-    typer.Option("--mcp", metavar="NAME", help="An MCP server instead of those of the template; may be repeated."),
-]
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,12 +108,12 @@ async def _run_elsewhere(place: WorkflowHome, store: WorkflowStore, request: Com
         if not await _is_active(store, request):
             await _ask_engine(store, request, _START_SECONDS)
 
-    begun = asyncio.create_task(begin())
+    started = asyncio.create_task(begin())
     try:
         with view:
-            overview = await _show_until_resting(place, store, request, after, view, begun)
+            overview = await _show_until_resting(place, store, request, after, view, started)
     finally:
-        await _cancel_and_wait(begun)
+        await _cancel_and_wait(started)
     return _finish(overview, view)
 
 
@@ -134,11 +134,11 @@ async def _run_here(place: WorkflowHome, context: WorkflowContext, request: Comm
     after = await last_event_number(store, request.workflow_id)
     with stop_signals() as stop:
         async with run_engine(context) as engine:
-            begun = asyncio.create_task(begin())
+            started = asyncio.create_task(begin())
             broken = asyncio.create_task(engine.wait())
             try:
                 with view:
-                    overview = await _show_until_resting(place, store, request, after, view, begun, broken, stop)
+                    overview = await _show_until_resting(place, store, request, after, view, started, broken, stop)
                 if not stop.is_set():
                     await _wait_for_other_workflows(store, broken, stop)
                 else:
@@ -149,7 +149,7 @@ async def _run_here(place: WorkflowHome, context: WorkflowContext, request: Comm
                     )
                     return output.INTERRUPTED
             finally:
-                await _cancel_and_wait(begun)
+                await _cancel_and_wait(started)
                 await _cancel_and_wait(broken)
     return _finish(overview, view)
 
@@ -160,7 +160,7 @@ async def _show_until_resting(
     request: CommandRequest,
     after: int,
     view: WorkflowView,
-    begun: asyncio.Future[Any],
+    started: asyncio.Future[Any],
     broken: asyncio.Task[None] | None = None,
     stop: asyncio.Event | None = None,
 ) -> WorkflowOverview | None:
@@ -169,13 +169,13 @@ async def _show_until_resting(
     stream = watch_frames(place, store, request.workflow_id, after=after)
     async with contextlib.aclosing(stream):
         while stop is None or not stop.is_set():
-            ready = begun.done()  # checked before the frame is read, so that the frame shows what it did
+            ready = started.done()  # checked before the frame is read, so that the frame shows what it did
             frame = await anext(stream, None)
             if frame is None:  # it was deleted
                 break
             view.show(frame)
             overview = frame.overview
-            for task in (begun, broken):
+            for task in (started, broken):
                 if task is not None and task.done():
                     task.result()
             if ready and frame.resting:

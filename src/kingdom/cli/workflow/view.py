@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from kingdom.workflow.overview import WorkflowOverview
     from kingdom.workflow.ports import StoredEvent
 
-
 COLUMNS: Final = ("step", "status", "agent", "attempt", "more")
 _STATUS_STYLES: Final = {
     "RUNNING": "cyan", "GENERATING": "cyan", "PREPARING": "cyan", "RESUMING": "cyan",
