@@ -62,7 +62,7 @@ class SeenCourt:
         self.station()
         self.spend(2.5)
 
-    async def put_documents(self, bus: EventBus, task_id: str) -> None:
+    async def put(self, bus: EventBus, task_id: str) -> None:
         """A task and its event come into the queues."""
         event = {"id": f"evt-github-{task_id}", "type": "github.pr.opened", "source": "github"}
         task = {"id": task_id, "event_id": event["id"], "target_general": "gen-pr", "type": "github.pr.opened"}

@@ -99,7 +99,7 @@ class CourtOverview:
     """All of it."""
 
     home: str
-    running_supervisor: bool
+    running: bool
     supervisor_pid: int | None
     mode: str | None
     roles: list[RoleView] = field(default_factory=list)

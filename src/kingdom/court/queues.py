@@ -63,7 +63,7 @@ _DOCUMENT_FORMS: Final = {
     MESSAGES: DocumentForm(priority=None),
 }
 _DOCUMENT_MODELS: Final[dict[str, type[CourtDocument]]] = {EVENTS: Event, TASKS: Task, MESSAGES: Message}
-DocumentT = TypeVar("D", bound=CourtDocument)
+DocumentT = TypeVar("DocumentT", bound=CourtDocument)
 
 
 def open_queues(url: str) -> EventBus:
