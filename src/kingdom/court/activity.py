@@ -21,14 +21,11 @@ if TYPE_CHECKING:
     from kingdom.court.home import Home
 
 
-# The last part of the journal, for those who want to know what happened lately and not everything that ever did.
-
-
 _TAIL_BYTES: Final = 512 * 1024
 
 
 def journal_tail(path: Path, size: int = _TAIL_BYTES) -> list[Entry]:
-    """The entries in the last ``size`` bytes of the live file, oldest first. Lines that are no entries are left out."""
+    """Return the entries in the last ``size`` bytes of the current file, oldest first. Skip invalid lines."""
     try:
         with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
@@ -39,7 +36,7 @@ def journal_tail(path: Path, size: int = _TAIL_BYTES) -> list[Entry]:
         return []
     lines = content.split(b"\n")
     entries = []
-    for line in lines[1 if begin else 0 :]:  # the first may be the end of a longer one
+    for line in lines[1 if begin else 0 :]:  # the first line may be incomplete
         try:
             entries.append(parse(line))
         except InvalidLine:
@@ -48,9 +45,9 @@ def journal_tail(path: Path, size: int = _TAIL_BYTES) -> list[Entry]:
 
 
 def missing_entries(path: Path, lines: Iterable[tuple[str, Mapping[str, Any]]]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Of these lines, each a type and its data, those that the end of the journal does not have.
+    """Return those of ``lines``, each a type and its data, that are not at the end of the journal.
 
-    For whoever goes on where a process was killed, which may have written them down or not.
+    A process that continues after a kill calls this: its predecessor may or may not have written them.
     """
     told = {_entry_key(entry.type, entry.fields) for entry in journal_tail(path)}
     return [(name, data) for name, data in lines if _entry_key(name, data) not in told]
@@ -58,9 +55,6 @@ def missing_entries(path: Path, lines: Iterable[tuple[str, Mapping[str, Any]]]) 
 
 def _entry_key(name: str, data: Mapping[str, Any]) -> str:
     return json.dumps([name, {key: value for key, value in data.items() if value is not None}], sort_keys=True)
-
-
-# What the court did lately, as data for a general that writes about it (``records_hours`` in its manifest).
 
 
 _MAX_RESULTS_READ: Final = 2000  # result files, the latest first
@@ -71,10 +65,10 @@ _MAX_TEXT_CHARS: Final = 400  # characters of a summary
 def recent_activity(
     home: Home, general: str, until: datetime, hours: float, waiting: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Results and open questions since the last success of ``general``, at most ``hours`` before ``until``.
+    """Return results and open questions since the last success of ``general``, at most ``hours`` before ``until``.
 
-    ``waiting``: how many documents wait in each queue.
-    Text in it comes from soldiers and from people: it is data for a prompt, to be fenced like all of it.
+    This is the data that ``records_hours`` in a manifest asks for. ``waiting`` is the number of pending documents in
+    each queue. The texts come from soldiers and people, so a prompt must fence them like all untrusted data.
     """
     until = _with_timezone(until)
     results = [result for result in _latest_results(home) if _ended_at(result) <= until]
@@ -97,7 +91,7 @@ def recent_activity(
 
 
 def _latest_results(home: Home) -> Iterator[Result]:
-    """The results that are kept, the latest first. One that cannot be read is left out: it is told of elsewhere."""
+    """Yield the stored results, the latest first. Skip unreadable ones: they are reported elsewhere."""
     names: list[tuple[float, Path]] = []
     for path in home.results.glob("task-*[0-9].json"):
         try:
@@ -116,7 +110,7 @@ def _ended_at(result: Result) -> datetime:
 
 
 def _with_timezone(moment: datetime) -> datetime:
-    """A time without a zone, which somebody wrote by hand, is taken as UTC."""
+    """Assume UTC for a time without a zone, as in a file written by hand."""
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 

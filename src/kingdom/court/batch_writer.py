@@ -1,4 +1,4 @@
-"""Writing state files durably, for many at once: who waits at the same time waits for the disk once."""
+"""Write state files durably in batches: concurrent writers share one wait for the disk."""
 # ruff: noqa: PTH103, PTH104, PTH108, PTH120
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class BatchWriter:
-    """Writes files for one process, making their folders if need be.
+    """Write files for one process; create missing folders.
 
     As with :func:`kingdom.base.files.write_atomic`, a reader sees the old file or the new one.
     """
@@ -29,11 +29,11 @@ class BatchWriter:
         self._batches = Batcher[tuple["File", ...]](self._write)
 
     async def write(self, *files: File) -> None:
-        """Write files; on return they would survive a power cut. They appear one after the other, in this order."""
+        """Write files durably: after the return they survive a power cut. They appear one by one, in this order."""
         await self._batches.do(files)
 
     def close(self) -> None:
-        """End the threads. What is asked for later starts them again."""
+        """End the threads. A later :meth:`write` starts them again."""
         self._syncer.close()
 
     def _write(self, pieces: Sequence[tuple[File, ...]]) -> None:

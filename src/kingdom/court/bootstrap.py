@@ -1,8 +1,8 @@
-"""The one place where a court is put together: the home, its configuration, its queues, its journal, its roles.
+"""Composition root of a court: home, configuration, queues, journal, roles.
 
-What only one role needs is imported when that role is made, so that each process carries only its own. Roles that stand
-on more than the court, as the web does, are found by the entry point group :data:`ROLES_GROUP`: the court does not know
-them. Each names a function that makes the role of :class:`~kingdom.court.loop.Services`.
+Modules that only one role needs are imported when that role is made, so that a process loads only its own. Roles that
+depend on more than the court, such as the web server, are found by the entry point group :data:`ROLES_GROUP`. Each
+entry point names a function that makes the role from :class:`~kingdom.court.loop.Services`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from kingdom.court.home import Home
     from kingdom.court.loop import Role
 
-# The roles of the court itself that are no generals, in the order in which they are stopped: first who brings work in,
-# then who gives it out. The generals come between king and envoy, so that what they reported last still goes out.
+# The fixed roles in the order in which they stop: first the one that brings in work, then the one that dispatches it.
+# The generals stop between king and envoy, so that the envoy still sends their last reports.
 FIXED_ROLES: Final = ("sentinel", "king", "envoy", "chamberlain")
 _ROLES_BEFORE_GENERALS: Final = 2
 _ROLE_MODULES: Final = {
@@ -46,14 +46,14 @@ _OFF_VALUES: Final = ("off", "no", "false", "0")
 
 
 class UnknownRole(CourtError):
-    """No role has this name."""
+    """There is no role of this name."""
 
     code = "UNKNOWN_ROLE"
 
 
 @contextlib.asynccontextmanager
 async def open_services(home: Home, clock: Callable[[], float] = time.time) -> AsyncIterator[Services]:
-    """What every role gets, opened, with the queues declared; closed on the way out."""
+    """Open the services that every role gets, and declare the queues. Close the services on exit."""
     url = load_system(home).queue_url(home)
     home.logs.mkdir(parents=True, exist_ok=True)
     journal = Journal(home.journal, clock)
@@ -66,10 +66,10 @@ async def open_services(home: Home, clock: Callable[[], float] = time.time) -> A
 
 
 def available_roles(home: Home | None = None) -> list[str]:
-    """The roles that are no generals and whose code is there; of a home, those that are not switched off in it.
+    """Return the installed roles that are not generals; with a ``home``, only those that it does not disable.
 
-    A further role is switched off by ``enabled: false`` in its section of ``config/system.yaml``, or by the environment
-    variable of its name, as ``KINGDOM_WEB=off``.
+    A plugin role is disabled by ``enabled: false`` in its section of ``config/system.yaml``, or by an environment
+    variable such as ``KINGDOM_WEB=off``.
     """
     fixed = [name for name in FIXED_ROLES if _module_exists(_ROLE_MODULES[name])]
     further = sorted(_plugin_roles())
@@ -91,13 +91,13 @@ def _is_enabled(name: str, home: Home) -> bool:
 def _module_exists(module: str) -> bool:
     try:
         found = importlib.util.find_spec(module)
-    except ModuleNotFoundError:  # not even its package
+    except ModuleNotFoundError:  # its package is missing too
         return False
-    return found is not None and found.origin is not None  # a folder alone is no code
+    return found is not None and found.origin is not None  # a folder without code has no origin
 
 
 def stop_order(name: str) -> int:
-    """The place of a role when the court stops: the smaller goes first."""
+    """Return the position of a role in the stop order: lower numbers stop first."""
     if name in _plugin_roles():
         return 0
     if name not in FIXED_ROLES:
@@ -107,10 +107,10 @@ def stop_order(name: str) -> int:
 
 
 def make_role(name: str, services: Services, *, foreground: bool = False) -> Role:
-    """The role of that name: one of :func:`available_roles`, or an installed general.
+    """Make a role by its name: one of :func:`available_roles`, or an installed general.
 
-    ``foreground`` says that a person sits in front of it. Raises :class:`UnknownRole` when there is no such role, and
-    :class:`~kingdom.court.errors.InvalidConfig` when its configuration cannot be used.
+    With ``foreground`` the envoy reads typed answers from the terminal. Raises :class:`UnknownRole` when there is no
+    such role, and :class:`~kingdom.court.errors.InvalidConfig` when its configuration is invalid.
     """
     system = load_system(services.home)
     if name == "king":
@@ -129,7 +129,7 @@ def make_role(name: str, services: Services, *, foreground: bool = False) -> Rol
 
 
 def preload_modules() -> None:
-    """Import what the roles of a court need, for a process that is going to fork them."""
+    """Import the modules of the roles in a process that will fork them, so that they share the memory."""
     fixed = [module for module in _ROLE_MODULES.values() if _module_exists(module)]
     for module in ("kingdom.bus.transports.files", "kingdom.court.general", *fixed):
         importlib.import_module(module)
@@ -195,7 +195,7 @@ def _make_general(name: str, services: Services, system: SystemConfig) -> Role:
 
 
 def configured_engines(system: SystemConfig) -> Mapping[str, Engine | InProcessEngine]:
-    """The engines, with what the configuration says of them."""
+    """Return the engines with their settings from ``system.yaml``."""
     from kingdom.agents.engines import default_engines
 
     return default_engines({name: section.model_dump() for name, section in system.engines.items()})

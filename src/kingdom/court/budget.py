@@ -1,4 +1,9 @@
-"""Budgets and costs."""
+"""Budgets: per day and month, for the whole court and for each general, in USD and in tokens.
+
+The cost of a run is known only after it has run. So a starting run reserves its expected cost, and reservations count
+as spent: runs that start at the same moment stay within the limits together. Days and months are those of the court's
+time zone. Reservations are kept in the king's memory; after a restart he reserves again for the tasks under way.
+"""
 
 from __future__ import annotations
 
@@ -22,65 +27,55 @@ if TYPE_CHECKING:
     from kingdom.court.packages.manifest import GeneralBudget
 
 
-# What may still be spent: per day and month, for the whole court and for each general, in USD and in tokens.
-#
-# A run costs something only when it has run. So whoever starts one reserves what it will probably cost, and what is
-# reserved counts as spent: however many start at the same moment, together they stay within the limits. Days and months
-# are those of the court's time zone. Reservations live in the king's memory; after a restart it reserves anew for the
-# tasks it finds under way.
-
-
 BudgetUnit = Literal["usd", "tokens"]
 BudgetPeriod = Literal["daily", "monthly"]
 
-_ESTIMATE_RUNS: Final = 20  # how many of a general's latest runs its estimate is made of
+_ESTIMATE_RUNS: Final = 20  # an estimate uses the latest runs of a general, at most this many
 _ESTIMATE_WINDOW_SECONDS: Final = 30 * 86400.0
-_MIN_ESTIMATE_RUNS: Final = 3  # fewer say nothing
+_MIN_ESTIMATE_RUNS: Final = 3  # fewer runs are not significant
 
 
 class RunEstimate(NamedTuple):
-    """What a run will probably cost."""
+    """The expected cost of a run."""
 
     usd: float
     tokens: int
 
 
-DEFAULT_ESTIMATE: Final = RunEstimate(1.0, 300_000)  # of a general that has hardly run yet
+DEFAULT_ESTIMATE: Final = RunEstimate(1.0, 300_000)  # for a general with too few runs
 
 
 class BudgetLimit(NamedTuple):
-    """One limit that holds."""
-
     general: str | None  # None: for the whole court
     period: BudgetPeriod
     unit: BudgetUnit
     amount: float
 
     def used(self, spending: PeriodSpending) -> float:
-        """How much of it is spent."""
+        """Return how much of the limit is spent."""
         totals = spending.day if self.period == "daily" else spending.month
         spent = totals if self.general is None else totals.by_general.get(self.general, LedgerSum())
         return spent.cost_usd if self.unit == "usd" else float(spent.tokens)
 
     def show(self, amount: float) -> str:
-        """An amount in its unit, for people."""
+        """Format an amount in the unit of the limit."""
         return f"${amount:,.2f}" if self.unit == "usd" else f"{amount:,.0f} tokens"
 
     @property
     def name(self) -> str:
-        """What it is called, for people."""
+        """The name of the limit in messages."""
         return f"{self.period} budget" + ("" if self.general is None else f" of {self.general}")
 
 
 class PeriodSpending(NamedTuple):
-    """What was spent today and this month."""
+    """The amounts spent today and this month."""
 
     day: LedgerTotals
     month: LedgerTotals
 
 
 def spending_at(ledger: Ledger, now: float, zone: ZoneInfo) -> PeriodSpending:
-    """What was spent in the day and the month that it is."""
+    """Return the amounts spent in the day and month that contain ``now``."""
     today = day_of(now, zone)
     return PeriodSpending(
         ledger.totals(start_of_day(today, zone)), ledger.totals(start_of_day(today.replace(day=1), zone))
@@ -88,7 +83,7 @@ def spending_at(ledger: Ledger, now: float, zone: ZoneInfo) -> PeriodSpending:
 
 
 def limits_of(section: BudgetSection | GeneralBudget, general: str | None = None) -> list[BudgetLimit]:
-    """The limits that a configuration sets."""
+    """Return the limits that a configuration sets."""
     found: list[tuple[BudgetPeriod, BudgetUnit, float | None]] = [
         ("daily", "usd", section.daily_usd),
         ("daily", "tokens", section.daily_tokens),
@@ -98,7 +93,7 @@ def limits_of(section: BudgetSection | GeneralBudget, general: str | None = None
 
 
 class Budget:
-    """The gate that a task passes before it starts (:class:`kingdom.court.king.admission.ReservingGate`)."""
+    """The budget gate that a task passes before it starts (:class:`kingdom.court.king.admission.ReservingGate`)."""
 
     def __init__(
         self,
@@ -115,13 +110,13 @@ class Budget:
         self._generals = generals
         self._unknown_run = unknown_run
         self._reserved: dict[str, tuple[str, RunEstimate]] = {}  # by task
-        self._spending: tuple[float, PeriodSpending] | None = None  # and when we looked
+        self._spending: tuple[float, PeriodSpending] | None = None  # with the time at which it was read
 
     def refusal(self, general: str, priority: str, now: float) -> str | None:
-        """Why a run of this general may not start now, in words for a person; None when it may.
+        """Return why a run of this general may not start now; None when it may.
 
-        No priority stands above a budget. The first run of a period starts even if it is expected to cost more than
-        there is: otherwise a small budget, or one dear run, would end all work for good.
+        No priority overrides a budget. The first run of a period starts even if its expected cost is above the limit:
+        otherwise a small budget, or one expensive run, would stop all work for good.
         """
         limits = [*self._limits, *self._limits_of(general)]
         if not limits:
@@ -141,18 +136,18 @@ class Budget:
         return None
 
     def reserve(self, task_id: str, general: str, now: float) -> RunEstimate:
-        """Count a task that starts, or is under way, as spent. Doing it twice for one task counts once."""
+        """Reserve the expected cost of a task that starts or is under way. Idempotent for a task."""
         if task_id not in self._reserved:
             self._reserved[task_id] = general, self.estimate(general, now)
         return self._reserved[task_id][1]
 
     def release(self, task_id: str) -> None:
-        """The task has ended: what it cost is in the ledger now."""
+        """Drop the reservation of a task that has ended: its cost is in the ledger now."""
         self._reserved.pop(task_id, None)
         self._spending = None
 
     def estimate(self, general: str, now: float) -> RunEstimate:
-        """What a run will probably cost: nine of ten of the general's latest runs cost no more."""
+        """Return the expected cost of a run: the 90th percentile of the general's latest runs."""
         runs = self._ledger.latest(general, _ESTIMATE_RUNS, now - _ESTIMATE_WINDOW_SECONDS)
         if len(runs) >= _MIN_ESTIMATE_RUNS:
             return RunEstimate(_p90(run.cost_usd for run in runs), int(_p90(run.tokens for run in runs)))
@@ -189,21 +184,18 @@ def _p90(values: Iterable[float]) -> float:
     return ordered[-(-len(ordered) * 9 // 10) - 1]
 
 
-# What was spent, what may be, and what a task cost.
-
-
 @dataclass(frozen=True, slots=True)
 class CostSummary:
-    """What was spent, and what may be."""
+    """What the whole court has spent, and its limits."""
 
     day_usd: float
     day_tokens: int
     month_usd: float
-    limits: dict[str, tuple[str, float]]  # of each limit by its name: what is used and allowed, and the part of it
+    limits: dict[str, tuple[str, float]]  # by name of the limit: text ("$2.50 of $10.00") and used fraction
 
 
 def cost_summary(now: float, ledger: Ledger, system: SystemConfig) -> CostSummary:
-    """What the whole court has spent in the day and the month that it is."""
+    """Return what the whole court has spent in the day and month that contain ``now``."""
     spending = spending_at(ledger, now, ZoneInfo(system.timezone))
     limits = {}
     for limit in limits_of(system.budget):
@@ -212,13 +204,13 @@ def cost_summary(now: float, ledger: Ledger, system: SystemConfig) -> CostSummar
 
 
 def limit_usage(limit: BudgetLimit, spending: PeriodSpending) -> tuple[str, float]:
-    """What is used of a limit and what is allowed, for people, and the part of it."""
+    """Return the used and allowed amount of a limit as text, and the used fraction."""
     used = limit.used(spending)
     return f"{limit.show(used)} of {limit.show(limit.amount)}", used / limit.amount if limit.amount else 1.0
 
 
 def ledger_lines(folder: Path, tasks: Collection[str]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """What the runs of some tasks used: the lines of the ledger, each with the file it is in."""
+    """Yield the ledger lines of some tasks, each with its file."""
     needles = [json.dumps(one).encode() for one in tasks]
     for path in sorted(folder.glob("*.jsonl")) if tasks else []:
         with path.open("rb") as file:

@@ -1,4 +1,7 @@
-"""Commands from people to a court, and waiting for their outcome."""
+"""Commands from people: inject an event, answer, cancel, retry, wait for the outcome.
+
+Each command is an event. So it is durable, and takes effect whether the court runs or not.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +42,13 @@ NEEDS_HUMAN: Final = "needs_human"
 
 
 class UnknownTask(CourtError):
-    """There is no task of that id."""
+    """There is no task with this id."""
 
     code = "NOT_FOUND"
 
 
 class InvalidTaskState(CourtError):
-    """The task is not in a state in which that can be asked of it."""
+    """The state of the task does not allow the command."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -53,7 +56,7 @@ class InvalidTaskState(CourtError):
 
 
 async def inject_event(services: Services, document: dict[str, Any]) -> bool:
-    """Put an event into the queue; False when one with its id was there before.
+    """Put an event into the queue; return False when its id is already known.
 
     Raises :class:`~kingdom.court.errors.InvalidDocument` when it does not follow the schema.
     """
@@ -65,15 +68,15 @@ async def inject_event(services: Services, document: dict[str, Any]) -> bool:
 
 
 async def find_task(services: Services, task_id: str) -> StoredDocument:
-    """The task of that id. Raises :class:`UnknownTask`."""
+    """Return the task with this id. Raises :class:`UnknownTask`."""
     found = await find_document(services, check_name("task", task_id))
     if found is None or found.stream != TASKS:
-        raise UnknownTask(f"no task {task_id} here: kingdom task ls lists those there are")
+        raise UnknownTask(f"no task {task_id} here: kingdom task ls lists all tasks")
     return found
 
 
 async def allowed_actions(services: Services, task: StoredDocument) -> list[str]:
-    """What can be asked of a task as it is: ``cancel``, ``retry``, ``answer``."""
+    """Return the commands that the state of a task allows: ``cancel``, ``retry``, ``answer``."""
     state = task.document.get("status")
     if state in OPEN_STATUSES:
         return ["cancel"]
@@ -83,9 +86,9 @@ async def allowed_actions(services: Services, task: StoredDocument) -> list[str]
 
 
 async def answer_question(services: Services, task_id: str, text: str, user: str, source: str = CONSOLE_SOURCE) -> str:
-    """Answer the question of a task, as the first one to do so; returns the id of the event.
+    """Answer the open question of a task; return the id of the event.
 
-    Raises :class:`UnknownTask`, and :class:`NotNow` when it asks nothing, or not any more.
+    Raises :class:`UnknownTask`, and :class:`InvalidTaskState` when the task has no open question.
     """
     task = await find_task(services, task_id)
     state = task.document.get("status")
@@ -99,7 +102,7 @@ async def answer_question(services: Services, task_id: str, text: str, user: str
 
 
 async def cancel_task(services: Services, task_id: str, user: str, source: str = CONSOLE_SOURCE) -> str:
-    """Have a task ended; returns the id of the event. Raises :class:`UnknownTask` and :class:`NotNow`."""
+    """Cancel a task; return the id of the event. Raises :class:`UnknownTask` and :class:`InvalidTaskState`."""
     state = (await find_task(services, task_id)).document.get("status")
     if state not in (*OPEN_STATUSES, NEEDS_HUMAN):
         raise InvalidTaskState("ALREADY_ENDED", f"{task_id} has ended already ({state}): there is nothing to cancel")
@@ -107,7 +110,7 @@ async def cancel_task(services: Services, task_id: str, user: str, source: str =
 
 
 async def retry_task(services: Services, task_id: str, user: str, source: str = CONSOLE_SOURCE) -> str:
-    """Have a task that ended done once more; returns the id of the event. Raises as :func:`cancel_task` does."""
+    """Run a task that has ended again; return the id of the event. Raises as :func:`cancel_task` does."""
     state = (await find_task(services, task_id)).document.get("status")
     if state in OPEN_STATUSES:
         raise InvalidTaskState("NOT_ENDED", f"{task_id} is {state}: kingdom task cancel {task_id} ends it first")
@@ -115,9 +118,9 @@ async def retry_task(services: Services, task_id: str, user: str, source: str = 
 
 
 async def submit_answer(services: Services, task_id: str, text: str, user: str, source: str = CONSOLE_SOURCE) -> str:
-    """Pass an answer on, whatever the task is up to; returns the id of the event.
+    """Submit an answer without checking the state of the task; return the id of the event.
 
-    Raises :class:`NotNow` when there was one in this very second.
+    Raises :class:`InvalidTaskState` when another answer was submitted in the same second.
     """
     event_id, accepted = await _submit_command(
         services, source, "response", "human_response", task_id, {"text": text, "user": user}
@@ -129,19 +132,19 @@ async def submit_answer(services: Services, task_id: str, text: str, user: str, 
 
 
 async def submit_cancel(services: Services, task_id: str, user: str, source: str = CONSOLE_SOURCE) -> str:
-    """Have a task ended, whatever it is up to; returns the id of the event."""
+    """Submit a cancel without checking the state of the task; return the id of the event."""
     return (await _submit_command(services, source, "cancel", "task_cancel", task_id, {"user": user}))[0]
 
 
 async def submit_retry(services: Services, task_id: str, user: str, source: str = CONSOLE_SOURCE) -> str:
-    """Have a task done once more, whatever it is up to; returns the id of the event."""
+    """Submit a retry without checking the state of the task; return the id of the event."""
     return (await _submit_command(services, source, "retry", "task_retry", task_id, {"user": user}))[0]
 
 
 async def _submit_command(
     services: Services, source: str, word: str, kind: str, task_id: str, payload: dict[str, Any]
 ) -> tuple[str, bool]:
-    """Put a command into the queue; False when the same was asked in the same second."""
+    """Put a command into the queue; return its id, and False when the same was submitted in the same second."""
     event_id = f"evt-{source}-{word}-{task_id}-{int(services.clock())}"
     document = {
         "id": event_id,
@@ -153,15 +156,12 @@ async def _submit_command(
     return event_id, await inject_event(services, document)
 
 
-# Waiting until something is known of an event: its end, or a question on the way.
-
-
-_POLL_SECONDS: Final = 1.0  # seconds between looks when nothing wakes us
+_POLL_SECONDS: Final = 1.0  # between checks when no change is signalled
 
 
 @dataclass(frozen=True, slots=True)
 class EventOutcome:
-    """What became of an event. ``status`` is the event's own, or ``needs_human``."""
+    """The outcome of an event. ``status`` is the event's own, or ``needs_human``."""
 
     event_id: str
     status: str
@@ -171,12 +171,12 @@ class EventOutcome:
 
     @property
     def good(self) -> bool:
-        """Whether it ended as it should."""
+        """Whether the event succeeded."""
         return self.status == "completed" and self.result in (None, "success", "skipped")
 
 
 async def wait_for_outcome(services: Services, event_id: str) -> EventOutcome:
-    """Return when an event has ended, or a person is asked because of it."""
+    """Wait until an event has ended, or a question of its task is open."""
     woken = asyncio.Event()
     undo = services.bus.subscribe(EVENTS, woken.set)
     try:
@@ -184,7 +184,7 @@ async def wait_for_outcome(services: Services, event_id: str) -> EventOutcome:
             woken.clear()
             if (known := await _find_outcome(services, event_id)) is not None:
                 return known
-            # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with what it waits for.
+            # Not wait_for: in Python 3.11 it swallows a cancellation that arrives together with the result.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_POLL_SECONDS):
                     await woken.wait()
@@ -216,11 +216,11 @@ async def _find_outcome(services: Services, event_id: str) -> EventOutcome | Non
 
 
 def last_task(tasks: Iterable[StoredDocument], event_id: str) -> str | None:
-    """The last of the tasks an event led to; those that went on after an answer belong to it, too."""
+    """Return the last task of an event, including tasks that continued after an answer."""
     last: str | None = None
     for task in sorted(tasks, key=lambda item: item.id):
         payload = task.document.get("payload")
-        goes_on = isinstance(payload, dict) and last is not None and payload.get("original_task_id") == last
-        if goes_on or task.document.get("event_id") == event_id:
+        continues = isinstance(payload, dict) and last is not None and payload.get("original_task_id") == last
+        if continues or task.document.get("event_id") == event_id:
             last = task.id
     return last

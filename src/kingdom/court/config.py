@@ -1,4 +1,8 @@
-"""The configuration of a court."""
+"""``config/system.yaml``, and what the models of all configuration files share.
+
+A configuration file is YAML, and is read into a model that defines its keys and their limits. Secrets never stand in
+these files: a file names the environment variable that holds one.
+"""
 
 from __future__ import annotations
 
@@ -30,22 +34,14 @@ if TYPE_CHECKING:
     from kingdom.court.home import Home
 
 
-# The configuration of a court: YAML files under ``config/``, each read into a model that knows its keys and limits.
-#
-# Secrets never stand in these files: a file names the environment variable that holds one.
-
-
-# What all parts of the configuration share.
-
-
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]*$", max_length=100)]
 """The name of an environment variable."""
 
 
 class ConfigSection(BaseModel):
-    """A part of a configuration file: unknown keys and wrong types are mistakes, and nobody changes it later.
+    """A section of a configuration file: immutable; unknown keys and wrong types are errors.
 
-    Types are strict, since YAML has its own: ``concurrency: yes`` is not 1.
+    Types are strict, because YAML has its own: ``concurrency: yes`` is not 1.
     """
 
     model_config = ConfigDict(
@@ -54,7 +50,7 @@ class ConfigSection(BaseModel):
 
 
 class ShortFormSection(ConfigSection):
-    """A section that may also be written as one text, the value of the key that ``short_form`` names."""
+    """A section that can also be a single string: the value of the key that ``short_form`` names."""
 
     short_form: ClassVar[str]
 
@@ -67,25 +63,22 @@ class ShortFormSection(ConfigSection):
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         schema = handler.resolve_ref_schema(handler(core))
         short = schema["properties"][cls.short_form]
-        return {"anyOf": [{**short, "description": f"In short: only {cls.short_form!r}."}, schema]}
+        return {"anyOf": [{**short, "description": f"Short form: only {cls.short_form!r}."}, schema]}
 
 
 def check_timezone(name: str) -> str:
-    """Return the name of a time zone; raise ValueError when there is no such zone."""
+    """Return the name of a time zone; raise ValueError when this machine does not know it."""
     try:
         ZoneInfo(name)
     except (ValueError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError; a folder's name an OSError
         raise ValueError(
-            f"no time zone {name!r:.80} is known on this machine: use a name as Europe/Berlin, Asia/Seoul or UTC"
+            f"unknown time zone {name!r:.80}: use a name such as Europe/Berlin, Asia/Seoul or UTC"
         ) from None
     return name
 
 
 TimeZone = Annotated[str, AfterValidator(check_timezone)]
-"""The name of a time zone, as in the IANA database."""
-
-
-# ``config/system.yaml``: what holds for the whole court.
+"""The name of a time zone in the IANA database."""
 
 
 Locale = Literal["en", "ko"]
@@ -96,12 +89,12 @@ EngineName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_\-]*$",
 
 
 class QueueSection(ConfigSection):
-    """Where the queues are."""
+    """The storage of the queues."""
 
     transport: str | None = None
-    """The URL of a database, ``postgresql://…`` or ``sqlite:///…``; none: files below ``queue/``."""
+    """The URL of a database, ``postgresql://…`` or ``sqlite:///…``. None: files in ``queue/``."""
     transport_env: EnvName | None = None
-    """Or the name of the environment variable that holds the URL, when there is a password in it."""
+    """The environment variable that holds the URL, for a URL with a password."""
 
     @field_validator("transport")
     @classmethod
@@ -115,13 +108,13 @@ class QueueSection(ConfigSection):
         if not parts.scheme:
             raise ValueError("not a URL: sqlite:///file.db or postgresql://host/database")
         if parts.scheme == "files":
-            raise ValueError("queues that are files lie in queue/ of the home: leave it out, or name a database")
+            raise ValueError("queues on files are always in queue/ of the home: remove this key, or name a database")
         if parts.scheme == "memory":
-            raise ValueError("each process would have queues of its own: leave it out, or name a database")
+            raise ValueError("each process would have its own queues: remove this key, or name a database")
         if parts.password:
             raise ValueError(
-                "a password does not belong in a file: put the URL in an environment variable "
-                "and name it here as transport_env"
+                "a password does not belong in a file: put the URL into an environment variable "
+                "and name the variable in transport_env"
             )
         return url
 
@@ -133,41 +126,41 @@ class QueueSection(ConfigSection):
 
 
 class ConcurrencySection(ConfigSection):
-    """How much happens at once."""
+    """How many tasks run at once."""
 
     max_soldiers: int = Field(default=3, ge=1, le=1000)
-    """Soldiers of all generals together. A general's own limit is in its manifest."""
+    """Soldiers of all generals together. The limit of one general is in its manifest."""
 
 
 class QuestionSection(ConfigSection):
     """Questions to people."""
 
     deadline_hours: float = Field(default=24.0, gt=0, le=24 * 365)
-    """How long a question waits for its answer, unless the soldier says otherwise."""
+    """How long a question waits for an answer, unless the soldier sets a deadline."""
 
 
 class RetriesSection(ConfigSection):
-    """What is tried again by the king. A general's own retries are in its manifest."""
+    """Retries by the king. A general's own retries are in its manifest."""
 
     killed: int = Field(default=2, ge=0, le=100)
-    """How often a task whose soldier was killed from outside is given out again."""
+    """How often a task is dispatched again when its soldier was killed from outside."""
 
 
 class BudgetSection(ConfigSection):
-    """What the court may spend. None: no limit."""
+    """Spending limits of the court. None: no limit."""
 
     daily_usd: Usd | None = None
     monthly_usd: Usd | None = None
     daily_tokens: int | None = Field(default=None, ge=0)
     warning_percent: float = Field(default=80.0, gt=0, le=100)
-    """From here on people are warned."""
+    """People get a warning from this percentage on."""
 
 
 class ReposSection(ConfigSection):
-    """Where repositories come from."""
+    """The origin of repositories."""
 
     base_url: str = Field(default="https://github.com/", min_length=1)
-    """What stands before ``owner/name`` when a repository is cloned: another host, or a folder of this machine."""
+    """The prefix of ``owner/name`` when a repository is cloned: another host, or a folder of this machine."""
 
 
 EngineEnv = Annotated[
@@ -184,11 +177,11 @@ class EngineSection(ConfigSection):
     """An engine on this machine."""
 
     path: str | None = Field(default=None, min_length=1)
-    """Its program, when it is not the one on the PATH."""
+    """Its program, if it is not the one on the PATH."""
     args: list[str] = Field(default_factory=list)
-    """Further arguments for it."""
+    """Additional arguments."""
     env: EngineEnv = Field(default_factory=list)
-    """Names of environment variables passed on to it, for every general; or names with values that are no secrets."""
+    """Environment variables passed to it, for every general: names, or names with values that are not secret."""
     model: str | None = Field(default=None, min_length=1)
     """The model for generals whose manifest names none."""
 
@@ -197,32 +190,32 @@ class WebSection(ConfigSection):
     """The web server: the dashboard, the API, live events."""
 
     enabled: bool = True
-    """Whether it is part of ``kingdom up``. ``KINGDOM_WEB=off`` in the environment switches it off as well."""
+    """Whether it is part of ``kingdom up``. ``KINGDOM_WEB=off`` in the environment disables it as well."""
     host: str = Field(default="127.0.0.1", max_length=255)
-    """The address it listens on. Any but loopback is open to the network, and needs ``allowed_hosts``."""
+    """The address it listens on. Any address but loopback is open to the network, and needs ``allowed_hosts``."""
     port: int = Field(default=8700, ge=0, le=65535)
-    """0 takes one that is free."""
+    """0 chooses a free port."""
     allowed_hosts: list[HostName] = Field(default_factory=list, max_length=100)
-    """Further names it may be called by, as behind a proxy: what stands in the address bar, without the port."""
+    """Additional host names, for example behind a proxy: the name in the address bar, without the port."""
     requests_per_second: float = Field(default=50.0, gt=0, le=100_000)
-    """Of one token on average; four times as many may come at once."""
+    """The average rate of one token; bursts of four times as many are allowed."""
     idle_seconds: float = Field(default=60.0, ge=1, le=24 * 3600)
-    """A live connection whose client says nothing for that long is closed."""
+    """A live connection is closed when its client is silent for this long."""
 
 
 class SystemConfig(ConfigSection):
     """The whole file."""
 
     name: str = Field(default="kingdom", min_length=1, max_length=100)
-    """What the court calls itself in messages."""
+    """The name of the court in messages."""
     locale: Locale = "en"
     """The language of messages."""
     timezone: TimeZone = "UTC"
-    """For days (budget, reports, cleaning) and for schedules that name none."""
+    """The time zone of days (budget, reports, cleanup), and of schedules that name none."""
     channel: str = ""
-    """Where messages go when nothing says otherwise."""
+    """The default channel of messages."""
     host: Host = "process"
-    """What soldiers run in: a process of their own, or a tmux session that can be attached to."""
+    """How soldiers run: in a process, or in a tmux session that you can attach to."""
     queue: QueueSection = Field(default_factory=QueueSection)
     concurrency: ConcurrencySection = Field(default_factory=ConcurrencySection)
     question: QuestionSection = Field(default_factory=QuestionSection)
@@ -233,13 +226,13 @@ class SystemConfig(ConfigSection):
     web: WebSection = Field(default_factory=WebSection)
 
     def queue_url(self, home: Home) -> str:
-        """The URL of the bus the queues are on."""
+        """Return the URL of the queues. Raises :class:`InvalidConfig` when ``transport_env`` is not set."""
         if self.queue.transport_env is not None:
             if url := os.environ.get(self.queue.transport_env):
                 return url
             raise InvalidConfig(
                 f"{home.root / MARKER}: queue.transport_env names {self.queue.transport_env}, "
-                "but there is no such environment variable: set it to the URL of the bus"
+                "but that environment variable is not set: set it to the URL of the database"
             )
         return self.queue.transport or home.queue_url
 

@@ -1,4 +1,4 @@
-"""Days and times of day in the court's time zone, also where a clock change makes an hour missing or double."""
+"""Days and times of day in a time zone, also when a clock change skips or repeats an hour."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ ONE_DAY: Final = timedelta(days=1)
 
 
 def day_of(seconds: float, zone: ZoneInfo) -> date:
-    """The day that it is in the zone."""
+    """Return the date in the zone."""
     return datetime.fromtimestamp(seconds, zone).date()
 
 
 def seconds_at(day: date, at: time, zone: ZoneInfo) -> float:
-    """When a clock in the zone shows this time on this day: the first time, where it shows it twice.
+    """Return the epoch seconds of a local time on a day; of a repeated time, the first occurrence.
 
-    A time that the clock jumps over counts as just as long after the jump as it would have been before.
+    A time that a clock change skips is moved forward by the length of the gap.
     """
     return datetime.combine(day, at, tzinfo=zone).timestamp()
 
 
 def start_of_day(day: date, zone: ZoneInfo) -> float:
-    """When the day begins."""
     return seconds_at(day, time(), zone)
 
 
 def last_due_day(now: float, at: time, zone: ZoneInfo) -> date:
-    """The latest day on which the time of day ``at`` has come."""
+    """Return the latest day on which the time of day ``at`` has passed."""
     today = day_of(now, zone)
     return today if now >= seconds_at(today, at, zone) else today - ONE_DAY

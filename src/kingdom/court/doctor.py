@@ -1,4 +1,4 @@
-"""The checks of ``kingdom doctor``."""
+"""The checks of ``kingdom doctor``: the home, the machine, the configuration, generals, roles and queues."""
 
 from __future__ import annotations
 
@@ -38,14 +38,11 @@ if TYPE_CHECKING:
     from kingdom.court.packages.installed import GeneralPackage
 
 
-# What ``kingdom doctor`` says of the files below ``config/``: mistakes, and what they name that is not there.
-
-
-_FIX_LINE_HINT: Final = "mend that line"
+_FIX_LINE_HINT: Final = "fix that line"
 
 
 def check_config_files(home: Home, environment: Mapping[str, str] | None = None) -> list[Check]:
-    """Look at every file but system.yaml, without which nothing else can be looked at."""
+    """Check every configuration file except ``system.yaml``, which the caller has loaded."""
     env = os.environ if environment is None else environment
     readers: dict[str, Callable[[], Iterator[Check]]] = {
         SENTINEL: lambda: _check_sentinel(home, env),
@@ -68,8 +65,8 @@ def _check_sentinel(home: Home, env: Mapping[str, str]) -> Iterator[Check]:
     yield Check(SENTINEL, "ok", f"watches {', '.join(watched)}" if watched else "watches nothing")
     for what, variable in _secret_variables(config):
         if not env.get(variable, "").strip():
-            told = f"{what} needs the environment variable {variable}, which is not set here"
-            yield Check(SENTINEL, "warning", told, "the court needs it when it is started: kingdom connect checks it")
+            message = f"{what} needs the environment variable {variable}, which is not set here"
+            yield Check(SENTINEL, "warning", message, "set it where the court is started: kingdom connect checks it")
 
 
 def _secret_variables(config: SentinelConfig) -> Iterator[tuple[str, str]]:
@@ -88,15 +85,15 @@ def _check_envoy(home: Home, env: Mapping[str, str]) -> Iterator[Check]:
     try:
         tokens = slack_tokens(slack, env)
     except InvalidConfig as error:
-        yield Check(ENVOY, "warning", str(error), "the court needs them when it is started: kingdom connect slack")
+        yield Check(ENVOY, "warning", str(error), "set them where the court is started: kingdom connect slack")
         return
-    yield Check(ENVOY, "ok", "people are told things on the console" if tokens is None else "people are in Slack")
+    yield Check(ENVOY, "ok", "messages go to the console" if tokens is None else "messages go to Slack")
     if tokens is not None and not slack.users and not _has_slack_rules(home):
-        yield Check(ENVOY, "warning", "nobody in Slack is heard", f"name them in slack.users, or in config/{TRUST}")
+        yield Check(ENVOY, "warning", "no Slack user is allowed", f"name them in slack.users, or in config/{TRUST}")
 
 
 def _has_slack_rules(home: Home) -> bool:
-    with contextlib.suppress(InvalidConfig):  # told of the file itself
+    with contextlib.suppress(InvalidConfig):  # reported by _check_trust
         return any(rule.source == "slack" for rule in load_trust(home).rules)
     return True
 
@@ -105,19 +102,19 @@ def _check_chamberlain(home: Home) -> Iterator[Check]:
     problem = chamberlain.ChamberlainConfigFile(home).load().problem
     if problem is not None:
         raise InvalidConfig(problem)
-    yield Check(chamberlain.FILE, "ok", "can be used")
+    yield Check(chamberlain.FILE, "ok", "is valid")
 
 
 def _check_trust(home: Home) -> Iterator[Check]:
     config, generals = load_trust(home), load_generals(home).by_name
     if not config.decides:
-        yield Check(TRUST, "ok", "everybody whose events are heard may use all generals")
+        yield Check(TRUST, "ok", "everybody may use all generals")
         return
     yield Check(TRUST, "ok", f"{len(config.rules)} rules; everybody else: {config.everybody_else}")
     used = {config.everybody_else, *(rule.tier for rule in config.rules)}
     for name, tier in config.tiers.items():
         if name not in used:
-            yield Check(TRUST, "warning", f"nobody is in the tier {name}", "name it in a rule, or take it out")
+            yield Check(TRUST, "warning", f"no rule uses the tier {name}", "name it in a rule, or remove it")
         for pattern in tier.generals or []:
             if not any(matches_any(general, [pattern]) for general in generals):
                 yield Check(TRUST, "warning", f"tier {name}: no general is called {pattern}", "kingdom general ls")
@@ -132,23 +129,20 @@ def _may_use(tier: Tier, general: GeneralPackage, sandboxed: Iterable[str]) -> b
     return allowed and permit.denial_reason(general.manifest) is None
 
 
-# What ``kingdom doctor`` looks at: everything that tends to be wrong with a court and the machine it lives on.
-
-
-_LOW_DISK_BYTES: Final = 1 << 30  # bytes free below which work may soon fail
+_LOW_DISK_BYTES: Final = 1 << 30  # less free space is a warning
 _FULL_DISK_BYTES: Final = 100 << 20
 _GIT_TIMEOUT_SECONDS: Final = 10.0
 
 
 async def run_checks(home: Home, clock: Callable[[], float]) -> list[Check]:
-    """Look at everything; what cannot be looked at is a finding too."""
+    """Run all checks. What cannot be checked is reported as an error."""
     checks = [*_check_folders(home), _check_disk(home), await _check_git()]
     try:
         system = load_system(home)
         url = system.queue_url(home)
     except CourtError as error:
-        return checks + [Check("config", "error", problem, "mend that line") for problem in str(error).split("\n")]
-    checks.append(Check("config", "ok", "config/system.yaml can be used"))
+        return checks + [Check("config", "error", problem, _FIX_LINE_HINT) for problem in str(error).split("\n")]
+    checks.append(Check("config", "ok", "config/system.yaml is valid"))
     checks += check_config_files(home)
     checks += await _check_generals(home, system)
     checks += _check_processes(home)
@@ -168,22 +162,22 @@ def _check_folders(home: Home) -> list[Check]:
         name = folder.name + "/"
         if not folder.is_dir():
             found.append(
-                Check(name, "error", f"{folder} is missing", f"kingdom init {home.root} makes what is missing")
+                Check(name, "error", f"{folder} is missing", f"kingdom init {home.root} creates what is missing")
             )
         elif not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
             found.append(Check(name, "error", f"{folder} cannot be written by this user", "chown or chmod it"))
         elif folder.stat().st_mode & stat.S_IWOTH:
-            hint = f"chmod o-w {folder}: whoever can write here can have agents run as you"
+            hint = f"chmod o-w {folder}: anybody who can write here can run agents as you"
             found.append(Check(name, "error", f"{folder} can be written by anybody on this machine", hint))
-    return found or [Check("folders", "ok", f"all folders of {home.root} are there and can be written")]
+    return found or [Check("folders", "ok", f"all folders of {home.root} exist and are writable")]
 
 
 def _check_disk(home: Home) -> Check:
     free = shutil.disk_usage(home.root).free
     message = f"{free / (1 << 30):.1f} GiB free"
     if free < _FULL_DISK_BYTES:
-        return Check("disk", "error", message, "events and results cannot be written when it is full: make room")
-    return Check("disk", "warning" if free < _LOW_DISK_BYTES else "ok", message, "make room before it is full")
+        return Check("disk", "error", message, "free some space: on a full disk no event or result can be written")
+    return Check("disk", "warning" if free < _LOW_DISK_BYTES else "ok", message, "free some space before it is full")
 
 
 async def _check_git() -> Check:
@@ -210,14 +204,14 @@ async def _check_generals(home: Home, system: SystemConfig) -> list[Check]:
         problems = check_package(home.general(name), list(engines))
         found += [Check(f"general {name}", "error", problem) for problem in problems]
         if not problems:
-            found.append(Check(f"general {name}", "ok", "its files are in order"))
+            found.append(Check(f"general {name}", "ok", "its files are valid"))
     used = {general.manifest.engine.name for general in generals.by_name.values()}
     for name in sorted(used & set(engines)):
         state = await engines[name].examine()
         users = ", ".join(one for one, general in generals.by_name.items() if general.manifest.engine.name == name)
         if state.ok:
             version = " ".join(part for part in (state.version, f"({state.path})" if state.path else "") if part)
-            found.append(Check(f"engine {name}", "ok", version or "always there"))
+            found.append(Check(f"engine {name}", "ok", version or "built in"))
         else:
             found.append(Check(f"engine {name}", "error", state.problem or "cannot be used", f"used by {users}"))
     return found or [Check("generals", "warning", "no general is installed", "kingdom general install DIR")]
@@ -238,8 +232,8 @@ def _check_processes(home: Home) -> list[Check]:
         Check(
             f"role {name}",
             "error",
-            f"runs on without its supervisor (pid {role.process.pid})",
-            "kingdom up ends it and starts another",
+            f"still runs without its supervisor (pid {role.process.pid})",
+            "kingdom up ends it and starts it again",
         )
         for name, role in record.roles.items()
         if role.process is not None and role.process.alive
@@ -248,7 +242,7 @@ def _check_processes(home: Home) -> list[Check]:
 
 
 async def _check_soldiers(services: Services) -> list[Check]:
-    """Soldiers whose task has ended: nobody will take their result."""
+    """Report soldiers whose task has ended: no general will read their result."""
     found = []
     for soldier in all_soldiers(services.home):
         if not soldier.alive:

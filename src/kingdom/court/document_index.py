@@ -1,4 +1,9 @@
-"""An in-memory index of the documents of a queue, and the links between documents."""
+"""An in-memory index of the documents of a queue, for lists and searches, and the links between documents.
+
+For queues on files, each file is read once, when it first appears in a directory; after that only the directories are
+listed, and a directory without changes is not listed either. From a database, recent changes are fetched, and every few
+minutes all documents, to notice what was removed.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +39,8 @@ if TYPE_CHECKING:
     from kingdom.court.loop import Services
 
 
-# Which documents belong together: an event, its tasks, their messages, the answers, and what was asked of them.
-
-
-# The fields that name others, by stream; a dot leads into an object. Nothing else in a payload counts: it was written
-# outside, and could name anything.
+# The fields that link to other documents, by stream; a dot leads into an object. Other fields of a payload are ignored:
+# it comes from outside and could name any id.
 _LINK_FIELDS: Final = {
     EVENTS: ("payload.task_id",),
     TASKS: ("event_id", "payload.original_task_id", "payload.task_id"),
@@ -50,7 +52,7 @@ _JOURNAL_ID_FIELDS: Final = ("event_id", "task_id", "original_task_id", "msg_id"
 
 @dataclass(slots=True)
 class RelatedRecords:
-    """Everything that belongs to one id."""
+    """The documents and journal lines that belong to one id."""
 
     ids: set[str]
     documents: list[StoredDocument] = field(default_factory=list)
@@ -58,7 +60,7 @@ class RelatedRecords:
 
 
 def find_related(start: str, known: Sequence[tuple[StoredDocument, AbstractSet[str]]], journal: Path) -> RelatedRecords:
-    """Follow every link from ``start``, in documents (``known``, with their links) and journal, to the last."""
+    """Follow all links from ``start``, in documents (``known``, with their links) and in the journal."""
     ids, before = {start}, 0
     lines: list[dict[str, Any]] = []
     while len(ids) != before:
@@ -71,7 +73,7 @@ def find_related(start: str, known: Sequence[tuple[StoredDocument, AbstractSet[s
 
 
 def links_of(stored: StoredDocument) -> AbstractSet[str]:
-    """The ids a document names."""
+    """Return the ids that a document links to."""
     if stored.stream == EVENTS and not str(stored.document.get("type", "")).endswith(_COMMAND_EVENT_SUFFIXES):
         return set()
     found = (_value_at(stored.document, path) for path in _LINK_FIELDS[stored.stream])
@@ -96,7 +98,7 @@ def _value_at(document: Any, path: str) -> Any:
 
 
 def _journal_lines(path: Path, ids: set[str]) -> list[dict[str, Any]]:
-    """The lines that name one of the ids, from the oldest file there is to the newest."""
+    """Return the journal lines that name one of the ids, oldest first, including rotated files."""
     needles = [json.dumps(one).encode() for one in ids]
     found = []
     with Reader(path, report=lambda _problem: None) as reader:
@@ -112,50 +114,38 @@ def _journal_lines(path: Path, ids: set[str]) -> list[dict[str, Any]]:
     return found
 
 
-# An index of the documents of one queue, in memory: for whoever lists and searches many of them, again and again.
-#
-# Where queues are files, each file is read once, when it is first seen in a directory; after that the directories alone
-# are followed. A directory nothing entered or left is not even listed. Of a database, what changed lately is asked for,
-# and from time to time everything: that is how it shows what was removed.
-
-
 INVALID: Final = "invalid"
-_FRESH_FACTOR: Final = 4  # a look at files counts for so many times as long as it took the processor,
-_MAX_FRESH_SECONDS: Final = 1.0  # but not longer than this, in seconds
-_DATABASE_FRESH_SECONDS: Final = (
-    0.5,
-    5.0,
-)  # one at a database for so many times as long as it took, within these seconds
-_OVERLAP_SECONDS: Final = (
-    60.0  # seconds; what a transaction changed shows when it commits, with the time at which it began
-)
-_FULL_RELOAD_SECONDS: Final = 300.0  # seconds after which everything is asked for again
-_MAX_INLINE_ENTRIES: Final = (
-    20_000  # documents that are looked through in a few milliseconds: changing threads takes as long
-)
-_MTIME_SETTLE_SECONDS: Final = 1.0  # seconds; the time of a directory is coarse: a later change may not show in it
-_MAX_SEARCH_CHARS: Final = 1000  # characters of a document that are searched
+# A refresh stays fresh for this many times its own duration: for files its CPU time, up to a maximum; for a database its
+# elapsed time, between two bounds.
+_FRESH_FACTOR: Final = 4
+_MAX_FRESH_SECONDS: Final = 1.0
+_DATABASE_FRESH_SECONDS: Final = (0.5, 5.0)
+_OVERLAP_SECONDS: Final = 60.0  # a change becomes visible at its commit, with the time at which its transaction began
+_FULL_RELOAD_SECONDS: Final = 300.0
+_MAX_INLINE_ENTRIES: Final = 20_000  # filtered within a few milliseconds; switching to a thread takes as long
+_MTIME_SETTLE_SECONDS: Final = 1.0  # directory times are coarse: a younger one may not show the next change
+_MAX_SEARCH_CHARS: Final = 1000  # of each document
 _FILTER_FIELDS: Final = ("status", "type", "target_general", "source", "priority")
-_MAX_FIELD_CHARS: Final = 200  # characters of a field in a summary
+_MAX_FIELD_CHARS: Final = 200  # of a field in a summary
 
 
 @dataclass(slots=True)
 class IndexEntry:
-    """What is remembered of a document."""
+    """The indexed part of a document."""
 
     id: str
     state: str
-    """The directory it lies in."""
+    """The directory of the document."""
     at: float
-    """When it was made, in seconds."""
+    """The creation time in epoch seconds."""
     fields: dict[str, Any]
-    """Its own fields, without those that may be large, and ``subject``: what it is about."""
+    """Its scalar fields, plus ``subject`` and ``title``."""
     words: str
-    """What is searched, in lower case."""
+    """The searchable text, in lower case."""
     links: frozenset[str]
     path: Path | None
     inode: int = 0
-    # What is asked for most, beside ``fields``: ten thousand dictionaries take ten times as long to look through.
+    # Copies of the most filtered fields: filtering attributes is ten times faster than looking into dictionaries.
     status: str = field(init=False)
     type: str = field(init=False)
     general: str = field(init=False)
@@ -169,7 +159,7 @@ class IndexEntry:
 
     @property
     def key(self) -> tuple[float, str]:
-        """Its place in the order, the newest having the greatest."""
+        """The sort key; the newest entry has the greatest."""
         return self.at, self.id
 
 
@@ -179,45 +169,48 @@ class IndexPage:
 
     items: list[IndexEntry]
     total: int
-    """How many there are on all pages."""
+    """The number of entries on all pages."""
     more: bool
 
 
 EntryFilter: TypeAlias = Callable[[list[IndexEntry]], list[IndexEntry]]
-"""Of some documents, those that are wanted. Of whole lists, since a call for each of ten thousand would take longer."""
+"""Keeps the matching entries. It takes a whole list, because a call for each of ten thousand entries is slower."""
 
 
 class DocumentIndex:
-    """The documents of one queue. Used from one event loop; what takes time is done in a thread."""
+    """The documents of one queue. Used from one event loop; slow work runs in a thread."""
 
-    def __init__(self, services: Services, stream: str, *, share: float = _FRESH_FACTOR) -> None:
+    def __init__(self, services: Services, stream: str, *, fresh_factor: float = _FRESH_FACTOR) -> None:
         self._services = services
         self.stream = stream
-        self._share = share
+        self._fresh_factor = fresh_factor
         self._folder = services.home.queue / stream
         self._files: dict[str, dict[str, IndexEntry]] = {}  # by directory, then by name
-        self._seen: dict[str, int] = {}  # the time of each directory when it was listed, if that was long ago enough
+        self._seen: dict[str, int] = {}  # mtime of each directory when it was listed, once it has settled; else -1
         self._newest: list[IndexEntry] = []
         self._valid: list[IndexEntry] = []
         self._by_id: dict[str, IndexEntry] = {}
-        self._asked = self._whole_again = 0.0  # a database
-        self._look_again = 0.0
-        self._looking = asyncio.Lock()
+        self._queried_at = self._reload_at = 0.0  # a database
+        self._refresh_at = 0.0
+        self._refreshing = asyncio.Lock()
 
     async def newest(self) -> Sequence[IndexEntry]:
-        """All of them, the newest first."""
+        """Return all entries, the newest first."""
         await self._refresh()
         return self._newest
 
     async def get(self, document_id: str) -> IndexEntry | None:
-        """The one of that id."""
+        """Return the entry with this id, if there is one."""
         await self._refresh()
         return self._by_id.get(document_id)
 
     async def page(
         self, wanted: Sequence[EntryFilter] | None, limit: int, before: tuple[float, str] | None = None
     ) -> IndexPage:
-        """Up to ``limit`` that are ``wanted`` (None: all that are valid), the newest first, older than ``before``."""
+        """Return up to ``limit`` entries older than ``before``, the newest first.
+
+        ``wanted`` filters them; None returns all valid entries.
+        """
         await self._refresh()
         if wanted is None:
             return _page(self._valid, (), limit, before)
@@ -226,44 +219,44 @@ class DocumentIndex:
         return await asyncio.to_thread(_page, self._newest, wanted, limit, before)
 
     async def _refresh(self) -> None:
-        if time.monotonic() < self._look_again:
+        if time.monotonic() < self._refresh_at:
             return
-        async with self._looking:
-            if time.monotonic() < self._look_again:  # somebody else looked meanwhile
+        async with self._refreshing:
+            if time.monotonic() < self._refresh_at:  # another task has refreshed meanwhile
                 return
             if uses_files(self._services.bus):
-                fresh = min(self._share * await asyncio.to_thread(self._look), _MAX_FRESH_SECONDS)
+                fresh = min(self._fresh_factor * await asyncio.to_thread(self._scan_files), _MAX_FRESH_SECONDS)
             else:
                 least, most = _DATABASE_FRESH_SECONDS
-                fresh = min(max(self._share * await self._ask(), least), most)
-            self._look_again = time.monotonic() + fresh
+                fresh = min(max(self._fresh_factor * await self._query_database(), least), most)
+            self._refresh_at = time.monotonic() + fresh
 
-    async def _ask(self) -> float:
-        """Look at a database; returns the seconds that took."""
+    async def _query_database(self) -> float:
+        """Fetch changes from the database; return the elapsed seconds."""
         now = time.monotonic()
-        whole = now >= self._whole_again
-        within = None if whole else now - self._asked + _OVERLAP_SECONDS
+        whole = now >= self._reload_at
+        within = None if whole else now - self._queried_at + _OVERLAP_SECONDS
         known, changed = ({}, True) if whole else (self._files[""], False)
         async for record in self._services.bus.records(self.stream, within=within):
             stored = document_from_record(record)
             known[stored.id] = _index_entry(stored, 0)
             changed = True
         self._files[""] = known
-        self._asked = now
+        self._queried_at = now
         if whole:
-            self._whole_again = now + _FULL_RELOAD_SECONDS
+            self._reload_at = now + _FULL_RELOAD_SECONDS
         if changed:
             self._sort()
         return time.monotonic() - now
 
-    def _look(self) -> float:
-        """Look at the files; returns the seconds that took the processor."""
+    def _scan_files(self) -> float:
+        """Scan the files; return the CPU seconds used."""
         began = time.thread_time()
-        if self._scan():
+        if self._scan_directories():
             self._sort()
         return time.thread_time() - began
 
-    def _scan(self) -> bool:
+    def _scan_directories(self) -> bool:
         changed = False
         for state in dict.fromkeys((*STATES[self.stream].values(), INVALID)):
             folder = self._folder / state
@@ -294,7 +287,7 @@ class DocumentIndex:
         return bool(gone or new)
 
     def _sort(self) -> None:
-        # While a document changes its state it may be seen in both directories: the later state counts.
+        # A document that changes state may be seen in both directories: the later state wins.
         by_id = {entry.id: entry for entries in self._files.values() for entry in entries.values()}
         self._newest = sorted(by_id.values(), key=lambda entry: entry.key, reverse=True)
         self._valid = valid_entries(self._newest)
@@ -302,17 +295,17 @@ class DocumentIndex:
 
 
 def stub_document(entry: IndexEntry, stream: str) -> StoredDocument:
-    """An entry as the document it stands for, with nothing but its id and links: enough to find a family."""
+    """Return an entry as a document with only its id: enough to find related documents."""
     return StoredDocument(stream, entry.state, {"id": entry.id}, entry.path)
 
 
 def text_filters(text: str) -> list[EntryFilter]:
-    """Those that have all the words of a text somewhere."""
+    """Return filters for the entries that contain all words of a text."""
     return [_word_filter(word) for word in text.casefold().split()]
 
 
 def valid_entries(entries: list[IndexEntry]) -> list[IndexEntry]:
-    """Those that were not put aside."""
+    """Return the entries that are not in ``invalid/``."""
     return [entry for entry in entries if entry.state != INVALID]
 
 
@@ -324,8 +317,8 @@ def _page(
     newest: list[IndexEntry], wanted: Sequence[EntryFilter], limit: int, before: tuple[float, str] | None
 ) -> IndexPage:
     found = newest
-    for narrow in wanted:
-        found = narrow(found)
+    for keep in wanted:
+        found = keep(found)
     begin = 0 if before is None else bisect_left(found, True, key=lambda entry: entry.key < before)
     return IndexPage(found[begin : begin + limit], len(found), begin + limit < len(found))
 
@@ -354,14 +347,14 @@ def _index_entry(stored: StoredDocument, inode: int) -> IndexEntry:
         "subject": subject,
         "title": _title(document),
     }
-    # The fields first: however long a payload is, they are found.
+    # The fields come first, so that a long payload does not cut them off.
     text = f"{' '.join(str(value) for value in fields.values())} {_text(document)}"
     words = text[:_MAX_SEARCH_CHARS].casefold()
     return IndexEntry(stored.id, stored.state, at, fields, words, frozenset(links_of(stored)), stored.path, inode)
 
 
 def _title(document: dict[str, Any]) -> str | None:
-    """What a person would call it, as far as the document says."""
+    """Return a title for people, if the document has one."""
     payload = document.get("payload")
     found = payload.get("title") if isinstance(payload, dict) else document.get("content")
     return found[:_MAX_FIELD_CHARS] if isinstance(found, str) else None

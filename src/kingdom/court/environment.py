@@ -7,24 +7,20 @@ import getpass
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-# Who sits at this machine.
-
 
 def user_name() -> str:
-    """The name of the user this process runs for; ``console`` when the system has none for it."""
+    """Return the name of the user that runs this process; ``console`` when the system knows none."""
     with contextlib.suppress(OSError, KeyError):
         return getpass.getuser()
     return "console"
 
 
-# The proxy that the environment names (``HTTPS_PROXY``, ``NO_PROXY``), looked up once.
-#
-# aiohttp would look for it, and for a file with passwords, at every request, each time in another thread: that takes
-# longer than the request itself.
-
-
 def proxy_for(url: str) -> str | None:
-    """The proxy to reach a place by; None when it is reached directly."""
+    """Return the proxy for a URL from ``HTTPS_PROXY`` and ``NO_PROXY``; None for a direct connection.
+
+    The callers look it up once: aiohttp would look it up, and a netrc file, for every request in another thread, which
+    takes longer than the request itself.
+    """
     parts = urlsplit(url)
     if not parts.hostname or proxy_bypass(parts.hostname):
         return None

@@ -1,22 +1,22 @@
-"""What can be wrong in a court. Every message says what, where, and what to do next."""
+"""The errors of a court. Every message says what is wrong, where, and what to do next."""
 
 from __future__ import annotations
 
 
 class CourtError(Exception):
-    """The root of all errors of the court."""
+    """The base class of all errors of the court."""
 
     code = "COURT"
 
 
 class HomeNotFound(CourtError):
-    """There is no court here."""
+    """No home was found."""
 
     code = "NO_HOME"
 
 
 class InvalidId(CourtError):
-    """A name that must not become part of a path."""
+    """A name that cannot be part of a path."""
 
     code = "INVALID_ID"
 
@@ -28,18 +28,18 @@ class InvalidDocument(CourtError):
 
 
 class AlreadyRunning(CourtError):
-    """Another process has the role."""
+    """Another process runs the role."""
 
     code = "ALREADY_RUNNING"
 
 
 class InvalidConfig(CourtError):
-    """A configuration file that cannot be used. The message has a line for each problem: ``file:line: what``."""
+    """An invalid configuration file. The message has a line for each problem: ``file:line: what``."""
 
     code = "INVALID_CONFIG"
 
 
 class InvalidPackage(CourtError):
-    """A general that cannot be installed, loaded or removed as asked."""
+    """A general that cannot be installed, loaded or removed."""
 
     code = "INVALID_PACKAGE"

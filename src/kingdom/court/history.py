@@ -1,4 +1,4 @@
-"""The whole story of an event, a task or a message, in time order, from every file that knows of it."""
+"""The history of an event, a task or a message: everything that the files of a home say about it, in time order."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from kingdom.court.soldiers import Soldier
 
 _TASK_ID: Final = re.compile(r"task-\d{8}-\d{3,}")
-_MAX_TEXT_CHARS: Final = 300  # characters of a text in a story: the file it names has the rest
-# Which journal line comes right after which document: the journal has whole seconds only, the documents thousandths.
+_MAX_TEXT_CHARS: Final = 300  # of a text in a line; the file that the line names has the rest
+# Which document a journal line follows. Journal times are whole seconds, document times have milliseconds.
 _ORDERED_AFTER: Final = {
     "event.detected": "event_id",
     "task.created": "task_id",
@@ -43,24 +43,21 @@ _ORDERED_AFTER: Final = {
 
 @dataclass(frozen=True, slots=True)
 class HistoryLine:
-    """One thing that happened."""
-
     at: float
     who: str
     what: str
-    where: str  # the file that says so, below the home
+    where: str  # the file with the information, relative to the home
 
     def document(self) -> dict[str, Any]:
-        """The JSON form."""
         return {"ts": timestamp(self.at), "who": self.who, "what": self.what, "where": self.where}
 
 
 async def read_history(
     services: Services, start: str, indexes: Sequence[DocumentIndex] = (), roster: SoldierIndex | None = None
 ) -> list[HistoryLine]:
-    """The story around an id; empty when no file knows it.
+    """Return the history of an id; an empty list when no file mentions it.
 
-    ``indexes`` of all queues and a ``roster``, where somebody keeps them, spare reading every file there is.
+    With ``indexes`` of all queues and a ``roster``, not every file has to be read.
     """
     known: list[tuple[StoredDocument, AbstractSet[str]]]
     if indexes:
@@ -80,23 +77,23 @@ async def read_history(
 
 
 async def _full_document(services: Services, known: StoredDocument) -> StoredDocument | None:
-    """A document of which only the id was known; None when it is gone."""
+    """Read the whole document of a stub; None when it was removed."""
     if known.path is not None and (found := document_from_file(known.path, known.stream, known.state)) is not None:
         return found
     return await find_document(services, known.id)
 
 
 class History:
-    """Gathers the lines of one family."""
+    """Builds the history from related records."""
 
     def __init__(self, home: Home, family: RelatedRecords, roster: SoldierIndex) -> None:
         self._home = home
         self._family = family
         self._roster = roster
-        self._moments: dict[str, float] = {}  # when a document was made, or a result written
+        self._moments: dict[str, float] = {}  # creation time of each document, and of each result
 
     def lines(self) -> list[HistoryLine]:
-        """All lines, the oldest first; what cannot be told apart stays in the order of the journal."""
+        """Return all lines, the oldest first; lines of the same time stay in the order of the journal."""
         found = [line for stored in self._family.documents for line in self._of_document(stored)]
         for one in sorted(self._family.ids):
             if _TASK_ID.fullmatch(one):
@@ -158,7 +155,7 @@ class History:
             )
 
     def _of_journal(self) -> Iterator[HistoryLine]:
-        """The order of the file holds; each line stands after the document it speaks of."""
+        """Yield the journal lines in the order of the file, each after the document it mentions."""
         before = 0.0
         for line in self._family.journal:
             second = epoch_seconds(line.get("ts"))

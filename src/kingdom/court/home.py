@@ -1,4 +1,4 @@
-"""The home of a court: one folder, and where everything in it lies."""
+"""The home of a court: one folder, and the paths in it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Final
 
 from kingdom.court.errors import HomeNotFound, InvalidId
 
-MARKER: Final = "config/system.yaml"  # what makes a folder a home
+MARKER: Final = "config/system.yaml"  # a folder with this file is a home
 HOME_VARIABLE: Final = "KINGDOM_HOME"
 _NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_:@+][A-Za-z0-9._:@+\-]*\Z")
 
 
 def check_name(what: str, name: str) -> str:
-    """Return a name that may become part of a path; raise :class:`InvalidId` for any other."""
+    """Return a name that can be part of a path; raise :class:`InvalidId` for any other."""
     if isinstance(name, str) and len(name) <= 200 and _NAME_PATTERN.match(name):
         return name
     raise InvalidId(
@@ -25,20 +25,20 @@ def check_name(what: str, name: str) -> str:
 
 
 def named_path(folder: Path, what: str, name: str, ending: str = "") -> Path:
-    """The path of what has this name in a folder. Raises :class:`InvalidId` for a name that cannot be part of one."""
-    if not isinstance(name, str):  # it may come from a document that anybody wrote
+    """Return the path of a name in a folder. Raises :class:`InvalidId` for a name that cannot be part of a path."""
+    if not isinstance(name, str):  # it may come from an untrusted document
         check_name(what, name)
     return _named_path(folder, what, name, ending)
 
 
 @lru_cache(maxsize=4096)
 def _named_path(folder: Path, what: str, name: str, ending: str) -> Path:
-    # Kept: a busy general asks for the paths of hundreds of tasks again and again, and making one is slow.
+    # Cached: a busy general needs the paths of hundreds of tasks repeatedly, and building one is slow.
     return folder / f"{check_name(what, name)}{ending}"
 
 
 class Home:
-    """Paths, nothing else: it makes no file and reads none."""
+    """The paths of a home. It creates no file and reads none."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root).absolute()
@@ -53,7 +53,7 @@ class Home:
         self.generals = self.config / "generals"  # one folder for each installed general
         self.results = self.state / "results"
         self.prompts = self.state / "prompts"
-        self.soldiers = self.state / "soldiers"  # the identity of each run, for whoever finds it later
+        self.soldiers = self.state / "soldiers"  # one folder for each run, with its identity
         self.ledger = self.state / "ledger"  # tokens and cost, one file for each month
         self.sessions = self.logs / "sessions"
         self.journal = self.logs / "events.log"
@@ -62,7 +62,7 @@ class Home:
 
     @classmethod
     def find(cls, start: Path | None = None) -> Home:
-        """The home around ``start`` (or the working folder), or the one ``KINGDOM_HOME`` names."""
+        """Return the home around ``start`` (or the working folder), or the one that ``KINGDOM_HOME`` names."""
         if start is None and (named := os.environ.get(HOME_VARIABLE)):
             home = cls(named)
             if home.exists:
@@ -80,44 +80,44 @@ class Home:
 
     @property
     def exists(self) -> bool:
-        """Whether the folder has been made a home."""
+        """Whether the folder is a home."""
         return (self.root / MARKER).is_file()
 
     @property
     def queue_url(self) -> str:
-        """The URL of the bus its queues are on, unless the configuration says otherwise."""
+        """The URL of the queues, unless the configuration names another."""
         return f"files://{self.queue}"
 
     def role(self, name: str) -> Path:
-        """The folder of a role's own state."""
+        """The state folder of a role."""
         return named_path(self.state, "role", name)
 
     def heartbeat(self, name: str) -> Path:
-        """The file a role renews in every loop."""
+        """The file that a role rewrites in every loop."""
         return self.role(name) / "heartbeat"
 
     def result(self, task_id: str) -> Path:
-        """What the general reported of a task."""
+        """The result of a task, as reported by its general."""
         return named_path(self.results, "task", task_id, ".json")
 
     def raw_result(self, task_id: str) -> Path:
-        """What the soldier left, as the general found it."""
+        """The checked result file of the soldier."""
         return named_path(self.results, "task", task_id, "-raw.json")
 
     def handover(self, task_id: str) -> Path:
-        """Where the soldier leaves its result: in a folder of its own, for a sandbox that opens whole folders."""
+        """The file where the soldier leaves its result; its own folder, because a sandbox opens whole folders."""
         return named_path(self.handovers, "task", task_id, "/result.json")
 
     def soldier_id(self, task_id: str) -> Path:
-        """Which soldier is on a task, or was last."""
+        """The file with the id of the current or last soldier of a task."""
         return named_path(self.results, "task", task_id, "-soldier-id")
 
     def session_id(self, task_id: str) -> Path:
-        """Which conversation a resume goes on with."""
+        """The file with the id of the conversation that a resume continues."""
         return named_path(self.results, "task", task_id, "-session-id")
 
     def prompt(self, task_id: str) -> Path:
-        """The prompt of a task, as the soldier got it."""
+        """The prompt of a task, as it was sent."""
         return named_path(self.prompts, "task", task_id, ".md")
 
     def work(self, general: str) -> Path:
@@ -125,7 +125,6 @@ class Home:
         return named_path(self.workspace, "general", general)
 
     def general_memory(self, general: str) -> Path:
-        """What a general remembers."""
         return named_path(self.memories, "general", general)
 
     def general(self, name: str) -> Path:

@@ -1,6 +1,6 @@
-"""Making the home of a court: its folders, its queues, commented configuration and a few generals to begin with.
+"""Create the home of a court: folders, queues, commented configuration files and a few generals.
 
-Founding adds what is missing and never changes what is there, so it may be repeated at any time.
+It adds what is missing and never changes existing files, so it can be repeated at any time.
 """
 
 from __future__ import annotations
@@ -47,36 +47,35 @@ _FILES: Final = {
     "config/trust.yaml": "trust.yaml",
     ".gitignore": "gitignore",
 }
-_IGNORED_NAMES: Final = {".git"}  # what may lie in a folder that is empty otherwise
+_IGNORED_NAMES: Final = {".git"}  # a folder with only these counts as empty
 
 
 class CannotInitHome(CourtError):
-    """The folder is not one that may become a home."""
+    """The folder cannot become a home."""
 
     code = "CANNOT_FOUND"
 
 
 @dataclass(slots=True)
 class InitResult:
-    """What founding did."""
-
     home: Home
     anew: bool
-    """Whether there was no court before."""
+    """Whether the folder was not a home before."""
     made: list[str] = field(default_factory=list)
-    """What was added, relative to the home."""
+    """The added files and folders, relative to the home."""
 
 
 def shipped_generals() -> list[str]:
-    """The names of the generals that come with the court."""
+    """Return the names of the generals that are part of the package."""
     return sorted(folder.name for folder in SHIPPED_GENERALS_DIR.iterdir() if folder.is_dir())
 
 
 async def create_home(root: Path, generals: Iterable[str] | None = None, *, force: bool = False) -> InitResult:
-    """Make a folder the home of a court, or complete one.
+    """Create the home of a court, or add what is missing in one.
 
-    ``generals`` are names of shipped ones; without it a new court gets :data:`DEFAULT_GENERALS` and an old one none. A
-    folder with anything else in it is refused with :class:`CannotFound`, unless ``force``; nothing is overwritten.
+    ``generals`` are names of shipped generals; by default a new home gets :data:`DEFAULT_GENERALS` and an existing one
+    none. Raises :class:`CannotInitHome` for a folder that has other files, unless ``force`` is set. Nothing is
+    overwritten.
     """
     home = Home(root)
     wanted = _checked_generals(generals)
@@ -84,7 +83,7 @@ async def create_home(root: Path, generals: Iterable[str] | None = None, *, forc
     if founded.anew:
         _check_free(home.root, force=force)
         wanted = DEFAULT_GENERALS if wanted is None else wanted
-    _make_files(founded)  # first of all the file that makes it a home, so that a founding cut short can be repeated
+    _make_files(founded)  # first, because it writes the marker: after an interruption the call can be repeated
     _make_folders(founded)
     queues = _names(home.queue)
     async with open_queues(load_system(home).queue_url(home)) as bus:
@@ -103,8 +102,8 @@ def _checked_generals(names: Iterable[str] | None) -> tuple[str, ...] | None:
     wanted, shipped = tuple(dict.fromkeys(names)), shipped_generals()
     if unknown := [name for name in wanted if name not in shipped]:
         raise CannotInitHome(
-            f"no general {unknown[0]!r} comes with the court, only {', '.join(shipped)}: "
-            "your own ones are put in with kingdom general install DIR"
+            f"there is no shipped general {unknown[0]!r}, only {', '.join(shipped)}: "
+            "install your own with kingdom general install DIR"
         )
     return wanted
 
@@ -115,13 +114,13 @@ def _check_free(root: Path, *, force: bool) -> None:
     found = next(_files_in(root), None)
     if found is not None and not force:
         raise CannotInitHome(
-            f"{root} is not empty ({found.relative_to(root)} is in it): choose another folder, "
-            "or give --force to make the court in it; nothing there is overwritten"
+            f"{root} is not empty (it contains {found.relative_to(root)}): choose another folder, "
+            "or use --force to create the home in it; nothing there is overwritten"
         )
 
 
 def _files_in(root: Path) -> Iterator[Path]:
-    """What lies below a folder, folders left out: those of a founding that was cut short hinder nobody."""
+    """Yield the files below a folder. Empty folders, as an interrupted call leaves them, do not count."""
     for folder, subfolders, names in os.walk(root):
         if folder == str(root):
             subfolders[:] = [name for name in subfolders if name not in _IGNORED_NAMES]
@@ -155,12 +154,14 @@ def _names(folder: Path) -> set[str]:
 
 
 def local_timezone() -> str:
-    """The time zone of this machine, as a name; UTC when it has none."""
+    """Return the name of this machine's time zone; UTC when it has none."""
     candidates = [os.environ.get("TZ", "").removeprefix(":")]
     _, found, name = str(Path("/etc/localtime").resolve()).partition("/zoneinfo/")
     candidates.append(name if found else "")
     for candidate in candidates:
-        if "/" in candidate and not candidate.startswith("Etc/"):  # abbreviations as EST know no summer
+        if "/" in candidate and not candidate.startswith(
+            "Etc/"
+        ):  # abbreviations such as EST have no daylight saving time
             try:
                 return check_timezone(candidate)
             except ValueError:

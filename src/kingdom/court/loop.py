@@ -1,4 +1,8 @@
-"""The loop of a role."""
+"""The loop of a role: check all its state, act, wait for a wake-up.
+
+A role is level-triggered: every ``tick`` checks everything the role is responsible for, and a wake-up only makes the
+next tick come earlier. So a missed wake-up loses nothing.
+"""
 
 from __future__ import annotations
 
@@ -24,29 +28,20 @@ if TYPE_CHECKING:
     from kingdom.journal import Journal
 
 
-# What killed processes were writing, and nobody will rename into place any more.
-
-
-_STALE_TEMPORARY_SECONDS: Final = 60.0  # seconds: no write takes that long
+_STALE_TEMPORARY_SECONDS: Final = 60.0  # no write takes that long
 
 
 def remove_stale_temporaries(folder: Path) -> None:
-    """Remove it from a folder. Work goes on where that is not possible."""
+    """Remove the temporary files that killed processes left in a folder. Errors are ignored."""
     with contextlib.suppress(OSError):
         for path in folder.glob(".tmp-*"):
             if time.time() - path.lstat().st_mtime > _STALE_TEMPORARY_SECONDS:
                 path.unlink()
 
 
-# The loop every role runs: look at what lies there, act, wait to be woken.
-#
-# A role is level-triggered. ``tick`` looks at everything it is responsible for, every time; a wake-up only makes it look
-# earlier. So nothing depends on having been awake when something happened.
-
-
-_RETRY_SECONDS: Final = (1.0, 30.0)  # seconds before the next look after a tick that raised: at first, at most
+_RETRY_SECONDS: Final = (1.0, 30.0)  # after a tick that raised: the first delay, and the longest
 current_role: Final = ContextVar[str | None]("current_role", default=None)
-"""Whose code runs: roles may share a process."""
+"""The role whose code is running: roles can share a process."""
 log = logging.getLogger("kingdom.court")
 
 
@@ -54,26 +49,26 @@ class Role(Protocol):
     """One role of the court."""
 
     name: str
-    interval: float  # seconds: the longest it waits between two looks
+    interval: float  # the longest time between two ticks, in seconds
 
     async def start(self) -> None:
-        """Reconcile with what a former process of this role left behind."""
+        """Reconcile with the state that the previous process of this role left."""
 
     async def tick(self) -> float | None:
-        """Look at everything and act. Returns the seconds until it wants to look again, if before ``interval``."""
+        """Check everything and act. Return the seconds until the next tick, if it should come before ``interval``."""
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Have ``wake`` called when a look is worth it; returns the undo."""
+        """Call ``wake`` when a tick is useful; return a function that unsubscribes."""
 
     def report(self) -> Mapping[str, Any]:
-        """What the heartbeat tells about it."""
+        """Return the role's own fields of the heartbeat."""
 
     async def stop(self) -> None:
-        """Let go of everything. What runs on its own (soldiers) goes on."""
+        """Release all resources. Soldiers keep running."""
 
 
 class Services:
-    """What every role gets: the home, its queues, the journal and the time."""
+    """What every role gets: home, queues, journal and clock."""
 
     def __init__(self, home: Home, bus: EventBus, journal: Journal, clock: Callable[[], float] = time.time) -> None:
         self.home = home
@@ -83,9 +78,9 @@ class Services:
 
 
 async def run_role(role: Role, services: Services, stop: asyncio.Event) -> None:
-    """Run a role until ``stop`` is set. Raises :class:`AlreadyRunning` when another process has it.
+    """Run a role until ``stop`` is set. Raises :class:`AlreadyRunning` when another process runs it.
 
-    A tick that raises is logged and tried again after a moment: one bad file or a full disk does not end a role.
+    A tick that raises is logged and retried after a delay: a bad file or a full disk does not end a role.
     """
     folder = services.home.role(role.name)
     folder.mkdir(parents=True, exist_ok=True)
@@ -112,7 +107,7 @@ async def _run_loop(role: Role, services: Services, stop: asyncio.Event, woken: 
                 wait = await role.tick()
                 failures = 0
             except Exception:
-                log.exception("%s: a look at the court failed; trying again", role.name)
+                log.exception("%s: a tick failed; retrying", role.name)
                 wait = min(_RETRY_SECONDS[0] * 2**failures, _RETRY_SECONDS[1])
                 failures += 1
             _write_heartbeat(path, role, services.clock(), began, failures)
@@ -137,14 +132,14 @@ def _write_heartbeat(path: Path, role: Role, now: float, began: float, failures:
     }
     try:
         write_json(path, heartbeat, durable=False)
-    except OSError:  # a full disk: what it says gets old, but its time shows that the role is no dead one
+    except OSError:  # a full disk: the content gets outdated, but the file's time shows that the role is alive
         with contextlib.suppress(OSError):
             os.utime(path)
 
 
 @contextlib.contextmanager
 def role_lock(folder: Path, name: str) -> Iterator[None]:
-    """Be the only process that has the role. The kernel lets go when the process dies."""
+    """Hold the lock of a role: only one process runs it. The kernel releases the lock when the process dies."""
     lock = FileLock.take(folder / ".lock")
     if lock is None:
         raise AlreadyRunning(

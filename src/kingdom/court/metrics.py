@@ -1,4 +1,4 @@
-"""A court for Prometheus: its roles, queues, soldiers, health, cost and journal."""
+"""Prometheus metrics of a court: roles, queues, soldiers, health, cost and journal."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 
 class CourtMetrics:
-    """A custom collector for prometheus_client. :meth:`sample` looks at the court; a scrape tells the last look.
+    """A custom collector for prometheus_client. :meth:`sample` reads the court; a scrape returns the last sample.
 
     =============================================== =================================================================
     ``{prefix}_role_up{role}``                      1 while the role runs
     ``{prefix}_role_heartbeat_seconds{role}``       the age of its heartbeat
-    ``{prefix}_role_restarts{role}``                how often it died in a row
+    ``{prefix}_role_restarts{role}``                its deaths in a row
     ``{prefix}_queue_documents{queue,state}``       documents in each state that is not finished
-    ``{prefix}_queue_oldest_seconds{queue}``        how long the oldest waiting one has been waiting
+    ``{prefix}_queue_oldest_seconds{queue}``        the age of the oldest waiting document
     ``{prefix}_held_events{reason}``                events that may not start now
-    ``{prefix}_soldiers{general}``                  agents at work
-    ``{prefix}_questions``                          questions that wait for a person
-    ``{prefix}_problems``                           what ``kingdom status`` tells a person to look at
+    ``{prefix}_soldiers{general}``                  running agents
+    ``{prefix}_questions``                          open questions
+    ``{prefix}_problems``                           problems that ``kingdom status`` lists
     ``{prefix}_health``                             0 green, 1 yellow, 2 orange, 3 red
-    ``{prefix}_cost_usd_today{general}``            what was spent since local midnight
-    ``{prefix}_tokens_today{general}``              the same in tokens
+    ``{prefix}_cost_usd_today{general}``            US dollars spent since local midnight
+    ``{prefix}_tokens_today{general}``              tokens used since local midnight
     ``{prefix}_journal_bytes``                      the size of the journal's current file
     =============================================== =================================================================
     """
@@ -51,11 +51,10 @@ class CourtMetrics:
         self._seen: CourtOverview | None = None
 
     async def sample(self) -> None:
-        """Look at the court."""
         self._seen = await read_overview(self._services)
 
     def collect(self) -> Iterator[Metric]:
-        """What the last look saw; nothing before the first."""
+        """Yield the metrics of the last sample; nothing before the first."""
         if self._seen is not None:
             yield from self._roles(self._seen)
             yield from self._queues(self._seen)

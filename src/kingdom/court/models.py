@@ -1,4 +1,8 @@
-"""The documents of a court: Event, Task, Message, Result."""
+"""The documents of a court: Event, Task, Message, Result.
+
+Field names, id patterns and status words are fixed: people, scripts and other versions read these files. Unknown fields
+survive a round trip.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,6 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-# The documents that travel through the court: Event, Task, Message, Result.
-#
-# Field names, id patterns and words are fixed: people, scripts and other versions read these files. What is not known
-# here survives a round trip.
-
-
 Priority = Literal["high", "normal", "low"]
 EventStatus = Literal["pending", "dispatched", "completed", "failed"]
 TaskStatus = Literal["pending", "in_progress", "completed", "failed", "needs_human"]
@@ -23,7 +21,7 @@ MessageType = Literal["thread_start", "thread_update", "human_input_request", "n
 Urgency = Literal["normal", "high", "urgent"]
 ResultStatus = Literal["success", "failed", "needs_human", "skipped", "killed", "timeout"]
 
-# Ids become file names: nothing but these characters, no leading dot, 200 bytes (kingdom.bus.envelope).
+# Ids become file names: only these characters, no leading dot, 200 bytes (kingdom.bus.envelope).
 _ID_TAIL: Final = r"[A-Za-z0-9._:@+\-]"
 EventId = Annotated[str, StringConstraints(pattern=rf"^evt-[a-z0-9_]+-{_ID_TAIL}+$", max_length=200)]
 TaskId = Annotated[str, StringConstraints(pattern=r"^task-\d{8}-\d{3,}$", max_length=200)]
@@ -37,26 +35,28 @@ def _assume_utc(moment: datetime) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-UtcTime = Annotated[datetime, AfterValidator(_assume_utc)]  # a time that names no zone, as by hand, is UTC
+UtcTime = Annotated[
+    datetime, AfterValidator(_assume_utc)
+]  # a time without a zone, as in a file written by hand, is UTC
 
 
 def timestamp(seconds: float) -> str:
-    """A time of the clock as it stands in documents: ISO 8601 in UTC, milliseconds."""
+    """Format epoch seconds as in documents: ISO 8601 in UTC, with milliseconds."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class CourtDocument(BaseModel):
-    """What all of them share: fields we do not know are kept as they are."""
+    """The base of all documents: unknown fields are kept."""
 
     model_config = ConfigDict(extra="allow")
 
     def document(self) -> dict[str, Any]:
-        """The JSON form."""
+        """Return the document as JSON values."""
         return self.model_dump(mode="json", exclude_unset=False)
 
 
 class Event(CourtDocument):
-    """Something that happened outside, and may become a task."""
+    """Something that happened outside and may become a task."""
 
     id: EventId
     type: EventType
@@ -69,7 +69,7 @@ class Event(CourtDocument):
 
 
 EVENT_FIELDS: Final = ("id", "type", "source", "repo", "priority", "created_at")
-"""What a task says of the event it comes from, in a field ``event``."""
+"""The fields of an event that its task repeats in ``event``."""
 
 
 class Task(CourtDocument):
@@ -86,7 +86,7 @@ class Task(CourtDocument):
 
 
 class Message(CourtDocument):
-    """Something to tell a person."""
+    """A message to people."""
 
     id: MessageId
     type: MessageType
@@ -99,18 +99,18 @@ class Message(CourtDocument):
 
 
 class Question(BaseModel):
-    """What a person is asked."""
+    """A question to a person."""
 
     model_config = ConfigDict(extra="allow")
 
     text: str = Field(min_length=1)
     choices: list[str] = Field(default_factory=list)
-    default: str | None = None  # taken when nobody answers in time
+    default: str | None = None  # used when nobody answers before the deadline
     deadline: UtcTime | None = None
 
 
 class EvidenceCheck(BaseModel):
-    """One thing a manifest demands before ``success`` is believed, and what was found."""
+    """One piece of evidence that a manifest requires for ``success``, and what was found."""
 
     name: str
     ok: bool
@@ -118,13 +118,13 @@ class EvidenceCheck(BaseModel):
 
 
 class Result(CourtDocument):
-    """What came of a task, as the general reports it to the king (``state/results/<task>.json``)."""
+    """The result of a task, as the general reports it to the king (``state/results/<task>.json``)."""
 
     task_id: TaskId
     general: GeneralName
     status: ResultStatus
     summary: str = ""
-    error: str | None = None  # why it is not a success
+    error: str | None = None  # why the task did not succeed
     question: Question | None = None  # for needs_human
     retry_count: int = 0
     soldier_id: str | None = None
@@ -141,10 +141,7 @@ class Result(CourtDocument):
     memory_updates: list[str] = Field(default_factory=list)
 
 
-# What an event is about: the pull request, issue or ticket. One subject has one active task at a time.
-
-
-_NUMBER_FIELDS: Final = ("pr_number", "issue_number", "number")  # in a payload, or in its pull_request or issue
+_NUMBER_FIELDS: Final = ("pr_number", "issue_number", "number")  # of a payload, or of a nested field
 _NESTED_FIELDS: Final = ("pull_request", "pr", "issue")
 _TICKET_FIELDS: Final = ("ticket_key", "issue_key", "ticket", "key")
 _TICKET_KEY_PATTERN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,30}-\d{1,12}\Z")
@@ -152,10 +149,11 @@ _MAX_SUBJECT_CHARS: Final = 200
 
 
 def subject_of(event: Event | Mapping[str, Any]) -> str | None:
-    """The name of an event's subject, the same for all events about it; None when it has none.
+    """Return the subject of an event: the pull request, issue or ticket it is about; None when it has none.
 
-    A payload may name it itself in ``subject``. Pull requests and issues of one repository share their numbers, so
-    both are ``owner/repo#12``; a ticket is its key.
+    All events about the same thing have the same subject, and a subject has one active task at a time. A payload may
+    name it in ``subject``. Pull requests and issues of a repository share one sequence of numbers, so both are
+    ``owner/repo#12``; a ticket is its key.
     """
     document = event.model_dump() if isinstance(event, Event) else event
     payload = document.get("payload")
@@ -181,10 +179,10 @@ def subject_of(event: Event | Mapping[str, Any]) -> str | None:
 
 
 def _issue_number(payload: Mapping[str, Any]) -> int | None:
-    inside = [found for holder in _NESTED_FIELDS if isinstance(found := payload.get(holder), Mapping)]
-    for place in (payload, *inside):
+    nested = [found for name in _NESTED_FIELDS if isinstance(found := payload.get(name), Mapping)]
+    for mapping in (payload, *nested):
         for name in _NUMBER_FIELDS:
-            value = place.get(name)
+            value = mapping.get(name)
             if isinstance(value, int) and not isinstance(value, bool) and value > 0:
                 return value
             if isinstance(value, str) and value.isascii() and value.isdigit() and 0 < len(value) <= 12:

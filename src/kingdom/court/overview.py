@@ -1,4 +1,4 @@
-"""What ``kingdom status`` shows: who runs, what waits and why, who is asked, and what went wrong lately."""
+"""The state of a court: its roles, queues, held events, soldiers, open questions and recent problems."""
 
 from __future__ import annotations
 
@@ -35,17 +35,15 @@ if TYPE_CHECKING:
     from kingdom.court.loop import Services
     from kingdom.court.soldiers import Soldier
 
-_RECENT_FAILURE_SECONDS: Final = 24 * 3600.0  # seconds for which a failed task is told
-_MAX_PROBLEMS: Final = 20  # problems of one kind that are told
-_MAX_WAITING_TASKS: Final = 1000  # of the tasks that wait
-_MIN_FREE_BYTES: Final = 1 << 20  # bytes on the disk of the home
+_RECENT_FAILURE_SECONDS: Final = 24 * 3600.0  # older failures are not listed
+_MAX_PROBLEMS: Final = 20  # of each kind
+_MAX_WAITING_TASKS: Final = 1000  # that are checked for a missing general
+_MIN_FREE_BYTES: Final = 1 << 20  # on the disk of the home
 _DEFAULT_INTERVAL_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class RoleView:
-    """One role."""
-
     name: str
     state: str  # running, late, stopped, waiting, failed, stopping
     pid: int | None = None
@@ -56,7 +54,7 @@ class RoleView:
 
 @dataclass(frozen=True, slots=True)
 class QueueView:
-    """One queue, by its own words for the states."""
+    """One queue, with its own names for the states."""
 
     name: str
     counts: dict[str, int]
@@ -65,8 +63,6 @@ class QueueView:
 
 @dataclass(frozen=True, slots=True)
 class SoldierView:
-    """A run under way."""
-
     id: str
     task_id: str
     general: str
@@ -77,7 +73,7 @@ class SoldierView:
 
 @dataclass(frozen=True, slots=True)
 class QuestionView:
-    """A task that waits for a person."""
+    """A task that waits for an answer."""
 
     task_id: str
     general: str
@@ -96,8 +92,6 @@ class ProblemView:
 
 @dataclass(slots=True)
 class CourtOverview:
-    """All of it."""
-
     home: str
     running: bool
     supervisor_pid: int | None
@@ -110,24 +104,23 @@ class CourtOverview:
     problems: list[ProblemView] = field(default_factory=list)
 
     def document(self) -> dict[str, Any]:
-        """The JSON form."""
         return asdict(self)
 
 
 async def read_overview(services: Services, roster: SoldierIndex | None = None) -> CourtOverview:
-    """Look at a court, running or not. With a ``roster`` it is cheaper to look again and again."""
+    """Read the state of a court, running or not. A ``roster`` makes repeated calls cheaper."""
     view = await asyncio.to_thread(read_overview_without_queues, services.home, services.clock(), roster)
     try:
         view.questions = await _unanswered(services, view.questions)
         view.queues = await _queues(services)
         view.problems += await _queue_problems(services)
-    except BusError as error:  # a disk without room for a note on a new file: the rest can be told all the same
+    except BusError as error:  # a full disk, for example: the rest is still useful
         view.problems.insert(0, ProblemView("queues", str(error)))
     return view
 
 
 def read_overview_without_queues(home: Home, now: float, roster: SoldierIndex | None = None) -> CourtOverview:
-    """What can be told of a court without opening its queues."""
+    """Read the state of a court without opening its queues."""
     record = running_supervisor(home)
     view = CourtOverview(
         str(home.root),
@@ -146,13 +139,13 @@ def read_overview_without_queues(home: Home, now: float, roster: SoldierIndex | 
 
 
 async def open_questions(services: Services) -> list[QuestionView]:
-    """What people are asked now, as far as the king has noticed; an answer that is on its way counts."""
+    """Return the questions that the king reports as open, without those that have an answer in the queue."""
     return await _unanswered(services, await asyncio.to_thread(_questions, services.home))
 
 
 async def _unanswered(services: Services, asked: list[QuestionView]) -> list[QuestionView]:
     if uses_files(services.bus):
-        return asked  # they were looked at already
+        return asked  # _questions has checked the files
     return [one for one in asked if not await is_answered(services, one.task_id)]
 
 
@@ -190,7 +183,7 @@ def _roles(home: Home, now: float) -> list[RoleView]:
             state = "starting" if age is None else "late"
         reason = known.reason if known and known.deaths else ""
         if not reason and beat.get("failures"):
-            reason = f"the last {beat['failures']} looks failed"
+            reason = f"the last {beat['failures']} ticks failed"
         if not reason and state == "running" and isinstance(beat.get("trouble"), str):
             reason = beat["trouble"]
         found.append(RoleView(name, state, pid, age, known.deaths if known else 0, reason))
@@ -211,7 +204,7 @@ async def _queues(services: Services) -> list[QueueView]:
 
 
 def _questions(home: Home) -> list[QuestionView]:
-    """What is asked for the tasks the king names, but for those that files answer."""
+    """Return the questions of the tasks in the king's heartbeat, without those that are answered in files."""
     king = read_json(home.heartbeat("king"))
     asking = king.get("asking") if isinstance(king, dict) else None
     found = []
@@ -237,12 +230,12 @@ def _home_problems(home: Home) -> list[ProblemView]:
     found = [ProblemView("config", problem) for problem in load_generals(home).problems]
     free = shutil.disk_usage(home.root).free
     if free < _MIN_FREE_BYTES:
-        found.append(ProblemView("disk", f"only {free:,} bytes are free where the home lies: make room"))
+        found.append(ProblemView("disk", f"only {free:,} bytes are free on the disk of the home: free some space"))
     return found
 
 
 async def _queue_problems(services: Services) -> list[ProblemView]:
-    """What lies in the queues and does not get on."""
+    """Return tasks without a general, invalid files and dead letters."""
     generals = await asyncio.to_thread(load_generals, services.home)
     known = {*generals.by_name, *generals.broken}
     waiting = await services.bus.peek(TASKS, limit=_MAX_WAITING_TASKS)
@@ -261,7 +254,7 @@ async def _queue_problems(services: Services) -> list[ProblemView]:
 
 
 def _recent_failures(home: Home, now: float) -> list[ProblemView]:
-    """The tasks that failed lately, and the events that were refused."""
+    """Return the tasks that failed recently, and the events that were refused."""
     recent = [entry for entry in journal_tail(home.journal) if now - entry.at.timestamp() < _RECENT_FAILURE_SECONDS]
     failed = [
         ProblemView(str(entry.fields.get("task_id")), f"failed: {entry.fields.get('error')}")

@@ -1,4 +1,19 @@
-"""The three queues of a court."""
+"""The three queues of a court, as streams of the bus; reading their documents; ids of new documents.
+
+============  =========  ============  ==================
+stream        waiting    held          finished
+============  =========  ============  ==================
+``events``    pending    dispatched    completed
+``tasks``     pending    in_progress   completed
+``messages``  pending    (pending)     sent, failed
+============  =========  ============  ==================
+
+The documents are those of :mod:`kingdom.court.models`, one file each. The ``status`` of a document and its directory
+always agree. Unreadable and invalid documents are in ``invalid/``, with the reason beside them.
+
+A claimed document is ``delivery.envelope.payload``; :func:`parse_document` turns it into its model. Tasks are claimed
+by the name of the general (``claim(TASKS, types=[name])``), events and messages by their type.
+"""
 
 from __future__ import annotations
 
@@ -29,24 +44,6 @@ if TYPE_CHECKING:
     from kingdom.court.home import Home
     from kingdom.court.loop import Services
 
-
-# The three queues of a court, as streams of the bus.
-#
-# ============  =========  ============  ==================
-# stream        waiting    held          finished
-# ============  =========  ============  ==================
-# ``events``    pending    dispatched    completed
-# ``tasks``     pending    in_progress   completed
-# ``messages``  pending    (pending)     sent, failed
-# ============  =========  ============  ==================
-#
-# The documents are the court's own (:mod:`kingdom.court.models`), one file each; the ``status`` in a document and the
-# directory it lies in always agree. What cannot be read or is not valid lies in ``invalid/`` with its reason beside it.
-#
-# A claimed document is ``delivery.envelope.payload``; ``read`` turns it into its model. Tasks are claimed by the name of
-# the general (``claim(TASKS, types=[name])``), events and messages by their type.
-
-
 EVENTS: Final = "events"
 TASKS: Final = "tasks"
 MESSAGES: Final = "messages"
@@ -67,19 +64,19 @@ DocumentT = TypeVar("DocumentT", bound=CourtDocument)
 
 
 def open_queues(url: str) -> EventBus:
-    """The bus the queues are on: ``async with open_queues(url) as bus``. :func:`declare_queues` comes first, once."""
+    """Connect to the queues: ``async with open_queues(url) as bus``. Call :func:`declare_queues` once before use."""
     return connect(url, max_bytes=MAX_DOCUMENT_BYTES)
 
 
 async def declare_queues(bus: EventBus) -> None:
-    """Make the queues. Safe to repeat."""
+    """Create the queues. Idempotent."""
     await bus.setup()
     for stream, states in STATES.items():
         await bus.declare(stream, states=states, document=_DOCUMENT_FORMS[stream])
 
 
 async def put_documents(bus: EventBus, documents: Iterable[Event | Task | Message]) -> list[str]:
-    """Put new documents into their queues, durably; return the ids accepted. One that is known is left out."""
+    """Put new documents into their queues, durably; return the accepted ids. Known ids are skipped."""
     accepted: list[str] = []
     batches: dict[str, list[Envelope]] = {EVENTS: [], TASKS: [], MESSAGES: []}
     for document in documents:
@@ -92,18 +89,18 @@ async def put_documents(bus: EventBus, documents: Iterable[Event | Task | Messag
 
 
 def queue_of(document: CourtDocument) -> str:
-    """The queue a document belongs to."""
+    """Return the queue of a document."""
     return next(stream for stream, model in _DOCUMENT_MODELS.items() if isinstance(document, model))
 
 
 def envelope_of(stream: str, document: CourtDocument) -> Envelope:
-    """The envelope a document travels in."""
+    """Wrap a document in the envelope of its queue."""
     payload = document.document()
     return _DOCUMENT_FORMS[stream].envelope(payload)
 
 
 def parse_document(model: type[DocumentT], payload: Any, where: str) -> DocumentT:
-    """The model of a claimed document, or :class:`InvalidDocument` that names what is wrong and where."""
+    """Validate a claimed document. Raises :class:`InvalidDocument` with all problems and ``where``."""
     try:
         return model.model_validate(payload)
     except ValidationError as error:
@@ -113,7 +110,7 @@ def parse_document(model: type[DocumentT], payload: Any, where: str) -> Document
         raise InvalidDocument(f"{where}: {problems}") from None
 
 
-# Looking at the documents of a court from outside: all of them, whatever state they are in.
+# ── reading documents in any state ────────────────────────────────────────────────────────────────────────────────
 
 
 STREAMS: Final = (EVENTS, TASKS, MESSAGES)
@@ -121,10 +118,10 @@ STREAMS: Final = (EVENTS, TASKS, MESSAGES)
 
 @dataclass(frozen=True, slots=True)
 class StoredDocument:
-    """A document and where it lies."""
+    """A document and its place in a queue."""
 
     stream: str
-    state: str  # the directory, or what the store calls it
+    state: str  # the name of its directory, also for a database
     document: dict[str, Any]
     path: Path | None = None  # None when the queues are in a database
     problem: str | None = None  # why it is in invalid/
@@ -132,12 +129,11 @@ class StoredDocument:
 
     @property
     def id(self) -> str:
-        """Its id."""
         return str(self.document.get("id", ""))
 
 
 async def all_documents(services: Services, streams: tuple[str, ...] = STREAMS) -> list[StoredDocument]:
-    """Every document the court still has."""
+    """Return all documents of some queues."""
     if uses_files(services.bus):
         queue = services.home.queue
         return await asyncio.to_thread(
@@ -147,18 +143,18 @@ async def all_documents(services: Services, streams: tuple[str, ...] = STREAMS) 
 
 
 def uses_files(bus: EventBus) -> bool:
-    """Whether the queues are files, which anybody can look at; else they are in a database."""
+    """Whether the queues are files; otherwise they are in a database."""
     return bus.url.startswith("files:")
 
 
 async def find_document(services: Services, document_id: str) -> StoredDocument | None:
-    """One document by its id."""
+    """Return the document with this id, if there is one."""
     record = await services.bus.find(document_id)
     return None if record is None else document_from_record(record)
 
 
 def invalid_files(home: Home) -> Iterator[tuple[str, str]]:
-    """What was put aside because it could not be understood: its path below the home, and why. The newest first."""
+    """Yield the files in ``invalid/``, the newest first: path relative to the home, and reason."""
     found = []
     for stream in STREAMS:
         for path in (home.queue / stream / "invalid").glob("[!.]*"):
@@ -170,17 +166,17 @@ def invalid_files(home: Home) -> Iterator[tuple[str, str]]:
 
 
 async def is_answered(services: Services, task_id: str) -> bool:
-    """Whether an answer to the question of a task is there, or was."""
+    """Whether there is an event that answers the question of a task, in any state."""
     return await _command_exists(services, task_id, "response")
 
 
 async def is_cancelled(services: Services, task_id: str) -> bool:
-    """Whether somebody wants a task to be cancelled, or wanted it."""
+    """Whether there is an event that cancels a task, in any state."""
     return await _command_exists(services, task_id, "cancel")
 
 
 def is_answered_in_files(home: Home, task_id: str) -> bool:
-    """As :func:`answered`, from the files alone: where queues are in a database, those tell nothing."""
+    """As :func:`is_answered`, for queues on files only; False when the queues are in a database."""
     return _event_file_exists(home, _command_id_pattern(task_id, "response"))
 
 
@@ -202,10 +198,10 @@ def _event_file_exists(home: Home, ids: str) -> bool:
 
 
 def document_from_record(record: Record) -> StoredDocument:
-    """A document as the bus found it."""
+    """Convert a record of the bus."""
     payload = record.envelope.payload
     document = dict(payload) if isinstance(payload, dict) else {"id": record.envelope.event_id}
-    # A database keeps the document as it was put into it: it does not know how that spells its state.
+    # A database keeps the document as published, with an outdated status.
     state = record.outcome or STATES.get(record.stream, {}).get(record.status, record.status.lower())
     document["status"] = state
     return StoredDocument(
@@ -214,11 +210,11 @@ def document_from_record(record: Record) -> StoredDocument:
 
 
 def document_from_file(path: Path, stream: str, state: str) -> StoredDocument | None:
-    """The document in a file of a queue; None when it went on to another state meanwhile."""
+    """Read the document in a file of a queue; None when the file has moved to another state."""
     document = _read_document(path)
     if document is None or state != "invalid":
         return None if document is None else StoredDocument(stream, state, document, path)
-    # Known by its file, as status names it: what it says of itself may be anything.
+    # Identify it by the name of its file, as `kingdom status` does: its content cannot be trusted.
     return StoredDocument(stream, state, {**document, "id": path.name.removesuffix(".json")}, path, _read_reason(path))
 
 
@@ -243,7 +239,7 @@ def _directories(folder: Path) -> list[str]:
 
 
 def _read_document(path: Path) -> dict[str, Any] | None:
-    """What a file holds; for one that cannot be read, only its name. None: it went on to another state meanwhile."""
+    """Read a file; of an unreadable one, only the id from its name. None when the file has moved to another state."""
     try:
         document = json.loads(path.read_bytes(), parse_constant=_reject_constant)
     except FileNotFoundError:
@@ -254,7 +250,7 @@ def _read_document(path: Path) -> dict[str, Any] | None:
 
 
 def _reject_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _read_reason(path: Path) -> str | None:
@@ -264,26 +260,26 @@ def _read_reason(path: Path) -> str | None:
         return None
 
 
-# The numbers in ids: ``task-20260207-001``, ``msg-20260207-001``.
-#
-# The last one given stands in a file as ``YYYYMMDD:number``. Several processes draw from it, so it is changed under a
-# lock; it is on the disk before an id is handed out, so a power cut gives no id twice. A clock that is set back goes on
-# in the later day. When the file is lost, what lies in the court shows which numbers are taken; where the queues are in a
-# database, whoever draws asks there first (:meth:`Sequences.recover`).
-
+# ── ids: task-20260207-001, msg-20260207-001 ───────────────────────────────────────────────────────────────────────
 
 _STORED_PATTERN: Final = re.compile(r"(\d{8}):(\d+)\s*\Z")
 
 
 class IdSequences:
-    """Draws ids for tasks and messages."""
+    """Generates the ids of tasks and messages.
+
+    The last number of a kind is in a file as ``YYYYMMDD:number``. Several processes use it, so it is changed under a
+    lock. It is synced before an id is returned, so a power cut repeats no id. When the clock is set back, numbering
+    continues in the later day. When the file is lost, the names of existing files show the used numbers; with queues in
+    a database, call :meth:`recover` first.
+    """
 
     def __init__(self, home: Home, clock: Callable[[], float]) -> None:
         self._home = home
         self._clock = clock
 
     async def recover(self, bus: EventBus) -> None:
-        """Make up for a file that was lost, where the ids that were given are in a database. Nothing else needs it."""
+        """Restore a lost file from the ids in the database. Does nothing for queues on files."""
         if uses_files(bus):
             return
         for kind, stream in (("task", TASKS), ("msg", MESSAGES)):
@@ -296,11 +292,11 @@ class IdSequences:
                         write_atomic(path, f"{day}:{last}\n")
 
     def tasks(self, count: int = 1) -> list[str]:
-        """New ids of tasks, never given before."""
+        """Return new task ids."""
         return self._draw("task", count)
 
     def messages(self, count: int = 1) -> list[str]:
-        """New ids of messages, never given before."""
+        """Return new message ids."""
         return self._draw("msg", count)
 
     def _draw(self, kind: str, count: int) -> list[str]:
@@ -315,7 +311,7 @@ class IdSequences:
         return [f"{kind}-{day}-{number:03d}" for number in range(last + 1, last + count + 1)]
 
     def _places(self, kind: str) -> list[Path]:
-        """Where files bear such ids in their names."""
+        """Return the folders with files named after such ids."""
         queue, state = self._home.queue, self._home.state
         return [queue / TASKS, state] if kind == "task" else [queue / MESSAGES]
 
@@ -324,7 +320,7 @@ class IdSequences:
 
     @contextlib.contextmanager
     def _locked(self, kind: str) -> Iterator[Path]:
-        """The file of the last number, while nobody else changes it."""
+        """Lock the file of the last number, and yield its path."""
         path = self._path(kind)
         path.parent.mkdir(parents=True, exist_ok=True)
         with exclusive(path.with_name(f".{path.name}.lock")):
@@ -340,7 +336,7 @@ def _read_stored(path: Path) -> tuple[str, int] | None:
 
 
 def _highest_id(kind: str, names: Iterable[str]) -> tuple[str, int]:
-    """The highest id in some names."""
+    """Return the highest id in some names."""
     pattern = re.compile(rf"{kind}-(\d{{8}})-(\d+)")
     found = (pattern.search(name) for name in names)
     return max(((match[1], int(match[2])) for match in found if match), default=("", 0))

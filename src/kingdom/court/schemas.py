@@ -1,4 +1,4 @@
-"""JSON Schemas of what people and other programs write and read: documents, results, configuration."""
+"""JSON Schemas of documents, results and configuration files."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ SCHEMAS: Final[dict[str, type[BaseModel]]] = {
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The JSON Schema of a document, as a reader checks it: what has a default may be left out."""
+    """Return the JSON Schema of a document, for validation: fields with a default are optional."""
     model = SCHEMAS[name]
     document = model.model_json_schema(mode="validation")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"kingdom/{name}.json", **document}
 
 
 def schema_files() -> dict[str, str]:
-    """The text of every schema file, by its name."""
+    """Return the text of every schema file, by file name."""
     return {f"{name}.json": json.dumps(schema(name), ensure_ascii=False, indent=2) + "\n" for name in SCHEMAS}

@@ -1,4 +1,4 @@
-"""Soldiers and their transcripts."""
+"""Soldiers and their transcripts, read from the files of a home."""
 
 from __future__ import annotations
 
@@ -26,59 +26,52 @@ if TYPE_CHECKING:
     from kingdom.court.home import Home
 
 
-# The soldiers of a court, as their files tell of them to whoever looks from outside.
-
-
 _PROCESSLESS_ENGINES: Final = ("scripted", "workflow")  # engines without a process
 
 
 @dataclass(frozen=True, slots=True)
 class Soldier:
-    """One run."""
-
     id: str
     folder: Path
     order: Order
     pid: int | None
-    shim: ProcessHandle | None  # the process that looks after it; None when it has none, or none yet
+    shim: ProcessHandle | None  # the process that supervises it; None when it has none, or not yet
     started_at: float | None
     transcript: Path
     errors: Path
     played: bool = False
-    """Whether it works without a process of its own, inside its general's."""
+    """Whether it runs inside its general's process."""
 
     @property
     def task_id(self) -> str:
-        """The task it is on."""
+        """The id of its task."""
         return self.order.task_id
 
     @property
     def general(self) -> str:
-        """Whose soldier it is."""
         return self.order.labels.get("general", "")
 
     @property
     def alive(self) -> bool:
-        """Whether its process runs."""
         return self.shim is not None and self.shim.alive
 
     @property
     def at_work(self) -> bool:
-        """Whether it works, with a process of its own or without."""
+        """Whether it is running, with or without a process of its own."""
         return self.alive or self.played
 
     def interrupt(self) -> None:
-        """Have it ended, and everything it started."""
+        """End the soldier and every process it started."""
         if self.shim is not None:
             self.shim.send(signal.SIGTERM)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until it has ended, at most so long; True when it has."""
+        """Wait up to ``seconds`` until it has ended; return whether it has."""
         return self.shim is None or self.shim.wait(seconds)
 
 
 def all_soldiers(home: Home) -> Iterator[Soldier]:
-    """Every soldier whose files are still there, by id."""
+    """Yield all soldiers that have files, sorted by id."""
     try:
         names = sorted(path.name for path in home.soldiers.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -90,7 +83,7 @@ def all_soldiers(home: Home) -> Iterator[Soldier]:
 
 
 def soldiers_of_task(home: Home, task_id: str) -> list[Soldier]:
-    """Those that are or were on a task, the first one first."""
+    """Return the soldiers of a task, in the order in which they started."""
     found = [soldier for soldier in all_soldiers(home) if soldier.task_id == task_id]
     return sorted(found, key=_start_key)
 
@@ -100,11 +93,11 @@ def _start_key(soldier: Soldier) -> tuple[float, str]:
 
 
 def find_soldier(home: Home, name: str) -> Soldier | None:
-    """The soldier of that id; None when it has no files that make sense."""
+    """Return the soldier with this id; None when it has no valid files."""
     try:
         folder = RunFolder(home.soldiers, name)
         order = folder.read_order()
-    except (AgentsError, KeyError, TypeError, OSError):  # not one of ours, or half written
+    except (AgentsError, KeyError, TypeError, OSError):  # not a soldier's folder, or incomplete
         return None
     if order is None:
         return None
@@ -126,7 +119,7 @@ def find_soldier(home: Home, name: str) -> Soldier | None:
 
 
 def _is_played(home: Home, folder: RunFolder, order: Order) -> bool:
-    """Whether a run that has no process is under way: its task is, and nothing was written of its end."""
+    """Whether a run without a process is active: its task is open, and the run has no outcome."""
     try:
         task = home.soldier_id(order.task_id)
         return (
@@ -147,10 +140,7 @@ def _modified(path: Path) -> float | None:
 
 
 class SoldierIndex:
-    """Who is or was on which task, for whoever asks often: what never changes of a soldier is read once.
-
-    Any thread may ask.
-    """
+    """Finds soldiers repeatedly, and reads what never changes only once. Thread-safe."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -159,19 +149,18 @@ class SoldierIndex:
         self._ended: set[str] = set()
 
     def of_task(self, task_id: str) -> list[Soldier]:
-        """As :func:`soldiers_of`."""
         with self._lock:
             names = self._names()
             for name in names - self._tasks.keys():
                 soldier = find_soldier(self._home, name)
-                if soldier is not None:  # else it may be on its way
+                if soldier is not None:  # otherwise its files may follow
                     self._tasks[name] = soldier.task_id
             own = [name for name, task in self._tasks.items() if task == task_id]
         found = (find_soldier(self._home, name) for name in own)
         return sorted((one for one in found if one is not None), key=_start_key)
 
     def at_work(self) -> list[Soldier]:
-        """Those that work now, by id."""
+        """Return the running soldiers, sorted by id."""
         found = []
         with self._lock:
             for name in sorted(self._names() - self._ended):
@@ -192,20 +181,19 @@ class SoldierIndex:
         return names
 
 
-# What soldiers said and did, read from their transcripts: all of it, a page, or the last lines of those at work.
-
+# ── transcripts ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 TRANSCRIPT_PAGE_BYTES: Final = 64 * 1024
 _TAIL_LINES: Final = 50
-_TAIL_START_BYTES: Final = 256 * 1024  # bytes of a long transcript that are read at first
+_TAIL_START_BYTES: Final = 256 * 1024  # of a long transcript, at the first read
 
 
 @dataclass(frozen=True, slots=True)
 class TranscriptItem:
-    """One thing a soldier said or did."""
+    """One event of a transcript."""
 
     kind: str
-    """``text``, ``tooluse``, ``began``, ``finished``, ``ratelimit``, or ``raw`` for what nobody here can read."""
+    """``text``, ``tooluse``, ``began``, ``finished``, ``ratelimit``, or ``raw`` for a line that is not understood."""
     text: str
 
 
@@ -215,17 +203,17 @@ class TranscriptPage:
 
     items: list[TranscriptItem] = field(default_factory=list)
     next_offset: int = 0
-    """Where the next part begins. Asking for it later brings what was said meanwhile."""
+    """The offset of the next part."""
     size: int = 0
-    """How large the transcript is now; a ``next_offset`` below it means that there is more already."""
+    """The current size of the transcript; when ``next_offset`` is smaller, there is more to read."""
 
 
 def transcript_lines(soldier: Soldier, engines: Mapping[str, Engine | InProcessEngine]) -> Iterator[str]:
-    """What a soldier said and did, in lines for people."""
+    """Yield the transcript of a soldier as lines for people."""
     if soldier.order.engine in engines:
         said = map(describe_event, Transcript(soldier.transcript, soldier.order, engines).read_on())
         yield from filter(None, said)
-    else:  # an engine that is not installed any more: nobody knows how to read it
+    else:  # the engine is not installed any more: return the raw lines
         with soldier.transcript.open("rb") as file:
             for raw in file:
                 yield raw.rstrip(b"\n").decode(errors="replace")
@@ -239,22 +227,22 @@ def read_transcript_page(
     raw: bool = False,
     most: int = TRANSCRIPT_PAGE_BYTES,
 ) -> TranscriptPage:
-    """What lies from ``offset`` on, about ``most`` bytes, in whole lines; a negative one counts from the end.
+    """Read whole lines from ``offset`` on, about ``most`` bytes; a negative offset counts from the end.
 
-    Raises ``FileNotFoundError`` when there is no transcript, or none any more.
+    Raises ``FileNotFoundError`` when there is no transcript.
     """
     with soldier.transcript.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         begin = min(offset, size) if offset >= 0 else max(size + offset, 0)
-        if begin and offset < 0:  # at the next whole line
+        if begin and offset < 0:  # start at the next whole line
             file.seek(begin - 1)
             begin += len(file.readline(MAX_LINE)) - 1
         file.seek(begin)
         data = file.read(most)
-        if b"\n" not in data and len(data) == most:  # one long line: all of it, or else nobody ever got past it
+        if b"\n" not in data and len(data) == most:  # one long line: read all of it, or the reader could never pass it
             data += file.readline(MAX_LINE)
             if not data.endswith(b"\n") and begin + len(data) < size:
-                return TranscriptPage([TranscriptItem("raw", "(a line too long to be shown)")], begin + len(data), size)
+                return TranscriptPage([TranscriptItem("raw", "(line too long)")], begin + len(data), size)
     whole = data[: data.rfind(b"\n") + 1]
     known = soldier.order.engine in engines and not raw
     reader = reader_of(soldier.order, engines) if known else None
@@ -269,7 +257,7 @@ def read_transcript_page(
 
 
 class TranscriptTails:
-    """Follows the transcripts of some soldiers."""
+    """Follows the transcripts of several soldiers."""
 
     def __init__(self, home: Home, engines: Mapping[str, Engine | InProcessEngine]) -> None:
         self._home = home
@@ -277,7 +265,7 @@ class TranscriptTails:
         self._heard: dict[str, tuple[Transcript, deque[str]]] = {}
 
     def hear(self, soldiers: Iterable[str]) -> dict[str, list[str]]:
-        """The last lines of each of these soldiers; the others are forgotten."""
+        """Return the last lines of each of these soldiers; drop the state of all others."""
         wanted = list(soldiers)
         self._heard = {name: heard for name, heard in self._heard.items() if name in wanted}
         return {name: self._last(name) for name in wanted}

@@ -59,7 +59,7 @@ async def listed(index: DocumentIndex) -> list[tuple[str, str]]:
 
 
 async def test_it_follows_what_is_published_claimed_and_settled(services: Services) -> None:
-    index = DocumentIndex(services, TASKS, share=0)
+    index = DocumentIndex(services, TASKS, fresh_factor=0)
     assert await listed(index) == []
     await put_documents(services.bus, [Task.model_validate(document(number)) for number in range(3)])
     ids = [document(number)["id"] for number in range(3)]
@@ -78,7 +78,7 @@ async def test_it_follows_what_is_published_claimed_and_settled(services: Servic
 async def test_a_file_is_read_once_and_again_when_it_is_replaced(services: Services) -> None:
     folder = services.home.queue / TASKS / "completed"
     drop(folder, **document(1, status="completed"))
-    index = DocumentIndex(services, TASKS, share=0)
+    index = DocumentIndex(services, TASKS, fresh_factor=0)
     (first,) = await index.newest()
     drop(folder, **document(2, status="completed"))
     assert await listed(index) == [(document(2)["id"], "completed"), (document(1)["id"], "completed")]

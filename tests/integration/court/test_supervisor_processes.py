@@ -114,4 +114,4 @@ def test_a_role_that_a_killed_supervisor_left_hanging_is_ended_by_the_next_one(c
         until(lambda: court.pids().get("envoy") not in (None, pid), "another envoy")
         court.wait_for_roles("envoy")
     assert gone(pid)
-    assert "that a former supervisor left" in court.said
+    assert "ending the process of a previous supervisor" in court.said

@@ -77,7 +77,7 @@ engines:
     assert problems_of(home, text) == [
         "1: name: string should have at least 1 character, not ''",
         "2: locale: must be 'en' or 'ko', not 'fr'",
-        "3: timezone: no time zone 'Mars/X' is known on this machine: use a name as Europe/Berlin, Asia/Seoul or UTC",
+        "3: timezone: unknown time zone 'Mars/X': use a name such as Europe/Berlin, Asia/Seoul or UTC",
         "4: host: must be 'process' or 'tmux', not 'docker'",
         "5: concurrency.max_soldiers: must be greater than or equal to 1, not 0",
         "7: question.deadline_hours: must be greater than 0, not -1",
@@ -111,10 +111,10 @@ def test_a_missing_file_is_told(home: Home) -> None:
 @pytest.mark.parametrize(
     ("transport", "why"),
     [
-        ("postgresql://me:secret@db/kingdom", "a password does not belong in a file: put the URL in an environment"),
+        ("postgresql://me:secret@db/kingdom", "a password does not belong in a file: put the URL into an environment"),
         ("queue", "not a URL: sqlite:///file.db"),
-        ("files:///var/queue", "queues that are files lie in queue/ of the home: leave it out"),
-        ("memory:", "each process would have queues of its own"),
+        ("files:///var/queue", "queues on files are always in queue/ of the home: remove this key"),
+        ("memory:", "each process would have its own queues"),
         ("postgresql://[::1/x", "not a URL (Invalid IPv6 URL)"),
     ],
 )
@@ -127,7 +127,7 @@ def test_a_queue_url_with_a_password_or_without_sense_is_refused(home: Home, tra
 def test_the_queue_url_comes_from_the_variable_that_is_named(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     config = load_system(written(home, "queue: {transport_env: MY_QUEUE}\n"))
     monkeypatch.delenv("MY_QUEUE", raising=False)
-    with pytest.raises(InvalidConfig, match="names MY_QUEUE, but there is no such environment variable"):
+    with pytest.raises(InvalidConfig, match="names MY_QUEUE, but that environment variable is not set"):
         config.queue_url(home)
     monkeypatch.setenv("MY_QUEUE", "postgresql://me:secret@db/kingdom")
     assert config.queue_url(home) == "postgresql://me:secret@db/kingdom"

@@ -47,7 +47,7 @@ def test_every_mistake_has_its_line_and_what_to_do(home: Home, name: str) -> Non
     assert (first.level, second.level) == ("error", "error")
     assert f"{name}:2: unknown key 'nonsense'" in first.message
     assert f"{name}:3: unknown key 'more'" in second.message
-    assert first.hint == "mend that line"
+    assert first.hint == "fix that line"
 
 
 def test_secrets_that_are_not_here_are_told_by_their_names(home: Home) -> None:
@@ -88,5 +88,5 @@ def test_tiers_that_lead_nowhere(home: Home) -> None:
         "tier a: no general is called gen-gone",
         "tier a can use none of the installed generals",
         "tier b can use none of the installed generals",
-        "nobody is in the tier c",
+        "no rule uses the tier c",
     ]

@@ -1,7 +1,7 @@
-"""The chamberlain: watches the court, tells people what is wrong, writes the daily report, and cleans up.
+"""The chamberlain: monitors the court, sends alerts, writes the daily report, and cleans up.
 
-It acts on nobody's work: dead roles are started again by the supervisor, held tasks are the king's. What it finds it
-writes down, as ``state/chamberlain/health.json`` for the king's gate, as internal events, and as messages to people.
+It does not interfere with other roles: the supervisor restarts dead roles, the king holds events. The chamberlain
+publishes its findings as ``state/chamberlain/health.json`` for the king, as internal events, and as messages to people.
 """
 
 from __future__ import annotations
@@ -18,5 +18,5 @@ __all__ = ["Chamberlain", "make"]
 
 
 def make(services: Services) -> Chamberlain:
-    """The chamberlain of a home, by its configuration."""
+    """Make the chamberlain of a home."""
     return Chamberlain(services, load_system(services.home))

@@ -1,4 +1,4 @@
-"""What the chamberlain reports: alerts, messages, journal events, log warnings."""
+"""Output of the chamberlain: texts, log warnings, journal events, alerts and messages."""
 
 from __future__ import annotations
 
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from kingdom.journal import EventData, Journal
 
 
-# What the chamberlain says to people, in the court's language.
-
-
 _TEXTS: Final[dict[str, dict[Locale, str]]] = {
     "health": {
         "en": "Health is {level}: {reason}",
@@ -34,11 +31,11 @@ _TEXTS: Final[dict[str, dict[Locale, str]]] = {
         "ko": "상태가 {level}(으)로 돌아왔습니다: {reason}",
     },
     "silent": {
-        "en": "{role} has given no sign of life for {seconds:.0f} s (last seen: {last_seen})",
+        "en": "{role} has had no heartbeat for {seconds:.0f} s (last seen: {last_seen})",
         "ko": "{role}이(가) {seconds:.0f}초 동안 응답이 없습니다 (마지막 신호: {last_seen})",
     },
     "silent-over": {
-        "en": "{role} gives signs of life again",
+        "en": "{role} has a heartbeat again",
         "ko": "{role}이(가) 다시 응답합니다",
     },
     "failures": {
@@ -46,23 +43,23 @@ _TEXTS: Final[dict[str, dict[Locale, str]]] = {
         "ko": "{general}이(가) 작업에 {count}번 연속 실패했습니다",
     },
     "failures-over": {
-        "en": "{general} no longer fails one task after the other",
+        "en": "{general} no longer fails repeatedly",
         "ko": "{general}의 연속 실패가 끝났습니다",
     },
     "timeouts": {
-        "en": "{count} soldiers took too long within an hour",
+        "en": "{count} soldiers timed out within an hour",
         "ko": "1시간 안에 병사 타임아웃이 {count}번 발생했습니다",
     },
     "timeouts-over": {
-        "en": "Soldiers end in time again",
+        "en": "Soldiers no longer time out",
         "ko": "병사 타임아웃이 잦아들었습니다",
     },
     "stale": {
-        "en": "{count} event(s) have waited over {minutes:g} min to be dispatched, first of all {oldest}; king: {king}",
+        "en": "{count} event(s) not dispatched for over {minutes:g} min, the oldest is {oldest}; king: {king}",
         "ko": "이벤트 {count}건이 {minutes:g}분 넘게 배정되지 않았습니다. 가장 오래된 것: {oldest}; 왕: {king}",
     },
     "stale-over": {
-        "en": "No event waits too long to be dispatched any more",
+        "en": "All events are dispatched in time again",
         "ko": "오래 배정되지 않은 이벤트가 더 이상 없습니다",
     },
     "tokens": {
@@ -74,15 +71,15 @@ _TEXTS: Final[dict[str, dict[Locale, str]]] = {
         "ko": "토큰 예산이 다시 정상입니다",
     },
     "config": {
-        "en": "A configuration file cannot be used; what held before goes on.\n{problem}",
+        "en": "A configuration file is invalid; the previous settings stay in effect.\n{problem}",
         "ko": "설정 파일을 사용할 수 없어 이전 설정으로 계속합니다.\n{problem}",
     },
     "config-over": {
-        "en": "The configuration can be used again",
+        "en": "The configuration file is valid again",
         "ko": "설정 파일을 다시 사용할 수 있습니다",
     },
     "king-alive": {"en": "alive", "ko": "정상"},
-    "king-silent": {"en": "no sign of life", "ko": "응답 없음"},
+    "king-silent": {"en": "no heartbeat", "ko": "응답 없음"},
     "never": {"en": "never", "ko": "없음"},
     "report-title": {"en": "Daily report {date}", "ko": "일일 리포트 {date}"},
     "report-tasks": {
@@ -103,33 +100,30 @@ _TEXTS: Final[dict[str, dict[Locale, str]]] = {
 
 
 class ChamberlainTexts:
-    """The sentences of one language."""
+    """The texts of messages to people in one language."""
 
     def __init__(self, locale: Locale) -> None:
         self._locale: Locale = locale
 
     def say(self, key: str, /, **fields: object) -> str:
-        """A sentence with its blanks filled in."""
+        """Return a text with its fields filled in."""
         return _TEXTS[key][self._locale].format(**fields)
-
-
-# Writing down what happened: to the journal, which may be away, and to the log, each warning once.
 
 
 log = logging.getLogger("kingdom.court.chamberlain")
 
 ACTOR: Final = "chamberlain"
-_MAX_PENDING_EVENTS: Final = 1_000  # events that wait for the journal to be writable again
+_MAX_PENDING_EVENTS: Final = 1_000  # while the journal cannot be written
 
 
 class WarningLog:
-    """Logs what is wrong when it begins or changes, not every time it is seen."""
+    """Logs a problem when it begins or changes, not at every tick."""
 
     def __init__(self) -> None:
         self._said: dict[str, str] = {}
 
     def __call__(self, about: str, message: str) -> None:
-        """Say what is wrong with something; an empty message says that it is well again."""
+        """Report a problem of ``about``; an empty message says that the problem is over."""
         if message and self._said.get(about) != message:
             log.warning("%s: %s", about, message)
         if message:
@@ -139,21 +133,21 @@ class WarningLog:
 
     @contextlib.contextmanager
     def around(self, about: str) -> Iterator[None]:
-        """Do one part of a look: whatever goes wrong in it is said, and the other parts go on."""
+        """Run one part of a tick: log its errors, so that the other parts still run."""
         try:
             yield
         except OSError as error:
             self(about, f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
         except Exception as error:
             if str(error) != self._said.get(about):
-                log.exception("%s failed; the rest goes on", about)
+                log.exception("%s failed; the other checks continue", about)
                 self._said[about] = str(error)
         else:
             self(about, "")
 
 
 class JournalEmitter:
-    """Emits internal events in the chamberlain's name. What the journal does not take now, it gets later."""
+    """Emits internal events of the chamberlain. Keeps events that the journal does not take, and retries later."""
 
     def __init__(self, journal: Journal, warn: WarningLog) -> None:
         self._journal = journal
@@ -161,12 +155,12 @@ class JournalEmitter:
         self._waiting: deque[EventData] = deque(maxlen=_MAX_PENDING_EVENTS)
 
     def __call__(self, event: EventData) -> None:
-        """Write an event, after those that still wait."""
+        """Write an event, after the pending ones."""
         self._waiting.append(event)
         self.flush()
 
     def flush(self) -> None:
-        """Write what waits, as far as the journal takes it."""
+        """Write the pending events, as far as the journal takes them."""
         while self._waiting:
             try:
                 self._journal.emit(self._waiting[0], ACTOR)
@@ -177,12 +171,9 @@ class JournalEmitter:
         self._warn("journal", "")
 
 
-# Telling people: once when something begins, once when it is over, however often it is looked at.
-
-
 @dataclass(frozen=True, slots=True)
 class ChamberlainDraft:
-    """A message that has no id yet."""
+    """A message without an id."""
 
     content: str
     type: MessageType = "notification"
@@ -191,9 +182,9 @@ class ChamberlainDraft:
 
 
 class Alerts:
-    """Compares what is so with what people were told; the difference becomes drafts.
+    """Turns changes of state into messages: one when a condition begins or changes, one when it ends.
 
-    ``told`` belongs to the caller, who keeps it together with the drafts: both are on the disk, or neither is.
+    ``told`` holds the last announced states. The caller stores it together with the drafts: a crash loses both or none.
     """
 
     def __init__(self, told: dict[str, str]) -> None:
@@ -209,7 +200,7 @@ class Alerts:
         *,
         urgency: Urgency = "high",
     ) -> None:
-        """Say how the thing ``key`` stands: ``state`` is a word for it, None when all is well."""
+        """Update the state of the condition ``key``; None means that the condition is over."""
         if self._told.get(key) == state:
             return
         context = {"alert": key, "state": state or "over"}
@@ -221,25 +212,23 @@ class Alerts:
             self.drafts.append(ChamberlainDraft(text(), urgency=urgency, context=context))
 
     def standing(self, prefix: str) -> list[str]:
-        """Of which things, by what comes after the prefix, people were told that they are not well."""
+        """Return the active alerts with this prefix, without the prefix."""
         return [key.removeprefix(prefix) for key in self._told if key.startswith(prefix)]
 
     def forget(self, prefix: str, keep: Iterable[str]) -> None:
-        """Drop alerts about things that are not there any more; nobody needs to hear that."""
+        """Drop the alerts with this prefix that are not in ``keep``, without a message."""
         kept = {f"{prefix}{name}" for name in keep}
         for key in [key for key in self._told if key.startswith(prefix) and key not in kept]:
             del self._told[key]
 
 
-# From drafts to messages in the queue, each exactly once.
-#
-# A message gets its id, is written into the memory file, and only then goes into the queue, which takes an id once. After
-# a kill anywhere between, the next start finds it in the memory and puts it into the queue again, to no effect if it is
-# there.
-
-
 class Outbox:
-    """Messages on their way; ``waiting`` belongs to the memory."""
+    """Puts messages into the queue, each exactly once; ``waiting`` is part of the memory.
+
+    A message gets its id, is saved in the memory file, and then goes into the queue, which accepts an id once. After a
+    kill in between, the next start finds the message in the memory and publishes it again, without effect if the queue
+    already has it.
+    """
 
     def __init__(self, services: Services, sequences: IdSequences, waiting: list[dict[str, Any]]) -> None:
         self._services = services
@@ -247,7 +236,7 @@ class Outbox:
         self._waiting = waiting
 
     def add(self, drafts: Sequence[ChamberlainDraft], channel: str) -> None:
-        """Give drafts their ids. They go out with the next :meth:`send`."""
+        """Give drafts their ids, for the next :meth:`send`."""
         if not drafts:
             return
         created_at = timestamp(self._services.clock())
@@ -266,7 +255,7 @@ class Outbox:
             )
 
     async def send(self, save: Callable[[], None]) -> None:
-        """Put everything that waits into the queue. ``save`` writes the memory, durably."""
+        """Put all waiting messages into the queue. ``save`` writes the memory durably."""
         if not self._waiting:
             return
         save()

@@ -1,4 +1,4 @@
-"""The role itself: every look goes through the same parts in the same order, and each stands for itself."""
+"""The role itself. Every tick runs the same parts in the same order; an error in one does not stop the others."""
 
 from __future__ import annotations
 
@@ -63,8 +63,6 @@ log = logging.getLogger("kingdom.court.chamberlain")
 
 
 class Chamberlain:
-    """The role ``chamberlain``."""
-
     name = ACTOR
 
     def __init__(
@@ -95,7 +93,7 @@ class Chamberlain:
     # ── the role's protocol ───────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
-        """Find what a former chamberlain remembered; messages it could not put into the queue go there now."""
+        """Load the memory of the previous process; messages that it did not publish are sent with the first tick."""
         now, home, services = self._services.clock(), self._home, self._services
         for folder in (self._folder, home.logs, analysis_folder(home)):
             with self._warn.around(f"make {folder.name}"):
@@ -115,7 +113,6 @@ class Chamberlain:
         self._housekeeping = CleanupSchedule(services, self._barracks, memory, self._zone, self._warn)
 
     async def tick(self) -> float | None:
-        """Look at everything once."""
         now, warn = self._services.clock(), self._warn
         loaded = self._config_file.load()
         config = loaded.config
@@ -149,22 +146,22 @@ class Chamberlain:
             rotate_logs(self._home, local, config.retention.log_max_bytes, self._emit, warn)
         more = False
         with warn.around("cleaning"):
-            if loaded.sound:  # by the defaults nothing is removed that the user may have meant to keep
+            if loaded.sound:  # an invalid file may ask for longer retention than the defaults: remove nothing
                 more = await self._housekeeping.step(config.retention, now, self._emit, with_journal=self._caught_up)
         with warn.around("messages"):
             await self._send(config)
         with warn.around("memory"):
             self._memory.tally.prune(now)
-            if not self._alerts.drafts:  # what people were told is remembered together with the messages, or not at all
+            if not self._alerts.drafts:  # announced states are saved together with their messages, or not at all
                 self._save(durable=False)
         return 0.0 if more or (not self._caught_up and self._lines.reading) else None
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Nothing is urgent enough to look before the interval is over."""
+        """Subscribe to nothing: nothing is urgent enough for an earlier tick."""
         return lambda: None
 
     def report(self) -> Mapping[str, Any]:
-        """What the heartbeat tells about the court."""
+        """Return the chamberlain's own fields of the heartbeat."""
         memory = self._memory
         return {
             "health": memory.health.level,
@@ -176,11 +173,11 @@ class Chamberlain:
         }
 
     async def stop(self) -> None:
-        """Let go of the journal."""
+        """Close the journal reader."""
         if hasattr(self, "_lines"):
             self._lines.close()
 
-    # ── parts of a look ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── the parts of a tick ───────────────────────────────────────────────────────────────────────────────────────
 
     def _save(self, *, durable: bool) -> None:
         self._memory.save(memory_path(self._home), durable=durable)
@@ -282,7 +279,7 @@ class Chamberlain:
             memory.reported = day.isoformat()
 
     async def _send(self, config: ChamberlainConfig) -> None:
-        """Give messages their ids and put them into the queue, each once (:mod:`.outbox`)."""
+        """Give messages their ids and put them into the queue, each exactly once."""
         channel = self._system.channel if config.alerts.channel is None else config.alerts.channel
         drafts = self._alerts.drafts
         self._outbox.add(drafts, channel)

@@ -1,4 +1,4 @@
-"""The checks of one tick: heartbeats, anomalies, the token budget, stale threads."""
+"""Checks of a tick: heartbeats, anomalies in the journal, the token budget, stale thread mappings."""
 
 from __future__ import annotations
 
@@ -38,30 +38,23 @@ if TYPE_CHECKING:
     from kingdom.journal import EventData
 
 
-# Which roles give signs of life, and which came back.
-#
-# Dead roles are started again by the supervisor. Here they are only watched: ``system.heartbeat_missed`` when a role has
-# been silent for too long, once; ``recovery.session_restarted`` when it is back as another process, or when its process
-# changed between two looks while the supervisor stayed the same.
-
-
 OWN_NAME: Final = "chamberlain"
-_MAX_MISSED_INTERVALS: Final = 2  # of a role that looks seldom
+_MAX_MISSED_INTERVALS: Final = 2  # for a role with a long interval
 _FIXED_ROLES: Final = ("king", "sentinel", "envoy")
 
 
 @dataclass(frozen=True, slots=True)
 class LastHeartbeat:
-    """The last sign of life of a role."""
+    """The last heartbeat of a role."""
 
     seen: float | None = None
     pid: int | None = None
-    interval: float = 0.0  # seconds it may be before the next one, as the role says itself
+    interval: float = 0.0  # seconds until the next one, as the role announces
 
 
 @dataclass(frozen=True, slots=True)
 class SilentRole:
-    """A role that has been silent for too long."""
+    """A role without a recent heartbeat."""
 
     role: str
     last_seen: str | None
@@ -69,19 +62,24 @@ class SilentRole:
 
 
 class HeartbeatMonitor:
-    """Looks at the heartbeat of every role that should run."""
+    """Checks the heartbeat of every role that should run.
+
+    It only reports; the supervisor restarts dead roles. It emits ``system.heartbeat_missed`` once when a role becomes
+    silent, and ``recovery.session_restarted`` when the role is back as another process, or when its process changed
+    between two ticks under the same supervisor.
+    """
 
     def __init__(self, home: Home, memory: ChamberlainMemory, began: float) -> None:
         self._home = home
         self._memory = memory
-        self._since = began  # nobody is silent for longer than we have been looking
+        self._since = began  # silence before this time does not count
         self._looked = began
         self.roles: set[str] = set()  # those that should run
 
     def look(self, section: HeartbeatSection, now: float, emit: Callable[[EventData], None]) -> list[SilentRole]:
-        """Look at everybody; returns those who are silent now."""
+        """Check all roles; return those that are silent now."""
         if now - self._looked > section.seconds or now < self._since:
-            self._since = now  # we were away as well (the machine slept, or the clock was set): all get their time anew
+            self._since = now  # the machine slept, or the clock was set: give all roles their full time again
         self._looked = now
         record = running_supervisor(self._home)
         supervisor = 0 if record is None else record.supervisor.pid
@@ -97,7 +95,7 @@ class HeartbeatMonitor:
         return [SilentRole(role, item["last_seen"], item["limit"]) for role, item in sorted(memory.silent.items())]
 
     def alive(self, role: str) -> bool:
-        """Whether the role was not silent at the last look."""
+        """Whether the role was not silent at the last check."""
         return role not in self._memory.silent
 
     def _judge(
@@ -119,7 +117,7 @@ class HeartbeatMonitor:
         fresh = sign.seen is not None and now - sign.seen <= limit
         if role in silent:
             if not fresh:
-                return  # only our own absence excuses it: it is not back yet
+                return  # still silent; only our own absence has reset the limit
             if sign.pid is not None and sign.pid != silent[role]["pid"]:
                 emit(RecoverySessionRestarted(target=role, pid=sign.pid))
                 self._memory.pids[role] = [sign.pid, supervisor]
@@ -136,7 +134,7 @@ class HeartbeatMonitor:
         self._memory.pids[role] = [pid, supervisor]
 
     def _expected(self, supervised: set[str]) -> set[str]:
-        """Those the supervisor has started, and those who have a heartbeat and were not taken away."""
+        """Return the supervised roles, and the known roles that have a heartbeat file."""
         generals = {path.parent.name for path in self._home.generals.glob("*/manifest.yaml")}
         known = {name for name in (*_FIXED_ROLES, *generals) if self._home.heartbeat(name).is_file()}
         return (supervised | known) - {OWN_NAME}
@@ -150,7 +148,7 @@ class HeartbeatMonitor:
         document = read_json(path)
         found: dict[str, Any] = document if isinstance(document, dict) else {}
         told, pid = epoch_seconds(found.get("ts")), _number(found.get("pid"))
-        # On a full disk a role can only touch the file, so its time counts as well; but not one of another clock.
+        # On a full disk a role can only touch the file, so its mtime counts as well, unless it is in the future.
         seen = max(told or 0.0, written if written <= now else 0.0) or written
         return LastHeartbeat(seen, None if pid is None else int(pid), _number(found.get("interval")) or 0.0)
 
@@ -159,16 +157,13 @@ def _number(value: Any) -> float | None:
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-# What in the journal is not normal: a general that only fails, soldiers that take too long, events nobody takes.
-
-
 _HOUR_SECONDS: Final = 3600.0
-_MAX_LOOKUPS: Final = 50  # old events that are looked up in one look
+_MAX_LOOKUPS: Final = 50  # of old events in one tick
 FAILURES_PREFIX: Final = "failures:"
 
 
 class AnomalyRules:
-    """The rules, over the counts."""
+    """Finds repeated failures, too many timeouts, and events that are not dispatched."""
 
     def __init__(self, tally: JournalTally, bus: EventBus, texts: ChamberlainTexts) -> None:
         self._tally = tally
@@ -176,12 +171,12 @@ class AnomalyRules:
         self._texts = texts
 
     def levels(self, section: AnomalySection, now: float) -> dict[str, Level]:
-        """What the health of the court suffers from beside its resources, and the level it asks for."""
+        """Return the anomalies that affect health, each with its level."""
         timeouts = self._tally.timeouts_since(now - _HOUR_SECONDS)
         return {f"soldier.timeout: {timeouts} in an hour": "yellow"} if timeouts >= section.timeouts_per_hour else {}
 
     async def tell(self, section: AnomalySection, now: float, *, king_alive: bool, alerts: Alerts) -> None:
-        """Tell people what begins and what is over."""
+        """Update the alerts of all anomalies."""
         say, tally = self._texts.say, self._tally
         failing = {name: count for name, count in tally.streaks.items() if count >= section.failures_in_a_row}
         told = set(alerts.standing(FAILURES_PREFIX))
@@ -214,7 +209,7 @@ class AnomalyRules:
         )
 
     async def _stale(self, limit: float, now: float) -> list[str]:
-        """Events that have waited too long, the oldest first. The queue has the last word on whether they wait."""
+        """Return the events that have waited too long, the oldest first, after checking the queue."""
         waiting = self._tally.waiting
         old = sorted((at, event_id) for event_id, at in waiting.items() if now - at > limit)
         stale = []
@@ -227,15 +222,12 @@ class AnomalyRules:
         return stale
 
 
-# The state of the token budget: ok, warning, critical; and a new day at local midnight.
-
-
 STATUSES: Final[tuple[TokenStatus, ...]] = ("ok", "warning", "critical")
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetStatus:
-    """How the budget of the court, or of one general, stands."""
+    """The budget status of the court, or of one general."""
 
     status: TokenStatus = "ok"
     reason: str = ""
@@ -243,8 +235,6 @@ class BudgetStatus:
 
 @dataclass(frozen=True, slots=True)
 class TokenReading:
-    """What one look found."""
-
     court: BudgetStatus
     generals: dict[str, BudgetStatus]
     daily_cost_usd: float
@@ -253,7 +243,7 @@ class TokenReading:
 
 
 class TokenMonitor:
-    """Looks at the ledger against the limits."""
+    """Compares the ledger with the limits: ok, warning or critical. A new day begins at local midnight."""
 
     def __init__(self, ledger: Ledger, section: BudgetSection, zone: ZoneInfo, memory: ChamberlainMemory) -> None:
         self._ledger = ledger
@@ -262,7 +252,7 @@ class TokenMonitor:
         self._memory = memory
 
     def look(self, budgets: Mapping[str, GeneralBudget], now: float, emit: Callable[[EventData], None]) -> TokenReading:
-        """Look, and write into the journal what changed."""
+        """Read the current status, and emit what has changed."""
         memory, today = self._memory, day_of(now, self._zone)
         spending = spending_at(self._ledger, now, self._zone)
         if memory.token_day is not None and today.isoformat() > memory.token_day:
@@ -281,12 +271,12 @@ class TokenMonitor:
         return TokenReading(court, generals, spending.day.cost_usd, spending.day.tokens, spending.month.cost_usd)
 
     def totals_of(self, day: date) -> LedgerTotals:
-        """What was spent on a day."""
+        """Return the amounts spent on a day."""
         return self._ledger.totals(start_of_day(day, self._zone), start_of_day(day + ONE_DAY, self._zone))
 
 
 def format_usd(amount: float) -> str:
-    """USD as the journal writes it: two decimals."""
+    """Format USD as in the journal, with two decimals."""
     return f"{amount:.2f}"
 
 
@@ -305,16 +295,16 @@ def _budget_status(limits: Iterable[BudgetLimit], spending: PeriodSpending, warn
     return worst
 
 
-# The envoy's thread mappings: it takes an entry out when the task has ended. One that stays is a sign of a fault.
-
-
 STALE_THREAD_DAYS: Final = 7
-_TIME_FIELDS: Final = ("created_at", "ts", "thread_ts")  # where an entry says when it was made, the best first
+_TIME_FIELDS: Final = ("created_at", "ts", "thread_ts")  # fields with the creation time of an entry, the best first
 log = logging.getLogger("kingdom.court.chamberlain")
 
 
 def warn_about_stale_threads(home: Home, warned: list[str], now: float) -> None:
-    """Log a warning for each mapping older than a week, once; ``warned`` holds those that were told of."""
+    """Log one warning for each thread mapping older than a week; ``warned`` holds those already logged.
+
+    The envoy removes a mapping when its task has ended, so one that stays indicates a fault.
+    """
     found = read_json(home.role("envoy") / "thread-mappings.json")
     mappings: dict[str, Any] = found if isinstance(found, dict) else {}
     for task_id in sorted(mappings.keys() - set(warned)):
@@ -333,7 +323,7 @@ def _created_at(entry: Any) -> float | None:
         seconds = epoch_seconds(value)
         if seconds is None and isinstance(value, str):
             try:
-                seconds = float(value)  # as Slack names threads: 1707300000.123456
+                seconds = float(value)  # a Slack thread: 1707300000.123456
             except ValueError:
                 continue
         if seconds is not None:

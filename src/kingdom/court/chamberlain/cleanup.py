@@ -1,4 +1,8 @@
-"""Cleanup of expired files, and log rotation."""
+"""Cleanup of expired files once a day, and log rotation.
+
+A cleanup runs in batches, so that the chamberlain can do other work in between. After a kill, the next cleanup removes
+the rest.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +46,8 @@ if TYPE_CHECKING:
     from kingdom.journal import EventData, Rotation
 
 
-# One cleaning: batch by batch, so that whoever runs it can do something else between two of them.
-#
-# A cleaning that is killed has removed what it has removed; the next one goes on with the rest.
-
-
 BATCH_SIZE: Final = 500
-# The finished states of the queues as folders (kingdom.court.queues): done, and given up.
+# The folders of finished documents (kingdom.court.queues): done, and dead.
 _FINISHED_STATES: Final = {
     EVENTS: ("completed", "invalid"),
     TASKS: ("completed", "invalid"),
@@ -57,7 +56,7 @@ _FINISHED_STATES: Final = {
 
 
 class Cleanup:
-    """Finds what is past its time and in nobody's hands, and removes it."""
+    """Finds and removes what has expired and does not belong to an active task."""
 
     def __init__(
         self, home: Home, bus: EventBus, barracks: SoldierProcesses, section: RetentionSection, now: float, warn: Warn
@@ -72,7 +71,7 @@ class Cleanup:
         self._soldiers: set[str] | None = None
 
     async def run(self, *, with_journal: bool = True) -> AsyncIterator[int]:
-        """Remove everything, a batch for each step; yields how many went. ``with_journal``: its closed files too."""
+        """Remove all expired items in batches; yield the number removed. ``with_journal`` includes closed journals."""
         for rule in retention_rules(self._section):
             async for batch in self._batches(rule):
                 going = [item for item in batch if with_journal or not item.name.startswith("events-")]
@@ -84,7 +83,7 @@ class Cleanup:
             yield await self._bus.purge(dead * DAY_SECONDS, stream=stream, dead=True, keep=keep)
 
     async def plan(self) -> AsyncIterator[ExpiredFile]:
-        """What would go, with why."""
+        """Yield what :meth:`run` would remove, with the reason."""
         files = uses_files(self._bus)
         queues = _queue_rules(self._section.queue_days, self._section.invalid_days)
         for rule in (*retention_rules(self._section), *(queues if files else ())):
@@ -96,7 +95,7 @@ class Cleanup:
                 yield item
 
     async def _in_database(self, queues: dict[tuple[str, ...], RetentionRule]) -> AsyncIterator[ExpiredFile]:
-        """The documents of the queues that the bus will remove."""
+        """Yield the queue documents that the bus will purge."""
         keep = set(await self._kept_tasks())
         for stream in _FINISHED_STATES:
             async for record in self._bus.records(stream):
@@ -110,7 +109,7 @@ class Cleanup:
                     yield ExpiredFile(rule, event_id, age, size, None, None)
 
     async def _batches(self, rule: RetentionRule) -> AsyncIterator[list[ExpiredFile]]:
-        """What may go by one rule, some hundreds at a time."""
+        """Yield batches of what one rule allows to remove."""
         found = await asyncio.to_thread(lambda: list(find_expired(self._home.root, rule, self._now, self._warn)))
         rest = iter(found)
         while batch := list(islice(rest, BATCH_SIZE)):
@@ -124,7 +123,7 @@ class Cleanup:
         return item.task_id is not None and await self._active.has(item.task_id)
 
     async def _active_soldiers(self) -> set[str]:
-        """Those that run, and the last ones of tasks that are active."""
+        """Return the running soldiers, and the last soldiers of active tasks."""
         running = {soldier.id for soldier in await asyncio.to_thread(self._barracks.soldiers) if soldier.running}
         for task_id in await asyncio.to_thread(self._old_results, self._section.session_logs_days, "-soldier-id"):
             if await self._active.has(task_id):
@@ -133,22 +132,22 @@ class Cleanup:
         return running
 
     async def _kept_tasks(self) -> list[str]:
-        """Finished tasks whose documents stay: a question of theirs is open, and the answer goes on from them.
+        """Return the finished tasks whose documents are kept: their question is open, and its answer needs them.
 
-        Every such task has its result, which is kept for the same reason.
+        Every such task has a result, which is kept for the same reason.
         """
         old = await asyncio.to_thread(self._old_results, self._section.queue_days, ".json")
         return [task_id for task_id in old if await self._active.has(task_id)]
 
     def _old_results(self, days: float, ending: str) -> list[str]:
-        """The tasks of which a file of this kind is older than so many days."""
+        """Return the tasks that have a result file with this ending, older than ``days``."""
         rule = RetentionRule("results", ("state", "results"), re.compile(f"{TASK_ID_PATTERN}{re.escape(ending)}"), days)
         found = find_expired(self._home.root, rule, self._now, self._warn)
         return [item.task_id for item in found if item.task_id is not None]
 
 
 def _queue_rules(days: float, invalid_days: float) -> list[RetentionRule]:
-    """The folders of finished documents, as the bus will clean them."""
+    """Return rules for the folders of finished documents, as the bus purges them."""
     form = re.compile(rf"{TASK_ID_PATTERN}\.json|[^.].*")
     return [
         RetentionRule(f"{stream}/{state}", ("queue", stream, state), form, max(days, least))
@@ -158,10 +157,10 @@ def _queue_rules(days: float, invalid_days: float) -> list[RetentionRule]:
 
 
 def is_journal_read(home: Home, section: RetentionSection, now: float) -> bool:
-    """Whether the chamberlain has read every line that the closed files which may go can hold."""
+    """Whether the chamberlain has read all lines of the closed journals that may be removed."""
     document = read_json(memory_path(home))
     if document is None:
-        return not memory_path(home).exists()  # no chamberlain has ever been here: nobody waits for the lines
+        return not memory_path(home).exists()  # there never was a chamberlain: nobody waits for the lines
     try:
         cursor = Cursor.from_dict(document["cursor"])
     except (InvalidCursor, KeyError, TypeError):
@@ -171,15 +170,10 @@ def is_journal_read(home: Home, section: RetentionSection, now: float) -> bool:
     return first is None or first.at.timestamp() >= now - section.logs_days * DAY_SECONDS
 
 
-# When to clean: every day at its time, made up when it was missed, and a stretch at a time.
-
-
-_STEP_SECONDS: Final = 1.0  # seconds of cleaning before something else is looked at
+_STEP_SECONDS: Final = 1.0  # of cleanup in one tick
 
 
 class CleanupSchedule:
-    """Runs the cleanings."""
-
     def __init__(
         self, services: Services, barracks: SoldierProcesses, memory: ChamberlainMemory, zone: ZoneInfo, warn: Warn
     ) -> None:
@@ -189,13 +183,13 @@ class CleanupSchedule:
         self._zone = zone
         self._warn = warn
         self._steps: AsyncIterator[int] | None = None
-        self._day = ""  # for which the cleaning under way is
+        self._day = ""  # the day of the cleanup under way
         self._removed = 0
 
     async def step(
         self, section: RetentionSection, now: float, emit: Callable[[EventData], None], *, with_journal: bool
     ) -> bool:
-        """Clean for a moment, if it is time; returns whether there is more to do."""
+        """Clean for a moment, if a cleanup is due; return whether there is more to do."""
         if self._steps is None:
             self._day = last_due_day(now, section.at, self._zone).isoformat()
             if self._day <= (self._memory.cleaned or ""):
@@ -210,7 +204,7 @@ class CleanupSchedule:
                 if time.monotonic() > until:
                     return True
         except BaseException:
-            self._steps = None  # begun anew with the next look
+            self._steps = None  # the next tick starts again
             raise
         self._steps = None
         self._memory.cleaned = self._day
@@ -219,11 +213,10 @@ class CleanupSchedule:
         return False
 
 
-# Closing logs that are due: the journal by day and by size, the logs of plain text by size.
+# ── log rotation ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-
-TEXT_LOGS: Final = ("system.log", "tasks.log", "metrics.log", "console.log")  # each line is written by opening it
-OUTPUT_LOG: Final = "supervisor.log"  # what a court in the background prints: all its processes hold it open
+TEXT_LOGS: Final = ("system.log", "tasks.log", "metrics.log", "console.log")  # opened for each line
+OUTPUT_LOG: Final = "supervisor.log"  # output of a court in the background: all its processes hold it open
 METRICS_LOG: Final = "metrics.log"
 _MIB: Final = 1024 * 1024
 
@@ -231,7 +224,10 @@ _MIB: Final = 1024 * 1024
 def rotate_logs(
     home: Home, now: datetime, max_bytes: int, emit: Callable[[EventData], None], warn: Callable[[str, str], None]
 ) -> None:
-    """Rotate what is due; ``now`` is in the court's time zone. One log that cannot be rotated hinders no other."""
+    """Rotate the journal by day and size, other logs by size; ``now`` is in the court's time zone.
+
+    An error with one log does not stop the others.
+    """
     turns: dict[str, Callable[[], Rotation | None]] = {
         home.journal.name: lambda: rotate(home.journal, now, max_bytes=max_bytes)
     }

@@ -1,4 +1,8 @@
-"""The health of the machine."""
+"""The health of the court: green, yellow, orange or red, from resource readings, with hysteresis.
+
+A resource enters a level as soon as its reading reaches the threshold. It leaves the level at once when the reading is
+``hysteresis_points`` below, and otherwise after ``calm_ticks`` ticks in a row below the threshold.
+"""
 
 from __future__ import annotations
 
@@ -16,34 +20,31 @@ if TYPE_CHECKING:
     from kingdom.court.chamberlain.config import HealthSection, LevelSection
 
 
-# What the machine has left.
-
-
-_MIN_CPU_SAMPLE_SECONDS: Final = 1.0  # seconds: the processors' use in less time says nothing
+_MIN_CPU_SAMPLE_SECONDS: Final = 1.0  # CPU usage over a shorter time is not significant
 
 
 class ResourceReader(Protocol):
-    """Where the readings come from."""
+    """Source of resource readings."""
 
     def read(self) -> Mapping[str, float]:
-        """Percent in use, by metric: ``cpu_percent``, ``memory_percent``, ``disk_percent``.
+        """Return the percentage in use, by metric: ``cpu_percent``, ``memory_percent``, ``disk_percent``.
 
         A metric that cannot be read is left out.
         """
 
 
 class MachineResources:
-    """This machine, and the disk that the home is on."""
+    """Readings of this machine, and of the disk of the home."""
 
     def __init__(self, home: Path) -> None:
         import psutil
 
         self._home = str(home)
-        psutil.cpu_percent(interval=None)  # the first call has nothing to compare with
+        psutil.cpu_percent(interval=None)  # the first call only starts the measurement
         self._read_at = time.monotonic()
 
     def read(self) -> dict[str, float]:
-        """Percent in use; of the processors, on average since the last reading."""
+        """Return the percentage in use; for the CPU, the average since the last reading."""
         import psutil
 
         readings = {"memory_percent": psutil.virtual_memory().percent}
@@ -55,21 +56,15 @@ class MachineResources:
         return {metric: round(value, 1) for metric, value in readings.items()}
 
 
-# Green, yellow, orange, red: from readings to one level that does not flutter.
-#
-# A resource rises to a level as soon as it is over the level's threshold. It leaves the level at once when it is well
-# below (``hysteresis_points``), and otherwise after ``calm_ticks`` looks in a row below the threshold.
-
-
 @dataclass(slots=True)
 class ResourceGauge:
     """The level of one resource."""
 
     level: Level = "green"
-    calm: int = 0  # looks in a row below where the level begins
+    calm: int = 0  # ticks in a row below the threshold of the level
 
     def look(self, value: float, limits: LevelSection, section: HealthSection) -> bool:
-        """Take a reading; True when the level rose."""
+        """Take a reading; return whether the level rose."""
         raw = level_of(value, limits)
         if _rank(raw) >= _rank(self.level):
             rose = raw != self.level
@@ -86,7 +81,7 @@ class ResourceGauge:
 
 @dataclass(frozen=True, slots=True)
 class ThresholdCrossed:
-    """A resource rose over a threshold."""
+    """A resource has reached a threshold."""
 
     metric: str
     value: float
@@ -95,7 +90,7 @@ class ThresholdCrossed:
 
 @dataclass(slots=True)
 class CourtHealth:
-    """The level of the whole, and why."""
+    """The level of the court, and the reason."""
 
     level: Level = "green"
     reason: str = ""
@@ -104,7 +99,7 @@ class CourtHealth:
     def look(
         self, readings: Mapping[str, float], section: HealthSection, others: Mapping[str, Level]
     ) -> list[ThresholdCrossed]:
-        """Take the readings of one look; ``others`` are reasons beside the resources, with the level they ask for."""
+        """Take the readings of one tick; ``others`` are further reasons, each with its level."""
         warned = []
         for metric, value in readings.items():
             limits: LevelSection = getattr(section, metric)
@@ -122,29 +117,27 @@ class CourtHealth:
         return warned
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
         gauges = {metric: {"level": gauge.level, "calm": gauge.calm} for metric, gauge in self.gauges.items()}
         return {"level": self.level, "reason": self.reason, "gauges": gauges}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """What :meth:`to_dict` gave."""
         gauges = {metric: ResourceGauge(item["level"], item["calm"]) for metric, item in document["gauges"].items()}
         return cls(document["level"], document["reason"], gauges)
 
 
 def level_of(value: float, limits: LevelSection) -> Level:
-    """The level of a reading by itself."""
+    """Return the level of a single reading, without hysteresis."""
     return next(level for level in reversed(LEVELS) if level == "green" or value >= limits.threshold(level))
 
 
 def worst_level(levels: Iterable[Level]) -> Level:
-    """The worst of them; green when there is none."""
+    """Return the worst level; green when there is none."""
     return max(levels, key=_rank, default="green")
 
 
 def at_least(level: Level, least: Level) -> bool:
-    """Whether a level is as bad as ``least``, or worse."""
+    """Whether a level is as bad as ``least`` or worse."""
     return _rank(level) >= _rank(least)
 
 

@@ -1,7 +1,7 @@
-"""What the chamberlain remembers, in one file that is replaced as a whole: ``state/chamberlain/memory.json``.
+"""The persistent state of the chamberlain: ``state/chamberlain/memory.json``, always replaced as a whole.
 
-The place in the journal stands beside the counts made of the lines before it, and what has been told to people beside
-the messages that tell it. So after a kill at any instant no line counts twice and nobody is told twice.
+It holds the position in the journal together with the counts of the lines before it, and the announced alerts together
+with their messages. So after a kill at any instant, no line is counted twice and no message is sent twice.
 """
 
 from __future__ import annotations
@@ -31,23 +31,22 @@ _VERSION: Final = 1
 
 @dataclass(slots=True)
 class ChamberlainMemory:
-    """Everything that outlives the process."""
+    """The state that survives a restart."""
 
     tally: JournalTally
     cursor: Cursor | None = None
     health: CourtHealth = field(default_factory=CourtHealth)
-    told: dict[str, str] = field(default_factory=dict)  # alerts that stand, by key
-    outbox: list[dict[str, Any]] = field(default_factory=list)  # messages that may not be in their queue yet
-    silent: dict[str, dict[str, Any]] = field(default_factory=dict)  # roles without a sign of life
-    pids: dict[str, list[int]] = field(default_factory=dict)  # of each role: its process and who supervised it
+    told: dict[str, str] = field(default_factory=dict)  # announced alerts, by key
+    outbox: list[dict[str, Any]] = field(default_factory=list)  # messages that may not be in the queue yet
+    silent: dict[str, dict[str, Any]] = field(default_factory=dict)  # roles without a heartbeat
+    pids: dict[str, list[int]] = field(default_factory=dict)  # of each role: its pid and that of its supervisor
     token_status: TokenStatus = field(default="ok")
     token_day: str | None = None
-    reported: str | None = None  # the last day that has its report
-    cleaned: str | None = None  # the last day that was cleaned up
-    stale_threads: list[str] = field(default_factory=list)  # thread mappings that were warned of
+    reported: str | None = None  # the last day with a report
+    cleaned: str | None = None  # the last day with a cleanup
+    stale_threads: list[str] = field(default_factory=list)  # thread mappings with a logged warning
 
     def save(self, path: Path, *, durable: bool) -> None:
-        """Replace the file."""
         plain = {name: getattr(self, name) for name in _PLAIN_FIELDS}
         document = {
             "version": _VERSION,
@@ -73,12 +72,11 @@ _PLAIN_FIELDS: Final = (
 
 
 def memory_path(home: Home) -> Path:
-    """Where the file lies."""
     return home.role("chamberlain") / "memory.json"
 
 
 def load_memory(path: Path, zone: ZoneInfo) -> ChamberlainMemory:
-    """What was remembered. A file that makes no sense is set aside, and what is still in the journal counted anew."""
+    """Load the memory. An invalid file is renamed, and the journal is counted again from its oldest line."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:
@@ -88,19 +86,19 @@ def load_memory(path: Path, zone: ZoneInfo) -> ChamberlainMemory:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         aside = path.with_name(f"{path.name}.damaged")
         path.rename(aside)
-        log.warning("%s made no sense (%s: %s): set aside as %s", path, type(error).__name__, error, aside.name)
+        log.warning("%s is invalid (%s: %s): renamed to %s", path, type(error).__name__, error, aside.name)
         return ChamberlainMemory(JournalTally(zone))
 
 
 def _parse_memory(document: Mapping[str, Any], zone: ZoneInfo) -> ChamberlainMemory:
     if document["version"] != _VERSION:
-        raise ValueError(f"version {document['version']!r:.40} is not known here")
+        raise ValueError(f"unknown version {document['version']!r:.40}")
     fresh = ChamberlainMemory(JournalTally(zone))
     plain = {name: document[name] for name in _PLAIN_FIELDS}
     for name, value in plain.items():
         expected = getattr(fresh, name)
         if expected is not None and not isinstance(value, type(expected)):
-            raise TypeError(f"{name} is of another kind")
+            raise TypeError(f"{name} has the wrong type")
     return ChamberlainMemory(
         tally=JournalTally.from_dict(zone, document["tally"]),
         cursor=None if document["cursor"] is None else Cursor.from_dict(document["cursor"]),

@@ -1,4 +1,4 @@
-"""Statistics and daily reports."""
+"""Statistics (``logs/analysis/stats.json``) and daily reports (``logs/analysis/report-DATE.json`` and ``.md``)."""
 
 from __future__ import annotations
 
@@ -29,24 +29,19 @@ if TYPE_CHECKING:
     from kingdom.court.home import Home
 
 
-# ``logs/analysis/stats.json``: the counts of the last hours and days, for people and programs.
-
-
 _DAYS_SHOWN: Final = 31
 
 
 def analysis_folder(home: Home) -> Path:
-    """Where statistics and reports lie."""
+    """Return the folder of statistics and reports."""
     return home.logs / "analysis"
 
 
 def stats_path(home: Home) -> Path:
-    """Where the statistics lie."""
     return analysis_folder(home) / "stats.json"
 
 
 def stats_document(tally: JournalTally, now: float) -> dict[str, Any]:
-    """The file's content."""
     days = {name: _day(tally.days[name]) for name in sorted(tally.days)[-_DAYS_SHOWN:]}
     hours = {name: _tasks(tally.hours[name]) for name in sorted(tally.hours)}
     return {
@@ -88,11 +83,7 @@ def _general(general: GeneralDayCounts) -> dict[str, Any]:
     }
 
 
-# The report of a day: as JSON, as a message, and as Markdown beside the JSON in ``logs/analysis/``.
-
-
 def report_document(day: date, counts: DayCounts, spent: LedgerTotals) -> dict[str, Any]:
-    """The report as JSON."""
     averages = {name: general.average_seconds for name, general in sorted(counts.generals.items())}
     return {
         "type": "daily_report",
@@ -110,7 +101,7 @@ def report_document(day: date, counts: DayCounts, spent: LedgerTotals) -> dict[s
 
 
 def report_text(report: dict[str, Any], texts: ChamberlainTexts) -> str:
-    """The report as a message."""
+    """Format the report as a message."""
     lines = [
         texts.say("report-title", date=report["date"]),
         texts.say("report-tasks", **report["tasks"]),
@@ -125,7 +116,7 @@ def report_text(report: dict[str, Any], texts: ChamberlainTexts) -> str:
 
 
 def report_markdown(report: dict[str, Any], counts: DayCounts, texts: ChamberlainTexts) -> str:
-    """The report as a page, with a row for each general."""
+    """Format the report as a Markdown page, with a row for each general."""
     title, *lines = report_text(report, texts).split("\n")
     page = [f"# {title}", "", *(f"- {line}" for line in lines)]
     if counts.generals:
@@ -138,12 +129,12 @@ def report_markdown(report: dict[str, Any], counts: DayCounts, texts: Chamberlai
 
 
 def report_path(home: Home, day: date) -> Path:
-    """Where the report of a day lies."""
+    """Return the path of the report of a day."""
     return analysis_folder(home) / f"report-{day.isoformat()}.json"
 
 
 def write_report(home: Home, report: dict[str, Any], counts: DayCounts, texts: ChamberlainTexts) -> None:
-    """Write both files. Doing it again changes nothing."""
+    """Write the report as JSON and as Markdown. Idempotent."""
     path = report_path(home, date.fromisoformat(report["date"]))
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path.with_suffix(".md"), report_markdown(report, counts, texts))
@@ -151,13 +142,13 @@ def write_report(home: Home, report: dict[str, Any], counts: DayCounts, texts: C
 
 
 def last_reported(home: Home) -> str | None:
-    """The latest day that has its report on disk."""
+    """Return the latest day with a report on disk."""
     names = (path.stem.removeprefix("report-") for path in analysis_folder(home).glob("report-????-??-??.json"))
     return max(names, default=None)
 
 
 def due_reports(tally: JournalTally, reported: str, now: float, at: time, zone: ZoneInfo) -> Iterator[date]:
-    """The days whose report is due: the day before, and missed ones on which something happened."""
+    """Yield the days whose report is due: the day before, and missed days with activity."""
     latest = last_due_day(now, at, zone) - ONE_DAY
     for name in sorted(tally.days):
         if reported < name < latest.isoformat():
@@ -167,7 +158,7 @@ def due_reports(tally: JournalTally, reported: str, now: float, at: time, zone: 
 
 
 def count_day(home: Home, day: date, zone: ZoneInfo) -> DayCounts:
-    """Count a day from the journal itself, as far as it is still there."""
+    """Count a day from the journal, as far as it still exists."""
     from kingdom.court.chamberlain.tally import count_block
     from kingdom.journal import Reader
 
@@ -178,26 +169,23 @@ def count_day(home: Home, day: date, zone: ZoneInfo) -> DayCounts:
     return tally.day(day.isoformat())
 
 
-# Statistics and daily reports as they are now: those the chamberlain wrote, or the same counted from the journal.
-
-
 _STATS_FRESH_SECONDS: Final = 300.0
 
 
 class NoReport(CourtError):
-    """Nothing is known of that day."""
+    """There is no report of that day, and nothing in the journal."""
 
     code = "NOT_FOUND"
 
 
 class InvalidDay(CourtError):
-    """Not a day, or one that has not come yet."""
+    """Not a date, or a date in the future."""
 
     code = "INVALID_DAY"
 
 
 def current_stats(home: Home, now: float) -> dict[str, Any]:
-    """What the chamberlain wrote lately, or the same counted from the journal where none runs."""
+    """Return the recent statistics of the chamberlain, or count the journal when they are outdated."""
     document = read_json(stats_path(home))
     if isinstance(document, dict):
         written = epoch_seconds(document.get("generated_at"))
@@ -212,10 +200,10 @@ def current_stats(home: Home, now: float) -> dict[str, Any]:
 
 
 def load_report(home: Home, system: SystemConfig, day: str, now: float) -> dict[str, Any]:
-    """The report of a day (``2026-02-07``, ``yesterday``, ``today`` for what there is so far).
+    """Return the report of a day (``2026-02-07``, ``yesterday``, or ``today`` so far).
 
-    The one that was sent, or one made from the journal as far as it is still there. Raises :class:`NoReport` and
-    :class:`NoSuchDay`.
+    It is the report that was sent, or one made from the journal, as far as it still exists. Raises :class:`NoReport`
+    and :class:`InvalidDay`.
     """
     zone = ZoneInfo(system.timezone)
     today = day_of(now, zone)
@@ -224,7 +212,7 @@ def load_report(home: Home, system: SystemConfig, day: str, now: float) -> dict[
         return sent
     counts = count_day(home, wanted, zone)
     if not counts.types and wanted < today:
-        raise NoReport(f"no report of {wanted}, and nothing of that day in the journal: reports are in logs/analysis/")
+        raise NoReport(f"no report of {wanted}, and no journal entry of that day: reports are in logs/analysis/")
     spent = Ledger(home.ledger).totals(start_of_day(wanted, zone), start_of_day(wanted + ONE_DAY, zone))
     return report_document(wanted, counts, spent)
 
@@ -235,7 +223,7 @@ def _parse_day(text: str, today: date) -> date:
     try:
         day = date.fromisoformat(text)
     except ValueError:
-        raise InvalidDay(f"{text!r:.40} is no day: write 2026-02-07, yesterday or today") from None
+        raise InvalidDay(f"{text!r:.40} is not a date: write 2026-02-07, yesterday or today") from None
     if day > today:
-        raise InvalidDay(f"{text} has not come yet: today is {today}")
+        raise InvalidDay(f"{text} is in the future: today is {today}")
     return day

@@ -1,4 +1,9 @@
-"""Retention rules, and the tasks whose files are kept."""
+"""Retention rules: how long files are kept, finding expired ones, and the active tasks whose files are always kept.
+
+Files are identified by their folder and the pattern of their name; all others are left alone. Each folder is opened step
+by step from the home on, without following symbolic links, and files are checked and removed through the open folder. So
+nothing outside the home can be reached, even if a folder is replaced meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -25,23 +30,20 @@ if TYPE_CHECKING:
     from kingdom.court.home import Home
 
 
-# Which tasks are still in somebody's hands: nothing of them is removed, whatever its age.
-
-
 class ActiveTasks:
-    """Looks tasks up, for the length of one cleaning.
+    """Looks up active tasks during one cleanup. Files of an active task are kept regardless of age.
 
-    A task is active while it waits or is in progress, and after that for as long as its event is: a question may be
-    open, and the answer goes on from what the task left. A task of a schedule has no event; if it asked a question, it
-    is active while the king has it in hand.
+    A task is active while it is pending or in progress, and after that while its event is open: a question may be open,
+    and its answer needs the files of the task. A scheduled task has no event; if it asked a question, it is active while
+    the king's log names it.
     """
 
     def __init__(self, home: Home, bus: EventBus) -> None:
         self._home = home
         self._bus = bus
         self._known: dict[str, bool] = {}
-        self._open: bool | None = None  # whether any event or task is
-        self._in_hand: set[str] = set()  # tasks that the king's book names
+        self._open: bool | None = None  # whether any event or task is open
+        self._in_hand: set[str] = set()  # tasks in the king's log
 
     async def has(self, task_id: str) -> bool:
         """Whether the task is active."""
@@ -50,7 +52,7 @@ class ActiveTasks:
             self._open = any(depths[stream].pending + depths[stream].processing for stream in (EVENTS, TASKS))
             self._in_hand = await asyncio.to_thread(_task_ids_in, self._home.role("king") / ".book")
         if not self._open and task_id not in self._in_hand:
-            return False  # the usual case at night, and there may be very many of them
+            return False  # the usual case at night: saves a lookup for each of very many tasks
         if task_id not in self._known:
             self._known[task_id] = await self._look(await self._bus.find(task_id))
         return self._known[task_id]
@@ -82,25 +84,18 @@ def _is_open(record: Record) -> bool:
     return record.status in ("PENDING", "PROCESSING")
 
 
-# What is kept how long, and finding what is past that.
-#
-# Files are known by their folder and the form of their name; anything else is left alone. The folders are opened step by
-# step from the home on, without following a link anywhere, and files are looked at and removed through the open folder:
-# so nothing outside the home can be reached, whatever is put in place of a folder meanwhile.
-
-
 DAY_SECONDS: Final = 86400.0
 TASK_ID_PATTERN: Final = r"(?P<task>task-\d{8}-\d{3,})"
 _TEMPORARY_NAME: Final = re.compile(r"\.tmp-.+")
-_MATCHES_NOTHING: Final = re.compile(r"(?!)")  # a folder in which only leftovers go
-_TEMPORARY_MAX_AGE_SECONDS: Final = DAY_SECONDS  # of a file that somebody was killed while writing
+_MATCHES_NOTHING: Final = re.compile(r"(?!)")  # for folders where only temporary files expire
+_TEMPORARY_MAX_AGE_SECONDS: Final = DAY_SECONDS  # left by a killed process
 
 Warn = Callable[[str, str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionRule:
-    """One kind of file: where it lies, how its name looks, how long it is kept."""
+    """One kind of file: its folder, the pattern of its name, how long it is kept."""
 
     name: str
     folder: tuple[str, ...]
@@ -110,35 +105,33 @@ class RetentionRule:
 
     @property
     def place(self) -> str:
-        """The folder, seen from the home."""
+        """The folder, relative to the home."""
         return "/".join(self.folder)
 
 
 class ExpiredFile(NamedTuple):
-    """Something past its time."""
-
     rule: RetentionRule
     name: str
     age: float  # seconds
     size: int
-    task_id: str | None  # the task it belongs to, if its name says so
+    task_id: str | None  # from its name, if it has one
     soldier_id: str | None
 
     @property
     def path(self) -> str:
-        """Where it lies, seen from the home."""
+        """The path, relative to the home."""
         return f"{self.rule.place}/{self.name}"
 
     @property
     def why(self) -> str:
-        """Why it goes, for people."""
+        """The reason for its removal, for people."""
         if _TEMPORARY_NAME.fullmatch(self.name):
-            return "left by a write that was never finished"
+            return "left by an unfinished write"
         return f"{self.rule.name}: {self.age / DAY_SECONDS:.1f} days old, kept {self.rule.days:g}"
 
 
 def retention_rules(section: RetentionSection) -> tuple[RetentionRule, ...]:
-    """Everything that is removed by its age. What is in the queues goes by the bus."""
+    """Return the rules for all files that expire. The bus purges the queues."""
     soldier = r"(?P<soldier>[A-Za-z0-9_:@+\-][A-Za-z0-9._:@+\-]*)"
     return (
         RetentionRule(
@@ -165,7 +158,7 @@ def retention_rules(section: RetentionSection) -> tuple[RetentionRule, ...]:
 
 
 def find_expired(home: Path, rule: RetentionRule, now: float, warn: Warn) -> Iterator[ExpiredFile]:
-    """What is past its time by one rule."""
+    """Yield what has expired by one rule."""
     with open_folder(home, rule.folder, warn) as folder:
         if folder is None:
             return
@@ -185,7 +178,7 @@ def find_expired(home: Path, rule: RetentionRule, now: float, warn: Warn) -> Ite
 
 
 def remove_expired(home: Path, rule: RetentionRule, items: Sequence[ExpiredFile], now: float, warn: Warn) -> int:
-    """Remove what is still past its time; returns how many went."""
+    """Remove the items that are still expired; return the number removed."""
     removed = 0
     with open_folder(home, rule.folder, warn) as folder:
         if folder is None:
@@ -210,7 +203,7 @@ def remove_expired(home: Path, rule: RetentionRule, items: Sequence[ExpiredFile]
 
 @contextlib.contextmanager
 def open_folder(home: Path, folder: Sequence[str], warn: Warn) -> Iterator[int | None]:
-    """A descriptor of a folder below the home, reached without following a link; None when there is none to clean."""
+    """Open a folder of the home without following symbolic links; yield its descriptor, or None if there is none."""
     handles: list[int] = []
     try:
         handles.append(os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
@@ -224,7 +217,7 @@ def open_folder(home: Path, folder: Sequence[str], warn: Warn) -> Iterator[int |
         except OSError as error:
             warn(
                 f"clean {'/'.join(folder)}",
-                f"{home}/{'/'.join(folder)} is not cleaned: {part} is a link, or no folder ({error.strerror})",
+                f"{home}/{'/'.join(folder)} is not cleaned: {part} is a link, or not a folder ({error.strerror})",
             )
             yield None
             return
@@ -235,7 +228,7 @@ def open_folder(home: Path, folder: Sequence[str], warn: Warn) -> Iterator[int |
 
 
 def _stat(name: str, folder: int, rule: RetentionRule, warn: Warn) -> os.stat_result | None:
-    """The state of a thing of the rule's kind."""
+    """Return the status of a file or folder of the rule's kind; None when it is missing or of another kind."""
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:

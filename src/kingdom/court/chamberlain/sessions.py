@@ -1,4 +1,18 @@
-"""The soldiers on record, and those that got lost."""
+"""``state/chamberlain/sessions.json``: the soldiers on record, and the cleanup of orphaned ones.
+
+===================================================  ==========================================================
+a soldier                                            action
+===================================================  ==========================================================
+runs, and its task is pending or in progress         stays on record
+runs, but its task has ended or is unknown           ended after ``grace_seconds``: ``orphaned``
+runs for longer than ``max_age_hours``               ended: ``over-age``; its general sees it as killed
+is gone and left an outcome, or its task has ended   removed from the record
+is gone without outcome while its task is open       ``system.session_orphaned``, its processes killed, removed
+===================================================  ==========================================================
+
+Only runs with an identity in ``state/soldiers/`` and a task of the court are considered. A signal is sent only to the
+exact process on record: same pid, start time and boot.
+"""
 
 from __future__ import annotations
 
@@ -14,38 +28,41 @@ from kingdom.court.models import timestamp
 from kingdom.journal.catalog import RecoverySessionKilled, RecoverySessionsCleaned, SoldierKilled, SystemSessionOrphaned
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from kingdom.bus import EventBus
+    from kingdom.court.chamberlain.config import SoldierSection
+    from kingdom.court.chamberlain.tally import JournalTally
     from kingdom.court.home import Home
+    from kingdom.journal import EventData
 
-
-# Who runs, by the identity each run has on disk; and ending those that nobody waits for.
-#
-# Only runs whose identity lies in ``state/soldiers/`` and whose task is one of the court are looked at, and a signal is
-# sent only to exactly the process that was written down: pid, start time and boot.
+    Emit = Callable[[EventData], None]
 
 
 @dataclass(frozen=True, slots=True)
 class SoldierProcess:
-    """A run that has an identity."""
+    """A run with an identity on disk."""
 
     id: str
     pid: int
     started_at: float
     running: bool
-    ended: bool  # it left word of its end
+    ended: bool  # it has an outcome
     identity: dict[str, Any]
 
 
 class SoldierProcesses(Protocol):
-    """Where soldiers are found and ended."""
+    """Finds and ends the processes of soldiers."""
 
     def soldiers(self) -> list[SoldierProcess]:
-        """Every run that has an identity."""
+        """Return every run with an identity."""
 
     def stop(self, soldier: SoldierProcess) -> None:
-        """Ask a run to end; it has some seconds, then it is ended by its own keeper."""
+        """Ask a run to end; after some seconds its shim kills it."""
 
     def kill(self, soldier: SoldierProcess) -> int:
-        """End everything that is left of a run at once; returns how many processes that were."""
+        """Kill all processes of a run at once; return their number."""
 
 
 class LocalSoldierProcesses:
@@ -55,7 +72,7 @@ class LocalSoldierProcesses:
         self._folder = home.soldiers
 
     def soldiers(self) -> list[SoldierProcess]:
-        """Every run that has an identity. One that cannot be read is left alone."""
+        """Return every run with an identity. Unreadable ones are left alone."""
         try:
             with os.scandir(self._folder) as entries:
                 names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
@@ -64,12 +81,12 @@ class LocalSoldierProcesses:
         return [soldier for name in names if (soldier := self._read(name)) is not None]
 
     def stop(self, soldier: SoldierProcess) -> None:
-        """Tell its keeper, who stops it step by step."""
+        """Signal the shim, which stops the run gracefully."""
         if not _signal(soldier, "shim_pid", "shim_start", signal.SIGTERM):
             self.kill(soldier)
 
     def kill(self, soldier: SoldierProcess) -> int:
-        """End the keeper, the agent, and whoever carries the run's mark."""
+        """Kill the shim, the agent, and all processes with the id of the run in their environment."""
         killed = sum(
             _signal(soldier, pid, start, signal.SIGKILL)
             for pid, start in (("shim_pid", "shim_start"), ("pid", "start"))
@@ -101,36 +118,12 @@ def _signal(soldier: SoldierProcess, pid: str, start: str, number: signal.Signal
     return _is_alive(soldier.identity, pid, start) and send(soldier.identity[pid], soldier.identity[start], number)
 
 
-# ``state/chamberlain/sessions.json``: the soldiers on record, and what happens to those that got lost.
-#
-# ===================================================  ==========================================================
-# a soldier                                            what is done
-# ===================================================  ==========================================================
-# runs, and its task waits or is in progress           it stays on record
-# runs, but its task has ended or is not known         after ``grace_seconds`` it is ended: ``orphaned``
-# runs for longer than ``max_age_hours``               it is ended: ``over-age``; its general sees it as killed
-# is gone and left word of its end, or its task ended  it is taken off the record
-# is gone without a word while its task is in progress ``system.session_orphaned``, what is left of it is ended, off
-# ===================================================  ==========================================================
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from kingdom.bus import EventBus
-    from kingdom.court.chamberlain.config import SoldierSection
-    from kingdom.court.chamberlain.tally import JournalTally
-    from kingdom.journal import EventData
-
-    Emit = Callable[[EventData], None]
-
 _COURT_TASK_ID: Final = re.compile(r"task-\d{8}-\d{3,}")
-_KILL_AFTER_SECONDS: Final = 60.0  # seconds that a soldier has to end after it was told to
+_KILL_AFTER_SECONDS: Final = 60.0  # after the request to stop
 
 
 class SoldierSessions:
-    """Compares the record with who runs."""
+    """Keeps the record of soldiers, and ends orphaned ones."""
 
     def __init__(self, path: Path, barracks: SoldierProcesses, bus: EventBus, tally: JournalTally) -> None:
         self._path = path
@@ -139,17 +132,17 @@ class SoldierSessions:
         self._tally = tally
         found = read_json(path)
         self._record: dict[str, dict[str, Any]] = found if isinstance(found, dict) else {}
-        self._unwaited: dict[str, float] = {}  # since when nobody waits for a soldier that runs
+        self._unwaited: dict[str, float] = {}  # since when the task of a running soldier is not open
         self._missing: dict[str, float] = {}  # since when a soldier on record has been gone
-        self._told: dict[str, float] = {}  # when a soldier was told to end
+        self._told: dict[str, float] = {}  # when a soldier was asked to stop
 
     @property
     def running(self) -> int:
-        """How many soldiers are on record."""
+        """The number of soldiers on record."""
         return len(self._record)
 
     async def look(self, section: SoldierSection, now: float, emit: Emit) -> None:
-        """Look at every soldier, and bring the record up to date."""
+        """Check all soldiers, and update the record."""
         before = {name: dict(entry) for name, entry in self._record.items()}
         found = {soldier.id: soldier for soldier in self._barracks.soldiers()}
         removed = 0
@@ -169,7 +162,7 @@ class SoldierSessions:
     async def _look_at_running(self, soldier: SoldierProcess, section: SoldierSection, now: float, emit: Emit) -> None:
         task_id, general = self._assignment(soldier.id)
         if task_id is None or not _COURT_TASK_ID.fullmatch(task_id):
-            return  # not the court's: somebody else started it and looks after it
+            return  # not a task of the court: another program started and supervises it
         self._record[soldier.id] = {
             "task_id": task_id,
             "general": general,
@@ -186,12 +179,12 @@ class SoldierSessions:
     async def _is_over(
         self, name: str, soldier: SoldierProcess | None, section: SoldierSection, now: float, emit: Emit
     ) -> bool:
-        """Whether a soldier that does not run can be taken off the record."""
+        """Whether a soldier that does not run can be removed from the record."""
         task_id = self._record[name].get("task_id")
         if (soldier is not None and soldier.ended) or not isinstance(task_id, str) or not await self._is_open(task_id):
             return True
         if now - self._missing.setdefault(name, now) < section.grace_seconds:
-            return False  # its general may be about to notice by itself
+            return False  # its general may notice it first
         emit(SystemSessionOrphaned(soldier_id=name, task_id=task_id))
         if soldier is not None:
             self._barracks.kill(soldier)
@@ -208,7 +201,7 @@ class SoldierSessions:
             self._barracks.kill(soldier)
 
     def _assignment(self, soldier_id: str) -> tuple[str | None, str | None]:
-        """The task a soldier is on and its general, by the journal or by our own record."""
+        """Return the task and the general of a soldier, from the journal or from the record."""
         if (known := self._tally.soldiers.get(soldier_id)) is not None:
             return known[0], known[1]
         entry = self._record.get(soldier_id, {})

@@ -1,4 +1,8 @@
-"""Counts of journal lines."""
+"""Counts of journal lines: per day, hour and general, and the data of the anomaly rules.
+
+Everything here derives from journal lines, and is stored in one file with the position up to which they were read
+(:mod:`kingdom.court.chamberlain.memory`). So each line counts once, even if the process is killed.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +25,10 @@ if TYPE_CHECKING:
     from kingdom.journal.reader import LineBlock
 
 
-# Counting the lines of the journal: per day, per hour, per general, and what the anomaly rules look at.
-#
-# Everything here is made of journal lines only, and is kept in one file with the place up to which they were read
-# (:mod:`kingdom.court.chamberlain.memory`). So each line counts once, whenever the process is killed.
-
-
 HOURS_KEPT: Final = 48
 DAYS_KEPT: Final = 62
-UNKNOWN: Final = "unknown"  # all types that are not in the catalog: their number must not grow what we keep
-_MAX_OPEN_KEPT: Final = 10_000  # things whose end was not seen
+UNKNOWN: Final = "unknown"  # counts all types that are not in the catalog, so that they do not grow the file
+_MAX_OPEN_KEPT: Final = 10_000  # events and soldiers whose end was not seen
 _MAX_TIMEOUTS_KEPT: Final = 1_000
 _MAX_BUCKETS_CACHED: Final = 2_000
 _HOUR_SECONDS: Final = 3600.0
@@ -41,34 +39,33 @@ Counts = dict[str, int]
 
 @dataclass(slots=True)
 class GeneralDayCounts:
-    """What one general did in one day."""
+    """The counts of one general on one day."""
 
     created: int = 0
     completed: int = 0
     failed: int = 0
     needs_human: int = 0
     timeouts: int = 0
-    duration_seconds: float = 0.0  # of the completed ones, together
+    duration_seconds: float = 0.0  # of all completed tasks together
 
     @property
     def average_seconds(self) -> float | None:
-        """How long a completed task took; None when there is none."""
+        """The average duration of a completed task; None when there is none."""
         return self.duration_seconds / self.completed if self.completed else None
 
 
 @dataclass(slots=True)
 class DayCounts:
-    """One day of the court's time zone."""
+    """The counts of one day in the court's time zone."""
 
     types: Counts = field(default_factory=dict)
     generals: dict[str, GeneralDayCounts] = field(default_factory=dict)
 
     def count(self, kind: str) -> int:
-        """How many lines of a type."""
+        """Return the number of lines of a type."""
         return self.types.get(kind, 0)
 
     def general(self, name: str) -> GeneralDayCounts:
-        """What a general did."""
         found = self.generals.get(name)
         if found is None:
             found = self.generals[_check_text(name)] = GeneralDayCounts()
@@ -76,20 +73,20 @@ class DayCounts:
 
 
 class CountBucket(NamedTuple):
-    """Where the lines of one minute are counted."""
+    """The day and hour in which the lines of one minute are counted."""
 
     day: DayCounts
     hour: Counts
     began: float
 
     def add(self, counts: Counts) -> None:
-        """Count lines of some types."""
+        """Add counts of lines by type."""
         for types in (self.day.types, self.hour):
             for kind, count in counts.items():
                 types[kind] = types.get(kind, 0) + count
 
     def moment(self, second: str) -> float:
-        """A moment in this minute."""
+        """Return the epoch seconds of a second in this minute."""
         try:
             return self.began + int(second)
         except ValueError:
@@ -97,17 +94,17 @@ class CountBucket(NamedTuple):
 
 
 class JournalTally:
-    """The counts, and how they grow."""
+    """Counts journal lines."""
 
     def __init__(self, zone: ZoneInfo) -> None:
         self._zone = zone
-        self._places: dict[str, CountBucket] = {}  # of minutes, for as long as their days are kept
+        self._places: dict[str, CountBucket] = {}  # by minute
         self.days: dict[str, DayCounts] = {}
-        self.hours: dict[str, Counts] = {}  # by UTC hour, as 2026-02-07T10: no clock change makes it double
+        self.hours: dict[str, Counts] = {}  # by UTC hour (2026-02-07T10), which no clock change repeats
         self.streaks: dict[str, int] = {}  # failures in a row, by general
-        self.timeouts: list[float] = []  # when soldiers took too long, lately
-        self.waiting: dict[str, float] = {}  # events that are not dispatched, and since when
-        self.soldiers: dict[str, list[str]] = {}  # who was started and has not ended by itself: [task, general]
+        self.timeouts: list[float] = []  # times of recent timeouts
+        self.waiting: dict[str, float] = {}  # events that are not dispatched, with their time
+        self.soldiers: dict[str, list[str]] = {}  # started and not ended: [task, general]
         self.skipped = 0  # lines without a type or a time
 
     def feed(self, records: Sequence[Mapping[str, Any]]) -> None:
@@ -126,18 +123,18 @@ class JournalTally:
                 try:
                     handler(self, record["actor"], record["data"], place, ts)
                 except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-                    continue  # a line that lacks what its type has: it was counted, and that is all it is good for
+                    continue  # a field of its type is missing: the line is only counted
 
     def day(self, name: str) -> DayCounts:
-        """A day by its date, as 2026-02-07; an empty one when nothing was counted."""
+        """Return the counts of a date (2026-02-07); empty counts when there are none."""
         return self.days.get(name) or DayCounts()
 
     def timeouts_since(self, moment: float) -> int:
-        """How many soldiers took too long since then."""
+        """Return the number of timeouts since then."""
         return sum(at > moment for at in self.timeouts)
 
     def prune(self, now: float) -> None:
-        """Forget what is too old to be asked for."""
+        """Drop what is too old."""
         self._places.clear()
         first_day = (day_of(now, self._zone) - DAYS_KEPT * ONE_DAY).isoformat()
         self.days = {name: day for name, day in self.days.items() if name >= first_day}
@@ -148,7 +145,7 @@ class JournalTally:
         _keep_newest(self.soldiers)
 
     def place(self, ts: str) -> CountBucket:
-        """Where the lines of a minute are counted, by the time of one. Raises :class:`ValueError` when it is none."""
+        """Return the bucket of a timestamp. Raises :class:`ValueError` when it is not a valid time."""
         minute, rest = ts[:16], ts[19:]
         found = self._places.get(minute + rest)
         if found is not None:
@@ -158,25 +155,24 @@ class JournalTally:
             seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
             day, hour = day_of(seconds, self._zone).isoformat(), _hour_name(seconds)
         except (OverflowError, OSError):
-            raise ValueError(f"{ts!r:.40} is no time") from None
+            raise ValueError(f"{ts!r:.40} is not a time") from None
         if len(self._places) >= _MAX_BUCKETS_CACHED:
             self._places.clear()
         found = CountBucket(self.days.setdefault(day, DayCounts()), self.hours.setdefault(hour, {}), seconds)
         self._places[minute + rest] = found
         return found
 
-    # ── what single types mean ────────────────────────────────────────────────────────────────────────────────────
+    # ── single types ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def event_waits(self, event_id: str, since: float) -> None:
-        """An event came, and is not dispatched."""
+        """Record an event that is not dispatched yet."""
         self.waiting[event_id] = since
 
     def event_left(self, event_id: str) -> None:
-        """An event was dispatched or discarded."""
+        """Record that an event was dispatched or discarded."""
         self.waiting.pop(event_id, None)
 
     def task_completed(self, place: CountBucket, general: str, seconds: float) -> None:
-        """A task ended well."""
         day = place.day.general(general)
         day.completed += 1
         self.streaks.pop(general, None)
@@ -184,11 +180,10 @@ class JournalTally:
             day.duration_seconds += seconds
 
     def soldier_began(self, soldier_id: str, task_id: str, general: str) -> None:
-        """A soldier was started."""
         self.soldiers[soldier_id] = [task_id, general]
 
     def soldier_ended(self, soldier_id: str) -> None:
-        """A soldier ended by itself, or took too long."""
+        """Record that a soldier ended or timed out."""
         self.soldiers.pop(soldier_id, None)
 
     def _detected(self, actor: str, data: Mapping[str, Any], place: CountBucket, ts: str) -> None:
@@ -222,10 +217,9 @@ class JournalTally:
         self.timeouts.append(place.moment(ts[17:19]))
         self.soldier_ended(data["soldier_id"])
 
-    # ── kept and found again ──────────────────────────────────────────────────────────────────────────────────────
+    # ── serialization ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
         return {
             "days": {
                 name: {
@@ -244,7 +238,6 @@ class JournalTally:
 
     @classmethod
     def from_dict(cls, zone: ZoneInfo, document: Mapping[str, Any]) -> Self:
-        """What :meth:`to_dict` gave."""
         tally = cls(zone)
         tally.days = {
             name: DayCounts(
@@ -260,7 +253,7 @@ class JournalTally:
 
 
 _Handler = Callable[[JournalTally, str, Mapping[str, Any], CountBucket, str], None]
-_HANDLERS: Final[dict[str, _Handler | None]] = {  # every type there is, and what is done besides counting
+_HANDLERS: Final[dict[str, _Handler | None]] = {  # every known type, and what is done besides counting
     **dict.fromkeys((*CATALOG, UNKNOWN)),
     "event.detected": JournalTally._detected,
     "event.dispatched": JournalTally._left,
@@ -276,7 +269,7 @@ _HANDLERS: Final[dict[str, _Handler | None]] = {  # every type there is, and wha
 
 
 def _check_unknown(kind: Any) -> str:
-    """Where a type is counted that is not in the catalog. Raises :class:`TypeError` when it is none at all."""
+    """Return the name under which unknown types are counted. Raises :class:`TypeError` when it is not a string."""
     _check_text(kind)
     return UNKNOWN
 
@@ -292,7 +285,7 @@ def _fields(general: GeneralDayCounts) -> dict[str, Any]:
 
 def _check_text(value: Any) -> str:
     if type(value) is not str:
-        raise TypeError("a name is a text")
+        raise TypeError("a name must be a string")
     return value
 
 
@@ -416,16 +409,13 @@ def _find_bucket(tally: JournalTally, minute: str) -> CountBucket | None:
         return None
 
 
-# Reading the journal into the counts, a bounded stretch at a time.
-
-
-_STEP_SECONDS: Final = 1.0  # seconds of reading before something else is looked at
-_MAX_PROBLEMS_LOGGED: Final = 5  # in one reading: a broken file has very many
+_STEP_SECONDS: Final = 1.0  # of reading in one tick
+_MAX_PROBLEMS_LOGGED: Final = 5  # in one tick: a broken file has very many
 log = logging.getLogger("kingdom.court.chamberlain")
 
 
 class JournalCounter:
-    """The reader of one chamberlain. Its place is kept in the memory, with the counts."""
+    """Reads the journal into the tally. Its position is stored in the memory, with the counts."""
 
     def __init__(self, home: Home, memory: ChamberlainMemory) -> None:
         self._home = home
@@ -434,7 +424,7 @@ class JournalCounter:
         self._reader: Reader | None = None
 
     def read(self) -> bool:
-        """Count what is new; returns whether the end was reached. Raises :class:`kingdom.journal.JournalError`."""
+        """Count new lines; return whether the end was reached. Raises :class:`kingdom.journal.JournalError`."""
         if self._reader is None:
             self._reader = Reader(self._home.journal, cursor=self._memory.cursor, report=self._report)
         until = time.monotonic() + _STEP_SECONDS
@@ -450,23 +440,23 @@ class JournalCounter:
         finally:
             self._remember()
             if self._problems > _MAX_PROBLEMS_LOGGED:
-                log.warning("journal: %d more lines could not be taken", self._problems - _MAX_PROBLEMS_LOGGED)
+                log.warning("journal: %d more lines could not be read", self._problems - _MAX_PROBLEMS_LOGGED)
         return True
 
     @property
     def reading(self) -> bool:
-        """Whether the last reading ended in good order."""
+        """Whether the last read ended without an error."""
         return self._reader is not None
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self._remember()
         if self._reader is not None:
             self._reader.close()
             self._reader = None
 
     def _remember(self) -> None:
-        """Keep the place behind what was counted, however the reading ended."""
+        """Store the position after the counted lines, also after an error."""
         if self._reader is not None:
             self._memory.cursor = self._reader.cursor
 

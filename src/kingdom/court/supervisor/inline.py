@@ -1,4 +1,4 @@
-"""All roles as tasks of one process: for a small machine, a demo, a debugger."""
+"""Run all roles as tasks of one process: for a small machine, a demo, a debugger."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kingdom.court.supervisor.logs import Announce
     from kingdom.journal import EventData
 
-LOOK_SECONDS: Final = 2.0  # seconds between two looks at the generals
+LOOK_SECONDS: Final = 2.0  # between two checks of the wanted roles
 log = logging.getLogger("kingdom.court")
 
 
@@ -41,9 +41,9 @@ async def run_inline(
     meanwhile_every: float = 0.5,
     look_every: float = LOOK_SECONDS,
 ) -> str:
-    """Run a court in this process until a signal, or ``stop``; returns why it stopped.
+    """Run a court in this process until a signal or ``stop``; return why it stopped.
 
-    A role that raises is started again as in a process of its own; one that blocks, blocks them all.
+    A role that raises is restarted, as in a process of its own. A role that blocks, blocks all of them.
     """
     stopping = stop or asyncio.Event()
     reasons: list[str] = []
@@ -95,7 +95,7 @@ class _InlineCourt:
         self._record = SupervisorRecord(own_process(), timestamp(time.time()), "inline")
 
     def look(self) -> None:
-        """Compare what should run with what runs."""
+        """Start, stop and restart roles, so that the wanted ones run."""
         now = time.monotonic()
         for name, (task, stop, _, began) in list(self._running.items()):
             if task.done():
@@ -106,7 +106,7 @@ class _InlineCourt:
         for name, (_, stop, made_from, _) in self._running.items():
             changed = name in wanted and wanted[name] is not None and wanted[name] != made_from
             if (changed or name not in wanted) and not stop.is_set():
-                self._say(name, "its manifest changed: starting it anew" if changed else "was removed: stopping it")
+                self._say(name, "its manifest changed: restarting it" if changed else "was removed: stopping it")
                 stop.set()
         for name, made_from in wanted.items():
             if name not in self._running and (name not in self._restarts or self._restarts[name].due <= now):
@@ -117,7 +117,7 @@ class _InlineCourt:
         self._remember()
 
     async def stop(self) -> None:
-        """Stop all in their order."""
+        """Stop all roles in their order."""
         for place in sorted({stop_order(name) for name in self._running}):
             group = [entry for name, entry in self._running.items() if stop_order(name) == place]
             for _, stop, _, _ in group:
@@ -127,7 +127,7 @@ class _InlineCourt:
         self._remember()
 
     def emit(self, event: EventData) -> None:
-        """Write an event of the whole system down, if that can be done."""
+        """Write a system event to the journal; only warn when it cannot be written."""
         try:
             self._services.journal.emit(event)
         except JournalError as error:
@@ -141,7 +141,7 @@ class _InlineCourt:
         why = "it ended" if error is None else f"{type(error).__name__}: {error}"
         restarts = self._restarts.setdefault(name, RestartBackoff())
         delay = restarts.died(now, now - began, why)
-        log.error("%s: died, starting it again in %g s", name, delay, exc_info=error)
+        log.error("%s: died, restarting it in %g s", name, delay, exc_info=error)
 
     def _remember(self) -> None:
         roles: dict[str, RoleRecord] = {}

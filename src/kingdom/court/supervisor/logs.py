@@ -1,4 +1,8 @@
-"""Console output and ``logs/system.log``."""
+"""Console output of a running court, and ``logs/system.log``.
+
+Each line of ``system.log`` has time, role, level and text. The file is opened for each line, so rotation needs no
+coordination, and lines of several processes never mix.
+"""
 
 from __future__ import annotations
 
@@ -24,27 +28,22 @@ if TYPE_CHECKING:
     from kingdom.journal import Entry
 
 
-# ``logs/system.log``: what every role logs, a line for each thing: time, role, level, text.
-#
-# It is opened for each line, so whoever rotates it needs to tell nobody, and lines of several processes never mix.
-
-
 SYSTEM_LOG_NAME: Final = "system.log"
-_MAX_LINE_CHARS: Final = 4000  # characters of one line: an error may quote a whole document
+_MAX_LINE_CHARS: Final = 4000  # an error may quote a whole document
 _WARNING_PREFIX: Final = "warning: "
 
 
 class SystemLogHandler(logging.Handler):
-    """Writes what a process logs. Nothing fails because it cannot be written: a full disk is told elsewhere."""
+    """Writes log records to ``system.log``. Write errors are ignored: a full disk is reported elsewhere."""
 
     def __init__(self, home: Home, role: str) -> None:
-        """``role`` is who this process is; a role that runs in it beside others is named by what it logs."""
+        """``role`` is the default; when several roles share the process, :data:`current_role` has the right one."""
         super().__init__()
         self._path = home.logs / SYSTEM_LOG_NAME
         self._role = role
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record; an error with where it came from, indented."""
+        """Write a record; an exception with its indented traceback."""
         lines = [record.getMessage()]
         if record.exc_info and record.exc_info[1] is not None:
             lines += "".join(traceback.format_exception(record.exc_info[1])).rstrip().split("\n")
@@ -52,7 +51,7 @@ class SystemLogHandler(logging.Handler):
 
 
 def with_system_log(home: Home, say: Announce) -> Announce:
-    """What is said of roles, said and also written to the log."""
+    """Return a function that announces a line and also writes it to ``system.log``."""
 
     def both(role: str, text: str) -> None:
         say(role, text)
@@ -74,24 +73,23 @@ def _append(path: Path, seconds: float, role: str, level: str, text: str, *more:
             os.close(descriptor)
 
 
-# What a running court tells whoever watches: one line for each thing, with the time and the role.
+# ── console output ────────────────────────────────────────────────────────────────────────────────────────────────
 
-
-Announce = Callable[[str, str], None]  # a role, and what there is to say of it
+Announce = Callable[[str, str], None]  # takes a role and a text
 _CONTROL_CHARS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]+")
 _ROLE_COLOURS: Final = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
-_MAX_CONSOLE_CHARS: Final = 400  # characters of one line: an error may quote a whole document
+_MAX_CONSOLE_CHARS: Final = 400  # an error may quote a whole document
 
 
 class ConsoleWriter:
-    """Writes lines to a stream; colours the role's name when that is a terminal."""
+    """Writes lines with time and role to a stream; colours the role's name on a terminal."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = sys.stdout if stream is None else stream
         self._colours = self._stream.isatty() and not os.environ.get("NO_COLOR")
 
     def __call__(self, role: str, text: str) -> None:
-        """Say something of a role. Nobody listening is no reason to fail."""
+        """Write a line about a role. A closed stream is ignored."""
         shown = _CONTROL_CHARS.sub(" ", text)
         shown = shown if len(shown) <= _MAX_CONSOLE_CHARS else shown[: _MAX_CONSOLE_CHARS - 1] + "…"
         name = f"{role:<12}"
@@ -120,7 +118,7 @@ class _ConsoleHandler(logging.Handler):
 
 
 def configure_logging(role: str, say: Announce, home: Home) -> None:
-    """Say what this process logs, from INFO on for our own modules and WARNING for all others; and write it down."""
+    """Send log records to ``say`` and to ``system.log``: from INFO on for our modules, from WARNING on for others."""
     root = logging.getLogger()
     for old in root.handlers[:]:
         root.removeHandler(old)
@@ -131,7 +129,7 @@ def configure_logging(role: str, say: Announce, home: Home) -> None:
 
 
 class JournalFollower:
-    """Says what is new in the journal, each time it is called."""
+    """Announces the new journal entries at each call."""
 
     def __init__(self, home: Home, say: Announce) -> None:
         home.logs.mkdir(parents=True, exist_ok=True)
@@ -139,12 +137,12 @@ class JournalFollower:
         self._reader = Reader(home.journal, start="newest", report=lambda _problem: None)
 
     def __call__(self) -> None:
-        """Say it. A journal that cannot be read now is read later."""
+        """Announce the new entries. A journal that cannot be read now is read at a later call."""
         with contextlib.suppress(JournalError, OSError):
             for entry in self._reader.read():
                 self._say(entry.actor, format_entry(entry))
 
 
 def format_entry(entry: Entry) -> str:
-    """An entry of the journal, short enough to be read as it passes by."""
+    """Format a journal entry as one short line."""
     return "  ".join([entry.type, *(str(value) for value in entry.fields.values() if value not in (None, ""))])

@@ -1,4 +1,4 @@
-"""Which roles should run, when they are restarted, how long things may take."""
+"""Policy of the supervisor: which roles should run, when to restart them, how long to wait."""
 
 from __future__ import annotations
 
@@ -15,41 +15,33 @@ if TYPE_CHECKING:
     from kingdom.court.supervisor.logs import Announce
 
 
-# How long the supervisor waits for what.
-
-
 @dataclass(frozen=True, slots=True)
 class SupervisorTiming:
-    """How long things may take, in seconds."""
+    """Intervals and timeouts in seconds."""
 
-    look: float = 2.0  # between two looks at generals and heartbeats
+    look: float = 2.0  # between two checks of generals and heartbeats
     stop: float = 10.0  # from SIGTERM to SIGKILL
-    hang: float = 60.0  # a heartbeat may be older than this…
-    hang_intervals: float = 3.0  # …and so many intervals of its role, then the role hangs
+    hang: float = 60.0  # a role hangs when its heartbeat is older than this...
+    hang_intervals: float = 3.0  # ...plus this many intervals of the role
 
 
-# When a role that died is started again.
-
-
-FIRST_DELAY_SECONDS: Final = 0.5  # seconds before the first restart; doubled with each death in a row
+FIRST_DELAY_SECONDS: Final = 0.5  # before the first restart; doubled with each death in a row
 MAX_DELAY_SECONDS: Final = 60.0
 MAX_DEATHS: Final = 8  # deaths in a row after which a role counts as failed
-FAILED_RETRY_SECONDS: Final = (
-    600.0  # how often a failed one is tried all the same: a disk may have been full for an hour
-)
-STEADY_SECONDS: Final = 60.0  # whoever lived this long did not die in a row
+FAILED_RETRY_SECONDS: Final = 600.0  # a failed role is still retried: the disk may have been full for an hour
+STEADY_SECONDS: Final = 60.0  # a role that lived this long starts a new count of deaths
 
 
 @dataclass(slots=True)
 class RestartBackoff:
-    """The deaths of one role, and what follows from them. All times are of a clock that nobody sets."""
+    """The deaths of one role in a row, and the time of its next start. All times are monotonic."""
 
     deaths: int = 0
     why: str = ""
     due: float = field(default=0.0)
 
     def died(self, now: float, lived: float, why: str) -> float:
-        """Note a death; returns the seconds until the next start."""
+        """Record a death; return the seconds until the next start."""
         self.deaths = 1 if lived >= STEADY_SECONDS else self.deaths + 1
         self.why = why
         delay = (
@@ -62,15 +54,12 @@ class RestartBackoff:
 
     @property
     def failed(self) -> bool:
-        """Whether it died so often that a person must look at it."""
+        """Whether the role has died too often in a row."""
         return self.deaths >= MAX_DEATHS
 
 
-# Which roles a court should have now.
-
-
 class WantedRoles:
-    """The fixed roles and the installed generals; or of those, the ones asked for."""
+    """The roles that should run: the fixed roles and the installed generals, or a selection of them."""
 
     def __init__(self, home: Home, only: Sequence[str] | None, say: Announce) -> None:
         self._generals = GeneralsCache(home)
@@ -81,16 +70,16 @@ class WantedRoles:
         self._found = Generals()
 
     def check(self) -> None:
-        """Raise :class:`UnknownRole` when a role was asked for that is not there."""
+        """Raise :class:`UnknownRole` when a selected role does not exist."""
         found = self._generals.current()
         known = {*self._fixed, *found.by_name, *found.broken}
         if unknown := sorted((self._only or frozenset()) - known):
             raise UnknownRole(f"no role {unknown[0]!r:.80} here: there are {', '.join(sorted(known))}")
 
     def roles(self, running: Container[str]) -> dict[str, object]:
-        """The wanted roles by name, each with what it was made from: when that changes, it must be made anew.
+        """Return the wanted roles by name, each with its manifest: a role whose manifest changes must be restarted.
 
-        A general whose files cannot be read goes on as it is: somebody may be in the middle of changing them.
+        A running general whose files are invalid keeps running: somebody may be editing them.
         """
         try:
             found = self._found = self._generals.current()

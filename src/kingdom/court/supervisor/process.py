@@ -1,4 +1,4 @@
-"""Processes of a court: one role each, or a court in the background."""
+"""Processes of a court: one role in a process, and a court in the background."""
 
 from __future__ import annotations
 
@@ -26,16 +26,13 @@ if TYPE_CHECKING:
     from kingdom.court.home import Home
 
 
-# Running one role as the work of a whole process.
-
-
-# A general with hundreds of tasks in hand keeps many objects; looking through them every 700 new ones, as Python does
-# by itself, takes 4 % of its time.
+# A general with hundreds of tasks holds many objects. Python's default, a collection every 700 new objects, takes 4 %
+# of its time.
 _GC_THRESHOLDS: Final = (10_000, 10, 10)
 
 
 async def serve_role(home: Home, name: str, *, lifeline: int | None = None, foreground: bool = False) -> None:
-    """Run a role until SIGTERM, SIGINT, or the end of ``lifeline``, a pipe whose other end the supervisor holds."""
+    """Run a role until SIGTERM, SIGINT, or the end of ``lifeline``: a pipe whose other end the supervisor holds."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -55,38 +52,35 @@ async def serve_role(home: Home, name: str, *, lifeline: int | None = None, fore
 
 
 def name_process(role: str) -> None:
-    """Let ``ps`` and ``top`` show which role this process is, where the system has a way to say it."""
+    """Set the process name that ``ps`` and ``top`` show, where the system supports it."""
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(f"kd:{role}"[:15], encoding="utf-8")
 
 
-# A role in a process that was forked for it.
-
-
-_MAX_REASON_BYTES: Final = 4000  # a pipe takes that much at once, so the child never waits for its parent
+_MAX_REASON_BYTES: Final = 4000  # fits into a pipe at once, so the child never waits for its parent
 log = logging.getLogger("kingdom.court")
 
 
 @dataclass(slots=True)
 class RoleProcess:
-    """A process we have forked."""
+    """A forked process that runs one role."""
 
     name: str
     process: ProcessHandle
-    began: float  # by the supervisor's clock, which nobody sets
-    last_words: int  # the end of a pipe that says why it died
+    began: float  # monotonic
+    last_words: int  # the reading end of a pipe for the reason of its death
     stopping: bool = False
     kill_at: float | None = None
-    beat: tuple[int, int] | None = None  # the heartbeat file seen last
+    beat: tuple[int, int] | None = None  # inode and mtime of the heartbeat file seen last
     beat_seen: float = 0.0
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal. Its number is its own until we have waited for it."""
+        """Send it a signal. The pid is not reused until we have waited for it."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.process.pid, number)
 
     def farewell(self, status: int) -> str:
-        """Why it died, from its last words and its exit status; closes the pipe."""
+        """Return why it died, from the pipe or the exit status; close the pipe."""
         words = ""
         with contextlib.suppress(OSError):
             words = os.read(self.last_words, _MAX_REASON_BYTES).decode(errors="replace")
@@ -98,7 +92,7 @@ class RoleProcess:
 
 
 def fork_role(home: Home, name: str, now: float, lifeline: int, let_go: Callable[[], None]) -> RoleProcess:
-    """Start a role in a new process. ``let_go`` closes there what belongs to the supervisor only."""
+    """Start a role in a forked process. ``let_go`` runs there and closes what belongs to the supervisor."""
     reading, writing = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -117,7 +111,7 @@ def _run_child(home: Home, name: str, lifeline: int, last_words: int, let_go: Ca
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        os.setsid()  # Ctrl-C is for the supervisor, who stops the roles in their order
+        os.setsid()  # Ctrl-C goes to the supervisor only, which stops the roles in their order
         let_go()
         _close_stdin()
         say: Announce = ConsoleWriter(sys.stderr)
@@ -127,7 +121,7 @@ def _run_child(home: Home, name: str, lifeline: int, last_words: int, let_go: Ca
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
             sys.stderr.flush()
-        os._exit(code)  # nothing of the supervisor's runs here: no exit handler, no finally above us
+        os._exit(code)  # skip the supervisor's exit handlers and finally blocks
 
 
 def _serve_and_report(home: Home, name: str, lifeline: int, last_words: int) -> int:
@@ -136,7 +130,7 @@ def _serve_and_report(home: Home, name: str, lifeline: int, last_words: int) -> 
     except (CourtError, BusError, OSError) as error:
         reason = str(error)
     except Exception as error:
-        log.exception("%s: an error nobody expected", name)
+        log.exception("%s: unexpected error", name)
         reason = f"{type(error).__name__}: {error}"
     else:
         return 0
@@ -159,19 +153,19 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-# Going into the background: the caller returns once the court is up, or knows why it is not.
+# ── a court in the background ─────────────────────────────────────────────────────────────────────────────────────
 
 
 class NotStarted(CourtError):
-    """The process in the background ended before it was ready."""
+    """The background process ended before it was ready."""
 
     code = "NOT_STARTED"
 
 
 def detach(log: Path, run: Callable[[Callable[[], None]], object]) -> int:
-    """Call ``run(ready)`` in a process of its own, without a terminal; what it prints goes to ``log``.
+    """Call ``run(ready)`` in a background process without a terminal; its output goes to ``log``.
 
-    Returns the process id once ``ready`` was called there. Raises :class:`NotStarted` with what went wrong otherwise.
+    Return the process id once ``ready`` was called there. Raises :class:`NotStarted` with the reason otherwise.
     """
     reading, writing = os.pipe()
     sys.stdout.flush()
@@ -179,12 +173,12 @@ def detach(log: Path, run: Callable[[Callable[[], None]], object]) -> int:
     pid = os.fork()
     if pid:
         os.close(writing)
-        said = os.read(reading, 65536)  # not to its end: the roles were forked with the other end in hand
+        said = os.read(reading, 65536)  # not until EOF: the forked roles hold the other end open
         os.close(reading)
         if said == b"ready":
             return pid
         os.waitpid(pid, 0)
-        raise NotStarted(said.decode(errors="replace") or f"it ended at once: {log} may say why")
+        raise NotStarted(said.decode(errors="replace") or f"the process ended at once: see {log}")
     os.close(reading)
     _run_in_background(log, run, writing)
     os._exit(0)
@@ -204,7 +198,7 @@ def _run_in_background(log: Path, run: Callable[[Callable[[], None]], object], w
         os.setsid()
         _redirect_output(log)
         run(lambda: tell(b"ready"))
-    except BaseException as error:  # noqa: BLE001 - nobody above us: this process ends here
+    except BaseException as error:  # noqa: BLE001 - the top of this process
         with contextlib.suppress(OSError):
             tell(str(error).encode(errors="replace"))
         import traceback

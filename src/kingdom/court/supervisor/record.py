@@ -1,4 +1,8 @@
-"""``state/supervisor/pid.json``, and the identity of a process."""
+"""``state/supervisor/pid.json``: the supervisor of a court and its processes, each with a safe handle.
+
+The system reuses process ids, after a reboot all of them. So a stored pid comes with the start time of the process and
+the id of the boot, and no signal is sent to a pid alone.
+"""
 
 from __future__ import annotations
 
@@ -19,33 +23,26 @@ if TYPE_CHECKING:
     from kingdom.court.home import Home
 
 
-# Which process a number means.
-#
-# A process id is given out again after its process has ended, and after a reboot all of them are. So whoever writes one
-# down writes down with it when the process began and which boot of the machine it was, and nobody sends a signal to a
-# number alone.
-
-
-_POLL_SECONDS: Final = 0.02  # seconds between two looks where the kernel has no handle on a process to wait for
+_POLL_SECONDS: Final = 0.02  # where the kernel has no pidfd to wait for
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessHandle:
-    """One process, for as long as the machine runs and ever after."""
+    """A handle on one process that stays correct when its pid is reused."""
 
     pid: int
-    start_time: int | None  # in the kernel's own ticks, which no setting of the clock changes
+    start_time: int | None  # in kernel ticks, which do not depend on the clock
     boot_id: str
 
     @classmethod
     def of(cls, pid: int) -> Self:
-        """The process that has the number now."""
+        """Return a handle on the process that has this pid now."""
         found = find_process(pid)
         return cls(pid, None if found is None else found.start, boot_id())
 
     @classmethod
     def read(cls, document: Any) -> Self | None:
-        """An identity as it was written down, or None when this is none."""
+        """Read a handle from JSON; None when it is invalid."""
         if not isinstance(document, dict):
             return None
         pid, began, boot = (document.get(key) for key in ("pid", "start_time", "boot_id"))
@@ -54,25 +51,24 @@ class ProcessHandle:
         return None
 
     def document(self) -> dict[str, Any]:
-        """The JSON form."""
         return asdict(self)
 
     @property
     def alive(self) -> bool:
-        """Whether this very process runs. One that has ended and was not waited for yet is not alive."""
+        """Whether this very process runs. A zombie is not alive."""
         return self.boot_id == boot_id() and is_running(self.pid, self.start_time)
 
     def send(self, number: signal.Signals) -> bool:
-        """Send it a signal; False when it is gone, whoever has its number now."""
+        """Send it a signal; return False when it has ended, even if its pid was reused."""
         return self.boot_id == boot_id() and send(self.pid, self.start_time, number)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until it has ended, at most so long; True when it has."""
+        """Wait up to ``seconds`` until it has ended; return whether it has."""
         until = time.monotonic() + seconds
         with contextlib.suppress(AttributeError, OSError):
             handle = os.pidfd_open(self.pid)
             try:
-                if self.alive:  # looked at once we have the handle: it is of the process we mean
+                if self.alive:  # checked after opening the pidfd: so it belongs to the right process
                     select.select([handle], [], [], seconds)
             finally:
                 os.close(handle)
@@ -82,29 +78,24 @@ class ProcessHandle:
 
 
 def own_process() -> ProcessHandle:
-    """That of this process."""
     return ProcessHandle.of(os.getpid())
 
 
-# ``state/supervisor/pid.json``: who supervises this court, and which processes it has started.
-
-
-SUPERVISOR: Final = "supervisor"  # the name of its folder below state/
+SUPERVISOR: Final = "supervisor"  # the name of its folder in state/
 RoleProcessState = Literal["running", "waiting", "failed", "stopping"]
 
 
 @dataclass(slots=True)
 class RoleRecord:
-    """What the supervisor knows of one role."""
+    """The supervisor's state of one role."""
 
     state: RoleProcessState
-    process: ProcessHandle | None = None  # None between a death and the next start, and for a role without a process
+    process: ProcessHandle | None = None  # None between a death and the next start, and for an inline role
     started_at: str | None = None
     deaths: int = 0  # in a row
     reason: str = ""  # why it died last
 
     def document(self) -> dict[str, Any]:
-        """The JSON form."""
         return {
             "state": self.state,
             "process": None if self.process is None else self.process.document(),
@@ -116,15 +107,13 @@ class RoleRecord:
 
 @dataclass(slots=True)
 class SupervisorRecord:
-    """The whole file."""
-
     supervisor: ProcessHandle
     started_at: str
     mode: Literal["processes", "inline"]
     roles: dict[str, RoleRecord] = field(default_factory=dict)
 
     def write(self, home: Home) -> None:
-        """Replace the file. Not waited for by the disk: after a power cut none of it is true any more."""
+        """Replace the file. It is not synced: after a power cut none of these processes exists."""
         document = {
             **self.supervisor.document(),
             "started_at": self.started_at,
@@ -135,12 +124,11 @@ class SupervisorRecord:
 
 
 def record_path(home: Home) -> Path:
-    """Where the file lies."""
     return home.role(SUPERVISOR) / "pid.json"
 
 
 def read_record(home: Home) -> SupervisorRecord | None:
-    """What was written down last, whether those processes still run or not; None when there is nothing usable."""
+    """Read the last record, whether its processes still run or not; None when there is no valid record."""
     document = read_json(record_path(home))
     supervisor = ProcessHandle.read(document)
     if supervisor is None or document is None:
@@ -152,7 +140,7 @@ def read_record(home: Home) -> SupervisorRecord | None:
 
 
 def running_supervisor(home: Home) -> SupervisorRecord | None:
-    """The record of the supervisor that runs now, or None."""
+    """Return the record of the running supervisor, or None."""
     record = read_record(home)
     return record if record is not None and record.supervisor.alive else None
 

@@ -1,4 +1,4 @@
-"""The loop that starts the roles, a process each, and starts again those that die or hang."""
+"""The loop that starts the roles, one process each, and restarts those that die or hang."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from kingdom.journal import EventData
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
-_DEFAULT_INTERVAL_SECONDS: Final = 60.0  # of a role whose heartbeat does not tell
+_DEFAULT_INTERVAL_SECONDS: Final = 60.0  # of a role whose heartbeat has no interval
 
 
 class Supervisor:
-    """Runs a court. No threads and no event loop, because it forks.
+    """Runs a court. It has no threads and no event loop, because it forks.
 
-    ``only`` names the roles; without it all there are. ``meanwhile`` is called between two looks, at least every
+    ``only`` names the roles; by default all of them run. ``meanwhile`` is called between two checks, at least every
     ``meanwhile_every`` seconds.
     """
 
@@ -60,15 +60,15 @@ class Supervisor:
         self._made_from: dict[str, object] = {}
         self._restarts: dict[str, RestartBackoff] = {}
         self._journal = Journal(home.journal)
-        self._held = contextlib.ExitStack()  # what a forked role must let go of
+        self._held = contextlib.ExitStack()  # what a forked role must close
         self._stop_reason: str | None = None
         self._impatient = False
         self._written: object = None
 
     def run(self, ready: Callable[[], None] = lambda: None) -> str:
-        """Supervise until a signal says stop; returns its name. ``ready`` is called once the roles are started.
+        """Supervise until a stop signal; return its name. ``ready`` is called once the roles are started.
 
-        Raises :class:`~kingdom.court.errors.AlreadyRunning` when this court has a supervisor.
+        Raises :class:`~kingdom.court.errors.AlreadyRunning` when this court already has a supervisor.
         """
         folder = self._home.role(SUPERVISOR)
         folder.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ class Supervisor:
             self._end_leftovers()
             preload_modules()
             gc.collect()
-            gc.freeze()  # the collector would otherwise write into every shared page
+            gc.freeze()  # otherwise a collection in a role writes to every shared page, and copies it
             self._listen()
             self._record = SupervisorRecord(own_process(), timestamp(time.time()), "processes")
             self._emit(SystemStartup(__version__))
@@ -96,7 +96,7 @@ class Supervisor:
             self._journal.close()
         return reason
 
-    # ── one look ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the loop ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _loop(self) -> None:
         next_look = time.monotonic() + self._timing.look
@@ -112,13 +112,13 @@ class Supervisor:
             self._wait(self._seconds_to_wait(next_look))
 
     def _look(self) -> None:
-        """Compare what should run with what runs."""
+        """Start, stop and restart roles, so that the wanted ones run."""
         now = time.monotonic()
         wanted = self._wanted.roles(self._children)
         for name, child in self._children.items():
             changed = name in wanted and wanted[name] is not None and wanted[name] != self._made_from[name]
             if (name not in wanted or changed) and not child.stopping:
-                self._say(name, "its manifest changed: starting it anew" if changed else "was removed: stopping it")
+                self._say(name, "its manifest changed: restarting it" if changed else "was removed: stopping it")
                 self._restarts.pop(name, None)
                 self._ask_to_stop(child, now)
             self._watch(child, now)
@@ -141,7 +141,7 @@ class Supervisor:
         self._say(name, f"started (pid {child.process.pid})")
 
     def _watch(self, child: RoleProcess, now: float) -> None:
-        """End a role that hangs, or does not stop. What a look at the clock would say does not count: it can be set."""
+        """Kill a role that hangs or does not stop. Uses monotonic time, because the wall clock can be set."""
         if child.kill_at is not None and now >= child.kill_at:
             self._say(child.name, "does not stop: killing it")
             child.signal(signal.SIGKILL)
@@ -166,7 +166,7 @@ class Supervisor:
                 child.signal(signal.SIGKILL)
 
     def _reap(self) -> bool:
-        """Take note of the roles that ended; True when there were any."""
+        """Collect the roles that have ended; return whether there were any."""
         ended = []
         for child in self._children.values():
             with contextlib.suppress(ChildProcessError):
@@ -186,7 +186,7 @@ class Supervisor:
     def _note_death(self, name: str, now: float, lived: float, why: str) -> None:
         restarts = self._restarts.setdefault(name, RestartBackoff())
         delay = restarts.died(now, lived, why)
-        word = "failed too often, trying again only" if restarts.failed else "died, starting it again"
+        word = "failed too often, retrying only" if restarts.failed else "died, restarting it"
         self._say(name, f"{word} in {delay:g} s: {why}")
 
     # ── stopping ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -213,11 +213,11 @@ class Supervisor:
             child.signal(signal.SIGTERM)
 
     def _end_leftovers(self) -> None:
-        """End the roles of a supervisor that was killed: they are stopping by themselves, unless they hang."""
+        """End the roles of a supervisor that was killed: they stop by themselves, unless they hang."""
         record = read_record(self._home)
         for name, role in (record.roles if record else {}).items():
             if role.process is not None and role.process.send(signal.SIGTERM):
-                self._say(name, f"ending the one that a former supervisor left (pid {role.process.pid})")
+                self._say(name, f"ending the process of a previous supervisor (pid {role.process.pid})")
                 if not role.process.wait(self._timing.stop):
                     role.process.send(signal.SIGKILL)
                     role.process.wait(self._timing.stop)
@@ -244,7 +244,7 @@ class Supervisor:
         self._stop_reason = self._stop_reason or signal.Signals(number).name
 
     def _let_go(self) -> None:
-        """In a forked role: close what is the supervisor's, above all its end of the lifeline."""
+        """In a forked role: close what belongs to the supervisor, above all its end of the lifeline."""
         self._held.close()
         for child in self._children.values():
             os.close(child.last_words)
@@ -260,10 +260,10 @@ class Supervisor:
         seconds = min([next_look, *dues]) - time.monotonic()
         return min(seconds, self._meanwhile_every) if self._meanwhile is not None else seconds
 
-    # ── telling ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── reporting ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _remember(self) -> None:
-        """Write down who runs, for ``status``, ``down`` and the next supervisor; only when something changed."""
+        """Write the record for ``status``, ``down`` and the next supervisor, when something has changed."""
         roles: dict[str, RoleRecord] = {}
         for name in {*self._children, *self._restarts}:
             child, restarts = self._children.get(name), self._restarts.get(name, RestartBackoff())
@@ -285,7 +285,7 @@ class Supervisor:
         self._record.roles = roles
         content = {name: role.document() for name, role in roles.items()}
         if content != self._written:
-            with contextlib.suppress(OSError):  # a full disk ends nobody's work; the next change is written again
+            with contextlib.suppress(OSError):  # a full disk must not end the court; the next change is written again
                 self._record.write(self._home)
                 self._written = content
 
