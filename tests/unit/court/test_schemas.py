@@ -67,7 +67,7 @@ def test_documents_take_fields_nobody_knows_and_configuration_does_not() -> None
 
 def test_what_may_be_written_in_short_may_be_a_text_in_the_schema_as_well() -> None:
     definitions = schema("manifest")["$defs"]
-    for name in ("Subscription", "EngineChoice"):
+    for name in ("EventSubscription", "EngineChoice"):
         assert [form["type"] for form in definitions[name]["anyOf"]] == ["string", "object"]
 
 
