@@ -21,8 +21,8 @@ from kingdom.workflow.context import ExternalServices, open_context
 from kingdom.workflow.domain.events import QueryResponded
 from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, WorkflowTemplate
 from kingdom.workflow.engine import WorkflowEngine
-from kingdom.workflow.usecases.lifecycle import StartWorkflow
-from kingdom.workflow.usecases.workflows import CreateWorkflow
+from kingdom.workflow.usecases.lifecycle import start_workflow
+from kingdom.workflow.usecases.workflows import create_workflow
 
 if TYPE_CHECKING:
     from kingdom.bus import Envelope
@@ -105,13 +105,13 @@ class Shop:
 
     async def create(self, template_id: str) -> str:
         """A workflow that is not started."""
-        workflow_id = await CreateWorkflow(self.parts).execute(template_id)
+        workflow_id = await create_workflow(self.parts, template_id)
         self._ends[workflow_id] = asyncio.Event()
         return workflow_id
 
     async def complete(self, workflow_id: str) -> None:
         """Start a workflow and wait for its end."""
-        await StartWorkflow(self.parts).execute(workflow_id)
+        await start_workflow(self.parts, workflow_id)
         await self._ends[workflow_id].wait()
         del self._ends[workflow_id]
 

@@ -87,7 +87,7 @@ async def _engine(root: Path) -> AsyncIterator[int]:
 
 
 async def _create(store: DatabaseStore, script: list[dict[str, Any]]) -> str:
-    """A workflow as CreateWorkflow leaves it; no engine is needed for that."""
+    """A workflow as create_workflow leaves it; no engine is needed for that."""
     ids = TimeOrderedIds()
     tasks = tuple(TaskDefinition(f"task {number}", "Do it.") for number in range(_TASKS))
     definition = WorkDefinition("work", tasks, "scripted", engine_options={"script": script})

@@ -302,10 +302,6 @@ class FakeFiles:
         self._world.folders.discard(space.path)
         self._world.reports = {path for path in self._world.reports if not path.startswith(f"{space.path}/")}
 
-    async def remove_report(self, report: Report) -> None:
-        self._stopper.point("remove report")
-        self._world.reports.discard(report.file_path or "")
-
     async def copy(self, source: WorkSpace, target: WorkSpace) -> None:
         self._stopper.point("copy folder")
         self._world.folders.add(target.path)

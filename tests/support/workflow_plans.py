@@ -7,8 +7,8 @@ from typing import Any
 from kingdom.workflow.context import WorkflowContext
 from kingdom.workflow.domain.resources import Git, GitRef
 from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, WorkflowTemplate
-from kingdom.workflow.usecases.lifecycle import StartWorkflow
-from kingdom.workflow.usecases.workflows import CreateWorkflow
+from kingdom.workflow.usecases.lifecycle import start_workflow
+from kingdom.workflow.usecases.workflows import create_workflow
 from tests.support.workflow_fakes import House
 
 REPORTED = TaskDefinition("check", "check it", ("Findings",))
@@ -29,12 +29,12 @@ async def created(parts: WorkflowContext, *works: WorkDefinition, gits: int = 1,
                 await tx.gits.save(Git(ref.git_id, "backend", url="https://example.org/b.git"))
         template = WorkflowTemplate(parts.ids.new("tpl"), "plan", works, git_refs=refs, **more)
         await tx.templates.save(template)
-    return await CreateWorkflow(parts).execute(template.id)
+    return await create_workflow(parts, template.id)
 
 
 async def started(here: House, *works: WorkDefinition, gits: int = 1, **more: Any) -> str:
     """A workflow that has run as far as it goes."""
     workflow_id = await created(here.parts, *works, gits=gits, **more)
-    await StartWorkflow(here.parts).execute(workflow_id)
+    await start_workflow(here.parts, workflow_id)
     await here.engine.idle()
     return workflow_id

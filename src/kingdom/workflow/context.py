@@ -1,4 +1,7 @@
-"""What use cases and handlers work with, and how it is wired."""
+"""What use cases, handlers and the engine share: the store, the services around it, and units of work.
+
+:func:`open_context` wires it. Nothing else creates a :class:`WorkflowContext` but tests.
+"""
 
 from __future__ import annotations
 
@@ -25,40 +28,20 @@ from kingdom.workflow.ports import (
 )
 from kingdom.workflow.store import open_store
 
-# Ids of workflows and what belongs to them.
-
-
-class TimeOrderedIds:
-    """``wf-0198c2…``: UUIDs of version 7, so that what is made later sorts later."""
-
-    def __init__(self) -> None:
-        self._last = ""
-
-    def new(self, kind: str) -> str:
-        """An id nobody has."""
-        made = new_event_id()
-        while made <= self._last:  # of the same millisecond, or the clock was set back: the order is kept here
-            made = f"{self._last[:-12]}{int(self._last[-12:], 16) + 1:012x}"
-        self._last = made
-        return f"{kind}-{made}"
-
-
-# What use cases and handlers work with, and the steps they take.
-
-
 log = logging.getLogger("kingdom.workflow")
 Effect: TypeAlias = Callable[[], Awaitable[None]]
+MakeServices: TypeAlias = "Callable[[WorkflowStore, Clock], ExternalServices]"
 
 
 class WorkflowLocks:
-    """One at a time per workflow: its handlers, and the use cases people call."""
+    """One lock per workflow, shared by its handlers and by the use cases that people call."""
 
     def __init__(self) -> None:
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
 
     @asynccontextmanager
     async def of(self, workflow_id: str) -> AsyncIterator[None]:
-        """Wait for the workflow's turn."""
+        """Hold the workflow's lock; wait for it if necessary."""
         lock = self._use(workflow_id)
         try:
             async with lock:
@@ -67,17 +50,17 @@ class WorkflowLocks:
             self._done(workflow_id)
 
     async def take(self, workflow_id: str) -> Callable[[], None] | None:
-        """The workflow's turn, if nobody has it or waits for it; returns what gives it back. Never waits."""
+        """Take the workflow's lock if nobody holds it or waits for it. Return its release function, or None."""
         if workflow_id in self._locks:
             return None
         lock = self._use(workflow_id)
-        await lock.acquire()  # at once: nobody else knows it yet
+        await lock.acquire()  # does not wait: nobody else knows this lock yet
 
-        def give_back() -> None:
+        def release() -> None:
             lock.release()
             self._done(workflow_id)
 
-        return give_back
+        return release
 
     def _use(self, workflow_id: str) -> asyncio.Lock:
         lock, users = self._locks.get(workflow_id) or (asyncio.Lock(), 0)
@@ -94,16 +77,16 @@ class WorkflowLocks:
 
 @dataclass(slots=True)
 class EngineCounters:
-    """What happened that should be rare."""
+    """How often something happened that should be rare."""
 
-    refused: int = 0  # news of an attempt that is over
-    effects_failed: int = 0  # calls to the outside, after a commit, that raised
+    refused: int = 0  # events of an attempt that is over
+    effects_failed: int = 0  # external calls after a commit that raised
     retried: int = 0  # events whose handler raised
 
 
 @dataclass(slots=True)
 class WorkflowContext:
-    """The store and the outside, as :mod:`kingdom.workflow.context` wires them."""
+    """The store and the external services, the first argument of every use case."""
 
     store: WorkflowStore
     agents: AgentClient
@@ -112,78 +95,90 @@ class WorkflowContext:
     queries: QueryRenderer
     clock: Clock
     ids: Ids
-    turns: WorkflowLocks = field(default_factory=WorkflowLocks)
-    counts: EngineCounters = field(default_factory=EngineCounters)
+    locks: WorkflowLocks = field(default_factory=WorkflowLocks)
+    counters: EngineCounters = field(default_factory=EngineCounters)
 
-    delivered: set[tuple[str, int]] | None = None  # while an engine recovers: the tasks it gave to agents itself
+    delivered: set[tuple[str, int]] | None = None  # during recovery: (task id, attempt) this engine gave to agents
 
-    async def outside(
+    async def call_external(
         self,
-        what: str,
+        problem: str,
         call: Effect,
         failed: Callable[[str], RecordedEvent] | None = None,
-        note: Callable[[WorkflowTransaction], Awaitable[None]] | None = None,
+        save: Callable[[WorkflowTransaction], Awaitable[None]] | None = None,
     ) -> None:
-        """Call somebody outside, after a commit. What goes wrong becomes an event, or else a line in the log.
+        """Make an external call after a commit. An error becomes the event ``failed`` returns, or a log line.
 
-        ``note`` saves what else has to be known together with that event.
+        ``save`` saves what belongs to that event, in the same transaction.
         """
         try:
             await call()
         except Exception as error:
-            self.counts.effects_failed += 1
-            log.warning("%s: %s", what, error, exc_info=error)
+            self.counters.effects_failed += 1
+            log.warning("%s: %s", problem, error, exc_info=error)
             if failed is not None:
                 async with self.store.transaction() as tx:
-                    if note is not None:
-                        await note(tx)
+                    if save is not None:
+                        await save(tx)
                     tx.record(failed(str(error) or type(error).__name__))
 
     @asynccontextmanager
-    async def step(self) -> AsyncIterator[UnitOfWork]:
-        """A transaction, followed by what it asked to be done once it has committed."""
+    async def unit_of_work(self) -> AsyncIterator[UnitOfWork]:
+        """Open a transaction; after its commit, run the effects registered with :meth:`UnitOfWork.after_commit`."""
         async with self.store.transaction() as tx:
-            taken = UnitOfWork(tx)
-            yield taken
-        for effect in taken.effects:
+            unit = UnitOfWork(tx)
+            yield unit
+        for effect in unit.effects:
             await effect()
 
 
 @dataclass(slots=True)
 class UnitOfWork:
-    """One transaction, and the calls to the outside that follow its commit. Never the other way round."""
+    """One transaction, and the external calls that follow its commit (never the other way round)."""
 
     tx: WorkflowTransaction
     effects: list[Effect] = field(default_factory=list)
 
-    def tell(self, workflow_id: str, event: DomainEvent, attempt: int | None = None) -> None:
+    def record(self, workflow_id: str, event: DomainEvent, attempt: int | None = None) -> None:
         """Record an event of a workflow."""
         self.tx.record(workflow_event(workflow_id, event, attempt))
 
-    def then(self, effect: Effect) -> None:
-        """Have something done once this has committed. It must not raise, and may be lost in a crash."""
+    def after_commit(self, effect: Effect) -> None:
+        """Run ``effect`` after the commit. It must not raise, and a crash may lose it: recovery repeats it."""
         self.effects.append(effect)
 
 
 def workflow_event(workflow_id: str, event: DomainEvent, attempt: int | None = None) -> RecordedEvent:
-    """An event of a workflow."""
+    """Return the event with a workflow as its aggregate."""
     return RecordedEvent(event, "Workflow", workflow_id, attempt)
 
 
-# Wiring: everything a workflow engine is made of, put together in one place.
+# ── wiring ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-MakeServices: TypeAlias = "Callable[[WorkflowStore, Clock], ExternalServices]"
+class TimeOrderedIds:
+    """Ids such as ``wf-0198c2…``: UUIDs of version 7, so that later ids sort later."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def new(self, kind: str) -> str:
+        """Return a new id that starts with ``kind-``."""
+        made = new_event_id()
+        while made <= self._last:  # the same millisecond, or the clock was set back: keep the order
+            made = f"{self._last[:-12]}{int(self._last[-12:], 16) + 1:012x}"
+        self._last = made
+        return f"{kind}-{made}"
 
 
 def system_clock() -> datetime:
-    """Now, in UTC."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalServices:
-    """What is outside of the workflow layer, made for a store that is open."""
+    """The services around the workflow layer, made for an open store."""
 
     agents: AgentClient
     git: GitService
@@ -193,10 +188,10 @@ class ExternalServices:
 
 @asynccontextmanager
 async def open_context(
-    url: str, outside: MakeServices, *, clock: Clock = system_clock, ids: Ids | None = None
+    url: str, services: MakeServices, *, clock: Clock = system_clock, ids: Ids | None = None
 ) -> AsyncIterator[WorkflowContext]:
-    """The parts of the workflows at a store's URL, whose tables are made or migrated first."""
+    """Open the store at ``url``, create or migrate its tables, and yield the context of its workflows."""
     async with open_store(url, clock) as store:
         await store.setup()
-        made = outside(store, clock)
+        made = services(store, clock)
         yield WorkflowContext(store, made.agents, made.git, made.files, made.queries, clock, ids or TimeOrderedIds())

@@ -1,18 +1,16 @@
-"""Errors of the workflow layer."""
+"""Errors of the workflow layer. Each has a ``code`` that the API, the CLI and refused commands show."""
 
 from __future__ import annotations
 
-# What the domain refuses, and why.
-
 
 class WorkflowError(Exception):
-    """The root of all errors of the workflow layer."""
+    """The base of all errors of the workflow layer."""
 
     code = "WFL"
 
 
 class IllegalTransition(WorkflowError):
-    """A change of state that the state does not allow."""
+    """A status change that the current status does not allow."""
 
     code = "WFL_ILLEGAL_TRANSITION"
 
@@ -22,42 +20,33 @@ class IllegalTransition(WorkflowError):
 
 
 class NotModifiable(WorkflowError):
-    """A change of the plan that is not possible any more, or not now."""
+    """A change of the plan that is not possible now or not any more."""
 
     code = "MOD_NOT_NOW"
 
 
 class InvalidPlan(WorkflowError):
-    """Works and tasks that do not go together."""
+    """A plan whose works or tasks contradict each other."""
 
     code = "TPL_INVALID"
 
 
 class StillInUse(WorkflowError):
-    """A repository or an MCP server that a workflow uses."""
+    """A repository or MCP server that a workflow uses, so that it cannot be deleted."""
 
     code = "SYS_IN_USE"
 
 
 class NameTaken(WorkflowError):
-    """A name that another one has: people and templates know repositories and MCP servers by their names."""
+    """A name that another repository or MCP server has: templates refer to them by name."""
 
     code = "SYS_NAME_TAKEN"
 
 
 class NotFound(WorkflowError):
-    """There is no such thing."""
+    """The workflow, template, repository or other item does not exist."""
 
     code = "SYS_NOT_FOUND"
-
-
-class StaleAttempt(WorkflowError):
-    """News of an attempt that is over: an agent that was stopped, or a task that was reset meanwhile."""
-
-    code = "WFL_STALE_ATTEMPT"
-
-
-# What can be wrong with a store.
 
 
 class StoreError(WorkflowError):
@@ -67,6 +56,6 @@ class StoreError(WorkflowError):
 
 
 class ConcurrentChange(WorkflowError):
-    """Somebody else changed what was read, before it was written back. Read it again and decide anew."""
+    """Another transaction changed an item between reading and writing it. Read it again and retry."""
 
     code = "SYS_CONCURRENT_CHANGE"

@@ -1,7 +1,7 @@
-"""Handling events: those of one workflow one after the other, those of different ones side by side.
+"""Handle events: those of one workflow in order, those of different workflows concurrently.
 
-An event is ended in the transaction that changes what it changes, so it is handled once, whatever happens in between.
-What happens outside follows the commit. In a crash it may be lost there; recovery finds it in the state.
+An event is consumed in the transaction that applies it, so it is applied once, even after a crash. External calls
+follow the commit; a crash may lose them, and recovery repeats them from the stored state.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from kingdom.workflow.errors import ConcurrentChange, StoreError
 from kingdom.workflow.handlers import HANDLERS, Handler, IncomingEvent
 from kingdom.workflow.ports import RecordedEvent
 from kingdom.workflow.store.transactions import STREAM, StoreTransaction
-from kingdom.workflow.usecases.steps import StopService
+from kingdom.workflow.usecases.steps import halt
 
 ENGINE_WORKER: Final = "workflow-engine"
-_MAX_BATCH_EVENTS: Final = 16  # events of one workflow handled in one transaction at most
-_OUTAGE_RETRY: Final = RetryPolicy(base=0.1, factor=2, cap=15, jitter=0.2)  # while the store is away or full
+_MAX_BATCH_EVENTS: Final = 16  # events of one workflow in one transaction
+_OUTAGE_RETRY: Final = RetryPolicy(base=0.1, factor=2, cap=15, jitter=0.2)  # while the store is unavailable or full
 
 
 class _NotReady(Exception):
-    """An event that cannot be handled now: an earlier one of its workflow is not, or somebody was faster."""
+    """The event cannot be handled now: an earlier one of its workflow waits, or somebody else consumed it."""
 
 
 class EventQueue:
-    """The events of one workflow that wait here."""
+    """The events of one workflow that wait in memory. It exists while there are any."""
 
     def __init__(self, aggregate_id: str) -> None:
         self.aggregate_id = aggregate_id
@@ -41,101 +41,65 @@ class EventQueue:
         self.taken: list[IncomingEvent] = []  # being handled
         self.task: asyncio.Task[None] | None = None
         self.outages = 0
-        self.alone = 0  # so many of the next ones have a transaction of their own each
-        self.found = False  # it had events that were found in the store
-        self.effects: list[Effect] = []  # of an event that was handled as it came
-        self.give_back: Callable[[], None] | None = None  # the turn it was handled in
+        self.single = 0  # how many of the next events get a transaction of their own
+        self.polled = False  # whether it has events that were found by polling the store
+        self.effects: list[Effect] = []  # of an event that was handled inline
+        self.release: Callable[[], None] | None = None  # releases the lock an inline event was handled under
 
 
 class EventQueues:
-    """All lanes. ``look`` is called when there may be more in the store than was handed over."""
+    """The queues of all workflows. ``look`` is called when the store may hold events that are not in memory."""
 
-    def __init__(self, parts: WorkflowContext, look: Callable[[float], None], retry: RetryPolicy | None = None) -> None:
-        self._parts = parts
+    def __init__(
+        self, context: WorkflowContext, look: Callable[[float], None], retry: RetryPolicy | None = None
+    ) -> None:
+        self._context = context
         self._look = look
         self._retry = retry or RetryPolicy(base=0.5, factor=2, cap=60, jitter=0.2, max_attempts=8)
-        self._halting = StopService(parts)
-        self._handlers: dict[str, Handler] = {name: kind(parts) for name, kind in HANDLERS.items()}
-        self._lanes: dict[str, EventQueue] = {}
-        self.opened = 0  # lanes so far: the same number before and after means that nothing was handled in between
+        self._handlers: dict[str, Handler] = {name: kind(context) for name, kind in HANDLERS.items()}
+        self._queues: dict[str, EventQueue] = {}
+        self.opened = 0  # queues opened so far: unchanged means that nothing was handled in between
         self._idle = asyncio.Event()
         self._idle.set()
-        self._held_back: set[str] = set()  # workflows with an event in the store that waits for its next try
-        self.known: set[str] = set()  # events that wait here
-        self.handles_inline = False  # whether news may be handled as they come: not before recovery is through
+        self._held_back: set[str] = set()  # workflows with an event in the store that waits for its retry
+        self.known: set[str] = set()  # ids of the events in memory
+        self.handles_inline = False  # whether agents' events are handled inline: not before recovery is done
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    # ── from outside ──────────────────────────────────────────────────────────────────────────────────────────
-
-    def add(self, envelopes: list[Envelope], *, found: bool = False) -> None:
-        """Have events handled, after those of their workflow that wait already; ``found``: by looking for them."""
+    def add(self, envelopes: list[Envelope], *, polled: bool = False) -> None:
+        """Queue events behind those of their workflow; ``polled``: they were found by polling the store."""
         for envelope in envelopes:
             if envelope.event_id in self.known:
                 continue
             self.known.add(envelope.event_id)
-            news = incoming_event(envelope)
-            lane = self._lanes.get(news.aggregate_id) or self._open(EventQueue(news.aggregate_id))
-            lane.waiting.append(news)
-            lane.found = lane.found or found
+            incoming = incoming_event(envelope)
+            queue = self._queues.get(incoming.aggregate_id) or self._open(EventQueue(incoming.aggregate_id))
+            queue.waiting.append(incoming)
+            queue.polled = queue.polled or polled
 
-    def _open(self, lane: EventQueue) -> EventQueue:
-        self._lanes[lane.aggregate_id] = lane
+    def _open(self, queue: EventQueue) -> EventQueue:
+        self._queues[queue.aggregate_id] = queue
         self.opened += 1
-        lane.task = asyncio.get_running_loop().create_task(self._run(lane), name=f"lane-{lane.aggregate_id}")
+        queue.task = asyncio.get_running_loop().create_task(self._run(queue), name=f"events-{queue.aggregate_id}")
         self._idle.clear()
-        return lane
-
-    async def inline(self, tx: StoreTransaction, told: Sequence[RecordedEvent]) -> list[bool]:
-        """Handle events in the transaction that records them: views always, news of agents when nothing else waits.
-
-        That spares their way through the bus: one commit for each task instead of two.
-        """
-        alone = len(told) == 1
-        return [await self._inline(tx, item, alone=alone) for item in told]
-
-    async def _inline(self, tx: StoreTransaction, told: RecordedEvent, *, alone: bool) -> bool:
-        handler = self._handlers[type(told.event).__name__]
-        news = IncomingEvent("", told.event, told.aggregate_id, told.attempt)
-        if handler.view:
-            await handler.handle(UnitOfWork(tx), news)
-            return True
-        aside = handler.outside or told.aggregate_id in self._lanes or told.aggregate_id in self._held_back
-        if not self.handles_inline or not alone or aside:
-            return False
-        give_back = await self._parts.turns.take(told.aggregate_id)
-        if give_back is None:
-            return False
-        lane, step = EventQueue(told.aggregate_id), UnitOfWork(tx)
-        tx.ends.append(lambda committed: self._inline_over(lane, give_back, committed=committed))
-        error = await tx.run_or_undo(lambda: handler.handle(step, news))
-        if error is not None:  # from the bus it is handled with all that belongs to it
-            return False
-        lane.effects = step.effects
-        return True
-
-    def _inline_over(self, lane: EventQueue, give_back: Callable[[], None], *, committed: bool) -> None:
-        if not committed or not lane.effects:
-            give_back()
-            return
-        lane.give_back = give_back
-        self._open(lane)
+        return queue
 
     @property
     def busy(self) -> bool:
-        """Whether something is being handled."""
-        return bool(self._lanes)
+        """Whether an event is being handled or waits in memory."""
+        return bool(self._queues)
 
     async def idle(self) -> None:
-        """Wait until nothing waits here; raises what broke a lane."""
+        """Wait until all queues are empty; raise the error that broke one."""
         await self._idle.wait()
         if self.broken.done():
             self.broken.result()
 
     async def close(self, grace: float) -> None:
-        """Let what is being handled come to an end, then stop. What waits stays in the store."""
-        for lane in self._lanes.values():
-            lane.waiting.clear()
-        tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
+        """Wait up to ``grace`` seconds for running handlers, then cancel them. Waiting events stay in the store."""
+        for queue in self._queues.values():
+            queue.waiting.clear()
+        tasks = [queue.task for queue in self._queues.values() if queue.task is not None]
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=grace)
             for task in late:
@@ -144,149 +108,186 @@ class EventQueues:
                 await asyncio.wait(late)
 
     def abandon(self) -> None:
-        """Stop in the middle, as if killed."""
-        for lane in self._lanes.values():
-            if lane.task is not None:
-                lane.task.cancel()
+        """Cancel everything at once, as if the process were killed."""
+        for queue in self._queues.values():
+            if queue.task is not None:
+                queue.task.cancel()
 
-    # ── one lane ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── inline: in the transaction that records the event ─────────────────────────────────────────────────────
 
-    async def _run(self, lane: EventQueue) -> None:
-        try:
-            await self._follow(lane)
-            while lane.waiting:
-                async with self._parts.turns.of(lane.aggregate_id):
-                    await self._next(lane)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001 - the lane is the whole task: it is told, not raised
-            self._break(error)
-        finally:
-            self._forget(lane)
-            del self._lanes[lane.aggregate_id]
-            if not self._lanes:
-                self._idle.set()
-            if lane.found:  # what stands behind it in the store was not handed over
-                self._look(0.0)
+    async def inline(self, tx: StoreTransaction, events: Sequence[RecordedEvent]) -> list[bool]:
+        """Handle events in the transaction that records them; return for each whether it was handled.
 
-    async def _follow(self, lane: EventQueue) -> None:
-        """What an event that was handled as it came asked for outside, still in its turn."""
-        if lane.give_back is not None:
+        View handlers always run inline. A single event of an agent does when nothing else of its workflow waits: one
+        commit per task instead of two.
+        """
+        alone = len(events) == 1
+        return [await self._inline(tx, event, alone=alone) for event in events]
+
+    async def _inline(self, tx: StoreTransaction, recorded: RecordedEvent, *, alone: bool) -> bool:
+        handler = self._handlers[type(recorded.event).__name__]
+        incoming = IncomingEvent("", recorded.event, recorded.aggregate_id, recorded.attempt)
+        if handler.view:
+            await handler.handle(UnitOfWork(tx), incoming)
+            return True
+        waits = recorded.aggregate_id in self._queues or recorded.aggregate_id in self._held_back
+        if not self.handles_inline or not alone or handler.has_prelude or waits:
+            return False
+        release = await self._context.locks.take(recorded.aggregate_id)
+        if release is None:
+            return False
+        queue, unit = EventQueue(recorded.aggregate_id), UnitOfWork(tx)
+        tx.ends.append(lambda committed: self._end_inline(queue, release, committed=committed))
+        error = await tx.run_or_undo(lambda: handler.handle(unit, incoming))
+        if error is not None:  # from the bus it is handled again, with retries
+            return False
+        queue.effects = unit.effects
+        return True
+
+    def _end_inline(self, queue: EventQueue, release: Callable[[], None], *, committed: bool) -> None:
+        if not committed or not queue.effects:
+            release()
+            return
+        queue.release = release
+        self._open(queue)
+
+    async def _run_effects(self, queue: EventQueue) -> None:
+        """Run the effects of an event that was handled inline, still under its workflow's lock."""
+        if queue.release is not None:
             try:
-                for effect in lane.effects:
+                for effect in queue.effects:
                     await effect()
             finally:
-                lane.give_back()
+                queue.release()
+
+    # ── one queue ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _run(self, queue: EventQueue) -> None:
+        try:
+            await self._run_effects(queue)
+            while queue.waiting:
+                async with self._context.locks.of(queue.aggregate_id):
+                    await self._next(queue)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - nobody awaits this task: report the error through `broken`
+            self._break(error)
+        finally:
+            self._forget(queue)
+            del self._queues[queue.aggregate_id]
+            if not self._queues:
+                self._idle.set()
+            if queue.polled:  # the events behind these were not polled yet
+                self._look(0.0)
 
     def _break(self, error: BaseException) -> None:
-        """A bug, not a verdict: the engine must not look as if it worked."""
+        """Report a bug (not a failed event): the engine must not look as if it worked."""
         log.critical("the engine broke", exc_info=error)
         if not self.broken.done():
             self.broken.set_exception(error)
-            self.broken.exception()  # nobody has to wait for it
+            self.broken.exception()  # mark as retrieved: nobody has to await it
 
-    def _forget(self, lane: EventQueue) -> None:
-        self.known.difference_update(news.event_id for news in (*lane.taken, *lane.waiting))
-        lane.taken = []
-        lane.waiting.clear()
+    def _forget(self, queue: EventQueue) -> None:
+        self.known.difference_update(incoming.event_id for incoming in (*queue.taken, *queue.waiting))
+        queue.taken = []
+        queue.waiting.clear()
 
-    async def _next(self, lane: EventQueue) -> None:
-        batch = lane.taken = _next_batch(lane.waiting, self._handlers, 1 if lane.alone else _MAX_BATCH_EVENTS)
+    async def _next(self, queue: EventQueue) -> None:
+        batch = queue.taken = _next_batch(queue.waiting, self._handlers, 1 if queue.single else _MAX_BATCH_EVENTS)
         for _ in batch:
-            lane.waiting.popleft()
+            queue.waiting.popleft()
         try:
             await self._handle(batch)
         except (_NotReady, ConcurrentChange):
-            self._held_back.add(lane.aggregate_id)
-            self._forget(lane)
+            self._held_back.add(queue.aggregate_id)
+            self._forget(queue)
             self._look(0.0)
         except (StoreError, BusError) as error:
-            await self._sit_out(lane, error)
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises is a verdict on the event
-            if len(batch) > 1:  # which of them it was is found out one by one
-                self._put_back(lane)
-                lane.alone = len(batch)
+            await self._wait_for_store(queue, error)
+        except Exception as error:  # noqa: BLE001 - whatever a handler raises counts as a failure of the event
+            if len(batch) > 1:  # handle them one by one to find the one that fails
+                self._put_back(queue)
+                queue.single = len(batch)
             else:
-                await self._failed(lane, batch[0], error)
+                await self._failed(queue, batch[0], error)
         else:
-            self.known.difference_update(news.event_id for news in batch)
-            self._held_back.discard(lane.aggregate_id)
-            lane.taken = []
-            lane.outages = 0
-            lane.alone = max(0, lane.alone - len(batch))
+            self.known.difference_update(incoming.event_id for incoming in batch)
+            self._held_back.discard(queue.aggregate_id)
+            queue.taken = []
+            queue.outages = 0
+            queue.single = max(0, queue.single - len(batch))
 
-    def _put_back(self, lane: EventQueue) -> None:
-        lane.waiting.extendleft(reversed(lane.taken))
-        lane.taken = []
+    def _put_back(self, queue: EventQueue) -> None:
+        queue.waiting.extendleft(reversed(queue.taken))
+        queue.taken = []
 
     async def _handle(self, batch: list[IncomingEvent]) -> None:
-        """Handle events in one transaction; what they ask for outside follows."""
-        made = None
-        if len(batch) == 1 and (handler := self._handler(batch[0])).outside:
-            made = await handler.before(batch[0])
-        async with self._parts.step() as step:
-            for news in batch:
-                if not await step.tx.consume(news.event_id):
+        """Handle events in one transaction; their effects follow the commit."""
+        prelude = None
+        if len(batch) == 1 and (handler := self._handler(batch[0])).has_prelude:
+            prelude = await handler.before(batch[0])
+        async with self._context.unit_of_work() as unit:
+            for incoming in batch:
+                if not await unit.tx.consume(incoming.event_id):
                     raise _NotReady
-                await self._handler(news).handle(step, news, made)
+                await self._handler(incoming).handle(unit, incoming, prelude)
 
-    def _handler(self, news: IncomingEvent) -> Handler:
-        return self._handlers[type(news.event).__name__]
+    def _handler(self, incoming: IncomingEvent) -> Handler:
+        return self._handlers[type(incoming.event).__name__]
 
-    # ── when it does not work ─────────────────────────────────────────────────────────────────────────────────
+    # ── failures ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _sit_out(self, lane: EventQueue, error: Exception) -> None:
-        """The store is away, or full: nothing is lost by waiting, and nobody has to restart anything after."""
-        lane.outages += 1
-        log.warning("workflow %s waits for the store: %s", lane.aggregate_id, error)
-        self._put_back(lane)
-        await asyncio.sleep(_OUTAGE_RETRY.delay(lane.outages))
+    async def _wait_for_store(self, queue: EventQueue, error: Exception) -> None:
+        """Wait while the store is unavailable or full. Nothing is lost, and no restart is needed afterwards."""
+        queue.outages += 1
+        log.warning("workflow %s waits for the store: %s", queue.aggregate_id, error)
+        self._put_back(queue)
+        await asyncio.sleep(_OUTAGE_RETRY.delay(queue.outages))
 
-    async def _failed(self, lane: EventQueue, news: IncomingEvent, error: Exception) -> None:
-        """Have an event tried again later; when its attempts are spent, its workflow pauses with the reason."""
-        self._parts.counts.retried += 1
-        self._held_back.add(lane.aggregate_id)
-        self._forget(lane)
-        bus = self._parts.store.bus
+    async def _failed(self, queue: EventQueue, incoming: IncomingEvent, error: Exception) -> None:
+        """Retry an event later; after its last attempt, pause its workflow with the reason."""
+        self._context.counters.retried += 1
+        self._held_back.add(queue.aggregate_id)
+        self._forget(queue)
+        bus = self._context.store.bus
         verdict = classify_failure(error)
-        name = type(news.event).__name__
+        name = type(incoming.event).__name__
         for delivery in await bus.claim(
-            STREAM, worker=ENGINE_WORKER, ids=[news.event_id], lease=60, max_attempts=10**6
+            STREAM, worker=ENGINE_WORKER, ids=[incoming.event_id], lease=60, max_attempts=10**6
         ):
             if delivery.attempt < self._retry.max_attempts:
                 delay = self._retry.delay(delivery.attempt)
-                log.warning("%s of %s failed, again in %.1f s", name, lane.aggregate_id, delay, exc_info=error)
+                log.warning("%s of %s failed, again in %.1f s", name, queue.aggregate_id, delay, exc_info=error)
                 await bus.settle(retry=[(delivery, delay, verdict.code, verdict.message)])
                 self._look(delay)
             else:
-                log.error("%s of %s cannot be handled", name, lane.aggregate_id, exc_info=error)
-                await self._give_up(lane.aggregate_id, f"{name} could not be handled: {verdict.message}")
+                log.error("%s of %s cannot be handled", name, queue.aggregate_id, exc_info=error)
+                await self._pause(queue.aggregate_id, f"{name} could not be handled: {verdict.message}")
                 await bus.settle(dead=[(delivery, verdict.code, verdict.message)])
 
-    async def _give_up(self, workflow_id: str, reason: str) -> None:
-        async with self._parts.step() as step:
-            workflow = await step.tx.workflows.find(workflow_id)
+    async def _pause(self, workflow_id: str, reason: str) -> None:
+        async with self._context.unit_of_work() as unit:
+            workflow = await unit.tx.workflows.find(workflow_id)
             if workflow is not None and workflow.status is WorkflowStatus.RUNNING:
-                await self._halting.halt(step, workflow, reason, fail=False)
+                await halt(self._context, unit, workflow, reason, fail=False)
 
 
 def incoming_event(envelope: Envelope) -> IncomingEvent:
-    """An envelope as handlers want it."""
+    """Decode an envelope of the stream."""
     event = CATALOG[envelope.type].from_payload(dict(envelope.payload))
     attempt = envelope.attributes.get("attempt")
-    return IncomingEvent(
-        envelope.event_id, event, str(envelope.aggregate_id), None if attempt is None else int(str(attempt))
-    )
+    aggregate_id = str(envelope.aggregate_id)
+    return IncomingEvent(envelope.event_id, event, aggregate_id, None if attempt is None else int(str(attempt)))
 
 
 def _next_batch(waiting: deque[IncomingEvent], handlers: dict[str, Handler], most: int) -> list[IncomingEvent]:
-    """The first event, and those behind it that can share its transaction."""
+    """Return the first event and those behind it that can share its transaction."""
     batch: list[IncomingEvent] = []
-    for news in waiting:
-        outside = handlers[type(news.event).__name__].outside
-        if batch and outside:
+    for incoming in waiting:
+        alone = handlers[type(incoming.event).__name__].has_prelude
+        if batch and alone:
             break
-        batch.append(news)
-        if outside or len(batch) == most:
+        batch.append(incoming)
+        if alone or len(batch) == most:
             break
     return batch

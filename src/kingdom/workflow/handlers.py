@@ -1,4 +1,4 @@
-"""Which handler handles which event, and the handlers of workflows, works and worktrees."""
+"""Which handler handles which event, and the handlers of workflows, works, worktrees and templates."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from kingdom.gitops import GitError
-from kingdom.workflow.context import UnitOfWork, WorkflowContext
+from kingdom.workflow.context import UnitOfWork
 from kingdom.workflow.domain.events import (
     UI_ONLY,
     GitDeleted,
@@ -34,113 +34,140 @@ from kingdom.workflow.task_handlers import (
     ReportFailedHandler,
     ReportGeneratedHandler,
 )
-from kingdom.workflow.usecases.lifecycle import StartWorkflow
-from kingdom.workflow.usecases.resources import CheckpointService, WorkflowResourceService
-from kingdom.workflow.usecases.steps import SendQuery, StartNextWork, StopService, may_be_alive
+from kingdom.workflow.usecases.lifecycle import prepare_workflow
+from kingdom.workflow.usecases.resources import (
+    commit_checkpoint,
+    finish_checkpoint,
+    intend_checkpoint,
+    plan_trees,
+    record_released,
+    register_uses,
+    release_uses,
+)
+from kingdom.workflow.usecases.steps import halt, may_be_alive, send_query, start_next_works
 
-# All templates, for what has to be taken out of each.
+_TERMINATED_STATUSES: Final = (WorkflowStatus.COMPLETED, WorkflowStatus.CANCELLED, WorkflowStatus.FAILED)
 
 
-async def all_templates(tx: WorkflowTransaction) -> list[WorkflowTemplate]:
-    """Every template, page by page."""
-    found: list[WorkflowTemplate] = []
-    while page := await tx.templates.list(after=found[-1].id if found else None):
-        found += page
-    return found
-
-
-# WorkflowStarted and WorkflowResumed: the next Work starts.
+# ── workflows ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class WorkflowStartedHandler(Handler):
-    """Starts what may start."""
+    """Starts every Work that may start."""
 
-    def __init__(self, parts: WorkflowContext) -> None:
-        super().__init__(parts)
-        self._start_next_work = StartNextWork(parts)
-
-    async def handle(self, step: UnitOfWork, news: IncomingEvent, made: object = None) -> None:
-        """Start the next Work."""
-        workflow = await step.tx.workflows.find(news.aggregate_id)
+    async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
+        workflow = await unit.tx.workflows.find(incoming.aggregate_id)
         if workflow is None:
-            return self.refuse(news, "it is gone")
-        return await self._start_next_work.execute(step, workflow)
+            return self.refuse(incoming, "it is gone")
+        return await start_next_works(self.context, unit, workflow)
 
 
-# WorkStarted: the first query is sent.
+class WorkflowTerminatedHandler(Handler):
+    """Releases repositories and MCP servers, and removes worktrees in PENDING_RELEASE. The others stay."""
+
+    has_prelude: ClassVar[bool] = True
+
+    async def before(self, incoming: IncomingEvent) -> object:
+        """Remove the worktrees that are to be released."""
+        async with self.context.store.transaction() as tx:
+            workflow = await tx.workflows.find(incoming.aggregate_id)
+            trees = await tx.work_trees.of_workflow(incoming.aggregate_id)
+        pending = [tree for tree in trees if tree.status is WorkTreeStatus.PENDING_RELEASE]
+        if not _is_terminated(workflow):
+            return None
+        for tree in pending:
+            await self.context.git.release(tree)
+        return pending
+
+    async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
+        workflow = await unit.tx.workflows.find(incoming.aggregate_id)
+        if workflow is None or not _is_terminated(workflow):
+            reason = "it is gone" if workflow is None else f"the workflow is {workflow.status} again"
+            return self.refuse(incoming, reason)
+        if isinstance(prelude, list):
+            await record_released(unit, prelude)
+        works = await unit.tx.works.of_workflow(workflow.id)
+        return await release_uses(unit.tx, workflow, works)
+
+
+class WorkflowGitRefsUpdatedHandler(Handler):
+    """A READY workflow becomes PREPARING until its new worktrees are made. Others make them when they go on."""
+
+    async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
+        event = incoming.event
+        assert isinstance(event, WorkflowGitRefsUpdated)
+        workflow = await unit.tx.workflows.find(event.workflow_id)
+        if workflow is None or workflow.status is not WorkflowStatus.READY or not event.added_refs:
+            return
+        workflow.prepare()
+        await unit.tx.workflows.save(workflow)
+        await register_uses(unit.tx, workflow, await unit.tx.works.of_workflow(workflow.id))
+        await plan_trees(self.context, unit.tx, workflow)
+        unit.after_commit(lambda: prepare_workflow(self.context, event.workflow_id))
+
+
+def _is_terminated(workflow: Workflow | None) -> bool:
+    return workflow is not None and workflow.status in _TERMINATED_STATUSES
+
+
+# ── works and worktrees ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 class WorkStartedHandler(Handler):
-    """Sends the query of the Work's first task, or of the first that is not done yet."""
+    """Sends the query of the Work's first task that is not done."""
 
-    def __init__(self, parts: WorkflowContext) -> None:
-        super().__init__(parts)
-        self._send_query = SendQuery(parts)
-
-    async def handle(self, step: UnitOfWork, news: IncomingEvent, made: object = None) -> None:
-        """Send the query, unless it is sent already."""
-        event = news.event
+    async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
+        event = incoming.event
         assert isinstance(event, WorkStarted)
-        work = await self.work_of(step, news, event.work_id)
-        workflow = await step.tx.workflows.find(event.workflow_id)
+        work = await self.work_of(unit, incoming, event.work_id)
+        workflow = await unit.tx.workflows.find(event.workflow_id)
         if work is None or workflow is None:
             return None
         if workflow.status is not WorkflowStatus.RUNNING or work.status is not WorkStatus.RUNNING:
-            return self.refuse(news, f"the workflow is {workflow.status}, the work {work.status}")
+            return self.refuse(incoming, f"the workflow is {workflow.status}, the work {work.status}")
         if work.agent_status is AgentStatus.ERROR:
-            return None  # it could not begin, and what comes behind this says why
+            return None  # it could not begin; the AgentError behind this event says why
         task = work.current_task
         if task is not None and task.status is TaskStatus.PENDING:
-            self._send_query.execute(step, workflow, work, task)
-            await step.tx.works.save(work)
+            send_query(self.context, unit, workflow, work, task)
+            await unit.tx.works.save(work)
         return None
-
-
-# WorkStatusChanged: the workflow knows the states of its works.
 
 
 class WorkStatusChangedHandler(Handler):
-    """Updates the workflow's ``work_statuses``, to what the Work is now: an older event cannot undo a newer one."""
+    """Updates the workflow's `work_statuses` to the Work's current status: an older event cannot undo a newer one."""
 
     view: ClassVar[bool] = True
 
-    async def handle(self, step: UnitOfWork, news: IncomingEvent, made: object = None) -> None:
-        """Note the state of the Work."""
-        event = news.event
+    async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
+        event = incoming.event
         assert isinstance(event, WorkStatusChanged)
-        workflow = await step.tx.workflows.find(event.workflow_id)
-        work = await step.tx.works.find(event.work_id)
+        workflow = await unit.tx.workflows.find(event.workflow_id)
+        work = await unit.tx.works.find(event.work_id)
         if workflow is None or work is None:
-            return self.refuse(news, "it is gone")
+            return self.refuse(incoming, "it is gone")
         if workflow.work_statuses.get(work.id) is not work.status:
             workflow.work_changed(work.id, work.status)
-            await step.tx.workflows.save(workflow)
+            await unit.tx.workflows.save(workflow)
         return None
-
-
-# WorkTreeCreated, WorkTreeFailed, WorkTreePendingRelease: the workflow knows the states of its worktrees.
 
 
 class WorkTreeStatusChangedHandler(Handler):
-    """Updates the workflow's ``work_tree_statuses``, to what the worktree is now."""
+    """Updates the workflow's `work_tree_statuses` to the worktree's current status."""
 
     view: ClassVar[bool] = True
 
-    async def handle(self, step: UnitOfWork, news: IncomingEvent, made: object = None) -> None:
-        """Note the state of the worktree."""
-        event = news.event
+    async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
+        event = incoming.event
         assert isinstance(event, (WorkTreeCreated, WorkTreeFailed, WorkTreePendingRelease))
-        workflow = await step.tx.workflows.find(event.workflow_id)
-        tree = await step.tx.work_trees.find(event.work_tree_id)
+        workflow = await unit.tx.workflows.find(event.workflow_id)
+        tree = await unit.tx.work_trees.find(event.work_tree_id)
         if workflow is None or tree is None:
-            return self.refuse(news, "it is gone")
-        if tree.work_id is None and tree.status is not WorkTreeStatus.RELEASED:  # a Work's own trees are its own affair
+            return self.refuse(incoming, "it is gone")
+        if tree.work_id is None and tree.status is not WorkTreeStatus.RELEASED:  # a Work's own trees do not count
             workflow.work_tree_changed(tree.git_id, tree.status)
-            await step.tx.workflows.save(workflow)
+            await unit.tx.workflows.save(workflow)
         return None
-
-
-# WorkCompleted: what the Work left becomes a checkpoint, then the next Work starts.
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,158 +178,81 @@ class _CheckpointResult:
 
 
 class WorkCompletedHandler(Handler):
-    """Makes a checkpoint. The commits are made before the transaction; a repetition finds them again."""
+    """Makes a checkpoint, then starts the next works or pauses. A repetition finds the commits again."""
 
-    outside: ClassVar[bool] = True
+    has_prelude: ClassVar[bool] = True
 
-    def __init__(self, parts: WorkflowContext) -> None:
-        super().__init__(parts)
-        self._checkpoints = CheckpointService(parts)
-        self._halting = StopService(parts)
-        self._start_next_work = StartNextWork(parts)
-
-    async def before(self, news: IncomingEvent) -> object:
-        """Note what is about to be made, make sure that nobody writes any more, then commit."""
-        event = news.event
+    async def before(self, incoming: IncomingEvent) -> object:
+        """Record the intent, stop the agent so that nobody writes any more, then commit."""
+        event = incoming.event
         assert isinstance(event, WorkCompleted)
-        async with self.parts.store.transaction() as tx:
+        async with self.context.store.transaction() as tx:
             workflow = await tx.workflows.find(event.workflow_id)
             work = await tx.works.find(event.work_id)
             if workflow is None or work is None or workflow.is_over:
                 return None
-            attempt = work.attempt if news.attempt is None else news.attempt
-            intent = await self._checkpoints.intend(tx, work, attempt)
+            attempt = work.attempt if incoming.attempt is None else incoming.attempt
+            intent = await intend_checkpoint(self.context, tx, work, attempt)
         if may_be_alive(work):
-            await self.parts.agents.stop(work.id)
+            await self.context.agents.stop(work.id)
         if intent is None:
             return None
         try:
-            return _CheckpointResult(intent.point.id, await self._checkpoints.commit(intent))
+            return _CheckpointResult(intent.point.id, await commit_checkpoint(self.context, intent))
         except GitError as error:
             return _CheckpointResult(None, error=str(error))
 
-    async def handle(self, step: UnitOfWork, news: IncomingEvent, made: object = None) -> None:
-        """Record the checkpoint and go on, or pause where the plan says so."""
-        event = news.event
+    async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
+        event = incoming.event
         assert isinstance(event, WorkCompleted)
-        workflow = await step.tx.workflows.find(event.workflow_id)
-        work = await self.work_of(step, news, event.work_id)
-        if workflow is None or work is None or not isinstance(made, _CheckpointResult):
+        workflow = await unit.tx.workflows.find(event.workflow_id)
+        work = await self.work_of(unit, incoming, event.work_id)
+        if workflow is None or work is None or not isinstance(prelude, _CheckpointResult):
             return None
         work.agent_stopped()
-        await step.tx.works.save(work)
-        if made.checkpoint_id is None:
+        await unit.tx.works.save(work)
+        if prelude.checkpoint_id is None:
             if workflow.status is WorkflowStatus.RUNNING:
-                reason = f"what work {work.name} left could not be committed: {made.error}"
-                await self._halting.halt(step, workflow, reason, fail=workflow.on_failure == "fail")
+                reason = f"what work {work.name} left could not be committed: {prelude.error}"
+                await halt(self.context, unit, workflow, reason, fail=workflow.on_failure == "fail")
             return None
-        await self._checkpoints.finish(step, made.checkpoint_id, made.commits)
+        await finish_checkpoint(unit, prelude.checkpoint_id, prelude.commits)
         if work.pause_after and workflow.status is WorkflowStatus.RUNNING and workflow.review is None:
             workflow.review = f"review after {work.name}"
-            await step.tx.workflows.save(workflow)
-        return await self._start_next_work.execute(step, workflow)
+            await unit.tx.workflows.save(workflow)
+        return await start_next_works(self.context, unit, workflow)
 
 
-# WorkflowCompleted, WorkflowCancelled, WorkflowFailed: what the workflow used is free again.
-
-
-_TERMINATED_STATUSES = (WorkflowStatus.COMPLETED, WorkflowStatus.CANCELLED, WorkflowStatus.FAILED)
-
-
-class WorkflowTerminatedHandler(Handler):
-    """Releases repositories and MCP servers, and removes worktrees in PENDING_RELEASE. The others stay."""
-
-    outside: ClassVar[bool] = True
-
-    def __init__(self, parts: WorkflowContext) -> None:
-        super().__init__(parts)
-        self._resources = WorkflowResourceService(parts)
-
-    async def before(self, news: IncomingEvent) -> object:
-        """Remove the worktrees that were to be released."""
-        async with self.parts.store.transaction() as tx:
-            workflow = await tx.workflows.find(news.aggregate_id)
-            trees = await tx.work_trees.of_workflow(news.aggregate_id)
-        pending = [tree for tree in trees if tree.status is WorkTreeStatus.PENDING_RELEASE]
-        if not _is_terminated(workflow):
-            return None
-        for tree in pending:
-            await self.parts.git.release(tree)
-        return pending
-
-    async def handle(self, step: UnitOfWork, news: IncomingEvent, made: object = None) -> None:
-        """Release what is used."""
-        workflow = await step.tx.workflows.find(news.aggregate_id)
-        if workflow is None or not _is_terminated(workflow):
-            return self.refuse(news, "it is gone" if workflow is None else f"the workflow is {workflow.status} again")
-        if isinstance(made, list):
-            await self._resources.record_released(step, made)
-        works = await step.tx.works.of_workflow(workflow.id)
-        return await self._resources.release_uses(step.tx, workflow, works)
-
-
-def _is_terminated(workflow: Workflow | None) -> bool:
-    return workflow is not None and workflow.status in _TERMINATED_STATUSES
-
-
-# WorkflowGitRefsUpdated: the worktrees of repositories that came in are made.
-
-
-class WorkflowGitRefsUpdatedHandler(Handler):
-    """A READY workflow becomes PREPARING until the new worktrees are there. Others make them when they go on."""
-
-    outside: ClassVar[bool] = False
-
-    def __init__(self, parts: WorkflowContext) -> None:
-        super().__init__(parts)
-        self._resources = WorkflowResourceService(parts)
-        self._start = StartWorkflow(parts)
-
-    async def handle(self, step: UnitOfWork, news: IncomingEvent, made: object = None) -> None:
-        """Plan the worktrees; they are made after the commit."""
-        event = news.event
-        assert isinstance(event, WorkflowGitRefsUpdated)
-        workflow = await step.tx.workflows.find(event.workflow_id)
-        if workflow is None or workflow.status is not WorkflowStatus.READY or not event.added_refs:
-            return
-        workflow.prepare()
-        await step.tx.workflows.save(workflow)
-        await self._resources.register_uses(step.tx, workflow, await step.tx.works.of_workflow(workflow.id))
-        await self._resources.plan_trees(step.tx, workflow)
-        step.then(lambda: self._start.prepare(event.workflow_id))
-
-
-# GitDeleted: no template names the repository any more.
+# ── templates ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class GitDeletedHandler(Handler):
-    """Takes the reference out of every template."""
+    """Removes references to a deleted repository from every template."""
 
-    async def handle(self, step: UnitOfWork, news: IncomingEvent, made: object = None) -> None:
-        """Remove the reference wherever it stands."""
-        event = news.event
+    async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
+        event = incoming.event
         assert isinstance(event, GitDeleted)
-        for template in await all_templates(step.tx):
+        for template in await _all_templates(unit.tx):
             if template.remove_git(event.git_id):
-                await step.tx.templates.save(template)
-
-
-# McpServerUnregistered: no template names the MCP server any more.
+                await unit.tx.templates.save(template)
 
 
 class McpServerUnregisteredHandler(Handler):
-    """Takes the reference out of every template."""
+    """Removes references to an unregistered MCP server from every template."""
 
-    async def handle(self, step: UnitOfWork, news: IncomingEvent, made: object = None) -> None:
-        """Remove the reference wherever it stands."""
-        event = news.event
+    async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
+        event = incoming.event
         assert isinstance(event, McpServerUnregistered)
-        for template in await all_templates(step.tx):
+        for template in await _all_templates(unit.tx):
             if template.remove_mcp_server(event.mcp_server_id):
-                await step.tx.templates.save(template)
+                await unit.tx.templates.save(template)
 
 
-# What follows from events: a handler for each row of the table, and a list of what only an interface shows.
+async def _all_templates(tx: WorkflowTransaction) -> list[WorkflowTemplate]:
+    found: list[WorkflowTemplate] = []
+    while page := await tx.templates.list(after=found[-1].id if found else None):
+        found += page
+    return found
 
 
 HANDLERS: Final[dict[str, type[Handler]]] = {

@@ -166,25 +166,25 @@ class DescribedEvent(Protocol):
     """What is known of something that happened."""
 
     @property
-    def type(self) -> str: ...  # noqa: D102
+    def type(self) -> str: ...
     @property
-    def payload(self) -> Mapping[str, Any]: ...  # noqa: D102
+    def payload(self) -> Mapping[str, Any]: ...
 
 
 class Named(Protocol):
     """Something with a name."""
 
     @property
-    def id(self) -> str: ...  # noqa: D102
+    def id(self) -> str: ...
     @property
-    def name(self) -> str: ...  # noqa: D102
+    def name(self) -> str: ...
 
 
 class NamedWork(Named, Protocol):
     """A Work with its tasks."""
 
     @property
-    def tasks(self) -> Sequence[Named]: ...  # noqa: D102
+    def tasks(self) -> Sequence[Named]: ...
 
 
 def event_tone(event: DescribedEvent) -> EventTone:

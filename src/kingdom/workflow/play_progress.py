@@ -1,4 +1,4 @@
-"""Report a workflow as an agent's run: its events, its cost, its result."""
+"""Report a workflow as an agent's run: its events, its cost, and its result."""
 
 from __future__ import annotations
 
@@ -22,173 +22,73 @@ if TYPE_CHECKING:
     from kingdom.workflow.play_request import PlayRecord
     from kingdom.workflow.ports import StoredEvent
 
-
-# What became of a workflow, as the result of a task.
-
-
 GO_ON: Final = "go on"
 STOP: Final = "stop"
 _MAX_LINKS: Final = 100
-_MAX_RESULT_CHARS: Final = 4000  # characters of a text in a result
-
-
-@dataclass(frozen=True, slots=True)
-class WorkflowSnapshot:
-    """A workflow at rest."""
-
-    workflow: Workflow
-    works: list[Work]
-    reports: list[Report]
-    branches: Mapping[str, list[str]]  # by the name of each repository
-
-
-async def read_snapshot(parts: WorkflowContext, workflow_id: str) -> WorkflowSnapshot:
-    """Read everything a result is made of."""
-    async with parts.store.reading() as tx:
-        branches: dict[str, list[str]] = {}
-        for tree in await tx.work_trees.of_workflow(workflow_id):
-            git = await tx.gits.find(tree.git_id)
-            if tree.branch:
-                branches.setdefault(git.name if git else tree.git_id, []).append(tree.branch)
-        return WorkflowSnapshot(
-            await tx.workflows.get(workflow_id),
-            await tx.works.of_workflow(workflow_id),
-            await tx.reports.of_workflow(workflow_id),
-            branches,
-        )
-
-
-def workflow_result(picture: WorkflowSnapshot) -> Finished:
-    """The last word on a workflow that rests."""
-    workflow = picture.workflow
-    match workflow.status:
-        case WorkflowStatus.COMPLETED:
-            return _finished(picture, "success", _summary(picture))
-        case WorkflowStatus.PAUSED:
-            return _finished(picture, "needs_human", _summary(picture), question=pause_question(picture))
-        case WorkflowStatus.CANCELLED:
-            return _finished(picture, "failed", _summary(picture), error=f"workflow {workflow.id} was cancelled")
-        case _:
-            reason = workflow.reason or f"workflow {workflow.id} is {workflow.status}"
-            return _finished(picture, "failed", _summary(picture), error=_cut_result(reason))
-
-
-def failed_result(error: str) -> Finished:
-    """There is no workflow, or nothing can be said of it."""
-    return Finished(ok=False, error=error, structured=check_result({"status": "failed", "error": _cut_result(error)}))
-
-
-def pause_question(picture: WorkflowSnapshot) -> dict[str, Any]:
-    """What a person is asked about a workflow that is paused."""
-    reason = picture.workflow.reason or "it was paused"
-    asked = agent_question(picture.works)
-    if asked is not None:
-        return {"text": _cut_result(asked)}
-    text = f"Workflow {picture.workflow.name} ({picture.workflow.id}) is paused: {reason}.{_branch_list(picture)}"
-    return {"text": _cut_result(f"{text} What you answer is told to the agent that goes on."), "choices": [GO_ON, STOP]}
-
-
-def agent_question(works: list[Work]) -> str | None:
-    """The question of an agent that a workflow stopped at; None when it did not stop at one."""
-    errors = [
-        task.error
-        for work in works
-        if work.status is WorkStatus.FAILED
-        for task in work.tasks
-        if task.status is TaskStatus.FAILED and task.error
-    ]
-    return next((error.removeprefix(QUESTION_PREFIX) for error in errors if error.startswith(QUESTION_PREFIX)), None)
-
-
-def _finished(picture: WorkflowSnapshot, status: str, summary: str, **more: Any) -> Finished:
-    written = [one.file_path for one in picture.reports if one.status is ReportStatus.COMPLETED and one.file_path]
-    document = {
-        "status": status,
-        "summary": summary,
-        "links": written[:_MAX_LINKS],
-        "workflow_id": picture.workflow.id,
-        "branches": {name: list(branches) for name, branches in picture.branches.items()},
-        **more,
-    }
-    return Finished(status != "failed", summary, check_result(document), more.get("error"))
-
-
-def _summary(picture: WorkflowSnapshot) -> str:
-    done = [work for work in picture.works if work.status is WorkStatus.COMPLETED]
-    names = ", ".join(work.name for work in done) or "none"
-    head = (
-        f"{picture.workflow.name}: {len(done)} of {len(picture.works)} works are done ({names}).{_branch_list(picture)}"
-    )
-    last = next((task.response for work in reversed(done) for task in reversed(work.tasks) if task.response), "")
-    return _cut_result(f"{head}\n\n{last}" if last else head)
-
-
-def _branch_list(picture: WorkflowSnapshot) -> str:
-    branches = [f"{branch} of {name}" for name, named in picture.branches.items() for branch in named]
-    return f" It is on {', '.join(branches)}." if branches else ""
-
-
-def _cut_result(text: str) -> str:
-    return cut_middle(clean(text), _MAX_RESULT_CHARS)
-
-
-# What happens to a workflow, told as the events of a run: its works and tasks, what agents answer, what it costs.
-
-
+_MAX_RESULT_CHARS: Final = 4000  # of a text in a result
+_MAX_EVENT_CHARS: Final = 2000  # of a text in an event
 _EVENTS_PER_PAGE: Final = 500
-_MAX_EVENT_CHARS: Final = 2000  # characters of an answer
+
+
+# ── progress ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class PlayProgress:
-    """Tells what is new, each time it is asked to."""
+    """Emits the events of a workflow as events of a run."""
 
     def __init__(
-        self, parts: WorkflowContext, workflow_id: str, spending: WorkflowLedger, record: PlayRecord, tell: OnEvent
+        self,
+        context: WorkflowContext,
+        workflow_id: str,
+        ledger: WorkflowLedger,
+        record: PlayRecord,
+        on_event: OnEvent,
     ) -> None:
-        self._parts = parts
+        self._context = context
         self._workflow_id = workflow_id
-        self._spending = spending
+        self._ledger = ledger
         self._record = record
-        self._tell = tell
-        self._told_runs = -1
-        self.after = 0  # the number of the last event that was told, or need not be
+        self._on_event = on_event
+        self._counted_runs = -1
+        self.after = 0  # the number of the last event that was emitted or skipped
 
     async def skip(self) -> None:
-        """What has happened so far was told by a former run."""
-        while page := await self._parts.store.events(self._workflow_id, self.after, _EVENTS_PER_PAGE):
+        """Skip the events so far: an earlier run emitted them."""
+        while page := await self._context.store.events(self._workflow_id, self.after, _EVENTS_PER_PAGE):
             self.after = page[-1].sequence
 
-    async def tell(self) -> bool:
-        """Tell what has happened since the last time; whether there was anything."""
-        told = False
-        while page := await self._parts.store.events(self._workflow_id, self.after, _EVENTS_PER_PAGE):
+    async def emit(self) -> bool:
+        """Emit what happened since the last call; return whether there was anything."""
+        emitted = False
+        while page := await self._context.store.events(self._workflow_id, self.after, _EVENTS_PER_PAGE):
             names = await self._names()
             for event in page:
                 self.after = event.sequence
-                if (news := _agent_event(event, names)) is not None:
-                    told = True
-                    self._tell(news)
-        return self.emit_usage() or told
+                if (agent_event := _agent_event(event, names)) is not None:
+                    emitted = True
+                    self._on_event(agent_event)
+        return self.emit_usage() or emitted
 
     def emit_usage(self) -> bool:
-        """Tell what this run has used, when that has changed: former runs have told of what went before."""
-        spent = self._spending.read_on()
-        if spent.runs == self._told_runs:
+        """Emit the usage of this run if it changed; that of earlier runs is subtracted."""
+        cost = self._ledger.read_on()
+        if cost.runs == self._counted_runs:
             return False
-        self._told_runs = spent.runs
+        self._counted_runs = cost.runs
         record = self._record
-        self._tell(Usage(_subtract(spent.by_class, record.charged), max(0.0, spent.cost_usd - record.charged_usd)))
+        usage = Usage(_subtract(cost.by_class, record.charged), max(0.0, cost.cost_usd - record.charged_usd))
+        self._on_event(usage)
         return True
 
-    def charge(self) -> None:
-        """Note that what was used so far has been told."""
-        spent: WorkflowCost = self._spending.total
-        self._record.charged_usd, self._record.charged = spent.cost_usd, spent.by_class
+    def mark_charged(self) -> None:
+        """Record that the usage so far was emitted."""
+        cost: WorkflowCost = self._ledger.total
+        self._record.charged_usd, self._record.charged = cost.cost_usd, cost.by_class
         self._record.save()
 
     async def _names(self) -> Mapping[str, str]:
-        """Of works and tasks, by id."""
-        async with self._parts.store.reading() as tx:
+        """Return the names of works and tasks by id."""
+        async with self._context.store.reading() as tx:
             works = await tx.works.of_workflow(self._workflow_id)
         tasks = {task.id: f"{work.name}/{task.name}" for work in works for task in work.tasks}
         return {**tasks, **{work.id: work.name for work in works}}
@@ -198,9 +98,7 @@ def _agent_event(event: StoredEvent, names: Mapping[str, str]) -> AgentEvent | N
     payload = event.payload
     about = names.get(str(payload.get("taskId", "")), "") or names.get(str(payload.get("workId", "")), "")
     match event.type:
-        case "WorkStarted" | "WorkCompleted" | "CheckpointCreated":
-            return ToolUse(event.type, about)
-        case "TaskStarted" | "TaskCompleted":
+        case "WorkStarted" | "WorkCompleted" | "CheckpointCreated" | "TaskStarted" | "TaskCompleted":
             return ToolUse(event.type, about)
         case "QueryResponded":
             return Text(_cut_event(f"{about}: {payload.get('response', '')}"))
@@ -226,3 +124,106 @@ def _subtract(tokens: Tokens, before: Tokens) -> Tokens:
         max(0, tokens.cache_read - before.cache_read),
         max(0, tokens.cache_write - before.cache_write),
     )
+
+
+# ── result ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowSnapshot:
+    """A workflow that rests, with what its result is made of."""
+
+    workflow: Workflow
+    works: list[Work]
+    reports: list[Report]
+    branches: Mapping[str, list[str]]  # by repository name
+
+
+async def read_snapshot(context: WorkflowContext, workflow_id: str) -> WorkflowSnapshot:
+    """Read everything a result is made of."""
+    async with context.store.reading() as tx:
+        branches: dict[str, list[str]] = {}
+        for tree in await tx.work_trees.of_workflow(workflow_id):
+            git = await tx.gits.find(tree.git_id)
+            if tree.branch:
+                branches.setdefault(git.name if git else tree.git_id, []).append(tree.branch)
+        return WorkflowSnapshot(
+            await tx.workflows.get(workflow_id),
+            await tx.works.of_workflow(workflow_id),
+            await tx.reports.of_workflow(workflow_id),
+            branches,
+        )
+
+
+def workflow_result(snapshot: WorkflowSnapshot) -> Finished:
+    """Return the result of a workflow that rests."""
+    workflow = snapshot.workflow
+    match workflow.status:
+        case WorkflowStatus.COMPLETED:
+            return _finished(snapshot, "success")
+        case WorkflowStatus.PAUSED:
+            return _finished(snapshot, "needs_human", question=pause_question(snapshot))
+        case WorkflowStatus.CANCELLED:
+            return _finished(snapshot, "failed", error=f"workflow {workflow.id} was cancelled")
+        case _:
+            reason = workflow.reason or f"workflow {workflow.id} is {workflow.status}"
+            return _finished(snapshot, "failed", error=_cut_result(reason))
+
+
+def failed_result(error: str) -> Finished:
+    """Return the result of a run without a workflow."""
+    return Finished(ok=False, error=error, structured=check_result({"status": "failed", "error": _cut_result(error)}))
+
+
+def pause_question(snapshot: WorkflowSnapshot) -> dict[str, Any]:
+    """Return the question a paused workflow asks a person."""
+    reason = snapshot.workflow.reason or "it was paused"
+    asked = agent_question(snapshot.works)
+    if asked is not None:
+        return {"text": _cut_result(asked)}
+    text = f"Workflow {snapshot.workflow.name} ({snapshot.workflow.id}) is paused: {reason}.{_branch_list(snapshot)}"
+    return {"text": _cut_result(f"{text} Your answer goes to the agent that continues."), "choices": [GO_ON, STOP]}
+
+
+def agent_question(works: list[Work]) -> str | None:
+    """Return the agent's question at which the workflow stopped, or None if it stopped for another reason."""
+    errors = [
+        task.error
+        for work in works
+        if work.status is WorkStatus.FAILED
+        for task in work.tasks
+        if task.status is TaskStatus.FAILED and task.error
+    ]
+    return next((error.removeprefix(QUESTION_PREFIX) for error in errors if error.startswith(QUESTION_PREFIX)), None)
+
+
+def _finished(snapshot: WorkflowSnapshot, status: str, **more: Any) -> Finished:
+    summary = _summary(snapshot)
+    written = [one.file_path for one in snapshot.reports if one.status is ReportStatus.COMPLETED and one.file_path]
+    document = {
+        "status": status,
+        "summary": summary,
+        "links": written[:_MAX_LINKS],
+        "workflow_id": snapshot.workflow.id,
+        "branches": {name: list(branches) for name, branches in snapshot.branches.items()},
+        **more,
+    }
+    return Finished(status != "failed", summary, check_result(document), more.get("error"))
+
+
+def _summary(snapshot: WorkflowSnapshot) -> str:
+    done = [work for work in snapshot.works if work.status is WorkStatus.COMPLETED]
+    names = ", ".join(work.name for work in done) or "none"
+    counts = f"{len(done)} of {len(snapshot.works)} works are done ({names})"
+    head = f"{snapshot.workflow.name}: {counts}.{_branch_list(snapshot)}"
+    last = next((task.response for work in reversed(done) for task in reversed(work.tasks) if task.response), "")
+    return _cut_result(f"{head}\n\n{last}" if last else head)
+
+
+def _branch_list(snapshot: WorkflowSnapshot) -> str:
+    branches = [f"{branch} of {name}" for name, named in snapshot.branches.items() for branch in named]
+    return f" It is on {', '.join(branches)}." if branches else ""
+
+
+def _cut_result(text: str) -> str:
+    return cut_middle(clean(text), _MAX_RESULT_CHARS)

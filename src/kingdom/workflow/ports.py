@@ -1,4 +1,4 @@
-"""What the workflow layer needs from outside: a store, agents, git, files, the time and new ids."""
+"""What the workflow layer needs: a store, agents, git, files, the time and new ids."""
 
 from __future__ import annotations
 
@@ -21,51 +21,51 @@ A = TypeVar("A")
 
 
 class Repository(Protocol[A]):
-    """The aggregates of one kind, inside a transaction."""
+    """The aggregates of one type, inside a transaction."""
 
     async def get(self, item_id: str) -> A:
-        """One of them; raises :class:`kingdom.workflow.errors.NotFound`."""
+        """Return the item; raise :class:`kingdom.workflow.errors.NotFound` if there is none."""
 
     async def find(self, item_id: str) -> A | None:
-        """One of them, or None."""
+        """Return the item, or None."""
 
     async def find_locked(self, item_id: str) -> A | None:
-        """One of them, or None; nobody else changes it before this transaction is over."""
+        """Return the item, or None, and lock its row until the transaction ends."""
 
     async def save(self, item: A) -> None:
-        """Write a new or changed one; raises ``ConcurrentChange`` when somebody else changed it meanwhile."""
+        """Write a new or changed item; raise ``ConcurrentChange`` if another transaction changed it meanwhile."""
 
     async def delete(self, item_id: str) -> None:
-        """Remove one; nothing happens when it is not there."""
+        """Delete the item if it exists."""
 
     async def with_status(self, *statuses: str) -> list[A]:
-        """All in one of these states, the oldest first."""
+        """Return all items with one of these statuses, oldest first."""
 
     async def find_all(self, item_ids: Sequence[str]) -> list[A]:
-        """Those of them that are there."""
+        """Return the items that exist."""
 
     async def versions(
         self, *, statuses: Sequence[str] = (), search: str | None = None, after: str | None = None, limit: int = 100
     ) -> list[tuple[str, int]]:
-        """Ids with their versions, the newest first; of those in these states, of workflows also by words.
+        """Return ids with their versions, newest first, filtered by status.
 
-        The words are looked for in name and issue key.
+        ``search`` filters workflows by a text in their name or issue key.
         """
 
     async def list(self, *, limit: int = 100, after: str | None = None) -> list[A]:
-        """The newest first; ``after`` is the id the last page ended with."""
+        """Return a page of items, newest first; ``after`` is the last id of the previous page."""
 
 
 class WorkflowRepository(Repository[A], Protocol[A]):
     """Aggregates that belong to a workflow."""
 
     async def of_workflow(self, workflow_id: str, rank: int | None = None) -> list[A]:
-        """All of one workflow, in their order; ``rank``: only of this Work's sequence (works and checkpoints)."""
+        """Return all items of a workflow in order; ``rank`` filters works and checkpoints by the Work's sequence."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedEvent:
-    """An event with what travels beside its payload."""
+    """An event with its aggregate and attempt."""
 
     event: DomainEvent
     aggregate_type: str
@@ -74,7 +74,7 @@ class RecordedEvent:
 
 
 class WorkflowTransaction(Protocol):
-    """One unit of work: everything saved and recorded in it happens, or nothing does."""
+    """A transaction: everything saved and recorded in it is committed, or nothing."""
 
     gits: Repository[Git]
     mcp_servers: Repository[McpServer]
@@ -86,55 +86,55 @@ class WorkflowTransaction(Protocol):
     work_trees: WorkflowRepository[WorkTree]
     work_spaces: WorkflowRepository[WorkSpace]
 
-    def record(self, *told: RecordedEvent) -> None:
-        """Have events numbered, kept for the interface, and published, all with the commit."""
+    def record(self, *events: RecordedEvent) -> None:
+        """Record events: they are numbered, stored for the interface and published with the commit."""
 
     def before_commit(self, action: Callable[[], Awaitable[None]]) -> None:
-        """Have something done in this transaction, after the events it records were handled, where that is possible.
+        """Run ``action`` in this transaction, after its events were handled inline.
 
-        What both change is written once then.
+        So what both change is written once.
         """
 
     async def find_with_workflow(self, work_id: str) -> Work | None:
-        """A Work, or None; its workflow is read with it, for who will ask for that as well."""
+        """Return a Work, or None, and read its workflow with the same query."""
 
     async def consume(self, event_id: str) -> bool:
-        """End an event of the bus with this transaction; False when it is not there to be handled (any more)."""
+        """Consume an event of the bus in this transaction; return False if it cannot be handled (any more)."""
 
 
 class WorkflowStore(Protocol):
-    """Where workflows are kept."""
+    """Where workflows are stored."""
 
     bus: EventBus
-    inline: InlineHandler | None  # handles events in the transaction that records them; an engine sets it
+    inline: InlineHandler | None  # handles events in the transaction that records them; set by an engine
 
     def transaction(self) -> AbstractAsyncContextManager[WorkflowTransaction]:
-        """Begin; commits at the end of the block, rolls back when it raises."""
+        """Open a transaction: commit at the end of the block, roll back if it raises."""
 
     def reading(self) -> AbstractAsyncContextManager[WorkflowTransaction]:
-        """The same for who only looks: nobody who writes waits for it. Nothing is to be saved in it."""
+        """Open a read-only transaction; writers do not wait for it."""
 
     async def events(self, workflow_id: str | None, after: int, limit: int) -> list[StoredEvent]:
-        """What the interface shows: the events of a workflow (or of all) behind a number, in order."""
+        """Return the events of a workflow after a sequence number, or of all after a position, in order."""
 
     async def lock_engine(self) -> EngineLock | None:
-        """Take the lock of the engine; None when another has it."""
+        """Take the engine lock; return None if another process has it."""
 
     async def record_engine(self, owner: str, now: float) -> int:
-        """Write down who has the lock; returns how many had it so far."""
+        """Record who has the lock; return how many have had it."""
 
     async def engine_owner(self) -> tuple[str, float]:
-        """Who has, or had, the lock, and since when."""
+        """Return who has, or had, the lock, and since when."""
 
     def on_publish(self, listener: Callable[[list[Envelope]], None]) -> Callable[[], None]:
-        """Have ``listener`` called with what each commit of this store put on the bus; returns the undo."""
+        """Call ``listener`` with the envelopes that each commit publishes; return the function that undoes this."""
 
 
 class EngineLock(Protocol):
-    """The right to run the workflows of a store; it ends with the process that has it."""
+    """The right to run the workflows of a store. It ends with the process that has it."""
 
     async def release(self) -> None:
-        """Give it back."""
+        """Release it."""
 
     def drop(self) -> None:
         """Lose it at once."""
@@ -142,7 +142,7 @@ class EngineLock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """An event as an interface sees it. ``sequence`` counts per workflow, without a gap; ``position`` over all."""
+    """An event as it is stored. ``sequence`` counts per workflow, ``position`` over all, both without gaps."""
 
     position: int
     workflow_id: str
@@ -153,38 +153,37 @@ class StoredEvent:
 
 
 class AgentClient(Protocol):
-    """The agents of works. What they have to say comes back as events, through the store.
+    """The agents of works. Their results come back as events, through the store.
 
-    Events of the agent itself carry the attempt of the Work, those of a query or report that of the Task. Starting,
-    sending and writing may be repeated: a run is known by work, task and attempt, and one that is there is not begun
-    again.
+    Events of the agent carry the attempt of the Work, those of a query or report the attempt of the Task. Every call
+    may be repeated: a run is identified by work, task and attempt, and an existing run is not started again.
     """
 
     async def start(self, work: Work) -> None:
-        """Make ready for the queries of a Work; ``AgentStarted`` follows. Raises when it cannot be done here."""
+        """Prepare for the queries of a Work; ``AgentStarted`` follows. Raise if the agent cannot run here."""
 
     async def send_query(self, work: Work, task: Task, text: str) -> None:
-        """Put a query to the agent; returns at once. ``QueryResponded`` or ``QueryFailed`` follows. May be repeated."""
+        """Send a query and return at once; ``QueryResponded`` or ``QueryFailed`` follows."""
 
     async def write_report(self, work: Work, task: Task, report: Report) -> None:
-        """Have the report of a task written; returns at once. ``ReportGenerated`` or ``ReportFailed`` follows."""
+        """Start the report of a task and return at once; ``ReportGenerated`` or ``ReportFailed`` follows."""
 
     async def stop(self, work_id: str) -> None:
-        """End the agent of a Work, also one of a former engine; on return nothing of it is alive."""
+        """Stop the agent of a Work, also one that a former engine started; on return it is gone."""
 
     async def recover(self, works: Sequence[Work]) -> None:
-        """After a restart, before anything else: find the runs of these works again, so that their answers arrive.
+        """After a restart, before any other call: find the runs of these works, so that their answers arrive.
 
-        Queries whose answer is still missing are sent again after that; what was found must not be begun twice.
+        Queries without an answer are sent again afterwards; a run that was found must not be started twice.
         """
 
     async def forget(self, work_id: str) -> None:
-        """Remove what the runs of a Work left, for a workflow that is deleted. The cost stays in the books."""
+        """Delete the files of a Work's runs, for a workflow that is deleted. The cost stays in the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedTree:
-    """A worktree that can be worked in."""
+    """A worktree that is ready."""
 
     path: str
     branch: str
@@ -194,77 +193,74 @@ class GitService(Protocol):
     """Worktrees, commits and resets."""
 
     async def prepare(self, git: Git, tree: WorkTree) -> PreparedTree:
-        """Make the worktree, or find it again; may be repeated. Raises :class:`kingdom.gitops.GitError`."""
+        """Create the worktree, or find it again. Raise :class:`kingdom.gitops.GitError`."""
 
     async def commit_all(self, checkpoint: Checkpoint, trees: Sequence[WorkTree], message: str) -> dict[str, Committed]:
-        """Commit what each tree has under the checkpoint's refs; all or none. Returns the hash per git id."""
+        """Commit the content of each tree under the checkpoint's refs, all or none; return commits by git id."""
 
     async def undo(self, checkpoint: Checkpoint, trees: Sequence[WorkTree]) -> None:
-        """Take back what a checkpoint that was never finished left."""
+        """Undo a checkpoint that was never finished."""
 
     async def reset(self, trees: Sequence[WorkTree], hashes: Mapping[str, str]) -> dict[str, str]:
-        """Bring trees to these commits (a git id without one: to its base).
+        """Reset trees to these commits; a tree without one to its base.
 
-        What would be lost is kept first; returns those rescue refs per git id.
+        What would be lost is kept first; return those rescue refs by git id.
         """
 
     async def release(self, tree: WorkTree) -> None:
-        """Remove a worktree; uncommitted work is kept first. Nothing happens when it is not there."""
+        """Remove a worktree if it exists; uncommitted work is kept under a rescue ref."""
 
     async def merge(self, tree: WorkTree, sources: Sequence[WorkTree], message: str) -> None:
-        """Merge what the sources have committed into a tree; may be repeated.
+        """Merge the commits of the sources into a tree. May be repeated.
 
-        Raises :class:`kingdom.gitops.GitError` with the files that do not go together; the tree is then as it was.
+        Raise :class:`kingdom.gitops.GitError` with the conflicting files; the tree does not change then.
         """
 
     async def keep(self, git: Git, checkpoint: Checkpoint) -> None:
-        """Hold the commit of a repository for a checkpoint that was copied from another one. May be repeated."""
+        """Hold the commit of a repository under the ref of a copied checkpoint. May be repeated."""
 
     async def discard(self, git: Git) -> None:
-        """Remove the clone of a repository that was deleted, unless work of workflows is in it. May be repeated."""
+        """Delete the clone of a deleted repository, unless it holds work of workflows. May be repeated."""
 
     async def prune(self, trees: Sequence[WorkTree]) -> None:
-        """At the start of an engine: remove what a crash left half made. These are the trees that are known."""
+        """When an engine starts: remove what a crash left half made. ``trees`` are all known trees."""
 
 
 class WorkFiles(Protocol):
-    """The folders of works, with the reports in them."""
+    """The workspaces of works, with their reports."""
 
     def path(self, work: Work) -> str:
-        """Where the folder of a Work is, or will be."""
+        """Return the path of a Work's folder, which need not exist yet."""
 
     async def make(self, space: WorkSpace) -> None:
-        """Make the folder; may be repeated."""
+        """Create the folder. May be repeated."""
 
     async def remove(self, space: WorkSpace) -> None:
-        """Remove the folder with everything in it; may be repeated."""
-
-    async def remove_report(self, report: Report) -> None:
-        """Remove the file of a report; may be repeated."""
+        """Delete the folder and its content. May be repeated."""
 
     async def copy(self, source: WorkSpace, target: WorkSpace) -> None:
-        """Give a Work of another workflow the files of this one; may be repeated."""
+        """Copy a workspace to one of another workflow. May be repeated."""
 
 
 class QueryRenderer(Protocol):
-    """What is really sent."""
+    """Renders queries."""
 
     async def text(self, workflow: Workflow, work: Work, task: Task) -> str:
-        """The query of a task with its variables filled in.
+        """Return the query of a task with its variables filled in.
 
-        Raises :class:`kingdom.workflow.errors.WorkflowError` when one of them is not known.
+        Raise :class:`kingdom.workflow.errors.WorkflowError` for an unknown variable.
         """
 
 
 class Ids(Protocol):
-    """New ids."""
+    """Creates ids."""
 
     def new(self, kind: str) -> str:
-        """An id nobody has: ``<kind>-…``, later ones sort later."""
+        """Return a unique id, ``<kind>-…``; later ids sort later."""
 
 
 class Clock(Protocol):
     """The time."""
 
     def __call__(self) -> datetime:
-        """Now, with a time zone."""
+        """Return the current time, with a time zone."""

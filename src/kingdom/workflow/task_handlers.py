@@ -1,11 +1,11 @@
-"""Handlers of what agents report: agents, queries and reports."""
+"""The base of all handlers, and the handlers of what agents report: agents, queries and reports."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from kingdom.workflow.context import UnitOfWork, WorkflowContext, log, workflow_event
+from kingdom.workflow.context import UnitOfWork, WorkflowContext, log
 from kingdom.workflow.domain.events import (
     AgentError,
     AgentStarted,
@@ -21,9 +21,7 @@ from kingdom.workflow.domain.events import (
 from kingdom.workflow.domain.statuses import AgentStatus, QueryStatus, ReportStatus, WorkflowStatus, WorkStatus
 from kingdom.workflow.domain.work import Report, Task, Work
 from kingdom.workflow.domain.workflow import Workflow
-from kingdom.workflow.usecases.steps import CompleteTask, SendQuery, StopService
-
-# What handlers have in common.
+from kingdom.workflow.usecases.steps import complete_task, halt_after_failure, send_query, write_report
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,7 @@ class IncomingEvent:
 
 
 class EventSubject(NamedTuple):
-    """Whom an event is about."""
+    """The workflow, Work and task an event is about."""
 
     workflow: Workflow
     work: Work
@@ -45,281 +43,221 @@ class EventSubject(NamedTuple):
 
 
 class Handler:
-    """Handles one kind of event, at least once: in one transaction, which ends the event as well.
+    """Handles one type of event at least once, in the transaction that also consumes the event.
 
-    ``outside`` says that :meth:`before` has something to do outside of that transaction first. ``view`` says that it
-    only brings what the workflow knows of its parts up to date: then it is handled with the change itself.
+    ``has_prelude``: :meth:`before` must run outside that transaction first. ``view``: the handler only updates what
+    the workflow knows of its parts, so it runs in the transaction that records the event.
     """
 
-    outside: ClassVar[bool] = False
+    has_prelude: ClassVar[bool] = False
     view: ClassVar[bool] = False
 
-    def __init__(self, parts: WorkflowContext) -> None:
-        self.parts = parts
+    def __init__(self, context: WorkflowContext) -> None:
+        self.context = context
 
-    async def before(self, news: IncomingEvent) -> object:
-        """What must be done before the transaction, and may be repeated; the result is passed on."""
+    async def before(self, incoming: IncomingEvent) -> object:
+        """Do what must happen before the transaction. May be repeated; the result is passed to :meth:`handle`."""
         return None
 
-    async def handle(self, step: UnitOfWork, news: IncomingEvent, made: object = None) -> None:
-        """Change what the event changes."""
+    async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
+        """Apply the event."""
         raise NotImplementedError
 
-    def refuse(self, news: IncomingEvent, why: str) -> None:
-        """Leave an event alone that comes too late; not an error, but worth knowing."""
-        self.parts.counts.refused += 1
-        name = type(news.event).__name__
-        log.warning("%s of %s (attempt %s) is refused: %s", name, news.aggregate_id, news.attempt, why)
+    def refuse(self, incoming: IncomingEvent, reason: str) -> None:
+        """Count and log an event that comes too late. Not an error: it is consumed and changes nothing."""
+        self.context.counters.refused += 1
+        name = type(incoming.event).__name__
+        log.warning("%s of %s (attempt %s) is refused: %s", name, incoming.aggregate_id, incoming.attempt, reason)
 
-    async def work_of(self, step: UnitOfWork, news: IncomingEvent, work_id: str) -> Work | None:
-        """The Work an event is about, if the event is of its present attempt."""
-        work = await step.tx.works.find(work_id)
+    async def work_of(self, unit: UnitOfWork, incoming: IncomingEvent, work_id: str) -> Work | None:
+        """Return the Work of an event, or None (refused) if it is gone or at another attempt."""
+        work = await unit.tx.works.find(work_id)
         if work is None:
-            self.refuse(news, f"there is no work {work_id} any more")
+            self.refuse(incoming, f"there is no work {work_id} any more")
             return None
-        if news.attempt is not None and news.attempt != work.attempt:
-            self.refuse(news, f"work {work_id} is at attempt {work.attempt}")
+        if incoming.attempt is not None and incoming.attempt != work.attempt:
+            self.refuse(incoming, f"work {work_id} is at attempt {work.attempt}")
             return None
         return work
 
     async def subject_of(
-        self, step: UnitOfWork, news: IncomingEvent, work_id: str, task_id: str
+        self, unit: UnitOfWork, incoming: IncomingEvent, work_id: str, task_id: str
     ) -> EventSubject | None:
-        """Workflow, Work and task of an event, if the workflow runs and the event is of the task's present attempt."""
-        workflow = await step.tx.workflows.find(news.aggregate_id)
-        work = await step.tx.works.find(work_id)
+        """Return the subject of an event, or None (refused) if it does not run or the task is at another attempt."""
+        workflow = await unit.tx.workflows.find(incoming.aggregate_id)
+        work = await unit.tx.works.find(work_id)
         if workflow is None or work is None:
-            self.refuse(news, f"there is no work {work_id} any more")
+            self.refuse(incoming, f"there is no work {work_id} any more")
             return None
         task = next((item for item in work.tasks if item.id == task_id), None)
-        if task is None or (news.attempt is not None and news.attempt != task.attempt):
-            self.refuse(news, f"task {task_id} is " + (f"at attempt {task.attempt}" if task else "gone"))
+        if task is None or (incoming.attempt is not None and incoming.attempt != task.attempt):
+            self.refuse(incoming, f"task {task_id} is " + (f"at attempt {task.attempt}" if task else "gone"))
             return None
         if workflow.status is not WorkflowStatus.RUNNING or work.status is not WorkStatus.RUNNING:
-            self.refuse(news, f"the workflow is {workflow.status}, the work {work.status}")
+            self.refuse(incoming, f"the workflow is {workflow.status}, the work {work.status}")
             return None
         return EventSubject(workflow, work, task)
 
+    async def report_subject(
+        self, unit: UnitOfWork, incoming: IncomingEvent, event: ReportGenerated | ReportFailed
+    ) -> tuple[Report, EventSubject] | None:
+        """Return the report of an event and its subject, or None (refused) if it is not being written."""
+        report = await unit.tx.reports.find(event.report_id)
+        if report is None:
+            self.refuse(incoming, f"there is no report {event.report_id} any more")
+            return None
+        subject = await self.subject_of(unit, incoming, report.work_id, event.task_id)
+        if subject is None:
+            return None
+        if report.status is not ReportStatus.GENERATING or subject.task.report_status is not ReportStatus.GENERATING:
+            self.refuse(incoming, f"report {report.id} is {report.status}")
+            return None
+        return report, subject
 
-# A query or report that failed: once more, or a person decides.
-
-
-class FailedTaskHandler(Handler):
-    """What ``QueryFailed`` and ``ReportFailed`` have in common."""
-
-    def __init__(self, parts: WorkflowContext) -> None:
-        super().__init__(parts)
-        self._send_query = SendQuery(parts)
-        self._halting = StopService(parts)
-
-    async def failed(self, step: UnitOfWork, scene: EventSubject, error: str) -> None:
-        """Send the query again while the task has retries; then the Work fails and the workflow pauses or fails."""
-        workflow, work, task = scene
+    async def task_failed(self, unit: UnitOfWork, subject: EventSubject, error: str) -> None:
+        """Send the query again while the task has retries; otherwise fail the Work, and pause or fail the workflow."""
+        workflow, work, task = subject
         if task.retry():
-            step.tell(workflow.id, WorkStatusChanged(work.id, workflow.id, work.status), work.attempt)
-            self._send_query.execute(step, workflow, work, task)
-            await step.tx.works.save(work)
+            unit.record(workflow.id, WorkStatusChanged(work.id, workflow.id, work.status), work.attempt)
+            send_query(self.context, unit, workflow, work, task)
+            await unit.tx.works.save(work)
             return
         reason = f"task {task.name} of work {work.name} failed after {task.tries + 1} tries: {error}"
         work.fail(reason)
-        await step.tx.works.save(work)
-        await self._halting.give_up(step, workflow, work, reason, fail=workflow.on_failure == "fail")
+        await unit.tx.works.save(work)
+        fail = workflow.on_failure == "fail"
+        await halt_after_failure(self.context, unit, workflow, work, reason, fail=fail)
 
 
-# Finding whom news of a report is about: its payload names the report and the task only.
-
-
-async def report_subject(
-    handler: Handler, step: UnitOfWork, news: IncomingEvent, event: ReportGenerated | ReportFailed
-) -> tuple[Report, EventSubject] | None:
-    """The report and its scene, if it is being written in the task's present attempt."""
-    report = await step.tx.reports.find(event.report_id)
-    if report is None:
-        handler.refuse(news, f"there is no report {event.report_id} any more")
-        return None
-    scene = await handler.subject_of(step, news, report.work_id, event.task_id)
-    if scene is None:
-        return None
-    if report.status is not ReportStatus.GENERATING or scene.task.report_status is not ReportStatus.GENERATING:
-        handler.refuse(news, f"report {report.id} is {report.status}")
-        return None
-    return report, scene
-
-
-# AgentStarted: the agent of a Work runs.
+# ── agents ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class AgentStartedHandler(Handler):
-    """Notes that the agent runs."""
+    """Marks the agent as RUNNING, unless it ended meanwhile."""
 
-    async def handle(self, step: UnitOfWork, news: IncomingEvent, made: object = None) -> None:
-        """The agent is RUNNING, unless it has ended since."""
-        event = news.event
+    async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
+        event = incoming.event
         assert isinstance(event, AgentStarted)
-        work = await self.work_of(step, news, event.work_id)
+        work = await self.work_of(unit, incoming, event.work_id)
         if work is None or work.agent_status is not AgentStatus.STARTING:
             return
         work.agent_started()
-        await step.tx.works.save(work)
-        step.tell(work.workflow_id, WorkStatusChanged(work.id, work.workflow_id, work.status), work.attempt)
-
-
-# AgentStopped: the agent of a Work ended.
+        await unit.tx.works.save(work)
+        unit.record(work.workflow_id, WorkStatusChanged(work.id, work.workflow_id, work.status), work.attempt)
 
 
 class AgentStoppedHandler(Handler):
-    """Notes that the agent ended."""
+    """Marks the agent as STOPPED."""
 
-    async def handle(self, step: UnitOfWork, news: IncomingEvent, made: object = None) -> None:
-        """The agent is STOPPED."""
-        event = news.event
+    async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
+        event = incoming.event
         assert isinstance(event, AgentStopped)
-        work = await self.work_of(step, news, event.work_id)
+        work = await self.work_of(unit, incoming, event.work_id)
         if work is None or work.agent_status in (AgentStatus.STOPPED, AgentStatus.ERROR):
             return
         work.agent_stopped()
-        await step.tx.works.save(work)
-        step.tell(work.workflow_id, WorkStatusChanged(work.id, work.workflow_id, work.status), work.attempt)
-
-
-# AgentError: the agent of a Work broke, and the workflow fails.
+        await unit.tx.works.save(work)
+        unit.record(work.workflow_id, WorkStatusChanged(work.id, work.workflow_id, work.status), work.attempt)
 
 
 class AgentErrorHandler(Handler):
-    """The Work and its workflow fail; a person resumes or cancels."""
+    """Fails the Work and its workflow; a person resumes or cancels it."""
 
-    def __init__(self, parts: WorkflowContext) -> None:
-        super().__init__(parts)
-        self._halting = StopService(parts)
-
-    async def handle(self, step: UnitOfWork, news: IncomingEvent, made: object = None) -> None:
-        """Fail, unless the Work does not run any more."""
-        event = news.event
+    async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
+        event = incoming.event
         assert isinstance(event, AgentError)
-        workflow = await step.tx.workflows.find(news.aggregate_id)
-        work = await self.work_of(step, news, event.work_id)
+        workflow = await unit.tx.workflows.find(incoming.aggregate_id)
+        work = await self.work_of(unit, incoming, event.work_id)
         if workflow is None or work is None:
             return None
         if workflow.status is not WorkflowStatus.RUNNING or work.status is not WorkStatus.RUNNING:
-            return self.refuse(news, f"the workflow is {workflow.status}, the work {work.status}")
+            return self.refuse(incoming, f"the workflow is {workflow.status}, the work {work.status}")
         begun = work.agent_status is not AgentStatus.ERROR
         work.agent_failed(event.error)
-        await step.tx.works.save(work)
+        await unit.tx.works.save(work)
         what = f"the agent of work {work.name} broke" if begun else f"work {work.name} could not begin"
-        return await self._halting.give_up(step, workflow, work, f"{what}: {event.error}", fail=True)
+        return await halt_after_failure(self.context, unit, workflow, work, f"{what}: {event.error}", fail=True)
 
 
-# QueryResponded: the report is begun, or the task is done.
+# ── queries and reports ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 class QueryRespondedHandler(Handler):
-    """Takes the answer."""
+    """Stores the answer, then starts the report or completes the task."""
 
-    def __init__(self, parts: WorkflowContext) -> None:
-        super().__init__(parts)
-        self._complete_task = CompleteTask(parts)
-
-    async def handle(self, step: UnitOfWork, news: IncomingEvent, made: object = None) -> None:
-        """Keep the answer; then the report, or the next task."""
-        event = news.event
+    async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
+        event = incoming.event
         assert isinstance(event, QueryResponded)
-        scene = await self.subject_of(step, news, event.work_id, event.task_id)
-        if scene is None:
+        subject = await self.subject_of(unit, incoming, event.work_id, event.task_id)
+        if subject is None:
             return None
-        workflow, work, task = scene
+        workflow, work, task = subject
         if task.query_status not in (QueryStatus.SENT, QueryStatus.PROCESSING):
-            return self.refuse(news, f"the query of task {task.id} is {task.query_status}")
+            return self.refuse(incoming, f"the query of task {task.id} is {task.query_status}")
         task.respond(event.response)
         if not task.outline:
-            return await self._complete_task.execute(step, workflow, work, task)
-        report = await self._report_of(step, work, task)
+            return await complete_task(self.context, unit, workflow, work, task)
+        report = await self._report_of(unit, work, task)
         report.start()
-        await step.tx.reports.save(report)
+        await unit.tx.reports.save(report)
         task.start_report(report.id)
-        await step.tx.works.save(work)
-        step.tell(workflow.id, ReportGenerationStarted(report.id, task.id), task.attempt)
-        return step.then(lambda: self.write(work, task, report))
+        await unit.tx.works.save(work)
+        unit.record(workflow.id, ReportGenerationStarted(report.id, task.id), task.attempt)
+        return unit.after_commit(lambda: write_report(self.context, work, task, report))
 
-    async def _report_of(self, step: UnitOfWork, work: Work, task: Task) -> Report:
-        """The report of the task, as if never begun: one of an earlier attempt is written anew."""
-        reports = await step.tx.reports.of_workflow(work.workflow_id)
+    async def _report_of(self, unit: UnitOfWork, work: Work, task: Task) -> Report:
+        """Return the task's report, reset if it belongs to an earlier attempt."""
+        reports = await unit.tx.reports.of_workflow(work.workflow_id)
         found = next((report for report in reports if report.task_id == task.id), None)
         if found is None:
-            return Report(self.parts.ids.new("report"), work.workflow_id, work.id, task.id, task.outline)
+            return Report(self.context.ids.new("report"), work.workflow_id, work.id, task.id, task.outline)
         found.reset()
         found.outline = task.outline
         return found
 
-    async def write(self, work: Work, task: Task, report: Report) -> None:
-        """Have the report written; may be repeated. What goes wrong is told as ``ReportFailed``."""
-        if self.parts.delivered is not None:
-            self.parts.delivered.add((task.id, task.attempt))
-        attempt = task.attempt
-        await self.parts.outside(
-            f"the report of task {task.id} could not be begun",
-            lambda: self.parts.agents.write_report(work, task, report),
-            lambda why: workflow_event(work.workflow_id, ReportFailed(report.id, task.id, why), attempt),
-        )
 
+class QueryFailedHandler(Handler):
+    """Marks the query as FAILED, then retries the task or fails the Work."""
 
-# QueryFailed: the query is sent again, or a person decides.
-
-
-class QueryFailedHandler(FailedTaskHandler):
-    """Notes the failure."""
-
-    async def handle(self, step: UnitOfWork, news: IncomingEvent, made: object = None) -> None:
-        """The query is FAILED; then once more, or the Work fails."""
-        event = news.event
+    async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
+        event = incoming.event
         assert isinstance(event, QueryFailed)
-        scene = await self.subject_of(step, news, event.work_id, event.task_id)
-        if scene is None:
+        subject = await self.subject_of(unit, incoming, event.work_id, event.task_id)
+        if subject is None:
             return None
-        if scene.task.query_status not in (QueryStatus.SENT, QueryStatus.PROCESSING):
-            return self.refuse(news, f"the query of task {scene.task.id} is {scene.task.query_status}")
-        scene.task.fail_query(event.error)
-        return await self.failed(step, scene, event.error)
-
-
-# ReportGenerated: the task is done, the next query is sent.
+        if subject.task.query_status not in (QueryStatus.SENT, QueryStatus.PROCESSING):
+            return self.refuse(incoming, f"the query of task {subject.task.id} is {subject.task.query_status}")
+        subject.task.fail_query(event.error)
+        return await self.task_failed(unit, subject, event.error)
 
 
 class ReportGeneratedHandler(Handler):
-    """Takes the report."""
+    """Stores the report's path and completes the task."""
 
-    def __init__(self, parts: WorkflowContext) -> None:
-        super().__init__(parts)
-        self._complete_task = CompleteTask(parts)
-
-    async def handle(self, step: UnitOfWork, news: IncomingEvent, made: object = None) -> None:
-        """The report is there: complete the task."""
-        event = news.event
+    async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
+        event = incoming.event
         assert isinstance(event, ReportGenerated)
-        found = await report_subject(self, step, news, event)
+        found = await self.report_subject(unit, incoming, event)
         if found is None:
             return
         report, (workflow, work, task) = found
         report.complete(event.file_path)
-        await step.tx.reports.save(report)
+        await unit.tx.reports.save(report)
         task.finish_report()
-        await self._complete_task.execute(step, workflow, work, task)
+        await complete_task(self.context, unit, workflow, work, task)
 
 
-# ReportFailed: the task is tried again, or a person decides.
+class ReportFailedHandler(Handler):
+    """Marks the report as FAILED, then retries the whole task or fails the Work."""
 
-
-class ReportFailedHandler(FailedTaskHandler):
-    """Notes the failure."""
-
-    async def handle(self, step: UnitOfWork, news: IncomingEvent, made: object = None) -> None:
-        """The report is FAILED; then the whole task once more, or the Work fails."""
-        event = news.event
+    async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
+        event = incoming.event
         assert isinstance(event, ReportFailed)
-        found = await report_subject(self, step, news, event)
+        found = await self.report_subject(unit, incoming, event)
         if found is None:
             return
-        report, scene = found
+        report, subject = found
         report.fail(event.error)
-        await step.tx.reports.save(report)
-        scene.task.fail_report(event.error)
-        await self.failed(step, scene, event.error)
+        await unit.tx.reports.save(report)
+        subject.task.fail_report(event.error)
+        await self.task_failed(unit, subject, event.error)

@@ -22,6 +22,7 @@ from kingdom.workflow.domain.plan import (
     SetMcpServerRefs,
     UpdateTask,
     UpdateWork,
+    definition_of,
 )
 from kingdom.workflow.domain.resources import GitRef, McpServerRef
 from kingdom.workflow.domain.statuses import TaskStatus, WorkStatus
@@ -29,7 +30,6 @@ from kingdom.workflow.domain.work import Task, Work
 from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, Workflow, WorkflowTemplate
 from kingdom.workflow.errors import NotModifiable
 from kingdom.workflow.template_file import KnownNames, McpSection, TemplateFile, WorkSection, without_empty
-from kingdom.workflow.usecases.catalog import definition_of
 
 if TYPE_CHECKING:
     from kingdom.workflow.ports import WorkflowStore
@@ -250,7 +250,7 @@ def plan_changes(workflow: Workflow, works: Sequence[Work], wanted: WorkflowTemp
     """What makes the plan of a workflow into the wanted one; empty when it is that.
 
     Raises :class:`NotModifiable` for what cannot be changed in a workflow. What has begun is left to
-    :class:`kingdom.workflow.usecases.workflows.ModifyWorkflow` to refuse.
+    :func:`kingdom.workflow.usecases.workflows.modify_workflow` to refuse.
     """
     if wanted.on_failure != workflow.on_failure:
         raise NotModifiable(f"on_failure of workflow {workflow.id} is {workflow.on_failure} and stays so")

@@ -22,7 +22,7 @@ from kingdom.workflow.commands import send_command
 from kingdom.workflow.context import WorkflowContext
 from kingdom.workflow.domain.statuses import WorkflowStatus, WorkStatus
 from kingdom.workflow.home import WorkflowHome, open_home
-from kingdom.workflow.usecases.workflows import CreateWorkflow
+from kingdom.workflow.usecases.workflows import create_workflow
 from tests.chaos.processes import ROOT, Violation, die_with_parent
 from tests.chaos.workflow.agents import agents_of, kill_runs
 from tests.chaos.workflow.reckoning import alive, left_at_all, left_over, reckon, sent_as
@@ -138,7 +138,7 @@ class WorkflowCampaign:
             self.tally.with_agents += 1
 
     async def _create(self, parts: WorkflowContext, story: str) -> str:
-        workflow_id = await CreateWorkflow(parts).execute(await self._site.save_template(parts, story))
+        workflow_id = await create_workflow(parts, await self._site.save_template(parts, story))
         self._stories[workflow_id] = story
         self.tally.workflows += 1
         return workflow_id

@@ -25,7 +25,7 @@ from kingdom.workflow.domain.statuses import WorkflowStatus
 from kingdom.workflow.engine import run_engine
 from kingdom.workflow.home import WorkflowHome, open_home
 from kingdom.workflow.ports import WorkflowTransaction
-from kingdom.workflow.usecases.workflows import CreateWorkflow
+from kingdom.workflow.usecases.workflows import create_workflow
 from tests.chaos.processes import say
 from tests.chaos.workflow.reckoning import left_over, reckon
 from tests.chaos.workflow.stories import Site, push
@@ -133,7 +133,7 @@ async def _create(site: Site, parts: WorkflowContext, story: str, workflow_id: s
         there = await tx.workflows.find(workflow_id)
     if there is None:
         template_id = await site.save_template(parts, story)
-        await CreateWorkflow(parts).execute(template_id, workflow_id=workflow_id)
+        await create_workflow(parts, template_id, workflow_id=workflow_id)
 
 
 async def _see_through(parts: WorkflowContext, workflow_id: str) -> None:

@@ -12,7 +12,7 @@ from kingdom.workflow.domain.resources import Checkpoint, Git, GitRef
 from kingdom.workflow.domain.statuses import WorkflowStatus
 from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, Workflow, WorkflowTemplate
 from kingdom.workflow.ports import WorkflowTransaction
-from kingdom.workflow.usecases.lifecycle import ResumeWorkflow, StartWorkflow
+from kingdom.workflow.usecases.lifecycle import resume_workflow, start_workflow
 from tests.support.repositories import Remote
 
 GIT: Final = "git-app"
@@ -109,11 +109,11 @@ checkpoint before it, and on to the end. ``beside``: two Works at the same time,
 async def push(parts: WorkflowContext, workflow: Workflow) -> None:
     """Do what a person would do next; nothing when the workflow goes on by itself."""
     if workflow.status is WorkflowStatus.CREATED:
-        await StartWorkflow(parts).execute(workflow.id)
+        await start_workflow(parts, workflow.id)
     elif workflow.status is WorkflowStatus.PAUSED and workflow.reason == REVIEW:
         async with parts.store.transaction() as tx:
             first = await to_go_back_to(tx, workflow.id)
-        await ResumeWorkflow(parts).execute(workflow.id, checkpoint_id=None if first is None else first.id)
+        await resume_workflow(parts, workflow.id, checkpoint_id=None if first is None else first.id)
 
 
 async def to_go_back_to(tx: WorkflowTransaction, workflow_id: str) -> Checkpoint | None:

@@ -80,13 +80,13 @@ async def test_a_key_that_is_none_is_refused_and_other_methods_have_none(web: We
 
 
 async def test_what_broke_may_be_tried_again(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kingdom.workflow.usecases.catalog import CreateGit
+    from kingdom.workflow import usecases
 
     async def broken(*_: object) -> str:
         raise RuntimeError("no")
 
     with monkeypatch.context() as patch:
-        patch.setattr(CreateGit, "execute", broken)
+        patch.setattr(usecases, "create_git", broken)
         error(await web.client.post("/api/gits", json=GIT, headers=KEY), 500, "SYS_INTERNAL")
     data(await web.client.post("/api/gits", json=GIT, headers=KEY), 201)
 

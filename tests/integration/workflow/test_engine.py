@@ -14,7 +14,7 @@ from kingdom.workflow.context import WorkflowLocks
 from kingdom.workflow.domain.statuses import WorkflowStatus
 from kingdom.workflow.store import StoreError
 from kingdom.workflow.store.transactions import STREAM
-from kingdom.workflow.usecases.lifecycle import StartWorkflow
+from kingdom.workflow.usecases.lifecycle import start_workflow
 from tests.support.workflow_fakes import World, house
 from tests.support.workflow_plans import created, started, work
 
@@ -38,7 +38,7 @@ async def test_an_answer_that_comes_while_somebody_else_has_the_turn_waits_on_th
     async with house(tmp_path / "w.db", World(silent=True)) as here:
         workflow_id = await started(here, work("a", "one", "two"))
         _, (a,) = await here.read(workflow_id)
-        async with here.parts.turns.of(workflow_id):
+        async with here.parts.locks.of(workflow_id):
             await here.agents.answer(a, a.tasks[0])
             assert (await here.told(workflow_id))[-1] == "QueryResponded"
             assert (await here.parts.store.bus.depth())[STREAM].pending == 1
@@ -51,7 +51,7 @@ async def test_an_answer_whose_handler_fails_is_kept_and_handled_from_the_bus(
 ) -> None:
     async with house(tmp_path / "w.db", World(silent=True)) as here:
         workflow_id = await started(here, work("a", "one", "two"))
-        handler = here.engine._lanes._handlers["QueryResponded"]
+        handler = here.engine._queues._handlers["QueryResponded"]
         plain, calls = handler.handle, []
 
         async def handle(step: Any, news: Any, made: object = None) -> None:
@@ -67,7 +67,7 @@ async def test_an_answer_whose_handler_fails_is_kept_and_handled_from_the_bus(
         assert len(calls) == 2
         told = await here.told(workflow_id)
         assert (told.count("QueryResponded"), told.count("TaskCompleted"), told[-1]) == (1, 1, "QuerySent")
-        assert here.parts.counts.retried == 0
+        assert here.parts.counters.retried == 0
 
 
 async def test_a_store_that_is_away_for_a_while_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,14 +78,14 @@ async def test_a_store_that_is_away_for_a_while_is_waited_for(tmp_path: Path, mo
         @asynccontextmanager
         async def transaction() -> AsyncIterator[Any]:
             task = asyncio.current_task()
-            if task is not None and task.get_name().startswith("lane") and away[0]:
+            if task is not None and task.get_name().startswith("events-") and away[0]:
                 away[0] -= 1
                 raise StoreError("the disk is full")
             async with plain() as tx:
                 yield tx
 
         monkeypatch.setattr(here.parts.store, "transaction", transaction)
-        await StartWorkflow(here.parts).execute(workflow_id)
+        await start_workflow(here.parts, workflow_id)
         await here.engine.idle()
         assert away == [0]
         assert (await here.read(workflow_id))[0].status is WorkflowStatus.COMPLETED
@@ -95,10 +95,10 @@ async def test_a_bug_in_the_engine_is_not_taken_for_a_quiet_day(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with house(tmp_path / "w.db") as here:
-        monkeypatch.setattr(here.engine._lanes, "_failed", None)
-        monkeypatch.setattr(here.engine._lanes._handlers["WorkStarted"], "handle", None)
+        monkeypatch.setattr(here.engine._queues, "_failed", None)
+        monkeypatch.setattr(here.engine._queues._handlers["WorkStarted"], "handle", None)
         workflow_id = await created(here.parts, work("a", "one"))
-        await StartWorkflow(here.parts).execute(workflow_id)
+        await start_workflow(here.parts, workflow_id)
         with pytest.raises(TypeError):
             await here.engine.wait()
 
@@ -107,7 +107,7 @@ async def test_an_engine_drains_when_it_stops(tmp_path: Path) -> None:
     world = World()
     async with house(tmp_path / "w.db", world) as here:
         workflow_id = await created(here.parts, work("a", "one", "two"))
-        await StartWorkflow(here.parts).execute(workflow_id)
+        await start_workflow(here.parts, workflow_id)
     async with house(tmp_path / "w.db", world) as here:
         assert (await here.read(workflow_id))[0].status is WorkflowStatus.COMPLETED
     assert set(world.sent.values()) == {1}

@@ -10,13 +10,13 @@ from kingdom.workflow.context import WorkflowContext
 from kingdom.workflow.domain.statuses import AgentStatus, TaskStatus, WorkflowStatus, WorkStatus, WorkTreeStatus
 from kingdom.workflow.domain.workflow import TaskDefinition
 from kingdom.workflow.errors import IllegalTransition, NotFound, StillInUse
-from kingdom.workflow.usecases.catalog import DeleteGit
+from kingdom.workflow.usecases.catalog import delete_git
 from kingdom.workflow.usecases.lifecycle import (
-    CancelWorkflow,
     CannotResume,
-    PauseWorkflow,
-    ResumeWorkflow,
-    StartWorkflow,
+    cancel_workflow,
+    pause_workflow,
+    resume_workflow,
+    start_workflow,
 )
 from tests.support.workflow_fakes import House, World, house
 from tests.support.workflow_plans import REPORTED, created, started, work
@@ -66,7 +66,7 @@ async def test_a_repository_is_in_use_while_its_workflow_runs(tmp_path: Path) ->
         workflow_id = await started(here, *TWO_WORKS)
         assert await used_by(here.parts) == {workflow_id}
         with pytest.raises(StillInUse, match="used by 1 workflows"):
-            await DeleteGit(here.parts).execute("git-0")
+            await delete_git(here.parts, "git-0")
 
 
 async def test_a_worktree_that_cannot_be_made_fails_the_workflow_and_it_can_be_resumed(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ async def test_a_worktree_that_cannot_be_made_fails_the_workflow_and_it_can_be_r
         assert workflow.reason == "a worktree could not be made: prepare does not work today"
         assert (await here.told(workflow_id))[1:] == ["WorkTreeFailed", "WorkflowFailed"]
         assert await used_by(here.parts) == set()
-        await ResumeWorkflow(here.parts).execute(workflow_id)
+        await resume_workflow(here.parts, workflow_id)
         await here.engine.idle()
         assert (await here.read(workflow_id))[0].status is WorkflowStatus.COMPLETED
 
@@ -87,14 +87,14 @@ async def test_a_worktree_that_cannot_be_made_fails_the_workflow_and_it_can_be_r
 async def test_a_workflow_that_was_only_prepared_waits_until_it_is_started(tmp_path: Path) -> None:
     async with house(tmp_path / "w.db") as here:
         workflow_id = await created(here.parts, *TWO_WORKS)
-        await StartWorkflow(here.parts).execute(workflow_id, prepare_only=True)
+        await start_workflow(here.parts, workflow_id, prepare_only=True)
         await here.engine.idle()
         assert (await here.read(workflow_id))[0].status is WorkflowStatus.READY
-        await StartWorkflow(here.parts).execute(workflow_id)
+        await start_workflow(here.parts, workflow_id)
         await here.engine.idle()
         assert (await here.read(workflow_id))[0].status is WorkflowStatus.COMPLETED
         with pytest.raises(IllegalTransition, match="COMPLETED and cannot become PREPARING"):
-            await StartWorkflow(here.parts).execute(workflow_id)
+            await start_workflow(here.parts, workflow_id)
 
 
 # ── pause, resume, cancel ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -104,9 +104,9 @@ async def paused(here: House) -> str:
     """A workflow of two works, paused at the first task of the second."""
     workflow_id = await created(here.parts, *TWO_WORKS)
     here.world.silences.add("push")
-    await StartWorkflow(here.parts).execute(workflow_id)
+    await start_workflow(here.parts, workflow_id)
     await here.engine.idle()
-    await PauseWorkflow(here.parts).execute(workflow_id, "enough for today")
+    await pause_workflow(here.parts, workflow_id, "enough for today")
     await here.engine.idle()
     return workflow_id
 
@@ -122,7 +122,7 @@ async def test_pausing_stops_the_agent_first_and_says_so_once(tmp_path: Path) ->
         assert (await here.told(workflow_id))[-1] == "WorkflowPaused"
         assert await used_by(here.parts) == {workflow_id}
         with pytest.raises(IllegalTransition, match="PAUSED and cannot become PAUSED"):
-            await PauseWorkflow(here.parts).execute(workflow_id)
+            await pause_workflow(here.parts, workflow_id)
 
 
 async def test_resuming_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ async def test_resuming_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None
         workflow_id = await paused(here)
         here.world.silences.clear()
         before = await last_number(here, workflow_id)
-        await ResumeWorkflow(here.parts).execute(workflow_id)
+        await resume_workflow(here.parts, workflow_id)
         await here.engine.idle()
         workflow, works = await here.read(workflow_id)
         assert workflow.status is WorkflowStatus.COMPLETED
@@ -146,9 +146,9 @@ async def test_resuming_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None
 async def test_resuming_without_a_checkpoint_goes_back_to_the_base(tmp_path: Path) -> None:
     async with house(tmp_path / "w.db", World(silences={"plan"})) as here:
         workflow_id = await started(here, *TWO_WORKS)
-        await PauseWorkflow(here.parts).execute(workflow_id)
+        await pause_workflow(here.parts, workflow_id)
         here.world.silences.clear()
-        await ResumeWorkflow(here.parts).execute(workflow_id)
+        await resume_workflow(here.parts, workflow_id)
         await here.engine.idle()
         assert here.world.resets == [{}]
         assert (await here.read(workflow_id))[0].status is WorkflowStatus.COMPLETED
@@ -159,14 +159,14 @@ async def test_going_back_to_a_chosen_checkpoint_undoes_what_came_after_it(tmp_p
     plan[3] = work("w3", "wait")
     async with house(tmp_path / "w.db", World(silences={"wait"})) as here:
         workflow_id = await started(here, *plan)
-        await PauseWorkflow(here.parts).execute(workflow_id)
+        await pause_workflow(here.parts, workflow_id)
         async with here.parts.store.transaction() as tx:
             points = sorted(await tx.checkpoints.of_workflow(workflow_id), key=lambda point: point.id)
         with pytest.raises(NotFound, match="no valid checkpoint cp-9; it has cp-"):
-            await ResumeWorkflow(here.parts).execute(workflow_id, checkpoint_id="cp-9")
+            await resume_workflow(here.parts, workflow_id, checkpoint_id="cp-9")
         assert len(here.world.reports) == 3
         here.world.silent = True
-        await ResumeWorkflow(here.parts).execute(workflow_id, checkpoint_id=points[0].id)
+        await resume_workflow(here.parts, workflow_id, checkpoint_id=points[0].id)
         await here.engine.idle()
         assert here.world.resets == [dict(points[0].hashes)]
         assert len(here.world.reports) == 1
@@ -184,12 +184,12 @@ async def test_an_answer_of_an_attempt_that_is_over_is_refused(tmp_path: Path) -
     async with house(tmp_path / "w.db", World(silences={"plan"})) as here:
         workflow_id = await started(here, *TWO_WORKS)
         _, old = await here.read(workflow_id)
-        await PauseWorkflow(here.parts).execute(workflow_id)
-        await ResumeWorkflow(here.parts).execute(workflow_id)
+        await pause_workflow(here.parts, workflow_id)
+        await resume_workflow(here.parts, workflow_id)
         await here.engine.idle()
         await here.agents.answer(old[0], old[0].tasks[0])
         await here.engine.idle()
-        assert here.parts.counts.refused == 1
+        assert here.parts.counters.refused == 1
         _, works = await here.read(workflow_id)
         assert works[0].tasks[0].status is TaskStatus.RUNNING
         await here.agents.answer(works[0], works[0].tasks[0])
@@ -203,11 +203,11 @@ async def test_a_tree_that_cannot_be_reset_leaves_the_workflow_paused_with_the_r
         here.world.silences.clear()
         here.world.refuses["reset"] = 1
         with pytest.raises(CannotResume, match="reset does not work today"):
-            await ResumeWorkflow(here.parts).execute(workflow_id)
+            await resume_workflow(here.parts, workflow_id)
         workflow, _ = await here.read(workflow_id)
         assert workflow.status is WorkflowStatus.PAUSED
         assert workflow.reason == "it could not be resumed: reset does not work today"
-        await ResumeWorkflow(here.parts).execute(workflow_id)
+        await resume_workflow(here.parts, workflow_id)
         await here.engine.idle()
         assert (await here.read(workflow_id))[0].status is WorkflowStatus.COMPLETED
 
@@ -217,16 +217,16 @@ async def test_a_workflow_whose_repository_was_deleted_says_so_and_stays_as_it_i
     world.breaks["build"] = 1
     async with house(tmp_path / "w.db", world) as here:
         workflow_id = await started(here, *TWO_WORKS)
-        await DeleteGit(here.parts).execute("git-0")  # a failed workflow uses nothing
+        await delete_git(here.parts, "git-0")  # a failed workflow uses nothing
         with pytest.raises(NotFound, match=r"no repository git-0 .* register it again, or take it out"):
-            await ResumeWorkflow(here.parts).execute(workflow_id)
+            await resume_workflow(here.parts, workflow_id)
         assert (await here.read(workflow_id))[0].status is WorkflowStatus.FAILED
 
 
 async def test_cancelling_stops_everything_and_frees_what_was_used(tmp_path: Path) -> None:
     async with house(tmp_path / "w.db", World(silences={"check"})) as here:
         workflow_id = await started(here, *TWO_WORKS)
-        await CancelWorkflow(here.parts).execute(workflow_id)
+        await cancel_workflow(here.parts, workflow_id)
         await here.engine.idle()
         workflow, works = await here.read(workflow_id)
         assert workflow.status is WorkflowStatus.CANCELLED
@@ -251,7 +251,7 @@ async def test_a_broken_agent_fails_the_workflow_which_can_be_resumed(tmp_path: 
         assert (works[1].status, works[1].agent_status) == (WorkStatus.FAILED, AgentStatus.ERROR)
         assert (await here.told(workflow_id))[-3:] == ["AgentError", "WorkStatusChanged", "WorkflowFailed"]
         assert await used_by(here.parts) == set()
-        await ResumeWorkflow(here.parts).execute(workflow_id)
+        await resume_workflow(here.parts, workflow_id)
         assert await used_by(here.parts) == {workflow_id}
         await here.engine.idle()
         assert (await here.read(workflow_id))[0].status is WorkflowStatus.COMPLETED
@@ -283,7 +283,7 @@ async def test_spent_retries_are_for_a_person_to_decide(tmp_path: Path, on_failu
         assert works[0].status is WorkStatus.FAILED
         assert (await here.told(workflow_id))[-3:] == ["QueryFailed", "WorkStatusChanged", end]
         before = await last_number(here, workflow_id)
-        await ResumeWorkflow(here.parts).execute(workflow_id, retry=True)  # in place: what is done stays
+        await resume_workflow(here.parts, workflow_id, retry=True)  # in place: what is done stays
         await here.engine.idle()
         workflow, works = await here.read(workflow_id)
         assert workflow.status is WorkflowStatus.COMPLETED
@@ -315,7 +315,7 @@ async def test_a_checkpoint_that_cannot_be_made_pauses_and_is_made_when_it_goes_
         assert workflow.status is WorkflowStatus.PAUSED
         assert workflow.reason == "what work build left could not be committed: commit does not work today"
         assert works[0].status is WorkStatus.COMPLETED
-        await ResumeWorkflow(here.parts).execute(workflow_id, retry=True)
+        await resume_workflow(here.parts, workflow_id, retry=True)
         await here.engine.idle()
         assert (await here.read(workflow_id))[0].status is WorkflowStatus.COMPLETED
         assert set(here.world.sent.values()) == {1}
@@ -347,7 +347,7 @@ async def test_a_workflow_pauses_for_review_after_a_chosen_work(tmp_path: Path) 
         assert (workflow.status, workflow.reason) == (WorkflowStatus.PAUSED, "review after plan")
         assert [part.status for part in works] == [WorkStatus.COMPLETED, WorkStatus.PENDING]
         assert (await here.told(workflow_id))[-2:] == ["CheckpointCreated", "WorkflowPaused"]
-        await ResumeWorkflow(here.parts).execute(workflow_id, retry=True)
+        await resume_workflow(here.parts, workflow_id, retry=True)
         await here.engine.idle()
         assert (await here.read(workflow_id))[0].status is WorkflowStatus.COMPLETED
         assert here.world.resets == []
@@ -397,7 +397,7 @@ async def test_a_merge_that_does_not_go_fails_the_work_that_asked_for_it(tmp_pat
         assert {work_id for work_id, *_ in here.world.sent} == {
             part.id for part in works[:3]
         }  # nobody was asked to go on
-        await ResumeWorkflow(here.parts).execute(workflow_id, retry=True)
+        await resume_workflow(here.parts, workflow_id, retry=True)
         await here.engine.idle()
         assert (await here.read(workflow_id))[0].status is WorkflowStatus.COMPLETED
 
@@ -409,7 +409,7 @@ async def test_a_work_that_merged_and_broke_goes_on_in_place_and_merges_nothing_
         workflow_id = await started(here, *PARALLEL)
         assert (await here.read(workflow_id))[0].status is WorkflowStatus.FAILED
         assert here.world.open_work
-        await ResumeWorkflow(here.parts).execute(workflow_id, retry=True)
+        await resume_workflow(here.parts, workflow_id, retry=True)
         await here.engine.idle()
         workflow, _ = await here.read(workflow_id)
         assert workflow.status is WorkflowStatus.COMPLETED, workflow.reason
@@ -428,7 +428,7 @@ async def test_a_failure_stops_what_runs_beside_it(tmp_path: Path) -> None:
         assert works[2].agent_status is AgentStatus.STOPPED
         assert works[2].id not in world.alive
         world.silences.clear()
-        await ResumeWorkflow(here.parts).execute(workflow_id)
+        await resume_workflow(here.parts, workflow_id)
         await here.engine.idle()
         assert (await here.read(workflow_id))[0].status is WorkflowStatus.COMPLETED
         async with here.parts.store.transaction() as tx:

@@ -13,7 +13,7 @@ from kingdom.workflow.domain.resources import Checkpoint
 from kingdom.workflow.domain.statuses import ReportStatus, WorkflowStatus, WorkStatus
 from kingdom.workflow.domain.work import Report, Work
 from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, Workflow
-from kingdom.workflow.usecases.lifecycle import PauseWorkflow, ResumeWorkflow, StartWorkflow
+from kingdom.workflow.usecases.lifecycle import pause_workflow, resume_workflow, start_workflow
 from tests.integration.workflow.test_with_agents import create, find, running
 from tests.support.repositories import plain_git
 
@@ -95,7 +95,7 @@ async def test_going_back_to_each_of_ten_checkpoints_gives_exactly_its_files(tmp
     writer = Writer()
     async with running(tmp_path, {"writer": writer}) as parts:
         scene = Scene(parts, await create(parts, tmp_path, *plan()))
-        await StartWorkflow(parts).execute(scene.id)
+        await start_workflow(parts, scene.id)
         assert (await scene.rests()).reason == "review after work-10"
         _, reports, points = await scene.read()
         assert len({point.trees["git-1"] for point in points}) == WORKS
@@ -105,12 +105,12 @@ async def test_going_back_to_each_of_ten_checkpoints_gives_exactly_its_files(tmp
         for number in range(WORKS, 0, -1):
             await _go_back(scene, writer, points[number - 1], number, paths)
         writer.let = True
-        await ResumeWorkflow(parts).execute(scene.id, checkpoint_id=points[0].id)
+        await resume_workflow(parts, scene.id, checkpoint_id=points[0].id)
         assert (await scene.rests()).reason == "review after work-10"
         works, reports, points = await scene.read()
         assert (len(points), {work.status for work in works[:WORKS]}) == (WORKS, {WorkStatus.COMPLETED})
         assert all(Path(str(report.file_path)).exists() for report in reports)
-        await ResumeWorkflow(parts).execute(scene.id)
+        await resume_workflow(parts, scene.id)
         assert (await scene.rests()).status is WorkflowStatus.COMPLETED
         _, _, points = await scene.read()
         assert scene.files() == points[-1].trees["git-1"]
@@ -123,7 +123,7 @@ async def _go_back(scene: Scene, writer: Writer, point: Checkpoint, number: int,
     (scene.tree / "README").write_text("changed\n")
     tip = plain_git(scene.tree, "rev-parse", "HEAD")
     writer.sitting.clear()
-    await ResumeWorkflow(scene.parts).execute(scene.id, checkpoint_id=point.id)
+    await resume_workflow(scene.parts, scene.id, checkpoint_id=point.id)
     await asyncio.wait_for(writer.sitting.wait(), 30)
     works, reports, points = await scene.read()
     assert plain_git(scene.tree, "rev-parse", "HEAD") == point.hashes["git-1"]
@@ -141,4 +141,4 @@ async def _go_back(scene: Scene, writer: Writer, point: Checkpoint, number: int,
     assert any(f"left-{number}.txt" in names.split() for names in kept.values())
     refs = plain_git(scene.tree, "for-each-ref", "--contains", tip, "--format=%(refname)", "refs/kingdom")
     assert refs, "what was committed is held as well"
-    await PauseWorkflow(scene.parts).execute(scene.id)
+    await pause_workflow(scene.parts, scene.id)

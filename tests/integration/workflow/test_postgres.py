@@ -9,7 +9,7 @@ import pytest
 from kingdom.workflow.domain.statuses import WorkflowStatus
 from kingdom.workflow.engine import EngineAlreadyRunning, WorkflowEngine
 from kingdom.workflow.store.transactions import STREAM
-from kingdom.workflow.usecases.lifecycle import PauseWorkflow, ResumeWorkflow, StartWorkflow
+from kingdom.workflow.usecases.lifecycle import pause_workflow, resume_workflow, start_workflow
 from tests.support.workflow_fakes import Stopper, World, house, opened, survived
 from tests.support.workflow_plans import REPORTED, created, started, work
 
@@ -20,9 +20,9 @@ PLAN = work("build", "plan", REPORTED), work("ship", "push")
 async def test_a_workflow_runs_pauses_and_goes_back_to_a_checkpoint(postgres_url: str) -> None:
     async with house(postgres_url, World(silences={"push"})) as here:
         workflow_id = await started(here, *PLAN)
-        await PauseWorkflow(here.parts).execute(workflow_id)
+        await pause_workflow(here.parts, workflow_id)
         here.world.silences.clear()
-        await ResumeWorkflow(here.parts).execute(workflow_id)
+        await resume_workflow(here.parts, workflow_id)
         await here.engine.idle()
         workflow, works = await here.read(workflow_id)
         assert workflow.status is WorkflowStatus.COMPLETED
@@ -35,7 +35,7 @@ async def test_a_workflow_runs_pauses_and_goes_back_to_a_checkpoint(postgres_url
 async def test_many_workflows_at_once_whose_agents_answer_whenever_they_like(postgres_url: str) -> None:
     async with house(postgres_url, World(beside=True)) as here:
         ids = [await created(here.parts, *PLAN) for _ in range(8)]
-        await asyncio.gather(*(StartWorkflow(here.parts).execute(item) for item in ids))
+        await asyncio.gather(*(start_workflow(here.parts, item) for item in ids))
         await here.idle()
         assert [(await here.read(item))[0].status for item in ids] == [WorkflowStatus.COMPLETED] * 8
         assert set(here.world.sent.values()) == {1}
@@ -50,7 +50,7 @@ async def test_an_engine_that_dies_is_followed_by_one_that_comes_to_the_same_end
     with survived():
         async with house(postgres_url, world, stopper) as here:
             workflow_id = await created(here.parts, *PLAN)
-            await StartWorkflow(here.parts).execute(workflow_id)
+            await start_workflow(here.parts, workflow_id)
             await here.engine.idle()
     assert stopper.dead
     async with house(postgres_url, world) as here:

@@ -12,7 +12,7 @@ import pytest
 from kingdom.workflow.domain.statuses import QueryStatus, WorkflowStatus, WorkStatus
 from kingdom.workflow.engine import EngineAlreadyRunning, WorkflowEngine
 from kingdom.workflow.store.transactions import STREAM
-from kingdom.workflow.usecases.lifecycle import CancelWorkflow, PauseWorkflow, ResumeWorkflow, StartWorkflow
+from kingdom.workflow.usecases.lifecycle import cancel_workflow, pause_workflow, resume_workflow, start_workflow
 from tests.support.workflow_fakes import House, Stopper, World, fast_folder, house, opened, survived
 from tests.support.workflow_plans import REPORTED, created, work
 
@@ -57,7 +57,7 @@ async def first_life(path: Path, world: World, stopper: Stopper) -> str | None:
     with survived():
         async with house(path, world, stopper) as here:
             workflow_id = await created(here.parts, *PLAN)
-            await StartWorkflow(here.parts).execute(workflow_id)
+            await start_workflow(here.parts, workflow_id)
             await here.idle()
     return workflow_id
 
@@ -77,7 +77,7 @@ async def survive(path: Path, at: int, expected: dict[str, Any], **more: Any) ->
     async with house(path, world) as here:
         workflow, _ = await here.read(workflow_id)
         if workflow.status is WorkflowStatus.CREATED:  # the start was never committed: whoever asked for it asks again
-            await StartWorkflow(here.parts).execute(workflow_id)
+            await start_workflow(here.parts, workflow_id)
         await here.idle()
         assert await outcome(here, workflow_id) == expected, f"stopped at {at}: {stopper.passed[-1]}"
         await check_told(here, workflow_id)
@@ -101,7 +101,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     async def run() -> dict[str, Any]:
         async with house(tmp_path_factory.mktemp("expected") / "w.db") as here:
             workflow_id = await created(here.parts, *PLAN)
-            await StartWorkflow(here.parts).execute(workflow_id)
+            await start_workflow(here.parts, workflow_id)
             await here.engine.idle()
             return await outcome(here, workflow_id)
 
@@ -154,20 +154,20 @@ async def test_wherever_an_engine_dies_while_it_resumes_the_workflow_goes_back_a
         path, world, stopper = folder / f"{at}.db", World(silences={"push"}), Stopper()
         async with house(path, world) as here:
             workflow_id = await created(here.parts, *PLAN)
-            await StartWorkflow(here.parts).execute(workflow_id)
+            await start_workflow(here.parts, workflow_id)
             await here.engine.idle()
-            await PauseWorkflow(here.parts).execute(workflow_id)
+            await pause_workflow(here.parts, workflow_id)
         world.silences.clear()
         with survived():
             async with house(path, world, stopper) as here:
                 stopper.at = len(stopper.passed) + at
-                await ResumeWorkflow(here.parts).execute(workflow_id)
+                await resume_workflow(here.parts, workflow_id)
                 await here.engine.idle()
         async with house(path, world) as here:
             await here.engine.idle()
             workflow, works = await here.read(workflow_id)
             if workflow.status is WorkflowStatus.PAUSED:  # the wish was never committed
-                await ResumeWorkflow(here.parts).execute(workflow_id)
+                await resume_workflow(here.parts, workflow_id)
                 await here.engine.idle()
                 workflow, works = await here.read(workflow_id)
             assert workflow.status is WorkflowStatus.COMPLETED
@@ -181,22 +181,22 @@ async def test_wherever_an_engine_dies_while_it_resumes_the_workflow_goes_back_a
     assert at > 10
 
 
-@pytest.mark.parametrize("wish", [PauseWorkflow, CancelWorkflow])
+@pytest.mark.parametrize("wish", [pause_workflow, cancel_workflow])
 async def test_an_engine_that_dies_while_it_stops_a_workflow_can_be_asked_again(folder: Path, wish: Any) -> None:
     for at in range(20):
         path, world, stopper = folder / f"{at}.db", World(silences={"push"}), Stopper()
         with survived():
             async with house(path, world, stopper) as here:
                 workflow_id = await created(here.parts, *PLAN)
-                await StartWorkflow(here.parts).execute(workflow_id)
+                await start_workflow(here.parts, workflow_id)
                 await here.engine.idle()
                 stopper.at = len(stopper.passed) + at
-                await wish(here.parts).execute(workflow_id)
+                await wish(here.parts, workflow_id)
                 await here.engine.idle()
         async with house(path, world) as here:
             await here.engine.idle()
             if (await here.read(workflow_id))[0].status is WorkflowStatus.RUNNING:
-                await wish(here.parts).execute(workflow_id)
+                await wish(here.parts, workflow_id)
                 await here.engine.idle()
             workflow, works = await here.read(workflow_id)
             assert workflow.status in (WorkflowStatus.PAUSED, WorkflowStatus.CANCELLED)
@@ -212,7 +212,7 @@ async def test_a_query_whose_answer_never_came_is_sent_again_after_a_restart(fol
     with survived():
         async with house(folder / "w.db", world, stopper) as here:
             workflow_id = await created(here.parts, work("ship", "push"))
-            await StartWorkflow(here.parts).execute(workflow_id)
+            await start_workflow(here.parts, workflow_id)
             await here.engine.idle()
             stopper.dead = True
             await here.read(workflow_id)
@@ -227,7 +227,7 @@ async def test_an_engine_that_ends_properly_leaves_its_agents_to_the_next_one(fo
     world = World(silent=True)
     async with house(folder / "w.db", world) as here:
         workflow_id = await created(here.parts, work("ship", "push"))
-        await StartWorkflow(here.parts).execute(workflow_id)
+        await start_workflow(here.parts, workflow_id)
         await here.engine.idle()
     async with house(folder / "w.db", world) as here:
         _, (ship,) = await here.read(workflow_id)
@@ -254,7 +254,7 @@ async def test_events_of_another_process_are_found_and_handled(folder: Path) -> 
         here.parts.store.on_publish(
             lambda sent: done.set() if any(item.type == "WorkflowCompleted" for item in sent) else None
         )
-        await StartWorkflow(elsewhere).execute(workflow_id)
+        await start_workflow(elsewhere, workflow_id)
         await done.wait()
         await here.engine.idle()
         assert (await here.read(workflow_id))[0].status is WorkflowStatus.COMPLETED
@@ -269,19 +269,19 @@ async def test_idle_sees_what_stood_behind_an_event_that_was_handled_while_it_lo
         WorkflowEngine(parts, owner="test", poll=3600) as engine,
         opened(folder / "w.db", world) as elsewhere,
     ):
-        bus, lanes = parts.store.bus, engine._lanes
+        bus, queues = parts.store.bus, engine._queues
         peek = bus.peek
         async with engine._look_lock:  # nobody looks before all is in place
             workflow_id = await created(elsewhere, *PLAN)
-            await StartWorkflow(elsewhere).execute(workflow_id)
-            await PauseWorkflow(elsewhere).execute(workflow_id)
+            await start_workflow(elsewhere, workflow_id)
+            await pause_workflow(elsewhere, workflow_id)
             assert (await bus.depth())[STREAM].pending > 1
             waiting = asyncio.create_task(engine.idle())
             await asyncio.sleep(0)  # it waits for its look
-            give_back = await parts.turns.take(workflow_id)
+            give_back = await parts.locks.take(workflow_id)
             assert give_back is not None
             (head,) = await peek(STREAM)
-            lanes.add([head.envelope], found=True)  # as the engine does that looked just before
+            queues.add([head.envelope], polled=True)  # as the engine does that looked just before
 
             async def slow(*args: Any, **options: Any) -> Any:
                 seen = await peek(*args, **options)
@@ -289,7 +289,7 @@ async def test_idle_sees_what_stood_behind_an_event_that_was_handled_while_it_lo
                     return seen
                 monkeypatch.undo()
                 give_back()
-                while lanes.busy:
+                while queues.busy:
                     await asyncio.sleep(0)
                 return seen
 
@@ -302,15 +302,15 @@ async def test_a_handler_that_fails_is_tried_again_and_in_the_end_the_workflow_p
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with house(folder / "w.db") as here:
-        handler = here.engine._lanes._handlers["WorkStarted"]
-        here.engine._lanes._retry = here.engine._lanes._retry.__class__(base=0.001, jitter=0, max_attempts=3)
+        handler = here.engine._queues._handlers["WorkStarted"]
+        here.engine._queues._retry = here.engine._queues._retry.__class__(base=0.001, jitter=0, max_attempts=3)
 
         async def broken(step: object, news: object, made: object = None) -> None:
             raise ZeroDivisionError("a bug")
 
         monkeypatch.setattr(handler, "handle", broken)
         workflow_id = await created(here.parts, work("ship", "push"))
-        await StartWorkflow(here.parts).execute(workflow_id)
+        await start_workflow(here.parts, workflow_id)
         while not await here.parts.store.bus.dead(STREAM):
             await asyncio.sleep(0.01)
         workflow, _ = await here.read(workflow_id)
@@ -319,6 +319,6 @@ async def test_a_handler_that_fails_is_tried_again_and_in_the_end_the_workflow_p
         assert workflow.status is WorkflowStatus.PAUSED
         assert workflow.reason == "WorkStarted could not be handled: a bug"
         monkeypatch.undo()
-        await ResumeWorkflow(here.parts).execute(workflow_id)  # what was dead does not hold up the rest any more
+        await resume_workflow(here.parts, workflow_id)  # what was dead does not hold up the rest any more
         await here.engine.idle()
         assert (await here.read(workflow_id))[0].status is WorkflowStatus.COMPLETED

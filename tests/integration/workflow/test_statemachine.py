@@ -26,13 +26,13 @@ from kingdom.workflow.domain.workflow import TaskDefinition, Workflow
 from kingdom.workflow.errors import WorkflowError
 from kingdom.workflow.store.transactions import STREAM
 from kingdom.workflow.usecases.lifecycle import (
-    CancelWorkflow,
-    DeleteWorkflow,
-    PauseWorkflow,
-    ResumeWorkflow,
-    StartWorkflow,
+    cancel_workflow,
+    delete_workflow,
+    pause_workflow,
+    resume_workflow,
+    start_workflow,
 )
-from kingdom.workflow.usecases.workflows import ModifyWorkflow
+from kingdom.workflow.usecases.workflows import modify_workflow
 from tests.support.workflow_fakes import House, Stopped, Stopper, World, fast_folder, house
 from tests.support.workflow_plans import REPORTED, created, work
 
@@ -108,7 +108,7 @@ class Workflows(RuleBasedStateMachine):
         async def action() -> None:
             workflow_id = await created(self.here.parts, *plan, gits=2, on_failure=on_failure)
             self.workflows.append(workflow_id)
-            await StartWorkflow(self.here.parts).execute(workflow_id, prepare_only=only)
+            await start_workflow(self.here.parts, workflow_id, prepare_only=only)
 
         self.run(lambda: self.attempt(action))
 
@@ -116,13 +116,13 @@ class Workflows(RuleBasedStateMachine):
     @rule(data=st.data())
     def start_again(self, data: st.DataObject) -> None:
         chosen = self.chosen(data, "READY")
-        self.run(lambda: self.attempt(lambda: StartWorkflow(self.here.parts).execute(chosen)))
+        self.run(lambda: self.attempt(lambda: start_workflow(self.here.parts, chosen)))
 
     @precondition(lambda self: self.workflows)
     @rule(data=st.data())
     def pause(self, data: st.DataObject) -> None:
         chosen = self.chosen(data, "RUNNING")
-        self.run(lambda: self.attempt(lambda: PauseWorkflow(self.here.parts).execute(chosen)))
+        self.run(lambda: self.attempt(lambda: pause_workflow(self.here.parts, chosen)))
 
     @precondition(lambda self: not {"PAUSED", "FAILED"}.isdisjoint(self.states.values()))
     @rule(data=st.data(), retry=st.booleans(), back=st.integers(0, 3))
@@ -133,7 +133,7 @@ class Workflows(RuleBasedStateMachine):
             async with self.here.parts.store.transaction() as tx:
                 points = [item.id for item in await tx.checkpoints.of_workflow(chosen) if item.complete and item.valid]
             point = sorted(points)[back] if back < len(points) else None
-            await ResumeWorkflow(self.here.parts).execute(chosen, checkpoint_id=point, retry=retry)
+            await resume_workflow(self.here.parts, chosen, checkpoint_id=point, retry=retry)
 
         self.run(lambda: self.attempt(action))
 
@@ -141,7 +141,7 @@ class Workflows(RuleBasedStateMachine):
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         chosen = self.chosen(data, "CANCELLED")
-        self.run(lambda: self.attempt(lambda: CancelWorkflow(self.here.parts).execute(chosen)))
+        self.run(lambda: self.attempt(lambda: cancel_workflow(self.here.parts, chosen)))
 
     @precondition(lambda self: not {"COMPLETED", "CANCELLED", "PAUSED"}.isdisjoint(self.states.values()))
     @rule(data=st.data())
@@ -149,7 +149,7 @@ class Workflows(RuleBasedStateMachine):
         chosen = self.chosen(data, "CANCELLED", "COMPLETED")
 
         async def action() -> None:
-            await DeleteWorkflow(self.here.parts).execute(chosen)
+            await delete_workflow(self.here.parts, chosen)
             self.workflows.remove(chosen)
 
         self.run(lambda: self.attempt(action))
@@ -170,7 +170,7 @@ class Workflows(RuleBasedStateMachine):
                 "query": UpdateTask(part.tasks[-1].id, {"query": "other", "outline": ["Y"] if number else []}),
                 "gits": SetGitRefs(tuple(GitRef(f"git-{index}", "main") for index in range(number))),
             }
-            await ModifyWorkflow(self.here.parts).execute(chosen, [changes[what]])
+            await modify_workflow(self.here.parts, chosen, [changes[what]])
 
         self.run(lambda: self.attempt(action))
 

@@ -28,23 +28,23 @@ from kingdom.workflow.domain.workflow import TaskDefinition, WorkflowTemplate
 from kingdom.workflow.errors import InvalidPlan, NameTaken, NotFound, NotModifiable, StillInUse
 from kingdom.workflow.store import ConcurrentChange
 from kingdom.workflow.usecases.catalog import (
-    CreateGit,
-    CreateTemplateFromWorkflow,
-    CreateWorkflowTemplate,
-    DeleteGit,
-    DeleteWorkflowTemplate,
-    RegisterMcpServer,
-    UnregisterMcpServer,
-    UpdateWorkflowTemplate,
+    create_git,
+    create_template_from_workflow,
+    create_workflow_template,
+    delete_git,
+    delete_workflow_template,
+    register_mcp_server,
+    unregister_mcp_server,
+    update_workflow_template,
 )
 from kingdom.workflow.usecases.lifecycle import (
-    CancelWorkflow,
-    DeleteWorkflow,
-    PauseWorkflow,
-    ResumeWorkflow,
-    StartWorkflow,
+    cancel_workflow,
+    delete_workflow,
+    pause_workflow,
+    resume_workflow,
+    start_workflow,
 )
-from kingdom.workflow.usecases.workflows import CreateWorkflow, ForkWorkflow, ModifyWorkflow
+from kingdom.workflow.usecases.workflows import create_workflow, fork_workflow, modify_workflow
 from tests.support.workflow_fakes import House, World, house
 from tests.support.workflow_plans import REPORTED, created, started, work
 
@@ -59,15 +59,15 @@ async def template_of(parts: WorkflowContext, template_id: str) -> WorkflowTempl
 
 async def test_what_is_deleted_disappears_from_every_template(tmp_path: Path) -> None:
     async with house(tmp_path / "w.db") as here:
-        git_id = await CreateGit(here.parts).execute("backend", "https://example.org/b.git")
-        server_id = await RegisterMcpServer(here.parts).execute("docs", command=["docs", "--stdio"], env={"A": "${B}"})
+        git_id = await create_git(here.parts, "backend", "https://example.org/b.git")
+        server_id = await register_mcp_server(here.parts, "docs", command=["docs", "--stdio"], env={"A": "${B}"})
         refs = (McpServerRef(server_id),)
         template = WorkflowTemplate(
             "tpl-1", "fix", (work("one", "a", mcp_server_refs=refs),), git_refs=(GitRef(git_id),), mcp_server_refs=refs
         )
-        await CreateWorkflowTemplate(here.parts).execute(template)
-        await DeleteGit(here.parts).execute(git_id)
-        await UnregisterMcpServer(here.parts).execute(server_id)
+        await create_workflow_template(here.parts, template)
+        await delete_git(here.parts, git_id)
+        await unregister_mcp_server(here.parts, server_id)
         await here.engine.idle()
         left = await template_of(here.parts, "tpl-1")
         assert (left.git_refs, left.mcp_server_refs, left.works[0].mcp_server_refs) == ((), (), ())
@@ -78,48 +78,48 @@ async def test_what_is_deleted_disappears_from_every_template(tmp_path: Path) ->
 
 async def test_a_name_stands_for_one_repository_and_for_one_mcp_server(tmp_path: Path) -> None:
     async with house(tmp_path / "w.db") as here:
-        await CreateGit(here.parts).execute("app", "https://example.org/a.git")
-        await RegisterMcpServer(here.parts).execute("app", command=["app"])  # another kind of thing
+        await create_git(here.parts, "app", "https://example.org/a.git")
+        await register_mcp_server(here.parts, "app", command=["app"])  # another kind of thing
         with pytest.raises(NameTaken, match="a repository called app already"):
-            await CreateGit(here.parts).execute("app", "https://example.org/b.git")
+            await create_git(here.parts, "app", "https://example.org/b.git")
         with pytest.raises(NameTaken, match="an MCP server called app already"):
-            await RegisterMcpServer(here.parts).execute("app", url="https://example.org/mcp")
+            await register_mcp_server(here.parts, "app", url="https://example.org/mcp")
 
 
 async def test_the_clone_of_a_deleted_repository_goes_with_the_last_one_of_its_url(tmp_path: Path) -> None:
     async with house(tmp_path / "w.db") as here:
-        first = await CreateGit(here.parts).execute("app", "https://example.org/a.git")
-        second = await CreateGit(here.parts).execute("same", "https://example.org/a.git")
-        await DeleteGit(here.parts).execute(first)
+        first = await create_git(here.parts, "app", "https://example.org/a.git")
+        second = await create_git(here.parts, "same", "https://example.org/a.git")
+        await delete_git(here.parts, first)
         assert here.world.discarded == []
-        await DeleteGit(here.parts).execute(second)
+        await delete_git(here.parts, second)
         assert here.world.discarded == ["same"]
 
 
 async def test_a_template_is_kept_changed_and_forgotten(tmp_path: Path) -> None:
     async with house(tmp_path / "w.db") as here:
         template = WorkflowTemplate("tpl-1", "fix", (work("one", "a"),))
-        await CreateWorkflowTemplate(here.parts).execute(template)
+        await create_workflow_template(here.parts, template)
         mine, theirs = await template_of(here.parts, "tpl-1"), await template_of(here.parts, "tpl-1")
         mine.description = "better"
-        await UpdateWorkflowTemplate(here.parts).execute(mine)
+        await update_workflow_template(here.parts, mine)
         with pytest.raises(ConcurrentChange):
-            await UpdateWorkflowTemplate(here.parts).execute(theirs)
+            await update_workflow_template(here.parts, theirs)
         assert (await template_of(here.parts, "tpl-1")).description == "better"
-        await DeleteWorkflowTemplate(here.parts).execute("tpl-1")
+        await delete_workflow_template(here.parts, "tpl-1")
         with pytest.raises(NotFound, match="there is no template tpl-1"):
-            await CreateWorkflow(here.parts).execute("tpl-1")
+            await create_workflow(here.parts, "tpl-1")
         bad = WorkflowTemplate("tpl-2", "fix", (work("one", "a"),), git_refs=(GitRef("git-9"),))
         with pytest.raises(NotFound, match="there is no git git-9"):
-            await CreateWorkflowTemplate(here.parts).execute(bad)
+            await create_workflow_template(here.parts, bad)
 
 
 async def test_a_template_can_be_made_from_a_workflow_as_it_became(tmp_path: Path) -> None:
     async with house(tmp_path / "w.db") as here:
         plan = work("build", "a", REPORTED, pause_after=True), work("ship", "b", engine="codex", model="m")
         workflow_id = await created(here.parts, *plan)
-        await ModifyWorkflow(here.parts).execute(workflow_id, [AddWork(work("tell", "c"))])
-        template_id = await CreateTemplateFromWorkflow(here.parts).execute(workflow_id, "ours")
+        await modify_workflow(here.parts, workflow_id, [AddWork(work("tell", "c"))])
+        template_id = await create_template_from_workflow(here.parts, workflow_id, "ours")
         made = await template_of(here.parts, template_id)
         assert (made.name, made.works, made.git_refs) == (
             "ours",
@@ -130,15 +130,15 @@ async def test_a_template_can_be_made_from_a_workflow_as_it_became(tmp_path: Pat
 
 async def test_an_mcp_server_is_in_use_while_a_work_may_need_it(tmp_path: Path) -> None:
     async with house(tmp_path / "w.db", World(silent=True)) as here:
-        server_id = await RegisterMcpServer(here.parts).execute("docs", url="https://example.org/mcp")
+        server_id = await register_mcp_server(here.parts, "docs", url="https://example.org/mcp")
         plan = work("one", "a", mcp_server_refs=(McpServerRef(server_id),))
         workflow_id = await started(here, plan)
         with pytest.raises(StillInUse, match="docs"):
-            await UnregisterMcpServer(here.parts).execute(server_id)
-        await PauseWorkflow(here.parts).execute(workflow_id)
+            await unregister_mcp_server(here.parts, server_id)
+        await pause_workflow(here.parts, workflow_id)
         _, works = await here.read(workflow_id)
-        await ModifyWorkflow(here.parts).execute(workflow_id, [UpdateWork(works[0].id, {"mcp_server_refs": []})])
-        await UnregisterMcpServer(here.parts).execute(server_id)
+        await modify_workflow(here.parts, workflow_id, [UpdateWork(works[0].id, {"mcp_server_refs": []})])
+        await unregister_mcp_server(here.parts, server_id)
 
 
 # ── changes of the plan ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -148,7 +148,7 @@ async def in_the_middle(here: House) -> tuple[str, list[Work]]:
     """A workflow paused in the second of three works, at the second of its three tasks."""
     here.world.silences = {"b2"}
     workflow_id = await started(here, work("a", "a1"), work("b", "b1", "b2", "b3"), work("c", "c1"))
-    await PauseWorkflow(here.parts).execute(workflow_id)
+    await pause_workflow(here.parts, workflow_id)
     await here.engine.idle()
     here.world.silences = set()
     _, works = await here.read(workflow_id)
@@ -165,7 +165,8 @@ async def shape(here: House, workflow_id: str) -> list[tuple[str, list[str]]]:
 async def test_what_is_not_done_can_be_changed_while_a_workflow_rests(tmp_path: Path) -> None:
     async with house(tmp_path / "w.db") as here:
         workflow_id, (_, b, c) = await in_the_middle(here)
-        await ModifyWorkflow(here.parts).execute(
+        await modify_workflow(
+            here.parts,
             workflow_id,
             [
                 AddTask(b.id, TaskDefinition("b4", "four")),
@@ -180,10 +181,10 @@ async def test_what_is_not_done_can_be_changed_while_a_workflow_rests(tmp_path: 
             ("a", ["a1"]), ("b", ["b1", "b5", "b2", "b4"]), ("c", ["c1"]), ("d", ["d1"]),
         ]  # fmt: skip
         _, works = await here.read(workflow_id)
-        await ModifyWorkflow(here.parts).execute(workflow_id, [ReorderWorks((works[3].id, works[2].id))])
-        await ModifyWorkflow(here.parts).execute(workflow_id, [RemoveWork(works[2].id)])
+        await modify_workflow(here.parts, workflow_id, [ReorderWorks((works[3].id, works[2].id))])
+        await modify_workflow(here.parts, workflow_id, [RemoveWork(works[2].id)])
         assert await shape(here, workflow_id) == [("a", ["a1"]), ("b", ["b1", "b5", "b2", "b4"]), ("d", ["d1"])]
-        await ResumeWorkflow(here.parts).execute(workflow_id, retry=True)
+        await resume_workflow(here.parts, workflow_id, retry=True)
         await here.engine.idle()
         workflow, works = await here.read(workflow_id)
         assert workflow.status is WorkflowStatus.COMPLETED
@@ -197,7 +198,7 @@ async def test_tasks_that_have_not_begun_can_be_put_in_another_order(tmp_path: P
         workflow_id = await created(here.parts, work("a", "one", "two", "three"))
         _, (a,) = await here.read(workflow_id)
         one, two, three = (task.id for task in a.tasks)
-        await ModifyWorkflow(here.parts).execute(workflow_id, [ReorderTasks(a.id, (three, one, two))])
+        await modify_workflow(here.parts, workflow_id, [ReorderTasks(a.id, (three, one, two))])
         assert await shape(here, workflow_id) == [("a", ["three", "one", "two"])]
 
 
@@ -233,7 +234,7 @@ async def test_what_is_done_or_does_not_go_together_cannot_be_changed(
         before = await here.read(workflow_id)
         made: Sequence[Change] = [UpdateWork(works[2].id, {"model": "large"}), change(*works)]  # type: ignore[operator]
         with pytest.raises(error, match=why):
-            await ModifyWorkflow(here.parts).execute(workflow_id, made)
+            await modify_workflow(here.parts, workflow_id, made)
         assert await here.read(workflow_id) == before  # all of it, or nothing
 
 
@@ -241,22 +242,22 @@ async def test_the_plan_of_a_workflow_that_runs_cannot_be_changed(tmp_path: Path
     async with house(tmp_path / "w.db", World(silent=True)) as here:
         workflow_id = await started(here, work("a", "a1"))
         with pytest.raises(NotModifiable, match=r"RUNNING.*pause it first"):
-            await ModifyWorkflow(here.parts).execute(workflow_id, [AddWork(work("b", "b1"))])
+            await modify_workflow(here.parts, workflow_id, [AddWork(work("b", "b1"))])
 
 
 async def test_repositories_can_be_exchanged_between_two_works(tmp_path: Path) -> None:
     async with house(tmp_path / "w.db") as here:
-        other = await CreateGit(here.parts).execute("frontend", "https://example.org/f.git")
+        other = await create_git(here.parts, "frontend", "https://example.org/f.git")
         workflow_id = await started(here, work("a", "a1", pause_after=True), work("b", "b1"))
         change = SetGitRefs((GitRef(other, "main"),))
-        await ModifyWorkflow(here.parts).execute(workflow_id, [change])
+        await modify_workflow(here.parts, workflow_id, [change])
         await here.engine.idle()
         told = await here.told(workflow_id)
         assert told[-2:] == ["WorkTreePendingRelease", "WorkflowGitRefsUpdated"]
         workflow, _ = await here.read(workflow_id)
         assert workflow.work_tree_statuses == {"git-0": WorkTreeStatus.PENDING_RELEASE}
         assert len(here.world.trees) == 1  # the files stay until the workflow ends
-        await ResumeWorkflow(here.parts).execute(workflow_id, retry=True)
+        await resume_workflow(here.parts, workflow_id, retry=True)
         await here.engine.idle()
         async with here.parts.store.transaction() as tx:
             trees = {tree.git_id: tree for tree in await tx.work_trees.of_workflow(workflow_id)}
@@ -269,9 +270,9 @@ async def test_repositories_can_be_exchanged_between_two_works(tmp_path: Path) -
 async def test_a_repository_that_comes_back_before_the_end_keeps_its_worktree(tmp_path: Path) -> None:
     async with house(tmp_path / "w.db") as here:
         workflow_id = await started(here, work("a", "a1", pause_after=True), work("b", "b1"))
-        await ModifyWorkflow(here.parts).execute(workflow_id, [SetGitRefs(())])
-        await ModifyWorkflow(here.parts).execute(workflow_id, [SetGitRefs((GitRef("git-0", "main"),))])
-        await ResumeWorkflow(here.parts).execute(workflow_id, retry=True)
+        await modify_workflow(here.parts, workflow_id, [SetGitRefs(())])
+        await modify_workflow(here.parts, workflow_id, [SetGitRefs((GitRef("git-0", "main"),))])
+        await resume_workflow(here.parts, workflow_id, retry=True)
         await here.engine.idle()
         workflow, _ = await here.read(workflow_id)
         assert workflow.work_tree_statuses == {"git-0": WorkTreeStatus.READY}
@@ -280,18 +281,18 @@ async def test_a_repository_that_comes_back_before_the_end_keeps_its_worktree(tm
 
 async def test_a_workflow_that_is_ready_prepares_the_repositories_that_come_in(tmp_path: Path) -> None:
     async with house(tmp_path / "w.db") as here:
-        other = await CreateGit(here.parts).execute("frontend", "https://example.org/f.git")
+        other = await create_git(here.parts, "frontend", "https://example.org/f.git")
         workflow_id = await created(here.parts, work("a", "a1"))
-        await StartWorkflow(here.parts).execute(workflow_id, prepare_only=True)
-        await ModifyWorkflow(here.parts).execute(
+        await start_workflow(here.parts, workflow_id, prepare_only=True)
+        await modify_workflow(here.parts,
             workflow_id, [SetGitRefs((GitRef("git-0", "main"), GitRef(other)))]
         )  # fmt: skip
         await here.engine.idle()
         workflow, _ = await here.read(workflow_id)
         assert workflow.status is WorkflowStatus.READY
-        assert workflow.trees_ready
+        assert set(workflow.work_tree_statuses.values()) == {WorkTreeStatus.READY}
         assert len(here.world.trees) == 2
-        await StartWorkflow(here.parts).execute(workflow_id)
+        await start_workflow(here.parts, workflow_id)
         await here.engine.idle()
         assert (await here.read(workflow_id))[0].status is WorkflowStatus.COMPLETED
 
@@ -305,11 +306,11 @@ async def test_a_fork_begins_where_the_first_one_stood_and_leaves_it_alone(tmp_p
         before = await here.read(first)
         async with here.parts.store.transaction() as tx:
             points = sorted(await tx.checkpoints.of_workflow(first), key=lambda point: point.id)
-        fork_id = await ForkWorkflow(here.parts).execute(points[0].id, name="another way")
+        fork_id = await fork_workflow(here.parts, points[0].id, name="another way")
         fork, works = await here.read(fork_id)
         assert (fork.status, fork.forked_from) == (WorkflowStatus.CREATED, points[0].id)
         assert [part.status for part in works] == [WorkStatus.COMPLETED, WorkStatus.PENDING, WorkStatus.PENDING]
-        await StartWorkflow(here.parts).execute(fork_id)
+        await start_workflow(here.parts, fork_id)
         await here.engine.idle()
         fork, works = await here.read(fork_id)
         assert fork.status is WorkflowStatus.COMPLETED
@@ -328,12 +329,12 @@ async def test_a_fork_begins_where_the_first_one_stood_and_leaves_it_alone(tmp_p
 async def test_a_fork_of_a_cancelled_workflow_does_the_rest_of_it(tmp_path: Path) -> None:
     async with house(tmp_path / "w.db", World(silences={"b1"})) as here:
         first = await started(here, work("a", "a1"), work("b", "b1"))
-        await CancelWorkflow(here.parts).execute(first)
+        await cancel_workflow(here.parts, first)
         here.world.silences.clear()
         async with here.parts.store.transaction() as tx:
             (point,) = await tx.checkpoints.of_workflow(first)
-        fork_id = await ForkWorkflow(here.parts).execute(point.id)
-        await StartWorkflow(here.parts).execute(fork_id)
+        fork_id = await fork_workflow(here.parts, point.id)
+        await start_workflow(here.parts, fork_id)
         await here.engine.idle()
         assert (await here.read(fork_id))[0].status is WorkflowStatus.COMPLETED
 
@@ -342,9 +343,9 @@ async def test_a_deleted_workflow_leaves_nothing_but_its_events(tmp_path: Path) 
     async with house(tmp_path / "w.db", World(silences={"b1"})) as here:
         workflow_id = await started(here, work("a", REPORTED), work("b", "b1"))
         with pytest.raises(NotModifiable, match="RUNNING and cannot be deleted now: cancel it first"):
-            await DeleteWorkflow(here.parts).execute(workflow_id)
-        await PauseWorkflow(here.parts).execute(workflow_id)
-        await DeleteWorkflow(here.parts).execute(workflow_id)
+            await delete_workflow(here.parts, workflow_id)
+        await pause_workflow(here.parts, workflow_id)
+        await delete_workflow(here.parts, workflow_id)
         await here.engine.idle()
         assert (here.world.trees, here.world.folders, here.world.reports) == ({}, set(), set())
         assert (await here.told(workflow_id))[-1] == "WorkflowDeleted"

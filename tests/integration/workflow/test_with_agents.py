@@ -25,8 +25,8 @@ from kingdom.workflow.domain.work import Report, Work
 from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, Workflow, WorkflowTemplate
 from kingdom.workflow.engine import WorkflowEngine
 from kingdom.workflow.home import WorkflowHome, open_home
-from kingdom.workflow.usecases.lifecycle import DeleteWorkflow, ResumeWorkflow, StartWorkflow
-from kingdom.workflow.usecases.workflows import CreateWorkflow
+from kingdom.workflow.usecases.lifecycle import delete_workflow, resume_workflow, start_workflow
+from kingdom.workflow.usecases.workflows import create_workflow
 from tests.support.agent_clis import installed
 from tests.support.agents import let_go
 from tests.support.model_servers import MessagesServer, ResponsesServer, Say, Turn, Use
@@ -89,7 +89,7 @@ async def create(parts: WorkflowContext, folder: Path, *works: WorkDefinition) -
     async with parts.store.transaction() as tx:
         await tx.gits.save(Git("git-1", "app", url=remote.url))
         await tx.templates.save(WorkflowTemplate("tpl-1", "repair", works, git_refs=(GitRef("git-1"),)))
-    return await CreateWorkflow(parts).execute("tpl-1", issue_key="ABC-7")
+    return await create_workflow(parts, "tpl-1", issue_key="ABC-7")
 
 
 async def wait_while_running(parts: WorkflowContext, workflow_id: str) -> Workflow:
@@ -116,7 +116,7 @@ async def tell(parts: WorkflowContext, folder: Path, engine: str, options: Mappi
         for name, tasks in PLAN
     ]
     workflow_id = await create(parts, folder, *works)
-    await StartWorkflow(parts).execute(workflow_id)
+    await start_workflow(parts, workflow_id)
     workflow = await wait_while_running(parts, workflow_id)
     seen = await parts.store.events(workflow_id, 0, 1000)
     assert workflow.status is WorkflowStatus.COMPLETED, workflow.reason
@@ -243,7 +243,7 @@ async def test_works_beside_each_other_are_merged(tmp_path: Path) -> None:
             plays("right", writes("right", "1"), after=("first",)),
             plays("last", writes("last", "1"), after=("left", "right"), merge=True),
         )
-        await StartWorkflow(parts).execute(workflow_id)
+        await start_workflow(parts, workflow_id)
         workflow = await wait_while_running(parts, workflow_id)
         assert workflow.status is WorkflowStatus.COMPLETED, workflow.reason
         async with parts.store.transaction() as tx:
@@ -265,7 +265,7 @@ async def test_works_may_run_beside_each_other_from_the_very_start(tmp_path: Pat
             plays("right", writes("right", "1"), after=("start",)),
             plays("last", writes("last", "1"), after=("left", "right"), merge=True),
         )
-        await StartWorkflow(parts).execute(workflow_id)
+        await start_workflow(parts, workflow_id)
         workflow = await wait_while_running(parts, workflow_id)
         assert workflow.status is WorkflowStatus.COMPLETED, workflow.reason
         async with parts.store.transaction() as tx:
@@ -286,7 +286,7 @@ async def test_works_that_do_not_go_together_stop_the_workflow_until_somebody_me
             plays("right", writes("README", "right"), after=("first",)),
             plays("last", after=("left", "right"), merge=True),
         )
-        await StartWorkflow(parts).execute(workflow_id)
+        await start_workflow(parts, workflow_id)
         workflow = await wait_while_running(parts, workflow_id)
         assert workflow.status is WorkflowStatus.FAILED
         assert "both sides changed README" in str(workflow.reason)
@@ -298,7 +298,7 @@ async def test_works_that_do_not_go_together_stop_the_workflow_until_somebody_me
         (right,) = [Path(str(tree.path)) for tree in trees if works.get(str(tree.work_id)) == "right"]
         (right / "README").write_text("left")
         plain_git(right, "commit", "--quiet", "--all", "--message", "As on the left")
-        await ResumeWorkflow(parts).execute(workflow_id, retry=True)
+        await resume_workflow(parts, workflow_id, retry=True)
         workflow = await wait_while_running(parts, workflow_id)
         assert workflow.status is WorkflowStatus.COMPLETED, workflow.reason
     (main,) = [Path(str(tree.path)) for tree in trees if tree.work_id is None]
@@ -320,10 +320,10 @@ async def test_a_work_that_merges_goes_on_where_it_stopped(tmp_path: Path) -> No
             plays("right", writes("right", "1"), after=("start",)),
             WorkDefinition("last", tasks, "command", engine_options=options, after=("left", "right"), merge=True),
         )
-        await StartWorkflow(parts).execute(workflow_id)
+        await start_workflow(parts, workflow_id)
         assert (await wait_while_running(parts, workflow_id)).status is WorkflowStatus.PAUSED
         mended.touch()
-        await ResumeWorkflow(parts).execute(workflow_id, retry=True)
+        await resume_workflow(parts, workflow_id, retry=True)
         workflow = await wait_while_running(parts, workflow_id)
         assert workflow.status is WorkflowStatus.COMPLETED, workflow.reason
         async with parts.store.transaction() as tx:
@@ -335,7 +335,7 @@ async def test_a_work_that_merges_goes_on_where_it_stopped(tmp_path: Path) -> No
 async def test_a_question_pauses_the_workflow_at_once(tmp_path: Path) -> None:
     async with running(tmp_path, {"scripted": ScriptedEngine()}) as parts:
         workflow_id = await create(parts, tmp_path, plays("first", {"ask": "Red or blue?"}))
-        await StartWorkflow(parts).execute(workflow_id)
+        await start_workflow(parts, workflow_id)
         workflow = await wait_while_running(parts, workflow_id)
         seen = [event.type for event in await parts.store.events(workflow_id, 0, 100)]
     assert workflow.status is WorkflowStatus.PAUSED
@@ -346,15 +346,15 @@ async def test_a_question_pauses_the_workflow_at_once(tmp_path: Path) -> None:
 async def test_a_deleted_workflow_leaves_nothing_of_its_runs_but_their_cost(tmp_path: Path) -> None:
     async with running(tmp_path, {"scripted": ScriptedEngine()}) as parts:
         first = await create(parts, tmp_path, plays("first", {"usage": {"input": 5, "output": 1}}, {"say": "Done."}))
-        second = await CreateWorkflow(parts).execute("tpl-1")
+        second = await create_workflow(parts, "tpl-1")
         for workflow_id in (first, second):
-            await StartWorkflow(parts).execute(workflow_id)
+            await start_workflow(parts, workflow_id)
             await wait_while_running(parts, workflow_id)
         agents = tmp_path / "home" / "agents"
         before = {path for name in ("runs", "sessions") for path in (agents / name).iterdir()}
         async with parts.store.transaction() as tx:
             (gone,) = await tx.works.of_workflow(first)
-        await DeleteWorkflow(parts).execute(first)
+        await delete_workflow(parts, first)
         left = {path for name in ("runs", "sessions") for path in (agents / name).iterdir()}
     assert left == {path for path in before if not path.name.startswith(gone.id)}
     assert len(left) < len(before)
@@ -369,7 +369,7 @@ async def test_an_engine_goes_on_where_the_former_one_stopped_watching(tmp_path:
     work = WorkDefinition("first", (TaskDefinition("do", "Do it."),), "command", engine_options={"argv": argv})
     async with running(tmp_path, {"command": CommandEngine()}) as parts:
         workflow_id = await create(parts, tmp_path, work)
-        await StartWorkflow(parts).execute(workflow_id)
+        await start_workflow(parts, workflow_id)
         await asyncio.to_thread(here.read_text)
     async with running(tmp_path, {"command": CommandEngine()}) as parts:
         await asyncio.to_thread(let_go, gate)

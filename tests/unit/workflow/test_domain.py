@@ -18,7 +18,6 @@ from kingdom.workflow.domain.statuses import (
     TaskStatus,
     WorkflowStatus,
     WorkStatus,
-    WorkTreeStatus,
 )
 from kingdom.workflow.domain.work import Report, Task, Work
 from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, Workflow, WorkflowTemplate, check_plan
@@ -188,14 +187,6 @@ def test_changed_references_are_told_as_added_and_removed() -> None:
     whole = workflow(git_refs=(GitRef("a"), GitRef("b")), mcp_server_refs=(McpServerRef("m"),))
     assert whole.change_git_refs([GitRef("b", "main"), GitRef("c")]) == (["c"], ["a"])
     assert whole.change_mcp_server_refs([]) == ([], ["m"])
-
-
-def test_a_workflow_is_ready_when_each_of_its_repositories_is() -> None:
-    whole = workflow(git_refs=(GitRef("a"), GitRef("b")))
-    whole.work_tree_changed("a", WorkTreeStatus.READY)
-    assert not whole.trees_ready
-    whole.work_tree_changed("b", WorkTreeStatus.READY)
-    assert whole.trees_ready
 
 
 @given(st.lists(st.sampled_from(["prepare", "ready", "start", "pause", "resume", "resumed", "complete", "cancel"])))

@@ -39,17 +39,17 @@ McpServerOption = Annotated[
 async def store_template(context: WorkflowContext, file: Path, *, replace: bool) -> WorkflowTemplate:
     """Store the template of a file; with ``replace``, instead of the one of that name."""
     from kingdom.workflow.templates import MAX_NAMES, load_template, read_source_ids
-    from kingdom.workflow.usecases.catalog import CreateWorkflowTemplate, UpdateWorkflowTemplate
+    from kingdom.workflow.usecases.catalog import create_workflow_template, update_workflow_template
 
     template = load_template(file, context.ids.new("tpl"), await read_source_ids(context.store), known_engines())
     async with context.store.reading() as tx:
         before = next((one for one in await tx.templates.list(limit=MAX_NAMES) if one.name == template.name), None)
     if before is None:
-        await CreateWorkflowTemplate(context).execute(template)
+        await create_workflow_template(context, template)
     elif replace:
         template.id, template.version = before.id, before.version
         if template != before:
-            await UpdateWorkflowTemplate(context).execute(template)
+            await update_workflow_template(context, template)
     else:
         raise output.CommandError(
             "ALREADY_THERE", f"the template {template.name} exists ({before.id}): use --replace to replace it"
@@ -144,7 +144,7 @@ def create(
 
 
 async def _create(context: WorkflowContext, new: _NewWorkflow) -> Workflow:
-    from kingdom.workflow.usecases.workflows import CreateWorkflow
+    from kingdom.workflow.usecases.workflows import create_workflow
 
     template = await _find_or_store_template(context, new.template)
     async with context.store.reading() as tx:
@@ -157,9 +157,7 @@ async def _create(context: WorkflowContext, new: _NewWorkflow) -> Workflow:
                 "NO_REPOSITORY",
                 f"the template {template.name} names no repository: add --repo NAME ({', '.join(there)})",
             )
-    workflow_id = await CreateWorkflow(context).execute(
-        template.id, git_refs=git_refs, mcp_server_refs=servers, **new.rest
-    )
+    workflow_id = await create_workflow(context, template.id, git_refs=git_refs, mcp_server_refs=servers, **new.rest)
     async with context.store.reading() as tx:
         return await tx.workflows.get(workflow_id)
 
@@ -224,12 +222,12 @@ def fork(
 
 async def _fork(context: WorkflowContext, word: str, checkpoint: str, name: str | None) -> Workflow:
     from kingdom.cli.workflow.names import find_checkpoint, find_workflow
-    from kingdom.workflow.usecases.workflows import ForkWorkflow
+    from kingdom.workflow.usecases.workflows import fork_workflow
 
     async with context.store.reading() as tx:
         first = await find_workflow(tx, word)
         point = await find_checkpoint(tx, first, checkpoint)
-    workflow_id = await ForkWorkflow(context).execute(point.id, name=name)
+    workflow_id = await fork_workflow(context, point.id, name=name)
     async with context.store.reading() as tx:
         return await tx.workflows.get(workflow_id)
 
@@ -312,9 +310,9 @@ async def _change_plan(
 
 
 async def _apply(context: WorkflowContext, workflow_id: str, changes: list[DescribedChange]) -> None:
-    from kingdom.workflow.usecases.workflows import ModifyWorkflow
+    from kingdom.workflow.usecases.workflows import modify_workflow
 
-    await ModifyWorkflow(context).execute(workflow_id, [change for _, change in changes])
+    await modify_workflow(context, workflow_id, [change for _, change in changes])
 
 
 def _read_plan(file: Path) -> str:

@@ -87,11 +87,11 @@ def git_rm(
 
 async def _add_git(context: WorkflowContext, name: str, url: str) -> Git:
     from kingdom.gitops.names import check_url
-    from kingdom.workflow.usecases.catalog import CreateGit
+    from kingdom.workflow.usecases.catalog import create_git
 
     check_url(url, allow_local=True)
     check_new_name(name, [git.name for git in await _all_gits(context.store)], "a repository")
-    git_id = await CreateGit(context).execute(name, url)
+    git_id = await create_git(context, name, url)
     async with context.store.reading() as tx:
         return await tx.gits.get(git_id)
 
@@ -103,11 +103,11 @@ async def _all_gits(store: WorkflowStore) -> list[Git]:
 
 async def _remove_git(context: WorkflowContext, word: str) -> Git:
     from kingdom.cli.workflow.names import find_git
-    from kingdom.workflow.usecases.catalog import DeleteGit
+    from kingdom.workflow.usecases.catalog import delete_git
 
     async with context.store.reading() as tx:
         git = await find_git(tx, word)
-    await DeleteGit(context).execute(git.id)
+    await delete_git(context, git.id)
     return git
 
 
@@ -217,10 +217,10 @@ def _refuse_secrets(variables: dict[str, str]) -> None:
 async def _add_server(
     context: WorkflowContext, name: str, command: list[str], url: str | None, env: dict[str, str]
 ) -> McpServer:
-    from kingdom.workflow.usecases.catalog import RegisterMcpServer
+    from kingdom.workflow.usecases.catalog import register_mcp_server
 
     check_new_name(name, [server.name for server in await _all_servers(context.store)], "an MCP server")
-    server_id = await RegisterMcpServer(context).execute(name, command=command, url=url, env=env)
+    server_id = await register_mcp_server(context, name, command=command, url=url, env=env)
     async with context.store.reading() as tx:
         return await tx.mcp_servers.get(server_id)
 
@@ -232,11 +232,11 @@ async def _all_servers(store: WorkflowStore) -> list[McpServer]:
 
 async def _remove_server(context: WorkflowContext, word: str) -> McpServer:
     from kingdom.cli.workflow.names import find_mcp_server
-    from kingdom.workflow.usecases.catalog import UnregisterMcpServer
+    from kingdom.workflow.usecases.catalog import unregister_mcp_server
 
     async with context.store.reading() as tx:
         server = await find_mcp_server(tx, word)
-    await UnregisterMcpServer(context).execute(server.id)
+    await unregister_mcp_server(context, server.id)
     return server
 
 

@@ -189,22 +189,22 @@ async def _read(store: WorkflowStore, word: str) -> tuple[WorkflowTemplate, Sour
 
 async def _save(context: WorkflowContext, word: str, name: str) -> WorkflowTemplate:
     from kingdom.cli.workflow.names import find_workflow
-    from kingdom.workflow.usecases.catalog import CreateTemplateFromWorkflow
+    from kingdom.workflow.usecases.catalog import create_template_from_workflow
 
     async with context.store.reading() as tx:
         workflow = await find_workflow(tx, word)
-    template_id = await CreateTemplateFromWorkflow(context).execute(workflow.id, name)
+    template_id = await create_template_from_workflow(context, workflow.id, name)
     async with context.store.reading() as tx:
         return await tx.templates.get(template_id)
 
 
 async def _remove(context: WorkflowContext, word: str) -> WorkflowTemplate:
     from kingdom.cli.workflow.names import find_template
-    from kingdom.workflow.usecases.catalog import DeleteWorkflowTemplate
+    from kingdom.workflow.usecases.catalog import delete_workflow_template
 
     async with context.store.reading() as tx:
         template = await find_template(tx, word)
-    await DeleteWorkflowTemplate(context).execute(template.id)
+    await delete_workflow_template(context, template.id)
     return template
 
 

@@ -34,12 +34,12 @@ from kingdom.web.views.redaction import restore_ref_secrets, restore_secrets
 from kingdom.web.views.templates import EXAMPLE_YAML, git_refs, mcp_refs, task_definition, work_definition
 from kingdom.web.views.workflow_state import find_workflow, workflow_state
 from kingdom.web.views.workflows import WorkflowFull
+from kingdom.workflow import usecases
 from kingdom.workflow.domain import plan as domain
 from kingdom.workflow.domain.resources import McpServerRef
 from kingdom.workflow.domain.work import Work
 from kingdom.workflow.domain.workflow import Workflow
 from kingdom.workflow.templates import plan_changes, plan_of
-from kingdom.workflow.usecases.workflows import ModifyWorkflow
 
 router = workflow_router("workflows", "workflows")
 
@@ -186,7 +186,7 @@ async def modify_workflow(context: Context, workflow_id: WorkflowId, body: Modif
     workflow.check_modifiable()
     changes = [await _domain_change(context, change, workflow, works) for change in body.changes]
     with error_prefix("MOD"):
-        await ModifyWorkflow(context.parts).execute(workflow_id, changes)
+        await usecases.modify_workflow(context.parts, workflow_id, changes)
     return ok(await workflows.read_workflow(context, workflow_id))
 
 
@@ -206,7 +206,7 @@ async def change_plan(context: Context, workflow_id: WorkflowId, body: PlanBody)
     made = bool(changes) and not body.dry_run
     if made:
         with error_prefix("MOD"):
-            await ModifyWorkflow(context.parts).execute(workflow_id, [change for _, change in changes])
+            await usecases.modify_workflow(context.parts, workflow_id, [change for _, change in changes])
     return ok(PlanChangeResult(changes=[words for words, _ in changes], made=made))
 
 

@@ -18,8 +18,8 @@ from kingdom.web.views import sources
 from kingdom.web.views.redaction import HIDDEN, refuse_secrets
 from kingdom.web.views.sources import GitInfo, McpServerInfo
 from kingdom.web.views.workflow_state import workflow_state
+from kingdom.workflow import usecases
 from kingdom.workflow.templates import read_source_ids
-from kingdom.workflow.usecases.catalog import CreateGit, DeleteGit, RegisterMcpServer, UnregisterMcpServer
 
 # ``/api/gits``: repositories that workflows work on.
 
@@ -56,7 +56,7 @@ async def create_git(context: Context, body: GitBody) -> Ok[GitInfo]:
     async with workflow_state(context).naming:
         if body.name in (await read_source_ids(context.parts.store)).repositories:
             raise ApiError(409, "GIT_NAME_TAKEN", f"there is a repository called {body.name} already")
-        git_id = await CreateGit(context.parts).execute(body.name, body.url)
+        git_id = await usecases.create_git(context.parts, body.name, body.url)
     return ok(await sources.read_git(context, git_id))
 
 
@@ -73,7 +73,7 @@ async def delete_git(context: Context, git_id: GitId) -> Ok[Deleted]:
     Refused while a workflow uses it (409 GIT_IN_USE).
     """
     with error_prefix("GIT"):
-        await DeleteGit(context.parts).execute(git_id)
+        await usecases.delete_git(context.parts, git_id)
     return ok(Deleted(id=git_id))
 
 
@@ -139,8 +139,8 @@ async def register_mcp_server(context: Context, body: McpServerBody) -> Ok[McpSe
     async with workflow_state(context).naming:
         if body.name in (await read_source_ids(context.parts.store)).mcp_servers:
             raise ApiError(409, "MCP_NAME_TAKEN", f"there is an MCP server called {body.name} already")
-        server_id = await RegisterMcpServer(context.parts).execute(
-            body.name, command=body.command, url=body.url, env=body.env
+        server_id = await usecases.register_mcp_server(
+            context.parts, body.name, command=body.command, url=body.url, env=body.env
         )
     return ok(await sources.read_mcp_server(context, server_id))
 
@@ -155,5 +155,5 @@ async def get_mcp_server(context: Context, mcp_server_id: McpServerId) -> Ok[Mcp
 async def unregister_mcp_server(context: Context, mcp_server_id: McpServerId) -> Ok[Deleted]:
     """Templates that name it forget it. Refused while a workflow uses it (409 MCP_IN_USE)."""
     with error_prefix("MCP"):
-        await UnregisterMcpServer(context.parts).execute(mcp_server_id)
+        await usecases.unregister_mcp_server(context.parts, mcp_server_id)
     return ok(Deleted(id=mcp_server_id))

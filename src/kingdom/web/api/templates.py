@@ -22,9 +22,9 @@ from kingdom.web.views import templates
 from kingdom.web.views.redaction import restore_secrets
 from kingdom.web.views.templates import EXAMPLE_YAML, ConvertedTemplate, Template, TemplateSummary
 from kingdom.web.views.workflow_state import workflow_state
+from kingdom.workflow import usecases
 from kingdom.workflow.domain.workflow import WorkflowTemplate
 from kingdom.workflow.templates import MAX_NAMES
-from kingdom.workflow.usecases.catalog import CreateWorkflowTemplate, DeleteWorkflowTemplate, UpdateWorkflowTemplate
 
 router = workflow_router("workflow-templates", "templates")
 TemplateId: TypeAlias = Annotated[
@@ -111,7 +111,7 @@ async def update_from_yaml(context: Context, template_id: TemplateId, body: Yaml
 async def delete_template(context: Context, template_id: TemplateId) -> Ok[Deleted]:
     """Workflows that were made from it stay."""
     with error_prefix("TPL"):
-        await DeleteWorkflowTemplate(context.parts).execute(template_id)
+        await usecases.delete_workflow_template(context.parts, template_id)
     return ok(Deleted(id=template_id))
 
 
@@ -128,7 +128,7 @@ async def _create(context: WebContext, template: WorkflowTemplate) -> Ok[Templat
     async with workflow_state(context).naming:
         await check_name(context, template.name)
         with error_prefix("TPL"):
-            await CreateWorkflowTemplate(context.parts).execute(template)
+            await usecases.create_workflow_template(context.parts, template)
     return ok(await templates.read_template(context, template.id))
 
 
@@ -140,5 +140,5 @@ async def _update(context: WebContext, template: WorkflowTemplate) -> Ok[Templat
         template.version = before.version
         if template != before:
             with error_prefix("TPL"):
-                await UpdateWorkflowTemplate(context.parts).execute(template)
+                await usecases.update_workflow_template(context.parts, template)
     return ok(await templates.read_template(context, template.id))

@@ -33,11 +33,10 @@ from kingdom.web.views.templates import Template, git_refs, mcp_refs
 from kingdom.web.views.workflow_output import AgentOutput, ReportInfo, ReportSummary, WorkflowUsage
 from kingdom.web.views.workflow_state import find_checkpoint, find_workflow, workflow_state
 from kingdom.web.views.workflows import WorkflowAction, WorkflowEvent, WorkflowFull, WorkflowSummary, allowed_actions
+from kingdom.workflow import usecases
 from kingdom.workflow.domain.resources import GitRef, McpServerRef
 from kingdom.workflow.domain.statuses import WorkflowStatus
 from kingdom.workflow.errors import IllegalTransition
-from kingdom.workflow.usecases.catalog import CreateTemplateFromWorkflow
-from kingdom.workflow.usecases.workflows import CreateWorkflow, ForkWorkflow
 
 # ``/api/workflows``: the list, a new one, one in full, and a template made of one.
 
@@ -93,7 +92,8 @@ async def create_workflow(context: Context, body: WorkflowBody) -> Ok[WorkflowFu
         servers = restore_ref_secrets(mcp_refs(body.mcp_server_refs), template.mcp_server_refs)
     await check_refs(context, gits or (), servers or ())
     with error_prefix("WFL"):
-        workflow_id = await CreateWorkflow(context.parts).execute(
+        workflow_id = await usecases.create_workflow(
+            context.parts,
             body.template_id,
             name=body.name,
             issue_key=body.issue_key,
@@ -120,8 +120,8 @@ async def create_template_from_workflow(
     async with workflow_state(context).naming:
         await check_name(context, body.name)
         with error_prefix("WFL"):
-            template_id = await CreateTemplateFromWorkflow(context.parts).execute(
-                workflow_id, body.name, description=body.description
+            template_id = await usecases.create_template_from_workflow(
+                context.parts, workflow_id, body.name, description=body.description
             )
     return ok(await templates.read_template(context, template_id))
 
@@ -241,7 +241,7 @@ async def fork_workflow(context: Context, workflow_id: WorkflowId, body: ForkBod
         await find_workflow(tx, workflow_id)
         point = await find_checkpoint(tx, workflow_id, body.checkpoint_id)
     with error_prefix("WFL"):
-        fork_id = await ForkWorkflow(context.parts).execute(point.id, name=body.name)
+        fork_id = await usecases.fork_workflow(context.parts, point.id, name=body.name)
     return ok(await workflows.read_workflow(context, fork_id))
 
 

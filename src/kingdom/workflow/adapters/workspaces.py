@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kingdom.workflow.domain.resources import WorkSpace
-    from kingdom.workflow.domain.work import Report, Task, Work
+    from kingdom.workflow.domain.work import Task, Work
 
 
 # Names of people's things as parts of paths and branches.
@@ -72,11 +72,6 @@ class Workspaces:
     async def remove(self, space: WorkSpace) -> None:
         """Remove a workspace with its reports; may be repeated. Links are not followed."""
         await asyncio.to_thread(_remove_folder, self._checked(space.path))
-
-    async def remove_report(self, report: Report) -> None:
-        """Remove the file of a report; may be repeated."""
-        if report.file_path is not None:
-            self._checked(report.file_path).unlink(missing_ok=True)
 
     async def copy(self, source: WorkSpace, target: WorkSpace) -> None:
         """Give a Work of another workflow the files of this one, but for links and the like; may be repeated."""

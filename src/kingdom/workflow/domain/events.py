@@ -1,7 +1,7 @@
-"""The events of the workflow layer: every type there is, with exactly the payload it carries.
+"""The events of the workflow layer: every type, with exactly the payload it carries.
 
-The payload's names are the fields' in camel case. Whose events they are (``aggregate``), and which attempt of a Work or
-Task they tell of, travels beside the payload.
+The names in a payload are the field names in camel case. The aggregate and the attempt of the Work or Task travel
+beside the payload.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import re
 from collections.abc import Hashable
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any, ClassVar, Final, cast, dataclass_transform
+from typing import Any, Final, cast, dataclass_transform
 
 CATALOG: Final[dict[str, type[DomainEvent]]] = {}
-# What nobody but an interface waits for. Everything else has a handler (kingdom.workflow.handlers).
+# Events without a handler: only an interface shows them. All others have one (kingdom.workflow.handlers).
 UI_ONLY: Final = frozenset(
     {
         "GitCreated", "McpServerRegistered",
@@ -28,23 +28,21 @@ _SNAKE: Final = re.compile(r"_([a-z])")
 
 @dataclass(frozen=True, slots=True)
 class DomainEvent:
-    """Something that happened to a workflow or what it draws on."""
-
-    by: ClassVar[str] = ""  # who publishes it, for the documentation
+    """Something that happened to a workflow, a template, a repository or an MCP server."""
 
     def payload(self) -> dict[str, Any]:
-        """The payload as it travels."""
+        """Return the payload, with names in camel case."""
         return {camel: getattr(self, name) for name, camel in _names(cast("Hashable", type(self)))}
 
     @classmethod
     def from_payload(cls, payload: dict[str, Any]) -> DomainEvent:
-        """The event of a payload."""
+        """Return the event of a payload."""
         return cls(**{name: payload[camel] for name, camel in _names(cast("Hashable", cls))})
 
 
 @cache
 def _names(cls: Hashable) -> tuple[tuple[str, str], ...]:
-    """The fields of an event, and what they are called in the payload."""
+    """Return the field names of an event type, each with its name in the payload."""
     return tuple((field.name, _camel(field.name)) for field in fields(cast("type[DomainEvent]", cls)))
 
 
@@ -53,62 +51,59 @@ def _camel(name: str) -> str:
 
 
 @dataclass_transform(frozen_default=True)
-def _event(by: str) -> Any:
-    def register(cls: type[DomainEvent]) -> type[DomainEvent]:
-        made = dataclass(frozen=True, slots=True)(cls)
-        made.by = by
-        CATALOG[made.__name__] = made
-        return made
-
-    return register
+def _event(cls: type[DomainEvent]) -> Any:
+    """Make the class a frozen dataclass and add it to the catalog."""
+    made = dataclass(frozen=True, slots=True)(cls)
+    CATALOG[made.__name__] = made
+    return made
 
 
 # ── Git, McpServer, WorkflowTemplate ──────────────────────────────────────────────────────────────────────────────
 
 
-@_event("CreateGitUseCase")
+@_event
 class GitCreated(DomainEvent):
     """A repository was registered."""
 
     git_id: str
 
 
-@_event("DeleteGitUseCase")
+@_event
 class GitDeleted(DomainEvent):
     """A repository was deleted."""
 
     git_id: str
 
 
-@_event("RegisterMcpServerUseCase")
+@_event
 class McpServerRegistered(DomainEvent):
     """An MCP server was registered."""
 
     mcp_server_id: str
 
 
-@_event("UnregisterMcpServerUseCase")
+@_event
 class McpServerUnregistered(DomainEvent):
     """An MCP server was unregistered."""
 
     mcp_server_id: str
 
 
-@_event("CreateWorkflowTemplateUseCase, CreateTemplateFromWorkflowUseCase")
+@_event
 class WorkflowTemplateCreated(DomainEvent):
-    """A template was made."""
+    """A template was created."""
 
     template_id: str
 
 
-@_event("UpdateWorkflowTemplateUseCase")
+@_event
 class WorkflowTemplateUpdated(DomainEvent):
     """A template was changed."""
 
     template_id: str
 
 
-@_event("DeleteWorkflowTemplateUseCase")
+@_event
 class WorkflowTemplateDeleted(DomainEvent):
     """A template was deleted."""
 
@@ -118,76 +113,76 @@ class WorkflowTemplateDeleted(DomainEvent):
 # ── Workflow ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@_event("CreateWorkflowUseCase")
+@_event
 class WorkflowCreated(DomainEvent):
-    """A workflow was made."""
+    """A workflow was created."""
 
     workflow_id: str
 
 
-@_event("StartWorkflowUseCase")
+@_event
 class WorkflowStarted(DomainEvent):
-    """A workflow runs."""
+    """A workflow was started."""
 
     workflow_id: str
 
 
-@_event("PauseWorkflowUseCase")
+@_event
 class WorkflowPaused(DomainEvent):
-    """A workflow stopped where it is."""
+    """A workflow was paused."""
 
     workflow_id: str
 
 
-@_event("ResumeWorkflowUseCase")
+@_event
 class WorkflowResumed(DomainEvent):
-    """A workflow goes on from a Work."""
+    """A workflow was resumed, from this Work on."""
 
     workflow_id: str
     from_work_id: str
 
 
-@_event("StartNextWorkUseCase")
+@_event
 class WorkflowCompleted(DomainEvent):
-    """All works are done."""
+    """All works of a workflow are done."""
 
     workflow_id: str
 
 
-@_event("AgentErrorHandler")
+@_event
 class WorkflowFailed(DomainEvent):
-    """A workflow cannot go on by itself."""
+    """A workflow failed; a person can resume it."""
 
     workflow_id: str
     reason: str
 
 
-@_event("CancelWorkflowUseCase")
+@_event
 class WorkflowCancelled(DomainEvent):
-    """A workflow will not be finished."""
+    """A workflow was cancelled."""
 
     workflow_id: str
 
 
-@_event("DeleteWorkflowUseCase")
+@_event
 class WorkflowDeleted(DomainEvent):
-    """A workflow and what it had on disk were removed."""
+    """A workflow and its files were deleted."""
 
     workflow_id: str
 
 
-@_event("ModifyWorkflowUseCase")
+@_event
 class WorkflowGitRefsUpdated(DomainEvent):
-    """A workflow uses other repositories."""
+    """The repositories of a workflow changed."""
 
     workflow_id: str
     added_refs: list[str]
     removed_refs: list[str]
 
 
-@_event("ModifyWorkflowUseCase")
+@_event
 class WorkflowMcpServerRefsUpdated(DomainEvent):
-    """A workflow uses other MCP servers."""
+    """The MCP servers of a workflow changed."""
 
     workflow_id: str
     added_refs: list[str]
@@ -197,24 +192,24 @@ class WorkflowMcpServerRefsUpdated(DomainEvent):
 # ── Work and its agent ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@_event("CompleteTaskUseCase, Agent*Handler")
+@_event
 class WorkStatusChanged(DomainEvent):
-    """A Work has another status."""
+    """The status of a Work changed."""
 
     work_id: str
     workflow_id: str
     status: str
 
 
-@_event("StartNextWorkUseCase")
+@_event
 class WorkStarted(DomainEvent):
-    """A Work runs."""
+    """A Work was started."""
 
     work_id: str
     workflow_id: str
 
 
-@_event("CompleteTaskUseCase")
+@_event
 class WorkCompleted(DomainEvent):
     """A Work is done."""
 
@@ -222,23 +217,23 @@ class WorkCompleted(DomainEvent):
     workflow_id: str
 
 
-@_event("the agent's process")
+@_event
 class AgentStarted(DomainEvent):
-    """The agent of a Work runs."""
+    """The agent of a Work was started."""
 
     work_id: str
 
 
-@_event("the agent's process")
+@_event
 class AgentStopped(DomainEvent):
     """The agent of a Work ended."""
 
     work_id: str
 
 
-@_event("the agent's process")
+@_event
 class AgentError(DomainEvent):
-    """The agent of a Work broke."""
+    """The agent of a Work failed."""
 
     work_id: str
     error: str
@@ -247,15 +242,15 @@ class AgentError(DomainEvent):
 # ── Task, query and report ────────────────────────────────────────────────────────────────────────────────────────
 
 
-@_event("SendQueryUseCase")
+@_event
 class TaskStarted(DomainEvent):
-    """A task began."""
+    """A task was started."""
 
     work_id: str
     task_id: str
 
 
-@_event("CompleteTaskUseCase")
+@_event
 class TaskCompleted(DomainEvent):
     """A task is done."""
 
@@ -263,24 +258,24 @@ class TaskCompleted(DomainEvent):
     task_id: str
 
 
-@_event("SendQueryUseCase")
+@_event
 class QuerySent(DomainEvent):
-    """A query went to the agent."""
+    """A query was sent to the agent."""
 
     work_id: str
     task_id: str
 
 
-@_event("the agent's process")
+@_event
 class QueryResponded(DomainEvent):
-    """The agent answered."""
+    """The agent answered a query."""
 
     work_id: str
     task_id: str
     response: str
 
 
-@_event("the agent's process")
+@_event
 class QueryFailed(DomainEvent):
     """A query failed."""
 
@@ -289,7 +284,7 @@ class QueryFailed(DomainEvent):
     error: str
 
 
-@_event("QueryRespondedHandler")
+@_event
 class ReportGenerationStarted(DomainEvent):
     """A report is being written."""
 
@@ -297,18 +292,18 @@ class ReportGenerationStarted(DomainEvent):
     task_id: str
 
 
-@_event("the report's writer")
+@_event
 class ReportGenerated(DomainEvent):
-    """A report lies in a file."""
+    """A report was written to a file."""
 
     report_id: str
     task_id: str
     file_path: str
 
 
-@_event("the report's writer")
+@_event
 class ReportFailed(DomainEvent):
-    """A report could not be made."""
+    """A report could not be written."""
 
     report_id: str
     task_id: str
@@ -318,33 +313,33 @@ class ReportFailed(DomainEvent):
 # ── checkpoints and resources ─────────────────────────────────────────────────────────────────────────────────────
 
 
-@_event("CheckpointService")
+@_event
 class CheckpointCreated(DomainEvent):
-    """What a Work left is recorded."""
+    """The result of a Work was committed."""
 
     checkpoint_id: str
     workflow_id: str
     work_id: str
 
 
-@_event("WorkflowResourceService")
+@_event
 class WorkTreeCreated(DomainEvent):
-    """A worktree can be worked in."""
+    """A worktree is ready."""
 
     work_tree_id: str
     workflow_id: str
 
 
-@_event("WorkflowResourceService")
+@_event
 class WorkTreeFailed(DomainEvent):
-    """A worktree could not be made."""
+    """A worktree could not be created."""
 
     work_tree_id: str
     workflow_id: str
     error: str
 
 
-@_event("ModifyWorkflowUseCase")
+@_event
 class WorkTreePendingRelease(DomainEvent):
     """A worktree will be removed when the workflow ends."""
 
@@ -353,7 +348,7 @@ class WorkTreePendingRelease(DomainEvent):
     git_id: str
 
 
-@_event("WorkflowResourceService")
+@_event
 class WorkTreeReleased(DomainEvent):
     """A worktree was removed."""
 
@@ -361,9 +356,9 @@ class WorkTreeReleased(DomainEvent):
     workflow_id: str
 
 
-@_event("WorkflowResourceService")
+@_event
 class WorkSpaceCreated(DomainEvent):
-    """A Work has its folder."""
+    """The folder of a Work was created."""
 
     work_space_id: str
     work_id: str

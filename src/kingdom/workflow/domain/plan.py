@@ -12,13 +12,11 @@ from kingdom.workflow.domain.work import Task, Work
 from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, check_plan, check_tasks
 from kingdom.workflow.errors import InvalidPlan, NotFound, NotModifiable
 
-# Which Work waits for which, and which of them run beside each other.
-
 
 class WorkDependencies:
-    """The works of one workflow.
+    """Which works of a workflow wait for which.
 
-    A Work that does not say what it is after waits for all before it; one after the start waits for nobody.
+    A Work without ``after`` waits for all before it; one after ``start`` waits for none.
     """
 
     def __init__(self, works: Sequence[Work]) -> None:
@@ -33,11 +31,11 @@ class WorkDependencies:
         self._plain = not any(work.after for work in self.works)
 
     def waits_for(self, work: Work) -> list[Work]:
-        """The works that must be done before it starts, as it says itself."""
+        """Return the works it waits for directly."""
         return self._direct[work.id]
 
     def before(self, work: Work) -> set[str]:
-        """The ids of all works that are done before it starts."""
+        """Return the ids of all works that are done before it starts."""
         found: set[str] = set()
         open_ends = [work]
         while open_ends:
@@ -48,7 +46,7 @@ class WorkDependencies:
         return found
 
     def apart(self, work: Work) -> bool:
-        """Whether another Work may run at the same time: then each has worktrees of its own."""
+        """Return whether another Work may run at the same time: then each has its own worktrees."""
         if self._plain:
             return False
         mine = self.before(work)
@@ -57,7 +55,7 @@ class WorkDependencies:
         )
 
     def startable(self, done: Collection[str]) -> list[Work]:
-        """The works that may start now; ``done`` are the ids of those that are completed and recorded."""
+        """Return the works that may start now; ``done`` are the ids of works with a checkpoint."""
         return [
             work
             for work in self.works
@@ -65,11 +63,11 @@ class WorkDependencies:
         ]
 
     def merged_into(self, work: Work) -> list[Work]:
-        """The works whose own worktrees are merged before it starts."""
+        """Return the works whose own worktrees are merged into it before it starts."""
         return [other for other in self._direct[work.id] if self.apart(other)] if work.merge else []
 
 
-# Changes of a workflow's plan: what is not done yet may be added to, taken out, changed and put in another order.
+# ── changes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 NewId: TypeAlias = Callable[[str], str]
@@ -83,7 +81,7 @@ _WORK_FIELDS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class AddTask:
-    """A new task of a Work; ``at`` is its place, the end by default."""
+    """Add a task to a Work at position ``at``, by default at the end."""
 
     work_id: str
     task: TaskDefinition
@@ -92,14 +90,14 @@ class AddTask:
 
 @dataclass(frozen=True, slots=True)
 class RemoveTask:
-    """A task less."""
+    """Remove a task."""
 
     task_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateTask:
-    """A task with other values: name, query, outline, retries."""
+    """Change a task's name, query, outline or retries."""
 
     task_id: str
     values: Mapping[str, Any]
@@ -107,7 +105,7 @@ class UpdateTask:
 
 @dataclass(frozen=True, slots=True)
 class ReorderTasks:
-    """The tasks of a Work in another order: the ids of all that are not done."""
+    """Reorder the pending tasks of a Work; needs the ids of all of them."""
 
     work_id: str
     task_ids: tuple[str, ...]
@@ -115,7 +113,7 @@ class ReorderTasks:
 
 @dataclass(frozen=True, slots=True)
 class AddWork:
-    """A new Work; ``at`` is its place, the end by default."""
+    """Add a Work at position ``at``, by default at the end."""
 
     work: WorkDefinition
     at: int | None = None
@@ -123,14 +121,14 @@ class AddWork:
 
 @dataclass(frozen=True, slots=True)
 class RemoveWork:
-    """A Work less."""
+    """Remove a Work."""
 
     work_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateWork:
-    """A Work with other values: name, engine, model, engine_options, mcp_server_refs, after, merge, pause_after."""
+    """Change a Work's name, engine, model, engine_options, mcp_server_refs, after, merge or pause_after."""
 
     work_id: str
     values: Mapping[str, Any]
@@ -138,21 +136,21 @@ class UpdateWork:
 
 @dataclass(frozen=True, slots=True)
 class ReorderWorks:
-    """The works in another order: the ids of all that have not begun."""
+    """Reorder the works that have not started; needs the ids of all of them."""
 
     work_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SetGitRefs:
-    """Other repositories."""
+    """Replace the repositories."""
 
     refs: tuple[GitRef, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SetMcpServerRefs:
-    """Other MCP servers, from the next Work on."""
+    """Replace the MCP servers, from the next Work on."""
 
     refs: tuple[McpServerRef, ...]
 
@@ -165,7 +163,7 @@ Change: TypeAlias = PlanChange | SetGitRefs | SetMcpServerRefs
 
 @dataclass(slots=True)
 class PlanEditor:
-    """The works of a workflow while they are changed. Nothing is kept when one of the changes is refused."""
+    """Applies changes to the works of a workflow. If one raises, discard the editor: nothing is saved."""
 
     works: list[Work]
     workflow_id: str
@@ -174,7 +172,7 @@ class PlanEditor:
     removed: list[Work] = field(default_factory=list)
 
     def apply(self, changes: Iterable[PlanChange]) -> None:
-        """Make changes one after the other, then look whether the plan still holds."""
+        """Apply changes in order, then check the plan."""
         for change in changes:
             _EDITORS[type(change)](self, change)
         for sequence, work in enumerate(self.works):
@@ -188,7 +186,7 @@ class PlanEditor:
     # ── tasks ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def add_task(self, change: AddTask) -> None:
-        """Put a task into a Work, behind those that are done."""
+        """Add a task behind those that are done."""
         work = self._open_work(change.work_id)
         at = len(work.tasks) if change.at is None else change.at
         first = len(work.tasks) - len(_open_tasks(work))
@@ -200,13 +198,13 @@ class PlanEditor:
         self._renumber(work)
 
     def remove_task(self, change: RemoveTask) -> None:
-        """Take a task out."""
+        """Remove a task that is not done."""
         work, task = self._open_task(change.task_id)
         work.tasks.remove(task)
         self._renumber(work)
 
     def update_task(self, change: UpdateTask) -> None:
-        """Change a task; the values of a failed or cut off one count for its next try."""
+        """Change a task that is not done; the values of a failed or interrupted one apply to its next attempt."""
         work, task = self._open_task(change.task_id)
         values = _checked_values("a task", change.values, _TASK_FIELDS)
         for name, value in values.items():
@@ -216,7 +214,7 @@ class PlanEditor:
         self.touched.add(work.id)
 
     def reorder_tasks(self, change: ReorderTasks) -> None:
-        """Put the tasks that are not done into another order."""
+        """Reorder the pending tasks."""
         work = self._open_work(change.work_id)
         movable = [task for task in _open_tasks(work) if task.status is TaskStatus.PENDING]
         fixed = [task for task in work.tasks if task not in movable]
@@ -226,7 +224,7 @@ class PlanEditor:
     # ── works ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def add_work(self, change: AddWork) -> None:
-        """Put a Work in, behind those that have begun."""
+        """Add a Work behind those that have started."""
         begun = self._begun()
         at = len(self.works) if change.at is None else change.at
         if not begun <= at <= len(self.works):
@@ -236,13 +234,13 @@ class PlanEditor:
         self.touched.add(work.id)
 
     def remove_work(self, change: RemoveWork) -> None:
-        """Take a Work out that has not begun."""
+        """Remove a Work that has not started."""
         work = self._waiting_work(change.work_id)
         self.works.remove(work)
         self.removed.append(work)
 
     def update_work(self, change: UpdateWork) -> None:
-        """Change a Work: all of it before it begins, and what its agent is given when it goes on, after."""
+        """Change a Work; once it has started, ``after`` and ``merge`` are fixed."""
         work = self._open_work(change.work_id)
         values = _checked_values("a work", change.values, _WORK_FIELDS)
         if work.status is not WorkStatus.PENDING and (late := {"after", "merge"} & values.keys()):
@@ -252,15 +250,15 @@ class PlanEditor:
         self.touched.add(work.id)
 
     def reorder_works(self, change: ReorderWorks) -> None:
-        """Put the works that have not begun into another order."""
+        """Reorder the works that have not started."""
         begun = self._begun()
         fixed, movable = self.works[:begun], self.works[begun:]
         self.works = fixed + _reordered("works", movable, change.work_ids)
 
-    # ── finding ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── lookup ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _begun(self) -> int:
-        """How many works stay where they are: all up to the last that has begun."""
+        """Return how many works are fixed: all up to the last one that has started."""
         return max((index + 1 for index, w in enumerate(self.works) if w.status is not WorkStatus.PENDING), default=0)
 
     def _work(self, work_id: str) -> Work:
@@ -310,7 +308,7 @@ _EDITORS: Final[dict[type, Callable[[PlanEditor, Any], None]]] = {
 
 
 def work_from(definition: WorkDefinition, workflow_id: str, sequence: int, new_id: NewId) -> Work:
-    """A Work of a workflow, as a plan has it."""
+    """Create a Work of a workflow from its definition."""
     return Work(
         new_id("work"),
         workflow_id,
@@ -328,8 +326,23 @@ def work_from(definition: WorkDefinition, workflow_id: str, sequence: int, new_i
 
 
 def task_from(definition: TaskDefinition, order: int, new_id: NewId) -> Task:
-    """A task of a Work, as a plan has it."""
+    """Create a task of a Work from its definition."""
     return Task(new_id("task"), order, definition.name, definition.query, definition.outline, definition.retries)
+
+
+def definition_of(work: Work) -> WorkDefinition:
+    """Return the plan of an existing Work."""
+    return WorkDefinition(
+        work.name,
+        tuple(TaskDefinition(task.name, task.query, task.outline, task.retries) for task in work.tasks),
+        work.engine,
+        work.model,
+        work.engine_options,
+        work.mcp_server_refs,
+        work.after,
+        work.merge,
+        work.pause_after,
+    )
 
 
 def _open_tasks(work: Work) -> list[Task]:

@@ -10,12 +10,12 @@ from typing import NamedTuple
 from kingdom.workflow.domain.statuses import WORKTREE_TRANSITIONS, WorkTreeStatus, check_transition
 from kingdom.workflow.errors import StillInUse
 
-# What workflows draw on: repositories and MCP servers, and who uses them.
+# ── what workflows use ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class GitRef:
-    """A repository of a template or workflow, and the branch its worktree starts from."""
+    """A repository of a template or workflow, with the base of its worktree."""
 
     git_id: str
     base: str | None = None  # None: the default branch
@@ -31,7 +31,7 @@ class McpServerRef:
 
 @dataclass(slots=True)
 class UsedSource:
-    """Something workflows use. Registering and releasing a use may be repeated."""
+    """Something workflows use, with the workflows that use it."""
 
     id: str
     name: str
@@ -39,21 +39,21 @@ class UsedSource:
     version: int = 0
 
     def add_workflow(self, workflow_id: str) -> bool:
-        """Register a use; False when it was registered already."""
+        """Register a use; return False if it was registered already."""
         if workflow_id in self.used_by:
             return False
         self.used_by.add(workflow_id)
         return True
 
     def remove_workflow(self, workflow_id: str) -> bool:
-        """Release a use; False when there was none."""
+        """Release a use; return False if there was none."""
         if workflow_id not in self.used_by:
             return False
         self.used_by.remove(workflow_id)
         return True
 
     def check_unused(self) -> None:
-        """Raise :class:`StillInUse` when a workflow uses it."""
+        """Raise :class:`StillInUse` if a workflow uses it."""
         if self.used_by:
             raise StillInUse(
                 f"{self.name} ({self.id}) is used by {len(self.used_by)} workflows, such as {min(self.used_by)}: "
@@ -63,26 +63,26 @@ class UsedSource:
 
 @dataclass(slots=True)
 class Git(UsedSource):
-    """A repository."""
+    """A git repository, by its URL."""
 
     url: str = ""
 
 
 @dataclass(slots=True)
 class McpServer(UsedSource):
-    """An MCP server an agent can be given: a command to run, or a URL to speak to."""
+    """An MCP server for agents: a command to run, or a URL to connect to."""
 
     command: tuple[str, ...] = ()
     url: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)  # values may be references: ${NAME}
 
 
-# What a workflow has on disk: worktrees, workspaces and checkpoints.
+# ── what they have on disk ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(slots=True)
 class WorkTree:
-    """The files of one repository, on a branch of the workflow's own."""
+    """A worktree of one repository, on a branch of the workflow."""
 
     id: str
     workflow_id: str
@@ -90,35 +90,35 @@ class WorkTree:
     base: str | None = None
     branch: str | None = None
     path: str | None = None
-    work_id: str | None = None  # of a Work that runs beside others, and has a tree of its own
+    work_id: str | None = None  # for a tree of its own of a Work that may run beside others
     status: WorkTreeStatus = WorkTreeStatus.CREATING
     error: str | None = None
     version: int = 0
 
     def ready(self, path: str, branch: str) -> None:
-        """It can be worked in."""
+        """Mark it as ready to work in."""
         self._to(WorkTreeStatus.READY)
         self.path, self.branch, self.error = path, branch, None
 
     def fail(self, error: str) -> None:
-        """It could not be made."""
+        """Mark that it could not be made."""
         self._to(WorkTreeStatus.FAILED)
         self.error = error
 
     def retry_creation(self) -> None:
-        """After it could not be made."""
+        """Create a failed worktree again."""
         self._to(WorkTreeStatus.CREATING)
 
     def mark_for_release(self) -> None:
-        """Its repository was taken out of the workflow; the files stay until the workflow ends."""
+        """Release it when the workflow ends; until then the files stay."""
         self._to(WorkTreeStatus.PENDING_RELEASE)
 
     def reclaim(self) -> None:
-        """Its repository came back before it was released; whether its files are still there is looked at."""
+        """Undo :meth:`mark_for_release`; creating it again checks that its files are still there."""
         self._to(WorkTreeStatus.CREATING)
 
     def released(self) -> None:
-        """Its files are gone."""
+        """Mark that its files are removed."""
         self._to(WorkTreeStatus.RELEASED)
 
     def _to(self, wanted: WorkTreeStatus) -> None:
@@ -127,7 +127,7 @@ class WorkTree:
 
 @dataclass(slots=True)
 class WorkSpace:
-    """The folder of one Work: its reports, and what its agent is given."""
+    """The folder of one Work: its reports and its agents' results."""
 
     id: str
     workflow_id: str
@@ -137,7 +137,7 @@ class WorkSpace:
 
 
 class Committed(NamedTuple):
-    """A commit, and the files it has."""
+    """A commit and its git tree."""
 
     commit: str
     tree: str
@@ -145,10 +145,10 @@ class Committed(NamedTuple):
 
 @dataclass(slots=True)
 class Checkpoint:
-    """What a Work left: a commit of each repository.
+    """The result of a Work: a commit in each repository.
 
-    It is recorded twice. First as an intent, without hashes: the commits that follow name it, so that a crash between
-    can be finished or undone. Then, when all commits are there, with them.
+    It is saved twice. First as an intent, without hashes: the commits name it, so that a crash in between can be
+    finished or undone. Then with the hashes, when all commits are made.
     """
 
     id: str
@@ -158,17 +158,19 @@ class Checkpoint:
     work_attempt: int
     created_at: datetime
     hashes: Mapping[str, str] = field(default_factory=dict)  # git id: commit
-    trees: Mapping[str, str] = field(default_factory=dict)  # git id: tree of that commit; older ones have none recorded
+    trees: Mapping[str, str] = field(
+        default_factory=dict
+    )  # git id: tree of that commit; not recorded by older versions
     complete: bool = False
-    valid: bool = True  # False once the workflow went back behind it
+    valid: bool = True  # False once the workflow was reset to before it
     version: int = 0
 
     def finish(self, made: Mapping[str, Committed]) -> None:
-        """All commits are there."""
+        """Store the commits and mark it as complete."""
         self.hashes = {git_id: one.commit for git_id, one in made.items()}
         self.trees = {git_id: one.tree for git_id, one in made.items()}
         self.complete = True
 
     def invalidate(self) -> None:
-        """The workflow went back to before it. The commits stay, under their refs."""
+        """Mark that the workflow was reset to before it. The commits stay under their refs."""
         self.valid = False

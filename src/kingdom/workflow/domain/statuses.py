@@ -1,4 +1,4 @@
-"""The words for states, and which may follow which."""
+"""Statuses, and which transitions are allowed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kingdom.workflow.errors import IllegalTransition
 
 
 class WorkflowStatus(StrEnum):
-    """Where a workflow stands."""
+    """The status of a workflow."""
 
     CREATED = "CREATED"
     PREPARING = "PREPARING"
@@ -24,7 +24,7 @@ class WorkflowStatus(StrEnum):
 
 
 class WorkStatus(StrEnum):
-    """Where a Work stands."""
+    """The status of a Work."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -35,7 +35,7 @@ class WorkStatus(StrEnum):
 
 
 class AgentStatus(StrEnum):
-    """The agent of a Work."""
+    """The status of a Work's agent."""
 
     IDLE = "IDLE"
     STARTING = "STARTING"
@@ -45,7 +45,7 @@ class AgentStatus(StrEnum):
 
 
 class TaskStatus(StrEnum):
-    """Where a Task stands."""
+    """The status of a Task."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -55,7 +55,7 @@ class TaskStatus(StrEnum):
 
 
 class QueryStatus(StrEnum):
-    """The query of a Task."""
+    """The status of a Task's query."""
 
     PENDING = "PENDING"
     SENT = "SENT"
@@ -66,7 +66,7 @@ class QueryStatus(StrEnum):
 
 
 class ReportStatus(StrEnum):
-    """The report of a Task."""
+    """The status of a Task's report."""
 
     NOT_REQUIRED = "NOT_REQUIRED"
     PENDING = "PENDING"
@@ -77,7 +77,7 @@ class ReportStatus(StrEnum):
 
 
 class WorkTreeStatus(StrEnum):
-    """A worktree of a workflow."""
+    """The status of a worktree."""
 
     CREATING = "CREATING"
     READY = "READY"
@@ -165,11 +165,10 @@ WORKTREE_TRANSITIONS: Final = _transitions(
 )
 
 WORKFLOW_OVER_STATUSES: Final = frozenset({WorkflowStatus.COMPLETED, WorkflowStatus.CANCELLED})
-WORK_OVER: Final = frozenset({WorkStatus.COMPLETED, WorkStatus.CANCELLED, WorkStatus.FAILED})
 
 
 def check_transition(what: str, item_id: str, table: Transitions[S], current: S, wanted: S) -> S:
-    """Return the wanted state when it may follow, or raise :class:`IllegalTransition` that names both."""
+    """Return ``wanted`` if it may follow ``current``; otherwise raise :class:`IllegalTransition`."""
     if wanted not in table[current]:
         raise IllegalTransition(what, item_id, current, wanted)
     return wanted

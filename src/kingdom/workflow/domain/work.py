@@ -21,55 +21,53 @@ from kingdom.workflow.domain.statuses import (
 )
 from kingdom.workflow.errors import IllegalTransition, NotFound
 
-# A Task: one query to the agent of a Work, and the report it asks for.
-
 
 @dataclass(slots=True)
 class Task:
-    """One step of a Work."""
+    """One step of a Work: a query to its agent, and the report it asks for."""
 
     id: str
     order: int
     name: str
     query: str  # may have variables: {{ issue.key }}
     outline: tuple[str, ...] = ()  # the sections of its report; none: no report
-    retries: int = 1  # how often a failed query or report is tried again before somebody has to decide
+    retries: int = 1  # of a failed query or report, before a person has to decide
     status: TaskStatus = TaskStatus.PENDING
     query_status: QueryStatus = QueryStatus.PENDING
     report_status: ReportStatus = ReportStatus.NOT_REQUIRED
     attempt: int = 1
-    tries: int = 0  # failures of this attempt so far that were tried again
+    tries: int = 0  # retries of this attempt so far
     response: str | None = None
     error: str | None = None
     report_id: str | None = None
-    heard: str | None = None  # the run whose end was told last: it is told once
+    heard: str | None = None  # the last run whose end was recorded: each is recorded once
 
     def __post_init__(self) -> None:
         if self.outline and self.report_status is ReportStatus.NOT_REQUIRED:
             self.report_status = ReportStatus.PENDING
 
     def send(self) -> None:
-        """The query goes out."""
+        """Mark the query as sent."""
         self._to(TaskStatus.RUNNING)
         self._query(QueryStatus.SENT)
 
     def process(self) -> None:
-        """The agent works on the query."""
+        """Mark the query as being processed."""
         self._query(QueryStatus.PROCESSING)
 
     def respond(self, response: str) -> None:
-        """The agent answered."""
+        """Store the agent's answer."""
         self._query(QueryStatus.RESPONDED)
         self.response, self.error = response, None
 
     def fail_query(self, error: str) -> None:
-        """The query failed."""
+        """Fail the query, and the task with it."""
         self._query(QueryStatus.FAILED)
         self._to(TaskStatus.FAILED)
         self.error = error
 
     def start_report(self, report_id: str) -> None:
-        """The report is being written."""
+        """Mark the report as being written. It needs the answer first."""
         if self.query_status is not QueryStatus.RESPONDED:
             raise IllegalTransition(
                 "the report of task", self.id, f"{self.report_status} before the answer", "GENERATING"
@@ -78,17 +76,17 @@ class Task:
         self.report_id = report_id
 
     def finish_report(self) -> None:
-        """The report is there."""
+        """Mark the report as complete."""
         self._report(ReportStatus.COMPLETED)
 
     def fail_report(self, error: str) -> None:
-        """The report could not be made."""
+        """Fail the report, and the task with it."""
         self._report(ReportStatus.FAILED)
         self._to(TaskStatus.FAILED)
         self.error = error
 
     def complete(self) -> None:
-        """Everything that was asked for is there."""
+        """Complete the task; needs the answer, and the report if it has an outline."""
         answered = self.query_status is QueryStatus.RESPONDED
         reported = self.report_status in (ReportStatus.NOT_REQUIRED, ReportStatus.COMPLETED)
         if not (answered and reported):
@@ -97,7 +95,7 @@ class Task:
         self._to(TaskStatus.COMPLETED)
 
     def cancel(self) -> None:
-        """It will not be done; what is done stays so."""
+        """Cancel the task; a completed task does not change."""
         if self.status in (TaskStatus.COMPLETED, TaskStatus.CANCELLED):
             return
         self._to(TaskStatus.CANCELLED)
@@ -107,7 +105,7 @@ class Task:
             self._report(ReportStatus.CANCELLED)
 
     def retry(self) -> bool:
-        """Try a failed one again, as a new attempt; False when its retries are spent."""
+        """Start a new attempt of a failed task; return False if no retries are left."""
         if self.tries >= self.retries:
             return False
         tries = self.tries + 1
@@ -116,16 +114,16 @@ class Task:
         return True
 
     def give_up(self) -> None:
-        """Trying again would not help: the next failure is for a person to decide."""
+        """Use up the retries: another try would not help, and a person has to decide."""
         self.tries = max(self.tries, self.retries)
 
     def uncancel(self) -> None:
-        """Take back that it will not be done."""
+        """Undo the cancellation."""
         if self.status is TaskStatus.CANCELLED:
             self.status = TaskStatus.PENDING
 
     def reset(self) -> None:
-        """As if it had never been tried; late news of what was tried is told by the attempt."""
+        """Start over as a new attempt. Late events of the old attempt are recognised by its number."""
         if self.status is TaskStatus.CANCELLED:
             raise IllegalTransition("task", self.id, self.status, TaskStatus.PENDING)
         self.status, self.query_status = TaskStatus.PENDING, QueryStatus.PENDING
@@ -148,7 +146,7 @@ class Task:
 
 @dataclass(slots=True)
 class Report:
-    """A report of a Task, as a Markdown file in the workspace of its Work."""
+    """The report of a Task: a Markdown file in the workspace of its Work."""
 
     id: str
     workflow_id: str
@@ -161,30 +159,27 @@ class Report:
     version: int = 0
 
     def start(self) -> None:
-        """It is being written."""
+        """Mark it as being written."""
         self.status = check_transition("report", self.id, REPORT_TRANSITIONS, self.status, ReportStatus.GENERATING)
 
     def complete(self, file_path: str) -> None:
-        """It lies in a file."""
+        """Mark it as complete and store its path."""
         self.status = check_transition("report", self.id, REPORT_TRANSITIONS, self.status, ReportStatus.COMPLETED)
         self.file_path, self.error = file_path, None
 
     def fail(self, error: str) -> None:
-        """It could not be made."""
+        """Mark it as failed and store the error."""
         self.status = check_transition("report", self.id, REPORT_TRANSITIONS, self.status, ReportStatus.FAILED)
         self.error = error
 
     def reset(self) -> None:
-        """As if it had never been begun."""
+        """Start over."""
         self.status, self.file_path, self.error = ReportStatus.PENDING, None, None
-
-
-# A Work: a conversation with one agent, task after task, that ends in a checkpoint.
 
 
 @dataclass(slots=True)
 class Work:
-    """One part of a workflow."""
+    """One part of a workflow: a conversation with one agent, task by task, that ends in a checkpoint."""
 
     id: str
     workflow_id: str
@@ -195,40 +190,40 @@ class Work:
     model: str | None = None
     engine_options: Mapping[str, object] = field(default_factory=dict)
     mcp_server_refs: tuple[McpServerRef, ...] = ()
-    after: tuple[str, ...] = ()  # names of works it waits for, "start": nobody; none: all with a lower sequence
-    merge: bool = False  # it merges what the works it waits for did
-    pause_after: bool = False  # a person looks before the next one starts
-    apart: bool = False  # others may run beside it: it has worktrees of its own; known once it starts
+    after: tuple[str, ...] = ()  # names of works it waits for; "start": none; empty: all with a lower sequence
+    merge: bool = False  # whether it merges the branches of the works it waits for
+    pause_after: bool = False  # whether a person reviews before the next Work starts
+    apart: bool = False  # other works may run at the same time, so it has its own worktrees; known once it starts
     status: WorkStatus = WorkStatus.PENDING
     agent_status: AgentStatus = AgentStatus.IDLE
     attempt: int = 1
-    session_id: str | None = None  # the conversation its tasks share
+    session_id: str | None = None  # the agent's conversation, shared by its tasks
     error: str | None = None
     version: int = 0
 
     @property
     def current_task(self) -> Task | None:
-        """The task that is under way, or else the next one; None when all are done."""
+        """The running task, or else the next one; None if all are done."""
         return next((task for task in self.tasks if task.status is not TaskStatus.COMPLETED), None)
 
     def task(self, task_id: str) -> Task:
-        """One of its tasks."""
+        """Return the task with this id; raise :class:`NotFound`."""
         found = next((task for task in self.tasks if task.id == task_id), None)
         if found is None:
             raise NotFound(f"work {self.id} has no task {task_id}")
         return found
 
-    # ── its own state ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── status ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def start(self, *, apart: bool = False) -> None:
-        """It begins, and so does its agent."""
+        """Start the Work and its agent."""
         self._to(WorkStatus.RUNNING)
         self.apart = apart
         self._agent(AgentStatus.STARTING)
         self.error = None
 
     def complete(self) -> None:
-        """All its tasks are done."""
+        """Complete the Work; all its tasks must be done."""
         if unfinished := self.current_task:
             raise IllegalTransition(
                 "work", self.id, f"{self.status} with task {unfinished.id} {unfinished.status}", WorkStatus.COMPLETED
@@ -236,16 +231,16 @@ class Work:
         self._to(WorkStatus.COMPLETED)
 
     def pause(self) -> None:
-        """It stops where it is."""
+        """Pause the Work where it is."""
         self._to(WorkStatus.PAUSED)
 
     def fail(self, error: str) -> None:
-        """It cannot go on."""
+        """Fail the Work."""
         self._to(WorkStatus.FAILED)
         self.error = error
 
     def cancel(self) -> None:
-        """It will not be finished; neither will its unfinished tasks."""
+        """Cancel the Work and its unfinished tasks; a completed Work does not change."""
         if self.status in (WorkStatus.COMPLETED, WorkStatus.CANCELLED):
             return
         self._to(WorkStatus.CANCELLED)
@@ -253,7 +248,7 @@ class Work:
             task.cancel()
 
     def reset(self) -> None:
-        """As if it had never begun. What its former agent still says is told by the attempt."""
+        """Start over as a new attempt. Late events of the old agent are recognised by its number."""
         if self.status is WorkStatus.CANCELLED:
             raise IllegalTransition("work", self.id, self.status, WorkStatus.PENDING)
         self.status, self.agent_status = WorkStatus.PENDING, AgentStatus.IDLE
@@ -263,7 +258,7 @@ class Work:
             task.reset()
 
     def restart(self) -> None:
-        """As a Work of another workflow, that does it once more whatever became of it here."""
+        """Start over even if it was cancelled; for the copy in a fork."""
         if self.status is WorkStatus.CANCELLED:
             self.status = WorkStatus.PENDING
         for task in self.tasks:
@@ -271,34 +266,37 @@ class Work:
         self.reset()
 
     def requeue(self) -> None:
-        """It will go on where it stopped: what is done stays, the task it stopped at is tried anew.
+        """Wait to go on as a new attempt: done tasks stay done, the task at which it stopped is reset.
 
-        The conversation stays as well. Late news of the former agent are told by the attempt.
+        The conversation stays as well.
         """
         self._to(WorkStatus.PENDING)
         self.agent_status, self.error = AgentStatus.IDLE, None
         self.attempt += 1
         for task in self.tasks:
-            if task.status in (TaskStatus.RUNNING, TaskStatus.FAILED):  # one, which need not be the next any more
+            if task.status in (
+                TaskStatus.RUNNING,
+                TaskStatus.FAILED,
+            ):  # one task; after a reorder it need not be the next one
                 task.reset()
 
-    # ── its agent ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── agent ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def agent_started(self) -> None:
-        """The agent runs."""
+        """Mark the agent as running."""
         self._agent(AgentStatus.RUNNING)
 
     def agent_stopped(self) -> None:
-        """The agent ended."""
+        """Mark the agent as stopped."""
         if self.agent_status is not AgentStatus.STOPPED:
             self._agent(AgentStatus.STOPPED)
 
     def agent_start_failed(self) -> None:
-        """The agent has nowhere to work. The Work fails when that news of it is handled."""
+        """Mark that the agent could not start. The Work fails when its AgentError event is handled."""
         self._agent(AgentStatus.ERROR)
 
     def agent_failed(self, error: str) -> None:
-        """The agent broke, and the Work with it."""
+        """Mark the agent as broken, and fail the Work if it runs."""
         if self.agent_status is not AgentStatus.ERROR:
             self._agent(AgentStatus.ERROR)
         if self.status is WorkStatus.RUNNING:

@@ -18,16 +18,13 @@ from kingdom.workflow.domain.statuses import (
 )
 from kingdom.workflow.errors import InvalidPlan, NotModifiable
 
-# A WorkflowTemplate: the plan workflows are made from.
-
-
 OnFailure = Literal["pause", "fail"]
-START: Final = "start"  # in ``after``: the start of the workflow, where no Work is called so
+START: Final = "start"  # in ``after``, if no Work has this name: wait for nothing
 
 
 @dataclass(frozen=True, slots=True)
 class TaskDefinition:
-    """A task of the plan."""
+    """A task of a plan."""
 
     name: str
     query: str
@@ -37,7 +34,7 @@ class TaskDefinition:
 
 @dataclass(frozen=True, slots=True)
 class WorkDefinition:
-    """A Work of the plan."""
+    """A Work of a plan."""
 
     name: str
     tasks: tuple[TaskDefinition, ...]
@@ -45,14 +42,14 @@ class WorkDefinition:
     model: str | None = None
     engine_options: Mapping[str, object] = field(default_factory=dict)
     mcp_server_refs: tuple[McpServerRef, ...] = ()
-    after: tuple[str, ...] = ()  # names of works it waits for, or START: nobody; none: all before it
+    after: tuple[str, ...] = ()  # names of works it waits for; START: none; empty: all before it
     merge: bool = False
     pause_after: bool = False
 
 
 @dataclass(slots=True)
 class WorkflowTemplate:
-    """A plan with a name."""
+    """A plan that workflows are created from."""
 
     id: str
     name: str
@@ -69,13 +66,13 @@ class WorkflowTemplate:
             check_tasks(work.name, work.tasks)
 
     def remove_git(self, git_id: str) -> bool:
-        """Forget a repository that was deleted; False when the template has no such reference."""
+        """Remove references to a deleted repository; return whether there were any."""
         kept = tuple(ref for ref in self.git_refs if ref.git_id != git_id)
         changed, self.git_refs = kept != self.git_refs, kept
         return changed
 
     def remove_mcp_server(self, server_id: str) -> bool:
-        """Forget an MCP server that was unregistered; False when the template has no such reference."""
+        """Remove references to an unregistered MCP server; return whether there were any."""
         before = self.mcp_server_refs, self.works
         self.mcp_server_refs = _without(self.mcp_server_refs, server_id)
         self.works = tuple(_work_without(work, server_id) for work in self.works)
@@ -83,16 +80,16 @@ class WorkflowTemplate:
 
 
 def check_tasks(work: str, tasks: Sequence[object]) -> None:
-    """Raise :class:`InvalidPlan` when a Work has nothing to do."""
+    """Raise :class:`InvalidPlan` if a Work has no task."""
     if not tasks:
         raise InvalidPlan(f"work {work!r} has no task")
 
 
 def check_plan(works: Iterable[tuple[str, tuple[str, ...]]]) -> None:
-    """Raise :class:`InvalidPlan` when names stand twice, ``after`` names no Work, or works wait for each other.
+    """Raise :class:`InvalidPlan` for a duplicate name, an unknown name in ``after``, or a dependency cycle.
 
-    The works come in their order: one that does not say what it is after waits for all before it, and one that is
-    after :data:`START` waits for nobody.
+    ``works`` are names with their ``after``, in order. A Work without ``after`` waits for all before it; one after
+    :data:`START` waits for none.
     """
     waits: dict[str, tuple[str, ...]] = {}
     for name, after in works:
@@ -125,10 +122,7 @@ def _work_without(work: WorkDefinition, server_id: str) -> WorkDefinition:
     return replace(work, mcp_server_refs=kept)
 
 
-# A Workflow: works on repositories, from the first to the last, with the state of all of them in one place.
-
-
-# The plan may be changed before it runs, and while nobody works on it.
+# The plan may be changed before the workflow runs, and while it is stopped.
 MODIFIABLE_STATUSES: Final = frozenset(
     {WorkflowStatus.CREATED, WorkflowStatus.READY, WorkflowStatus.PAUSED, WorkflowStatus.FAILED}
 )
@@ -136,10 +130,10 @@ MODIFIABLE_STATUSES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ResumePlan:
-    """Where a workflow is being brought back to, so that a crash on the way is finished."""
+    """How a workflow is being resumed. It is stored, so that recovery can finish a resume after a crash."""
 
     mode: Literal["reset", "in place"]
-    checkpoint_id: str | None = None  # None: to before the first Work
+    checkpoint_id: str | None = None  # None: reset to before the first Work
 
 
 _RESET_TO_START: Final = ResumePlan("reset")
@@ -147,7 +141,7 @@ _RESET_TO_START: Final = ResumePlan("reset")
 
 @dataclass(slots=True)
 class Workflow:
-    """One run of a plan. Its works are aggregates of their own; what it knows of them is told by events."""
+    """One run of a plan. Its works are aggregates of their own; it learns their statuses from events."""
 
     id: str
     name: str
@@ -163,93 +157,88 @@ class Workflow:
     reason: str | None = None  # why it is PAUSED or FAILED
     work_statuses: dict[str, WorkStatus] = field(default_factory=dict)  # by work id
     work_tree_statuses: dict[str, WorkTreeStatus] = field(default_factory=dict)  # by git id
-    forked_from: str | None = None  # a checkpoint of another workflow
+    forked_from: str | None = None  # the checkpoint of another workflow it was forked from
     resuming: ResumePlan | None = None
-    review: str | None = None  # why it pauses as soon as no Work runs any more
-    prepare_only: bool = False  # it stays READY until it is started once more
+    review: str | None = None  # the reason to pause as soon as no Work runs
+    prepare_only: bool = False  # whether it stays READY until it is started again
     version: int = 0
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing will happen to it any more."""
+        """Whether it is COMPLETED or CANCELLED."""
         return self.status in WORKFLOW_OVER_STATUSES
 
-    # ── its life ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── transitions ───────────────────────────────────────────────────────────────────────────────────────────
 
     def prepare(self) -> None:
-        """Its worktrees are being made."""
+        """Start making its worktrees."""
         self._to(WorkflowStatus.PREPARING)
 
     def ready(self) -> None:
-        """Its worktrees are there."""
+        """Mark its worktrees as made."""
         self._to(WorkflowStatus.READY)
 
     def start(self) -> None:
-        """Its works run."""
+        """Run its works."""
         self._to(WorkflowStatus.RUNNING)
         self.reason = None
 
     def pause(self, reason: str | None = None) -> None:
-        """It stops where it is, until a person says more."""
+        """Stop until a person resumes or cancels it."""
         self._to(WorkflowStatus.PAUSED)
         self.reason, self.review, self.resuming = reason, None, None
 
     def resume(self, plan: ResumePlan = _RESET_TO_START) -> None:
-        """It is being brought back to where it goes on from."""
+        """Start resuming it."""
         self._to(WorkflowStatus.RESUMING)
         self.reason, self.review, self.resuming = None, None, plan
 
     def resumed(self) -> None:
-        """Its works run again."""
+        """Run its works again, after a resume."""
         self._to(WorkflowStatus.RUNNING)
         self.resuming = None
 
     def complete(self) -> None:
-        """All works are done."""
+        """Complete it."""
         self._to(WorkflowStatus.COMPLETED)
 
     def fail(self, reason: str) -> None:
-        """It cannot go on by itself."""
+        """Fail it: it cannot go on without a person."""
         self._to(WorkflowStatus.FAILED)
         self.reason, self.review, self.resuming = reason, None, None
 
     def cancel(self) -> None:
-        """It will not be finished."""
+        """Cancel it for good."""
         self._to(WorkflowStatus.CANCELLED)
         self.review = self.resuming = None
 
-    # ── what it knows of its parts ────────────────────────────────────────────────────────────────────────────
+    # ── statuses of its parts ─────────────────────────────────────────────────────────────────────────────────
 
     def work_changed(self, work_id: str, status: WorkStatus) -> None:
-        """A Work has another status."""
+        """Store the status of a Work."""
         self.work_statuses[work_id] = status
 
     def work_tree_changed(self, git_id: str, status: WorkTreeStatus) -> None:
-        """A worktree has another status."""
+        """Store the status of a worktree."""
         self.work_tree_statuses[git_id] = status
-
-    @property
-    def trees_ready(self) -> bool:
-        """Whether every repository of it can be worked in."""
-        return all(self.work_tree_statuses.get(ref.git_id) is WorkTreeStatus.READY for ref in self.git_refs)
 
     # ── the plan ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def check_modifiable(self) -> None:
-        """Raise :class:`NotModifiable` when its plan cannot be changed now."""
+        """Raise :class:`NotModifiable` if its plan cannot be changed now."""
         if self.status not in MODIFIABLE_STATUSES:
-            advice = "pause it first" if not self.is_over else "it is over: make a new one, or fork a checkpoint"
+            advice = "pause it first" if not self.is_over else "it is over: create a new one, or fork a checkpoint"
             raise NotModifiable(f"workflow {self.id} is {self.status}, its plan cannot be changed now: {advice}")
 
     def change_git_refs(self, refs: Iterable[GitRef]) -> tuple[list[str], list[str]]:
-        """Use other repositories; returns the ids of those added and of those removed."""
+        """Replace its repositories; return the ids of those added and of those removed."""
         self.check_modifiable()
         before, self.git_refs = {ref.git_id for ref in self.git_refs}, tuple(refs)
         after = {ref.git_id for ref in self.git_refs}
         return sorted(after - before), sorted(before - after)
 
     def change_mcp_server_refs(self, refs: Iterable[McpServerRef]) -> tuple[list[str], list[str]]:
-        """Use other MCP servers, from the next Work on; returns the ids of those added and of those removed."""
+        """Replace its MCP servers, from the next Work on; return the ids of those added and of those removed."""
         self.check_modifiable()
         before, self.mcp_server_refs = {ref.mcp_server_id for ref in self.mcp_server_refs}, tuple(refs)
         after = {ref.mcp_server_id for ref in self.mcp_server_refs}

@@ -179,7 +179,7 @@ STREAM: Final = "workflow"
 class InlineHandler(Protocol):
     """Handles events in the transaction that records them, where that is possible."""
 
-    async def __call__(self, tx: StoreTransaction, told: Sequence[RecordedEvent]) -> list[bool]:
+    async def __call__(self, tx: StoreTransaction, events: Sequence[RecordedEvent]) -> list[bool]:
         """Handle events; for each whether that was done. What was not goes to the bus."""
 
 

@@ -1,12 +1,30 @@
-"""What can be done with workflows."""
+"""What can be done with workflows: functions that take a :class:`kingdom.workflow.context.WorkflowContext`.
 
-from __future__ import annotations
+Those exported here are for callers outside of this package; each opens its own transactions. ``steps`` and
+``resources`` have the parts they share with the handlers, which work inside the caller's unit of work.
+"""
 
+from kingdom.workflow.usecases.catalog import (
+    create_git,
+    create_template_from_workflow,
+    create_workflow_template,
+    delete_git,
+    delete_workflow_template,
+    register_mcp_server,
+    unregister_mcp_server,
+    update_workflow_template,
+)
+from kingdom.workflow.usecases.lifecycle import (
+    cancel_workflow,
+    delete_workflow,
+    pause_workflow,
+    resume_workflow,
+    start_workflow,
+)
+from kingdom.workflow.usecases.workflows import create_workflow, fork_workflow, modify_workflow
 
-# What can be done with workflows: one module for each use case.
-#
-# Those that people call open their own transactions. ``StartNextWork``, ``SendQuery`` and ``CompleteTask`` are steps of
-# a running workflow and work inside the transaction of whoever takes them.
-
-
-# What several use cases and handlers share: resources, checkpoints, and stopping.
+__all__ = [
+    "cancel_workflow", "create_git", "create_template_from_workflow", "create_workflow", "create_workflow_template",
+    "delete_git", "delete_workflow", "delete_workflow_template", "fork_workflow", "modify_workflow", "pause_workflow",
+    "register_mcp_server", "resume_workflow", "start_workflow", "unregister_mcp_server", "update_workflow_template",
+]  # fmt: skip

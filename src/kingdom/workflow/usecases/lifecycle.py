@@ -15,7 +15,6 @@ from kingdom.workflow.domain.events import (
     WorkflowResumed,
     WorkflowStarted,
 )
-from kingdom.workflow.domain.resources import WorkSpace, WorkTree
 from kingdom.workflow.domain.statuses import (
     WORKFLOW_TRANSITIONS,
     WorkflowStatus,
@@ -27,280 +26,257 @@ from kingdom.workflow.domain.work import Work
 from kingdom.workflow.domain.workflow import ResumePlan, Workflow
 from kingdom.workflow.errors import IllegalTransition, NotModifiable, WorkflowError
 from kingdom.workflow.ports import WorkflowTransaction
-from kingdom.workflow.usecases.resources import CheckpointService, RollbackService, TreeOutcome, WorkflowResourceService
-from kingdom.workflow.usecases.steps import StopService, may_be_alive
-
-# StartWorkflow: repositories and MCP servers are registered, worktrees are made, and the first Work starts.
-
+from kingdom.workflow.usecases.resources import (
+    TreeOutcome,
+    choose_checkpoint,
+    make_trees,
+    plan_trees,
+    record_rollback,
+    record_trees,
+    register_uses,
+    release_uses,
+    roll_back_files,
+    valid_checkpoints,
+)
+from kingdom.workflow.usecases.steps import may_be_alive, pause_works, requeue_dead_events, stop_agents
 
 STARTABLE_STATUSES: Final = (WorkflowStatus.CREATED, WorkflowStatus.READY)
-"""Where a workflow stands that can be started."""
-
-
-class StartWorkflow:
-    """Start a workflow that was created, or one that is ready."""
-
-    def __init__(self, parts: WorkflowContext) -> None:
-        self._parts = parts
-        self._resources = WorkflowResourceService(parts)
-
-    async def execute(self, workflow_id: str, *, prepare_only: bool = False) -> None:
-        """Prepare a workflow and start it; with ``prepare_only`` it stays READY until this is called again.
-
-        When a worktree cannot be made the workflow is FAILED with the reason; it can be resumed.
-        """
-        async with self._parts.turns.of(workflow_id), self._parts.step() as step:
-            workflow = await step.tx.workflows.get(workflow_id)
-            if workflow.status is WorkflowStatus.READY and not prepare_only:
-                workflow.start()
-                step.tell(workflow_id, WorkflowStarted(workflow_id))
-            else:
-                if workflow.status is WorkflowStatus.PAUSED:  # it may be prepared anew, but it goes on by a resume
-                    raise IllegalTransition("workflow", workflow_id, workflow.status, "started: resume it")
-                workflow.prepare()
-                workflow.prepare_only = prepare_only
-                await self._resources.register_uses(step.tx, workflow, await step.tx.works.of_workflow(workflow_id))
-                await self._resources.plan_trees(step.tx, workflow)
-            await step.tx.workflows.save(workflow)
-        if workflow.status is WorkflowStatus.PREPARING:
-            outcomes = await self._resources.make_trees(workflow_id)  # may take long: one can cancel meanwhile
-            async with self._parts.turns.of(workflow_id):
-                await self._prepared(workflow_id, outcomes)
-
-    async def prepare(self, workflow_id: str) -> None:
-        """Make the worktrees of a workflow that is PREPARING, and go on; may be repeated. In the workflow's turn."""
-        await self._prepared(workflow_id, await self._resources.make_trees(workflow_id))
-
-    async def _prepared(self, workflow_id: str, outcomes: Sequence[TreeOutcome]) -> None:
-        async with self._parts.step() as step:
-            problems = await self._resources.record_trees(step, outcomes)
-            workflow = await step.tx.workflows.find(workflow_id)
-            if workflow is None or workflow.status is not WorkflowStatus.PREPARING:
-                return  # it was cancelled meanwhile
-            if problems:
-                reason = f"a worktree could not be made: {'; '.join(problems)}"
-                workflow.fail(reason)
-                step.tell(workflow_id, WorkflowFailed(workflow_id, reason))
-            else:
-                workflow.ready()
-                if not workflow.prepare_only:
-                    workflow.start()
-                    step.tell(workflow_id, WorkflowStarted(workflow_id))
-            await step.tx.workflows.save(workflow)
-
-
-# PauseWorkflow: agents are stopped, then the workflow rests until a person says more.
-
-
-class PauseWorkflow:
-    """Pause a workflow that runs."""
-
-    def __init__(self, parts: WorkflowContext) -> None:
-        self._parts = parts
-        self._halting = StopService(parts)
-
-    async def execute(self, workflow_id: str, reason: str | None = None) -> None:
-        """Stop its agents, then pause it; raises :class:`kingdom.workflow.errors.IllegalTransition`."""
-        async with self._parts.turns.of(workflow_id):
-            async with self._parts.store.transaction() as tx:
-                workflow = await tx.workflows.get(workflow_id)
-                works = await tx.works.of_workflow(workflow_id)
-            check_transition(
-                "workflow", workflow_id, WORKFLOW_TRANSITIONS, workflow.status, WorkflowStatus.PAUSED
-            )  # before anything stops
-            await self._halting.stop_agents(works)
-            async with self._parts.step() as step:
-                workflow = await step.tx.workflows.get(workflow_id)
-                works = await step.tx.works.of_workflow(workflow_id)
-                await self._halting.pause_works(step, workflow, works, stopped=True)
-                workflow.pause(reason)
-                await step.tx.workflows.save(workflow)
-                step.tell(workflow_id, WorkflowPaused(workflow_id))
-
-
-# ResumeWorkflow: a workflow goes on, from a checkpoint or where it stands.
+BUSY_STATUSES: Final = (WorkflowStatus.PREPARING, WorkflowStatus.RUNNING, WorkflowStatus.RESUMING)
+"""A workflow in one of these cannot be deleted."""
 
 
 class CannotResume(WorkflowError):
-    """A workflow could not be brought back to where it was to go on from."""
+    """A workflow could not be resumed; it is PAUSED again."""
 
     code = "WFL_CANNOT_RESUME"
 
 
-class ResumeWorkflow:
-    """Resume a workflow that is PAUSED or FAILED."""
+# ── start ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def __init__(self, parts: WorkflowContext) -> None:
-        self._parts = parts
-        self._checkpoints = CheckpointService(parts)
-        self._resources = WorkflowResourceService(parts)
-        self._halting = StopService(parts)
-        self._rollback = RollbackService(parts)
 
-    async def execute(self, workflow_id: str, *, checkpoint_id: str | None = None, retry: bool = False) -> None:
-        """Go on from the last valid checkpoint, from the one given, or (``retry``) in place.
+async def start_workflow(context: WorkflowContext, workflow_id: str, *, prepare_only: bool = False) -> None:
+    """Prepare a workflow and start it; with ``prepare_only`` it stays READY until it is started again.
 
-        From a checkpoint: the worktrees are reset to it (to their base where there is none yet), what was done since
-        is kept under a rescue ref, and the works behind it begin anew. In place: nothing is reset but the task that
-        the workflow stopped at. Raises :class:`kingdom.workflow.errors.NotFound` when the checkpoint, or what
-        the workflow uses, is not there any more, and :class:`CannotResume` when the trees cannot be reset; the
-        workflow is PAUSED then.
-        """
-        async with self._parts.turns.of(workflow_id):
-            async with self._parts.step() as step:
-                workflow = await step.tx.workflows.get(workflow_id)
-                point = None if retry else await self._checkpoints.choose(step.tx, workflow_id, checkpoint_id)
-                workflow.resume(ResumePlan("in place" if retry else "reset", None if point is None else point.id))
-                await self._resources.register_uses(step.tx, workflow, await step.tx.works.of_workflow(workflow_id))
-                await self._resources.plan_trees(step.tx, workflow)
-                await step.tx.workflows.save(workflow)
-            await self._halting.requeue_dead_events(workflow_id)
-            await self.finish(workflow_id)
+    Registers its repositories and MCP servers and makes its worktrees. If a worktree cannot be made, the workflow is
+    FAILED with the reason; it can be resumed.
+    """
+    async with context.locks.of(workflow_id), context.unit_of_work() as unit:
+        workflow = await unit.tx.workflows.get(workflow_id)
+        if workflow.status is WorkflowStatus.READY and not prepare_only:
+            workflow.start()
+            unit.record(workflow_id, WorkflowStarted(workflow_id))
+        else:
+            if workflow.status is WorkflowStatus.PAUSED:  # PREPARING may follow PAUSED, but only in a resume
+                raise IllegalTransition("workflow", workflow_id, workflow.status, "started: resume it")
+            workflow.prepare()
+            workflow.prepare_only = prepare_only
+            await register_uses(unit.tx, workflow, await unit.tx.works.of_workflow(workflow_id))
+            await plan_trees(context, unit.tx, workflow)
+        await unit.tx.workflows.save(workflow)
+    if workflow.status is WorkflowStatus.PREPARING:
+        outcomes = await make_trees(context, workflow_id)  # without the lock: it may take long, and cancel must work
+        async with context.locks.of(workflow_id):
+            await _finish_preparation(context, workflow_id, outcomes)
 
-    async def finish(self, workflow_id: str) -> None:
-        """Bring a workflow that is RESUMING to where it goes on from; may be repeated. In the workflow's turn."""
-        async with self._parts.store.transaction() as tx:
-            workflow = await tx.workflows.get(workflow_id)
-            works = await tx.works.of_workflow(workflow_id)
-        plan = workflow.resuming
-        if workflow.status is not WorkflowStatus.RESUMING or plan is None:
-            return
-        try:
-            await self._halting.stop_agents(works)
-            await self._make_trees(workflow_id)
-            if plan.mode == "reset":
-                await self._rollback.reset(workflow_id, plan.checkpoint_id)
-        except Exception as error:
-            await self._cannot(workflow_id, f"it could not be resumed: {error}")
-            raise CannotResume(f"workflow {workflow_id} could not be resumed, it is paused: {error}") from error
-        async with self._parts.step() as step:
-            workflow = await step.tx.workflows.get(workflow_id)
-            if plan.mode == "reset":
-                await self._rollback.record(step, workflow, plan.checkpoint_id)
-            else:
-                await self._wait_again(step, workflow)
-            await self._go_on(step, workflow)
 
-    async def _make_trees(self, workflow_id: str) -> None:
-        outcomes = await self._resources.make_trees(workflow_id)
-        async with self._parts.step() as step:
-            problems = await self._resources.record_trees(step, outcomes)
+async def prepare_workflow(context: WorkflowContext, workflow_id: str) -> None:
+    """Make the worktrees of a workflow that is PREPARING and go on. May be repeated; needs the workflow's lock."""
+    await _finish_preparation(context, workflow_id, await make_trees(context, workflow_id))
+
+
+async def _finish_preparation(context: WorkflowContext, workflow_id: str, outcomes: Sequence[TreeOutcome]) -> None:
+    async with context.unit_of_work() as unit:
+        problems = await record_trees(context, unit, outcomes)
+        workflow = await unit.tx.workflows.find(workflow_id)
+        if workflow is None or workflow.status is not WorkflowStatus.PREPARING:
+            return  # it was cancelled meanwhile
         if problems:
-            raise CannotResume("; ".join(problems))
+            reason = f"a worktree could not be made: {'; '.join(problems)}"
+            workflow.fail(reason)
+            unit.record(workflow_id, WorkflowFailed(workflow_id, reason))
+        else:
+            workflow.ready()
+            if not workflow.prepare_only:
+                workflow.start()
+                unit.record(workflow_id, WorkflowStarted(workflow_id))
+        await unit.tx.workflows.save(workflow)
 
-    async def _cannot(self, workflow_id: str, reason: str) -> None:
-        async with self._parts.step() as step:
-            workflow = await step.tx.workflows.get(workflow_id)
+
+# ── pause and cancel ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def pause_workflow(context: WorkflowContext, workflow_id: str, reason: str | None = None) -> None:
+    """Stop the agents of a running workflow, then pause it.
+
+    Raises :class:`kingdom.workflow.errors.IllegalTransition`.
+    """
+    async with context.locks.of(workflow_id):
+        works = await _works_before(context, workflow_id, WorkflowStatus.PAUSED)
+        await stop_agents(context, works)
+        async with context.unit_of_work() as unit:
+            workflow = await unit.tx.workflows.get(workflow_id)
+            works = await unit.tx.works.of_workflow(workflow_id)
+            await pause_works(unit, workflow, works, stopped=True)
             workflow.pause(reason)
-            await step.tx.workflows.save(workflow)
-            step.tell(workflow_id, WorkflowPaused(workflow_id))
+            await unit.tx.workflows.save(workflow)
+            unit.record(workflow_id, WorkflowPaused(workflow_id))
 
-    async def _wait_again(self, step: UnitOfWork, workflow: Workflow) -> None:
-        """In place: works that stopped wait to go on; those whose checkpoint is missing get another chance of it."""
-        points = {point.work_id for point in await self._checkpoints.valid(step.tx, workflow.id)}
-        for work in await step.tx.works.of_workflow(workflow.id):
-            if work.status in (WorkStatus.PAUSED, WorkStatus.FAILED, WorkStatus.RUNNING):
-                work.requeue()
+
+async def cancel_workflow(context: WorkflowContext, workflow_id: str) -> None:
+    """Stop the agents of a workflow that is not over, then cancel it.
+
+    Raises :class:`kingdom.workflow.errors.IllegalTransition`.
+    """
+    async with context.locks.of(workflow_id):
+        works = await _works_before(context, workflow_id, WorkflowStatus.CANCELLED)
+        await requeue_dead_events(context, workflow_id)
+        await stop_agents(context, works)
+        async with context.unit_of_work() as unit:
+            workflow = await unit.tx.workflows.get(workflow_id)
+            for work in await unit.tx.works.of_workflow(workflow_id):
+                if may_be_alive(work):
+                    work.agent_stopped()
+                if work.status is not WorkStatus.COMPLETED:
+                    work.cancel()
                 workflow.work_changed(work.id, work.status)
-                await step.tx.works.save(work)
-            elif work.status is WorkStatus.COMPLETED and work.id not in points:
-                step.tell(workflow.id, WorkCompleted(work.id, workflow.id), work.attempt)
+                await unit.tx.works.save(work)
+            workflow.cancel()
+            await unit.tx.workflows.save(workflow)
+            unit.record(workflow_id, WorkflowCancelled(workflow_id))
 
-    async def _go_on(self, step: UnitOfWork, workflow: Workflow) -> None:
-        works = await step.tx.works.of_workflow(workflow.id)
+
+async def _works_before(context: WorkflowContext, workflow_id: str, wanted: WorkflowStatus) -> list[Work]:
+    """Return the works of a workflow, after checking the transition: nothing is stopped if it is not allowed."""
+    async with context.store.transaction() as tx:
+        workflow = await tx.workflows.get(workflow_id)
+        works = await tx.works.of_workflow(workflow_id)
+    check_transition("workflow", workflow_id, WORKFLOW_TRANSITIONS, workflow.status, wanted)
+    return works
+
+
+# ── resume ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def resume_workflow(
+    context: WorkflowContext, workflow_id: str, *, checkpoint_id: str | None = None, retry: bool = False
+) -> None:
+    """Resume a PAUSED or FAILED workflow from a checkpoint, or (``retry``) in place.
+
+    From a checkpoint, the last valid one by default: reset the worktrees to it (to their base if there is none), keep
+    what was done since under a rescue ref, and restart the works behind it. In place: reset only the task at which the
+    workflow stopped.
+
+    Raises :class:`kingdom.workflow.errors.NotFound` if the checkpoint, a repository or an MCP server is missing, and
+    :class:`CannotResume` if the trees cannot be reset; the workflow is then PAUSED.
+    """
+    async with context.locks.of(workflow_id):
+        async with context.unit_of_work() as unit:
+            workflow = await unit.tx.workflows.get(workflow_id)
+            point = None if retry else await choose_checkpoint(unit.tx, workflow_id, checkpoint_id)
+            workflow.resume(ResumePlan("in place" if retry else "reset", None if point is None else point.id))
+            await register_uses(unit.tx, workflow, await unit.tx.works.of_workflow(workflow_id))
+            await plan_trees(context, unit.tx, workflow)
+            await unit.tx.workflows.save(workflow)
+        await requeue_dead_events(context, workflow_id)
+        await finish_resume(context, workflow_id)
+
+
+async def finish_resume(context: WorkflowContext, workflow_id: str) -> None:
+    """Bring a workflow from RESUMING to RUNNING. May be repeated; needs the workflow's lock."""
+    async with context.store.transaction() as tx:
+        workflow = await tx.workflows.get(workflow_id)
+        works = await tx.works.of_workflow(workflow_id)
+    plan = workflow.resuming
+    if workflow.status is not WorkflowStatus.RESUMING or plan is None:
+        return
+    try:
+        await stop_agents(context, works)
+        await _make_missing_trees(context, workflow_id)
+        if plan.mode == "reset":
+            await roll_back_files(context, workflow_id, plan.checkpoint_id)
+    except Exception as error:
+        await _pause_again(context, workflow_id, f"it could not be resumed: {error}")
+        raise CannotResume(f"workflow {workflow_id} could not be resumed, it is paused: {error}") from error
+    async with context.unit_of_work() as unit:
+        workflow = await unit.tx.workflows.get(workflow_id)
+        if plan.mode == "reset":
+            await record_rollback(unit, workflow, plan.checkpoint_id)
+        else:
+            await _requeue_works(unit, workflow)
+        works = await unit.tx.works.of_workflow(workflow.id)
         workflow.resumed()
-        await step.tx.workflows.save(workflow)
-        step.tell(workflow.id, WorkflowResumed(workflow.id, _first_open_work(works).id))
+        await unit.tx.workflows.save(workflow)
+        unit.record(workflow.id, WorkflowResumed(workflow.id, _first_open_work(works).id))
+
+
+async def _make_missing_trees(context: WorkflowContext, workflow_id: str) -> None:
+    outcomes = await make_trees(context, workflow_id)
+    async with context.unit_of_work() as unit:
+        problems = await record_trees(context, unit, outcomes)
+    if problems:
+        raise CannotResume("; ".join(problems))
+
+
+async def _pause_again(context: WorkflowContext, workflow_id: str, reason: str) -> None:
+    async with context.unit_of_work() as unit:
+        workflow = await unit.tx.workflows.get(workflow_id)
+        workflow.pause(reason)
+        await unit.tx.workflows.save(workflow)
+        unit.record(workflow_id, WorkflowPaused(workflow_id))
+
+
+async def _requeue_works(unit: UnitOfWork, workflow: Workflow) -> None:
+    """In place: requeue the works that stopped, and retry missing checkpoints of completed works."""
+    points = {point.work_id for point in await valid_checkpoints(unit.tx, workflow.id)}
+    for work in await unit.tx.works.of_workflow(workflow.id):
+        if work.status in (WorkStatus.PAUSED, WorkStatus.FAILED, WorkStatus.RUNNING):
+            work.requeue()
+            workflow.work_changed(work.id, work.status)
+            await unit.tx.works.save(work)
+        elif work.status is WorkStatus.COMPLETED and work.id not in points:
+            unit.record(workflow.id, WorkCompleted(work.id, workflow.id), work.attempt)
 
 
 def _first_open_work(works: list[Work]) -> Work:
-    """The Work it goes on from: the first that is not done, or the last."""
+    """Return the first Work that is not done, or the last one."""
     return next((work for work in works if work.status is not WorkStatus.COMPLETED), works[-1])
 
 
-# CancelWorkflow: agents are stopped, and what is not done will not be.
+# ── delete ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class CancelWorkflow:
-    """Cancel a workflow that is not over."""
+async def delete_workflow(context: WorkflowContext, workflow_id: str) -> None:
+    """Delete a workflow: its worktrees, workspaces and runs, then all its rows but its events and cost.
 
-    def __init__(self, parts: WorkflowContext) -> None:
-        self._parts = parts
-        self._halting = StopService(parts)
-
-    async def execute(self, workflow_id: str) -> None:
-        """Stop its agents, then cancel it; raises :class:`kingdom.workflow.errors.IllegalTransition`."""
-        async with self._parts.turns.of(workflow_id):
-            async with self._parts.store.transaction() as tx:
-                workflow = await tx.workflows.get(workflow_id)
-                works = await tx.works.of_workflow(workflow_id)
-            check_transition("workflow", workflow_id, WORKFLOW_TRANSITIONS, workflow.status, WorkflowStatus.CANCELLED)
-            await self._halting.requeue_dead_events(workflow_id)
-            await self._halting.stop_agents(works)
-            async with self._parts.step() as step:
-                workflow = await step.tx.workflows.get(workflow_id)
-                for work in await step.tx.works.of_workflow(workflow_id):
-                    if may_be_alive(work):
-                        work.agent_stopped()
-                    if work.status is not WorkStatus.COMPLETED:
-                        work.cancel()
-                    workflow.work_changed(work.id, work.status)
-                    await step.tx.works.save(work)
-                workflow.cancel()
-                await step.tx.workflows.save(workflow)
-                step.tell(workflow_id, WorkflowCancelled(workflow_id))
-
-
-# DeleteWorkflow: a workflow is forgotten, with everything it had on disk but its branches.
-
-
-BUSY_STATUSES: Final = (WorkflowStatus.PREPARING, WorkflowStatus.RUNNING, WorkflowStatus.RESUMING)
-"""Where a workflow stands while it cannot be deleted."""
-
-
-class DeleteWorkflow:
-    """Delete a workflow nobody works on."""
-
-    def __init__(self, parts: WorkflowContext) -> None:
-        self._parts = parts
-        self._resources = WorkflowResourceService(parts)
-
-    async def execute(self, workflow_id: str) -> None:
-        """Remove its worktrees, workspaces and runs, then everything that is recorded of it but its events and cost.
-
-        Uncommitted work is kept under a rescue ref first. Raises :class:`NotModifiable` while it is busy.
-        """
-        async with self._parts.turns.of(workflow_id):
-            async with self._parts.store.transaction() as tx:
-                workflow = await tx.workflows.get(workflow_id)
-                _check_deletable(workflow)
-                trees = [
-                    tree
-                    for tree in await tx.work_trees.of_workflow(workflow_id)
-                    if tree.status is not WorkTreeStatus.RELEASED
-                ]
-                for tree in trees:
-                    if tree.status is not WorkTreeStatus.PENDING_RELEASE:
-                        tree.mark_for_release()  # should we be cut off, nobody takes it for whole
-                        await tx.work_trees.save(tree)
-                spaces = await tx.work_spaces.of_workflow(workflow_id)
-                works = await tx.works.of_workflow(workflow_id)
-            await self._remove(trees, spaces)
-            for work in works:
-                await self._parts.agents.forget(work.id)
-            async with self._parts.step() as step:
-                workflow = await step.tx.workflows.get(workflow_id)
-                _check_deletable(workflow)
-                works = await step.tx.works.of_workflow(workflow_id)
-                await self._resources.release_uses(step.tx, workflow, works)
-                await _delete_rows(step.tx, workflow_id)
-                step.tell(workflow_id, WorkflowDeleted(workflow_id))
-
-    async def _remove(self, trees: list[WorkTree], spaces: list[WorkSpace]) -> None:
+    Its branches stay; uncommitted work is kept under a rescue ref. Raises
+    :class:`kingdom.workflow.errors.NotModifiable` while it is busy.
+    """
+    async with context.locks.of(workflow_id):
+        async with context.store.transaction() as tx:
+            _check_deletable(await tx.workflows.get(workflow_id))
+            trees = [
+                tree
+                for tree in await tx.work_trees.of_workflow(workflow_id)
+                if tree.status is not WorkTreeStatus.RELEASED
+            ]
+            for tree in trees:
+                if tree.status is not WorkTreeStatus.PENDING_RELEASE:
+                    tree.mark_for_release()  # after a crash from here on, nobody takes it for intact
+                    await tx.work_trees.save(tree)
+            spaces = await tx.work_spaces.of_workflow(workflow_id)
+            works = await tx.works.of_workflow(workflow_id)
         for tree in trees:
-            await self._parts.git.release(tree)
+            await context.git.release(tree)
         for space in spaces:
-            await self._parts.files.remove(space)
+            await context.files.remove(space)
+        for work in works:
+            await context.agents.forget(work.id)
+        async with context.unit_of_work() as unit:
+            workflow = await unit.tx.workflows.get(workflow_id)
+            _check_deletable(workflow)
+            await release_uses(unit.tx, workflow, await unit.tx.works.of_workflow(workflow_id))
+            await _delete_rows(unit.tx, workflow_id)
+            unit.record(workflow_id, WorkflowDeleted(workflow_id))
 
 
 async def _delete_rows(tx: WorkflowTransaction, workflow_id: str) -> None:

@@ -1,14 +1,19 @@
-"""The steps of a running workflow: start works, send queries, complete tasks, stop."""
+"""The steps of a running workflow: start works, send queries, complete tasks, and stop what cannot go on.
+
+Handlers take these steps inside their unit of work. Functions that call agents or git run after the commit.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from kingdom.workflow.context import UnitOfWork, WorkflowContext, workflow_event
 from kingdom.workflow.domain.events import (
     AgentError,
     QueryFailed,
     QuerySent,
+    ReportFailed,
     TaskCompleted,
     TaskStarted,
     WorkCompleted,
@@ -21,263 +26,273 @@ from kingdom.workflow.domain.events import (
 from kingdom.workflow.domain.plan import WorkDependencies
 from kingdom.workflow.domain.resources import Checkpoint, WorkSpace, WorkTree
 from kingdom.workflow.domain.statuses import AgentStatus, WorkflowStatus, WorkStatus, WorkTreeStatus
-from kingdom.workflow.domain.work import Task, Work
+from kingdom.workflow.domain.work import Report, Task, Work
 from kingdom.workflow.domain.workflow import Workflow
 from kingdom.workflow.ports import WorkflowTransaction
 from kingdom.workflow.store.transactions import STREAM
-from kingdom.workflow.usecases.resources import CheckpointService, WorkflowResourceService, trees_of
+from kingdom.workflow.usecases.resources import (
+    make_trees,
+    plan_space,
+    plan_trees,
+    record_trees,
+    space_id,
+    trees_of,
+    valid_checkpoints,
+)
 
-# Stopping agents, and workflows that cannot go on.
-
-
-_MAX_DEAD_EVENTS = 10_000  # dead events that are looked through
-_ALIVE_STATUSES = (AgentStatus.STARTING, AgentStatus.RUNNING)
-
-
-def may_be_alive(work: Work) -> bool:
-    """Whether a Work may have an agent that runs."""
-    return work.agent_status in _ALIVE_STATUSES
-
-
-class StopService:
-    """Brings a workflow to a stop."""
-
-    def __init__(self, parts: WorkflowContext) -> None:
-        self._parts = parts
-
-    async def stop_agents(self, works: Iterable[Work]) -> None:
-        """End the agents of works; on return nothing of them is alive. Outside of any transaction."""
-        for work in works:
-            if may_be_alive(work):
-                await self._parts.agents.stop(work.id)
-
-    async def requeue_dead_events(self, workflow_id: str) -> None:
-        """Have events that could not be handled tried once more: whatever they hold back must go on."""
-        bus = self._parts.store.bus
-        dead = [
-            item.event_id
-            for item in await bus.dead(STREAM, _MAX_DEAD_EVENTS)
-            if item.envelope.aggregate_id == workflow_id
-        ]
-        await bus.requeue(STREAM, dead)
-
-    async def pause_works(
-        self, step: UnitOfWork, workflow: Workflow, works: Iterable[Work], *, stopped: bool = False
-    ) -> None:
-        """Pause the works that run; ``stopped``: their agents, and all others, are."""
-        for work in works:
-            if work.status is WorkStatus.RUNNING:
-                work.pause()
-                workflow.work_changed(work.id, work.status)
-            elif not (stopped and may_be_alive(work)):
-                continue
-            if stopped:
-                work.agent_stopped()
-            await step.tx.works.save(work)
-
-    async def give_up(self, step: UnitOfWork, workflow: Workflow, work: Work, reason: str, *, fail: bool) -> None:
-        """A Work failed: the workflow pauses or fails, and what runs beside it stops."""
-        step.tell(workflow.id, WorkStatusChanged(work.id, workflow.id, work.status), work.attempt)
-        await self.halt(step, workflow, reason, fail=fail)
-
-    async def halt(self, step: UnitOfWork, workflow: Workflow, reason: str, *, fail: bool) -> None:
-        """Pause the workflow, or have it fail."""
-        works = await step.tx.works.of_workflow(workflow.id)
-        running = [work for work in works if may_be_alive(work) or work.agent_status is AgentStatus.ERROR]
-        await self.pause_works(step, workflow, works)
-        if fail:
-            workflow.fail(reason)
-            step.tell(workflow.id, WorkflowFailed(workflow.id, reason))
-        else:
-            workflow.pause(reason)
-            step.tell(workflow.id, WorkflowPaused(workflow.id))
-        await step.tx.workflows.save(workflow)
-        for work in running:
-            step.then(lambda work=work: self.stop(work))  # type: ignore[misc]
-
-    async def stop(self, left: Work) -> None:
-        """End the agent of a Work that does not run any more, and note it; may be repeated."""
-
-        async def stop() -> None:
-            await self._parts.agents.stop(left.id)
-            async with self._parts.store.transaction() as tx:
-                work = await tx.works.find(left.id)
-                if work is not None and work.status is not WorkStatus.RUNNING and may_be_alive(work):
-                    work.agent_stopped()
-                    await tx.works.save(work)
-
-        await self._parts.outside(f"the agent of work {left.id} could not be stopped", stop)
-
-
-# SendQuery: the query of a task goes to the agent of its Work.
-
-
-class SendQuery:
-    """A step of a running workflow."""
-
-    def __init__(self, parts: WorkflowContext) -> None:
-        self._parts = parts
-
-    def execute(self, step: UnitOfWork, workflow: Workflow, work: Work, task: Task) -> None:
-        """Note that the query is sent, and send it once that is committed. The caller saves the Work."""
-        task.send()
-        step.tell(workflow.id, TaskStarted(work.id, task.id), task.attempt)
-        step.tell(workflow.id, QuerySent(work.id, task.id), task.attempt)
-        step.then(lambda: self.deliver(workflow, work, task))
-
-    async def deliver(self, workflow: Workflow, work: Work, task: Task) -> None:
-        """Give the agent what was noted as sent; may be repeated. What goes wrong is told as ``QueryFailed``."""
-        if self._parts.delivered is not None:
-            self._parts.delivered.add((task.id, task.attempt))
-        attempt = task.attempt
-
-        async def send() -> None:
-            text = await self._parts.queries.text(workflow, work, task)
-            await self._parts.agents.send_query(work, task, text)
-
-        await self._parts.outside(
-            f"the query of task {task.id} could not be sent",
-            send,
-            lambda why: workflow_event(workflow.id, QueryFailed(work.id, task.id, why), attempt),
-        )
-
-
-# CompleteTask: everything a task asked for is there; the next one follows, or the Work is done.
-
-
-class CompleteTask:
-    """A step of a running workflow."""
-
-    def __init__(self, parts: WorkflowContext) -> None:
-        self._send_query = SendQuery(parts)
-
-    async def execute(self, step: UnitOfWork, workflow: Workflow, work: Work, task: Task) -> None:
-        """Complete a task, and send the next one's query or complete the Work."""
-        task.complete()
-        following = work.current_task
-        if following is None:
-            work.complete()
-        step.tell(workflow.id, TaskCompleted(work.id, task.id), task.attempt)
-        step.tell(workflow.id, WorkStatusChanged(work.id, workflow.id, work.status), work.attempt)
-        if following is None:
-            step.tell(workflow.id, WorkCompleted(work.id, workflow.id), work.attempt)
-        else:
-            self._send_query.execute(step, workflow, work, following)
-        await step.tx.works.save(work)
-
-
-# StartNextWork: the works that may start do so; when all are done, so is the workflow.
-
-
-class StartNextWork:
-    """A step of a running workflow."""
-
-    def __init__(self, parts: WorkflowContext) -> None:
-        self._parts = parts
-        self._resources = WorkflowResourceService(parts)
-        self._checkpoints = CheckpointService(parts)
-
-    async def execute(self, step: UnitOfWork, workflow: Workflow) -> None:
-        """Start what may start now; may be repeated. Nothing happens to a workflow that does not run."""
-        if workflow.status is not WorkflowStatus.RUNNING:
-            return
-        works = await step.tx.works.of_workflow(workflow.id)
-        points = {point.work_id: point for point in await self._checkpoints.valid(step.tx, workflow.id)}
-        done = [work.id for work in works if work.status is WorkStatus.COMPLETED and work.id in points]
-        running = any(work.status is WorkStatus.RUNNING for work in works)
-        if len(done) == len(works):
-            workflow.complete()
-            step.tell(workflow.id, WorkflowCompleted(workflow.id))
-            await step.tx.workflows.save(workflow)
-        elif workflow.review is None:
-            plan = WorkDependencies(works)
-            for work in plan.startable(done):
-                await self._start(step, workflow, work, plan, points)
-        elif not running:
-            workflow.pause(workflow.review)
-            step.tell(workflow.id, WorkflowPaused(workflow.id))
-            await step.tx.workflows.save(workflow)
-
-    async def _start(
-        self, step: UnitOfWork, workflow: Workflow, work: Work, plan: WorkDependencies, points: dict[str, Checkpoint]
-    ) -> None:
-        work.start(apart=plan.apart(work))
-        await step.tx.works.save(work)
-        if work.apart:
-            await self._plan_own_trees(step, workflow, work, plan, points)
-        space = await self._resources.plan_space(step, work)
-        step.tell(workflow.id, WorkStarted(work.id, workflow.id), work.attempt)
-        step.then(lambda: self.begin(work, space))
-
-    async def _plan_own_trees(
-        self, step: UnitOfWork, workflow: Workflow, work: Work, plan: WorkDependencies, points: dict[str, Checkpoint]
-    ) -> None:
-        """Worktrees of its own, that start from what the Work before it left."""
-        earlier = [points[other.id] for other in plan.waits_for(work)]
-        if len(earlier) != 1:  # several lines: it starts where the workflow's own one stands
-            together = [item.id for item in plan.works if item.id in plan.before(work) and not plan.apart(item)]
-            earlier = [points[together[-1]]] if together else []
-        for tree in await self._resources.plan_trees(step.tx, workflow, work):
-            if earlier and tree.git_id in earlier[0].hashes:
-                tree.base = earlier[0].hashes[tree.git_id]
-                await step.tx.work_trees.save(tree)
-
-    # ── after the commit ──────────────────────────────────────────────────────────────────────────────────────
-
-    async def begin(self, work: Work, space: WorkSpace | None = None) -> None:
-        """Make what a started Work needs, and start its agent; may be repeated. A workspace not given is looked up.
-
-        What goes wrong is told as ``AgentError``: the Work fails with it, and nothing is asked of its agent before
-        that.
-        """
-
-        async def start() -> None:
-            await self._make_places(work)
-            await self._parts.files.make(space or await self._space_of(work))
-            await self._parts.agents.start(work)
-
-        async def note(tx: WorkflowTransaction) -> None:
-            stored = await tx.works.find(work.id)
-            if stored is not None and stored.attempt == work.attempt and stored.agent_status is AgentStatus.STARTING:
-                stored.agent_start_failed()
-                await tx.works.save(stored)
-
-        await self._parts.outside(
-            f"work {work.id} could not begin",
-            start,
-            lambda why: workflow_event(work.workflow_id, AgentError(work.id, why), work.attempt),
-            note,
-        )
-
-    async def _space_of(self, work: Work) -> WorkSpace:
-        async with self._parts.store.transaction() as tx:
-            space = await self._resources.space_of(tx, work)
-        if space is None:
-            raise _CannotStart(f"work {work.id} has no workspace any more")
-        return space
-
-    async def _make_places(self, work: Work) -> None:
-        if work.apart and (outcomes := await self._resources.make_trees(work.workflow_id, work.id)):
-            async with self._parts.step() as step:
-                problems = await self._resources.record_trees(step, outcomes)
-            if problems:
-                raise _CannotStart("; ".join(problems))
-        if work.merge:
-            async with self._parts.store.transaction() as tx:
-                works = await tx.works.of_workflow(work.workflow_id)
-                trees = await tx.work_trees.of_workflow(work.workflow_id)
-            await self._merge(work, works, trees)
-
-    async def _merge(self, work: Work, works: Sequence[Work], trees: Sequence[WorkTree]) -> None:
-        sources = {other.id: other.name for other in WorkDependencies(works).merged_into(work)}
-        for tree in trees_of(work, trees):
-            theirs = [
-                other
-                for other in trees
-                if other.work_id in sources and other.git_id == tree.git_id and other.status is WorkTreeStatus.READY
-            ]
-            await self._parts.git.merge(tree, theirs, f"{work.name}: merge {', '.join(sources.values())}")
+_MAX_DEAD_EVENTS: Final = 10_000  # dead letters of the stream that are searched
+_ALIVE_STATUSES: Final = (AgentStatus.STARTING, AgentStatus.RUNNING)
 
 
 class _CannotStart(Exception):
-    """There is nowhere to work."""
+    """A Work has no worktree or workspace to run in."""
+
+
+# ── works ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def start_next_works(context: WorkflowContext, unit: UnitOfWork, workflow: Workflow) -> None:
+    """Start every Work that may start now; complete or pause the workflow when none is left to run.
+
+    May be repeated. Does nothing unless the workflow is RUNNING.
+    """
+    if workflow.status is not WorkflowStatus.RUNNING:
+        return
+    works = await unit.tx.works.of_workflow(workflow.id)
+    points = {point.work_id: point for point in await valid_checkpoints(unit.tx, workflow.id)}
+    done = [work.id for work in works if work.status is WorkStatus.COMPLETED and work.id in points]
+    running = any(work.status is WorkStatus.RUNNING for work in works)
+    if len(done) == len(works):
+        workflow.complete()
+        unit.record(workflow.id, WorkflowCompleted(workflow.id))
+        await unit.tx.workflows.save(workflow)
+    elif workflow.review is None:
+        plan = WorkDependencies(works)
+        for work in plan.startable(done):
+            await _start_work(context, unit, workflow, work, plan, points)
+    elif not running:
+        workflow.pause(workflow.review)
+        unit.record(workflow.id, WorkflowPaused(workflow.id))
+        await unit.tx.workflows.save(workflow)
+
+
+async def _start_work(
+    context: WorkflowContext,
+    unit: UnitOfWork,
+    workflow: Workflow,
+    work: Work,
+    plan: WorkDependencies,
+    points: dict[str, Checkpoint],
+) -> None:
+    work.start(apart=plan.apart(work))
+    await unit.tx.works.save(work)
+    if work.apart:
+        await _plan_own_trees(context, unit, workflow, work, plan, points)
+    space = await plan_space(context, unit, work)
+    unit.record(workflow.id, WorkStarted(work.id, workflow.id), work.attempt)
+    unit.after_commit(lambda: begin_work(context, work, space))
+
+
+async def _plan_own_trees(
+    context: WorkflowContext,
+    unit: UnitOfWork,
+    workflow: Workflow,
+    work: Work,
+    plan: WorkDependencies,
+    points: dict[str, Checkpoint],
+) -> None:
+    """Plan worktrees of the Work's own, based on the checkpoint of the Work before it."""
+    earlier = [points[other.id] for other in plan.waits_for(work)]
+    if len(earlier) != 1:  # several branches: start from the workflow's own trees
+        together = [item.id for item in plan.works if item.id in plan.before(work) and not plan.apart(item)]
+        earlier = [points[together[-1]]] if together else []
+    for tree in await plan_trees(context, unit.tx, workflow, work):
+        if earlier and tree.git_id in earlier[0].hashes:
+            tree.base = earlier[0].hashes[tree.git_id]
+            await unit.tx.work_trees.save(tree)
+
+
+async def begin_work(context: WorkflowContext, work: Work, space: WorkSpace | None = None) -> None:
+    """Make what a started Work needs and start its agent, after the commit. May be repeated.
+
+    ``space`` is looked up if it is not given. An error is recorded as ``AgentError``: the Work fails when that is
+    handled, and its agent gets no query before.
+    """
+
+    async def start() -> None:
+        await _make_places(context, work)
+        await context.files.make(space or await _space_of(context, work))
+        await context.agents.start(work)
+
+    async def save(tx: WorkflowTransaction) -> None:
+        stored = await tx.works.find(work.id)
+        if stored is not None and stored.attempt == work.attempt and stored.agent_status is AgentStatus.STARTING:
+            stored.agent_start_failed()
+            await tx.works.save(stored)
+
+    await context.call_external(
+        f"work {work.id} could not begin",
+        start,
+        lambda error: workflow_event(work.workflow_id, AgentError(work.id, error), work.attempt),
+        save,
+    )
+
+
+async def _space_of(context: WorkflowContext, work: Work) -> WorkSpace:
+    async with context.store.transaction() as tx:
+        space = await tx.work_spaces.find(space_id(work))
+    if space is None:
+        raise _CannotStart(f"work {work.id} has no workspace any more")
+    return space
+
+
+async def _make_places(context: WorkflowContext, work: Work) -> None:
+    if work.apart and (outcomes := await make_trees(context, work.workflow_id, work.id)):
+        async with context.unit_of_work() as unit:
+            problems = await record_trees(context, unit, outcomes)
+        if problems:
+            raise _CannotStart("; ".join(problems))
+    if work.merge:
+        async with context.store.transaction() as tx:
+            works = await tx.works.of_workflow(work.workflow_id)
+            trees = await tx.work_trees.of_workflow(work.workflow_id)
+        await _merge(context, work, works, trees)
+
+
+async def _merge(context: WorkflowContext, work: Work, works: Sequence[Work], trees: Sequence[WorkTree]) -> None:
+    sources = {other.id: other.name for other in WorkDependencies(works).merged_into(work)}
+    for tree in trees_of(work, trees):
+        theirs = [
+            other
+            for other in trees
+            if other.work_id in sources and other.git_id == tree.git_id and other.status is WorkTreeStatus.READY
+        ]
+        await context.git.merge(tree, theirs, f"{work.name}: merge {', '.join(sources.values())}")
+
+
+# ── tasks ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def send_query(context: WorkflowContext, unit: UnitOfWork, workflow: Workflow, work: Work, task: Task) -> None:
+    """Mark the query as sent, and send it after the commit. The caller saves the Work."""
+    task.send()
+    unit.record(workflow.id, TaskStarted(work.id, task.id), task.attempt)
+    unit.record(workflow.id, QuerySent(work.id, task.id), task.attempt)
+    unit.after_commit(lambda: deliver_query(context, workflow, work, task))
+
+
+async def deliver_query(context: WorkflowContext, workflow: Workflow, work: Work, task: Task) -> None:
+    """Give the agent a query that is marked as sent. May be repeated. An error is recorded as ``QueryFailed``."""
+    if context.delivered is not None:
+        context.delivered.add((task.id, task.attempt))
+    attempt = task.attempt
+
+    async def send() -> None:
+        text = await context.queries.text(workflow, work, task)
+        await context.agents.send_query(work, task, text)
+
+    await context.call_external(
+        f"the query of task {task.id} could not be sent",
+        send,
+        lambda error: workflow_event(workflow.id, QueryFailed(work.id, task.id, error), attempt),
+    )
+
+
+async def write_report(context: WorkflowContext, work: Work, task: Task, report: Report) -> None:
+    """Let the agent write the report. May be repeated. An error is recorded as ``ReportFailed``."""
+    if context.delivered is not None:
+        context.delivered.add((task.id, task.attempt))
+    attempt = task.attempt
+    await context.call_external(
+        f"the report of task {task.id} could not be begun",
+        lambda: context.agents.write_report(work, task, report),
+        lambda error: workflow_event(work.workflow_id, ReportFailed(report.id, task.id, error), attempt),
+    )
+
+
+async def complete_task(context: WorkflowContext, unit: UnitOfWork, workflow: Workflow, work: Work, task: Task) -> None:
+    """Complete a task, then send the next task's query or complete the Work."""
+    task.complete()
+    following = work.current_task
+    if following is None:
+        work.complete()
+    unit.record(workflow.id, TaskCompleted(work.id, task.id), task.attempt)
+    unit.record(workflow.id, WorkStatusChanged(work.id, workflow.id, work.status), work.attempt)
+    if following is None:
+        unit.record(workflow.id, WorkCompleted(work.id, workflow.id), work.attempt)
+    else:
+        send_query(context, unit, workflow, work, following)
+    await unit.tx.works.save(work)
+
+
+# ── stopping ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def may_be_alive(work: Work) -> bool:
+    """Return whether the agent of a Work may be running."""
+    return work.agent_status in _ALIVE_STATUSES
+
+
+async def stop_agents(context: WorkflowContext, works: Iterable[Work]) -> None:
+    """Stop the agents of works and wait until they are gone. Call it outside any transaction."""
+    for work in works:
+        if may_be_alive(work):
+            await context.agents.stop(work.id)
+
+
+async def requeue_dead_events(context: WorkflowContext, workflow_id: str) -> None:
+    """Requeue the workflow's dead events: the events behind them wait for them."""
+    bus = context.store.bus
+    dead = await bus.dead(STREAM, _MAX_DEAD_EVENTS)
+    await bus.requeue(STREAM, [item.event_id for item in dead if item.envelope.aggregate_id == workflow_id])
+
+
+async def pause_works(unit: UnitOfWork, workflow: Workflow, works: Iterable[Work], *, stopped: bool = False) -> None:
+    """Pause the running works; with ``stopped``, also record that all their agents are stopped."""
+    for work in works:
+        if work.status is WorkStatus.RUNNING:
+            work.pause()
+            workflow.work_changed(work.id, work.status)
+        elif not (stopped and may_be_alive(work)):
+            continue
+        if stopped:
+            work.agent_stopped()
+        await unit.tx.works.save(work)
+
+
+async def halt_after_failure(
+    context: WorkflowContext, unit: UnitOfWork, workflow: Workflow, work: Work, reason: str, *, fail: bool
+) -> None:
+    """Pause or fail the workflow because a Work failed, and stop the works that run beside it."""
+    unit.record(workflow.id, WorkStatusChanged(work.id, workflow.id, work.status), work.attempt)
+    await halt(context, unit, workflow, reason, fail=fail)
+
+
+async def halt(context: WorkflowContext, unit: UnitOfWork, workflow: Workflow, reason: str, *, fail: bool) -> None:
+    """Pause or fail the workflow; its agents are stopped after the commit."""
+    works = await unit.tx.works.of_workflow(workflow.id)
+    running = [work for work in works if may_be_alive(work) or work.agent_status is AgentStatus.ERROR]
+    await pause_works(unit, workflow, works)
+    if fail:
+        workflow.fail(reason)
+        unit.record(workflow.id, WorkflowFailed(workflow.id, reason))
+    else:
+        workflow.pause(reason)
+        unit.record(workflow.id, WorkflowPaused(workflow.id))
+    await unit.tx.workflows.save(workflow)
+    for work in running:
+        unit.after_commit(lambda work=work: stop_agent(context, work))  # type: ignore[misc]
+
+
+async def stop_agent(context: WorkflowContext, left: Work) -> None:
+    """Stop the agent of a Work that no longer runs, and record that. May be repeated."""
+
+    async def stop() -> None:
+        await context.agents.stop(left.id)
+        async with context.store.transaction() as tx:
+            work = await tx.works.find(left.id)
+            if work is not None and work.status is not WorkStatus.RUNNING and may_be_alive(work):
+                work.agent_stopped()
+                await tx.works.save(work)
+
+    await context.call_external(f"the agent of work {left.id} could not be stopped", stop)
