@@ -143,7 +143,7 @@ class Office:
 
     async def quiet(self) -> None:
         """Until no run is watched any more."""
-        tasks = [task for _, task in self.client._asked.values()]
+        tasks = [task for _, task in self.client._runs.values()]
         await asyncio.gather(*tasks)
 
     def telling(self, source: str) -> dict[str, str]:

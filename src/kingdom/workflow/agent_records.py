@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kingdom.agents.port import Order
 
 
-# What the agents of a workflow say, read from the transcripts of their runs: by any process, while they run.
+# ── transcripts ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 _TRANSCRIPT_SUFFIX: Final = ".json"
@@ -27,7 +27,7 @@ _TRANSCRIPT_SUFFIX: Final = ".json"
 
 @dataclass(frozen=True, slots=True)
 class TranscriptLine:
-    """Something an agent said or did."""
+    """One line of a transcript."""
 
     run_id: str
     work: str  # names, for people
@@ -36,17 +36,17 @@ class TranscriptLine:
 
 
 class TranscriptReader:
-    """The runs of some works, as their files tell of them. The id of a run begins with that of its Work."""
+    """Reads the transcripts of works' runs, while they run. The id of a run starts with the id of its Work."""
 
     def __init__(self, soldiers: Path, sessions: Path, engines: Mapping[str, Engine | InProcessEngine]) -> None:
         self._soldiers = soldiers
         self._sessions = sessions
         self._engines = engines
         self._heard: dict[str, tuple[Order, Transcript]] = {}
-        self.usage: dict[str, Usage] = {}  # by run id, as far as each run told
+        self.usage: dict[str, Usage] = {}  # by run id, as last reported
 
     def read_on(self, work_ids: Iterable[str]) -> list[TranscriptLine]:
-        """What was said since the last time by runs of these works."""
+        """Return the lines that runs of these works wrote since the last call."""
         for run_id in self._runs(tuple(f"{work_id}." for work_id in work_ids)):
             if run_id not in self._heard and (order := self._order(run_id)) is not None:
                 path = self._sessions / f"{run_id}{_TRANSCRIPT_SUFFIX}"
@@ -82,11 +82,11 @@ class TranscriptReader:
 
 
 def _is_start_or_end(event: AgentEvent) -> bool:
-    """Whether it only says that a run begins or ends well: the events of the workflow tell that."""
+    """Return whether an event only marks the start or the successful end of a run: the workflow's events say that."""
     return isinstance(event, Began) or (isinstance(event, Finished) and event.ok)
 
 
-# What a workflow has cost, from the ledger of the agents' runs.
+# ── cost ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 _TOKEN_CLASSES: Final = ("input", "output", "cache_read", "cache_write")
@@ -94,17 +94,17 @@ _TOKEN_CLASSES: Final = ("input", "output", "cache_read", "cache_write")
 
 @dataclass(slots=True)
 class WorkflowCost:
-    """A sum over runs."""
+    """The tokens and cost of a workflow's runs."""
 
     cost_usd: float = 0.0
     tokens: int = 0
     runs: int = 0
     by_class: Tokens = field(default_factory=Tokens)
-    by_work: dict[str, float] = field(default_factory=dict)  # the name of the Work: US dollars
+    by_work: dict[str, float] = field(default_factory=dict)  # US dollars by the name of the Work
 
 
 class LedgerReader:
-    """Reads the ledger for all workflows; cheap to ask again, it reads on."""
+    """Sums up the ledger by workflow. Reads only new lines on each call."""
 
     def __init__(self, ledger: Path) -> None:
         self._ledger = ledger
@@ -113,7 +113,7 @@ class LedgerReader:
         self.by_workflow: dict[str, WorkflowCost] = {}
 
     def read_on(self) -> dict[str, WorkflowCost]:
-        """What was spent so far, by runs that have ended, for each workflow that has spent something."""
+        """Read new lines; return the cost of ended runs by workflow id."""
         for path in sorted(self._ledger.glob("*.jsonl")):
             with path.open("rb") as file:
                 file.seek(self._offsets.get(path, 0))
@@ -137,7 +137,7 @@ class LedgerReader:
             cost, tokens = float(line.get("cost_usd") or 0.0), int(used.get("total") or 0)
             by_class = Tokens(*(int(used.get(name) or 0) for name in _TOKEN_CLASSES))
         except (ValueError, KeyError, TypeError, AttributeError):
-            return  # a torn line
+            return  # an incomplete line
         if not isinstance(workflow_id, str) or not self._mine(workflow_id) or run_id in self.run_ids:
             return
         self.run_ids.add(run_id)
@@ -153,7 +153,7 @@ class LedgerReader:
 
 
 class WorkflowLedger:
-    """Reads the ledger for one workflow; cheap to ask again, it reads on."""
+    """Sums up the ledger for one workflow. Reads only new lines on each call."""
 
     def __init__(self, ledger: Path, workflow_id: str) -> None:
         self._ledgers = _SingleWorkflowReader(ledger, workflow_id)
@@ -161,11 +161,11 @@ class WorkflowLedger:
 
     @property
     def run_ids(self) -> set[str]:
-        """The runs that were counted."""
+        """The ids of the runs that were counted."""
         return self._ledgers.run_ids
 
     def read_on(self) -> WorkflowCost:
-        """What was spent so far, by runs that have ended."""
+        """Read new lines; return the cost of ended runs."""
         self._ledgers.read_on()
         return self.total
 

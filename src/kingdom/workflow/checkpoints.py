@@ -18,18 +18,15 @@ if TYPE_CHECKING:
     from kingdom.workflow.ports import WorkflowStore, WorkflowTransaction
 
 
-# What changed up to a checkpoint, or from one to another, in each repository of a workflow.
-
-
 class DifferentWorkflows(WorkflowError):
-    """Two checkpoints that have nothing to do with each other."""
+    """Two checkpoints of different workflows."""
 
     code = "OTHER_WORKFLOW"
 
 
 @dataclass(frozen=True, slots=True)
 class RepositoryChange:
-    """What changed in one repository."""
+    """The changes in one repository."""
 
     git: Git
     older: str
@@ -40,7 +37,7 @@ class RepositoryChange:
 @dataclass(frozen=True, slots=True)
 class _Span:
     git: Git
-    older: str | None  # None: where the worktree's branch began
+    older: str | None  # None: the base of the worktree's branch
     newer: str
 
 
@@ -54,10 +51,10 @@ async def compare_checkpoints(
     patches: bool = True,
     max_patches: int | None = None,
 ) -> list[RepositoryChange]:
-    """What changed from ``older`` to ``newer``.
+    """Return the changes from ``older`` to ``newer``, by repository.
 
-    Without ``older``: from the checkpoint the Work of ``newer`` began at, or (``base``) from where the branch began.
-    Patches are given of at most ``max_patches`` files in each repository.
+    Without ``older``: from the checkpoint at which the Work of ``newer`` started, or (``base``) from the base of the
+    branch. At most ``max_patches`` files per repository get a patch.
     """
     if older is not None and older.workflow_id != newer.workflow_id:
         raise DifferentWorkflows(f"{older.id} is of {older.workflow_id}, {newer.id} of {newer.workflow_id}")
@@ -70,20 +67,20 @@ async def compare_checkpoints(
     for span in spans:
         start = span.older or begins.get(span.git.id)
         if start is None:
-            raise NotFound(f"where the branch in {span.git.name} began is not known any more: its worktree is gone")
+            raise NotFound(f"the base of the branch in {span.git.name} is unknown: its worktree is gone")
         files = await service.diff(span.git, start, span.newer, patches=patches, max_patches=max_patches)
         changes.append(RepositoryChange(span.git, start, span.newer, files))
     return changes
 
 
 async def _previous_checkpoint(tx: WorkflowTransaction, point: Checkpoint) -> Checkpoint | None:
-    """The checkpoint its Work began at: the last one made before it, of a Work that stands before it."""
+    """Return the checkpoint at which its Work started: the last earlier one of a Work before it."""
     works = await tx.works.of_workflow(point.workflow_id)
     plan = WorkDependencies(works)
     own = next((work for work in works if work.id == point.work_id), None)
     earlier = plan.before(own) if own is not None else set()
     if own is not None and not plan.apart(own):
-        # What ran beside others reached this tree by being merged: it counts as changed.
+        # Works that ran beside others reached this tree by a merge: their changes count.
         earlier -= {work.id for work in works if plan.apart(work)}
     points = [
         other
@@ -106,19 +103,19 @@ async def _spans(tx: WorkflowTransaction, older: Checkpoint | None, newer: Check
 async def _branch_bases(
     tx: WorkflowTransaction, workflow_id: str, service: GitopsService, spans: Sequence[_Span]
 ) -> dict[str, str]:
-    """Where the branches began, of the repositories that have no older checkpoint."""
+    """Return the base of the branch, by git id, for the repositories without an older checkpoint."""
     wanted = {span.git.id for span in spans if span.older is None}
     trees = [tree for tree in await tx.work_trees.of_workflow(workflow_id) if tree.git_id in wanted]
-    trees.sort(key=lambda tree: tree.work_id is None)  # the workflow's own trees count, those of works only without
+    trees.sort(key=lambda tree: tree.work_id is None)  # the workflow's own trees come last and win over those of works
     return {tree.git_id: service.base(tree) for tree in trees}
 
 
-# Whether checkpoints can be gone back to: each commit is there, and held.
+# ── verification ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointVerification:
-    """How many checkpoints were looked at, and what is wrong with some."""
+    """The number of checkpoints checked, and the problems found."""
 
     checked: int
     problems: list[CheckpointProblem]
@@ -127,13 +124,13 @@ class CheckpointVerification:
 async def verify_checkpoints(
     store: WorkflowStore, service: GitopsService, workflow_id: str | None = None, *, deep: bool = False
 ) -> CheckpointVerification:
-    """Look at the checkpoints of a workflow, or of all; ``deep`` looks for every file of every commit, too."""
+    """Verify the checkpoints of a workflow, or of all; ``deep`` also checks every file of every commit."""
     async with store.reading() as tx:
         if workflow_id is None:
             points = await tx.checkpoints.list(limit=10 * MAX_NAMES)
         else:
             points = await tx.checkpoints.of_workflow(workflow_id)
         gits = {git.id: git for git in await tx.gits.list(limit=MAX_NAMES)}
-    # The clone of a repository that was deleted may be gone with it; that is no damage.
+    # The clone of a deleted repository may be deleted with it; that is no damage.
     known = [point for point in points if point.complete and all(git_id in gits for git_id in point.hashes)]
     return CheckpointVerification(len(known), await service.verify(gits, known, deep=deep))

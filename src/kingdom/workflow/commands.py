@@ -1,8 +1,8 @@
-"""Commands to the engine from other processes: asked for on the bus of the store, carried out by whoever runs it.
+"""Commands to the engine from other processes, sent over the bus of the store.
 
-Only the engine stops agents and resets trees, so whoever wants a workflow paused puts a command on the stream
-``workflow.commands``. A command that was carried out is DONE; one that was refused is DEAD, with the refusal's code and
-words. Commands of one workflow are not held in a row: a cancel must not wait for the clone a start is making.
+Only the engine stops agents and resets trees, so another process that wants a workflow paused publishes a command on
+the stream ``workflow.commands``. A command that was carried out is DONE; one that was refused is DEAD, with the error's
+code and message. The stream is not ordered per workflow: a cancel must not wait for the clone that a start is making.
 """
 
 from __future__ import annotations
@@ -20,17 +20,15 @@ if TYPE_CHECKING:
 
 COMMAND_STREAM: Final = "workflow.commands"
 CommandHandler = Callable[..., Awaitable[object]]
-"""Carries a command out: called with the workflow's id and the command's arguments by name."""
+"""Carries out a command: called with the workflow's id and the command's arguments as keywords."""
 
-_FIRST_POLL_SECONDS: Final = (
-    0.02  # seconds between the first two looks at what became of a command; later ones are further apart
-)
+_FIRST_POLL_SECONDS: Final = 0.02  # between the first two polls of a command's status; the pause then grows
 _MAX_POLL_SECONDS: Final = 0.5
-_REFUSED_KEPT_SECONDS: Final = 86400.0  # seconds for which a refused command is kept
+_REFUSED_KEPT_SECONDS: Final = 86400.0  # before a refused command is purged
 
 
 class CommandRefused(WorkflowError):
-    """The engine did not do what was asked; its reason."""
+    """The engine refused a command; the message is its reason."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -38,14 +36,14 @@ class CommandRefused(WorkflowError):
 
 
 class CommandPending(WorkflowError):
-    """The engine has not come to it yet; it still will."""
+    """The engine has not carried out a command yet; it still will."""
 
     code = "WFL_NO_ANSWER"
 
 
 @dataclass(frozen=True, slots=True)
 class SentCommand:
-    """A command that is on its way."""
+    """A command that was sent."""
 
     id: str
     type: str
@@ -53,7 +51,7 @@ class SentCommand:
 
 
 async def send_command(bus: EventBus, kind: str, workflow_id: str, **arguments: Any) -> SentCommand:
-    """Ask the engine for something. The store's tables must be there (``store.setup``)."""
+    """Send a command to the engine. The store's tables must exist (``store.setup``)."""
     await bus.declare(COMMAND_STREAM)
     envelope = Envelope(
         type=kind,
@@ -65,14 +63,14 @@ async def send_command(bus: EventBus, kind: str, workflow_id: str, **arguments: 
     return SentCommand(envelope.event_id, kind, workflow_id)
 
 
-async def wait_for_command(bus: EventBus, asked: SentCommand, seconds: float) -> None:
-    """Wait until a command was carried out. Raises :class:`CommandRefused`, or :class:`NoAnswer` after that long."""
+async def wait_for_command(bus: EventBus, command: SentCommand, seconds: float) -> None:
+    """Wait until a command is carried out; raise :class:`CommandRefused`, or :class:`CommandPending` on timeout."""
     pause = _FIRST_POLL_SECONDS
     try:
         async with asyncio.timeout(seconds):
             while True:
-                record = await bus.find(asked.id)
-                if record is None or record.status == "DONE":  # finished commands are purged some day
+                record = await bus.find(command.id)
+                if record is None or record.status == "DONE":  # None: it was carried out and purged since
                     return
                 if record.status == "DEAD":
                     raise CommandRefused(record.error_code or "WFL", record.error_message or "no reason was given")
@@ -80,35 +78,35 @@ async def wait_for_command(bus: EventBus, asked: SentCommand, seconds: float) ->
                 pause = min(_MAX_POLL_SECONDS, 1.5 * pause)
     except TimeoutError:
         raise CommandPending(
-            f"the engine has not come to {asked.type} of {asked.workflow_id} in {seconds:g} s; it stays asked for "
-            f"({asked.id}), and kingdom workflow show {asked.workflow_id} tells what became of it"
+            f"the engine has not carried out {command.type} of {command.workflow_id} in {seconds:g} s. The command "
+            f"({command.id}) is still queued: kingdom workflow show {command.workflow_id} shows the result"
         ) from None
 
 
-def command_worker(bus: EventBus, carriers: Mapping[str, CommandHandler], *, name: str = "engine") -> Worker:
-    """A worker that carries commands out; ``carriers`` by the command's type. Call :func:`prepare` before it runs."""
+def command_worker(bus: EventBus, handlers: Mapping[str, CommandHandler], *, name: str = "engine") -> Worker:
+    """Return a worker that carries out commands; ``handlers`` are by type. Call :func:`prepare_commands` first."""
     worker = Worker(bus, COMMAND_STREAM, name=name, signals=False)
-    for kind, carry in carriers.items():
-        worker.on(kind)(_handler(carry))
+    for kind, handler in handlers.items():
+        worker.on(kind)(_bus_handler(handler))
     return worker
 
 
 async def prepare_commands(bus: EventBus) -> None:
-    """Make the stream ready for a worker, and forget old refusals."""
+    """Declare the stream and purge old refused commands."""
     await bus.declare(COMMAND_STREAM)
     await bus.purge(_REFUSED_KEPT_SECONDS, stream=COMMAND_STREAM, dead=True)
 
 
-def _handler(carry: CommandHandler) -> Callable[[Envelope], Awaitable[None]]:
+def _bus_handler(handler: CommandHandler) -> Callable[[Envelope], Awaitable[None]]:
     async def handle(envelope: Envelope) -> None:
         payload = envelope.payload
         try:
-            await carry(payload["workflowId"], **payload["arguments"])
+            await handler(payload["workflowId"], **payload["arguments"])
         except (BusError, asyncio.CancelledError):
-            raise  # the store is away, or we stop: it is done again
+            raise  # the store is unavailable, or we stop: the command is retried
         except WorkflowError as error:
             raise Reject(error.code, str(error)) from error
-        except Exception as error:  # somebody waits for the answer: what is wrong now will be wrong in a minute
+        except Exception as error:  # no retry: somebody waits for the answer
             raise Reject(type(error).__name__, f"{error}") from error
 
     return handle

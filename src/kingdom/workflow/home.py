@@ -1,4 +1,4 @@
-"""Where workflows live: one folder with everything in it, and the real outside made for it."""
+"""The home of workflows: one folder with everything in it, and the services made for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DATABASE: Final = "workflows.db"
 
 
 class WorkflowHome:
-    """Paths, nothing else. ``store`` is the URL of a store that lies elsewhere."""
+    """The paths of a home. ``store`` is the URL of a store elsewhere; the default is a SQLite file in the home."""
 
     def __init__(self, root: Path, store: str | None = None) -> None:
         self.root = root.absolute()
@@ -28,14 +28,14 @@ class WorkflowHome:
         self.log = self.root / "engine.log"
         self.workspaces = self.root / "workspaces"
         self.agents = self.root / "agents"
-        self.runs = self.agents / "runs"  # the identity of each run, for whoever finds it later
+        self.runs = self.agents / "runs"  # one folder per run, by which a later process finds it
         self.sessions = self.agents / "sessions"  # transcripts
-        self.ledger = self.agents / "ledger"  # tokens and cost, one file for each month
-        self.mcp = self.agents / "mcp"  # configurations of runs under way
+        self.ledger = self.agents / "ledger"  # tokens and cost, one file per month
+        self.mcp = self.agents / "mcp"  # MCP configurations of running runs
 
 
 def git_service(home: WorkflowHome, clock: Clock) -> GitopsService:
-    """The clones and worktrees of a home."""
+    """Return the git service for the clones and worktrees of a home."""
     from kingdom.gitops import GitRunner
     from kingdom.workflow.adapters.git_service import GitopsService
 
@@ -46,12 +46,12 @@ def git_service(home: WorkflowHome, clock: Clock) -> GitopsService:
 async def open_home(
     home: WorkflowHome, engines: Mapping[str, Engine | InProcessEngine], *, environ: Mapping[str, str] | None = None
 ) -> AsyncIterator[WorkflowContext]:
-    """The parts of the workflows of a home; its folders and tables are made first.
+    """Open the workflow context of a home; create its folders and tables first.
 
-    ``KINGDOM_WORKFLOW_AGENTS`` says how many agents may run at once (8); the others wait their turn. At the end agents
-    are let go of: those with a process go on, and the next engine finds them.
+    ``KINGDOM_WORKFLOW_AGENTS`` says how many agents may run at once (default 8); others wait. Agents with a process of
+    their own survive the end of the block; the next engine finds them.
     """
-    # Whoever only looks at a home needs none of these, and they take a while to import.
+    # Imported here: they take a while, and a process that only reads a home needs none of them.
     from kingdom.agents.runner import Runner
     from kingdom.workflow.adapters.agent_client import RunnerAgentClient
     from kingdom.workflow.adapters.environment import WorkMcpFiles
@@ -63,13 +63,13 @@ async def open_home(
     home.root.mkdir(parents=True, exist_ok=True)
     environ = os.environ if environ is None else environ
     runner = Runner(soldiers=home.runs, sessions=home.sessions, ledger=home.ledger, engines=engines, environ=environ)
-    room, files = AgentSlots(agent_slots_from(environ)), RunFiles(home.runs, home.sessions)
+    slots, files = AgentSlots(agent_slots_from(environ)), RunFiles(home.runs, home.sessions)
     made: list[RunnerAgentClient] = []
 
     def outside(store: WorkflowStore, clock: Clock) -> ExternalServices:
         workspaces = Workspaces(home.workspaces)
         made.append(
-            RunnerAgentClient(store, runner, workspaces, WorkMcpFiles(home.mcp, environ), room=room, files=files)
+            RunnerAgentClient(store, runner, workspaces, WorkMcpFiles(home.mcp, environ), slots=slots, files=files)
         )
         return ExternalServices(made[0], git_service(home, clock), workspaces, QueryTemplates(store))
 

@@ -15,12 +15,9 @@ if TYPE_CHECKING:
     from kingdom.workflow.ports import WorkflowStore, WorkflowTransaction
 
 
-# Everything about one workflow, read in one transaction, and as a document for programs.
-
-
 @dataclass(frozen=True, slots=True)
 class WorkflowOverview:
-    """A workflow with what belongs to it, read in one transaction."""
+    """A workflow with everything that belongs to it, read in one transaction."""
 
     workflow: Workflow
     works: list[Work]
@@ -31,7 +28,7 @@ class WorkflowOverview:
 
     @classmethod
     async def read(cls, tx: WorkflowTransaction, workflow: Workflow) -> WorkflowOverview:
-        """Read what belongs to a workflow."""
+        """Read everything that belongs to a workflow."""
         trees = await tx.work_trees.of_workflow(workflow.id)
         ids = {ref.git_id for ref in workflow.git_refs} | {tree.git_id for tree in trees}
         gits = [await tx.gits.find(git_id) for git_id in sorted(ids)]
@@ -45,16 +42,16 @@ class WorkflowOverview:
         )
 
     def checkpoint_of(self, work: Work) -> Checkpoint | None:
-        """The last valid checkpoint of a Work."""
+        """Return the last valid checkpoint of a Work, or None."""
         points = [point for point in self.checkpoints if point.work_id == work.id and point.valid and point.complete]
         return points[-1] if points else None
 
     def report_of(self, task: Task) -> Report | None:
-        """The report of a task."""
+        """Return the report of a task, or None."""
         return next((report for report in self.reports if report.id == task.report_id), None)
 
     def document(self) -> dict[str, Any]:
-        """All of it."""
+        """Return the overview as a JSON document."""
         return {
             **workflow_summary(self.workflow),
             "description": self.workflow.description,
@@ -139,7 +136,7 @@ class WorkflowOverview:
 
 
 def workflow_summary(workflow: Workflow) -> dict[str, Any]:
-    """The few facts that a list has of a workflow."""
+    """Return the JSON document of a workflow in a list."""
     done = list(workflow.work_statuses.values()).count(WorkStatus.COMPLETED)
     return {
         "id": workflow.id,
@@ -153,17 +150,17 @@ def workflow_summary(workflow: Workflow) -> dict[str, Any]:
     }
 
 
-# What an event of a workflow tells people: whether it is good news, and what it is about.
+# ── events for people ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 EventTone: TypeAlias = Literal["bad", "good", "plain"]
 _BAD_WORDS: Final = ("Failed", "Error", "Cancelled")
 _GOOD_WORDS: Final = ("Completed", "CheckpointCreated", "ReportGenerated")
-_MAX_VALUE_CHARS: Final = 200  # characters of one value
+_MAX_VALUE_CHARS: Final = 200  # of one payload value in the text of an event
 
 
 class DescribedEvent(Protocol):
-    """What is known of something that happened."""
+    """An event with its type and payload."""
 
     @property
     def type(self) -> str: ...
@@ -172,7 +169,7 @@ class DescribedEvent(Protocol):
 
 
 class Named(Protocol):
-    """Something with a name."""
+    """Something with an id and a name."""
 
     @property
     def id(self) -> str: ...
@@ -188,30 +185,27 @@ class NamedWork(Named, Protocol):
 
 
 def event_tone(event: DescribedEvent) -> EventTone:
-    """How people take it."""
+    """Return whether an event is good or bad news, or neither."""
     if any(word in event.type for word in _BAD_WORDS) or event.payload.get("status") == "FAILED":
         return "bad"
     return "good" if any(word in event.type for word in _GOOD_WORDS) else "plain"
 
 
 def names_by_id(works: Iterable[NamedWork]) -> dict[str, str]:
-    """The names of works and their tasks, by id."""
+    """Return the names of works and tasks by id."""
     return {one.id: one.name for work in works for one in (work, *work.tasks)}
 
 
 def event_details(event: DescribedEvent, names: Mapping[str, str]) -> str:
-    """Everything it carries, in one line, with names for the ids of works and tasks."""
-    told = (names.get(str(value), _shortened(value)) for key, value in event.payload.items() if key != "workflowId")
-    return " · ".join(word for word in told if word)
+    """Return the payload of an event in one line, with names instead of the ids of works and tasks."""
+    values = (names.get(str(value), _shortened(value)) for key, value in event.payload.items() if key != "workflowId")
+    return " · ".join(value for value in values if value)
 
 
 def _shortened(value: Any) -> str:
     text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     line = " ".join(text.split())
     return line if len(line) <= _MAX_VALUE_CHARS else f"{line[: _MAX_VALUE_CHARS - 1]}…"
-
-
-# How far the events of a store have come, without reading them all.
 
 
 async def last_event_number(store: WorkflowStore, workflow_id: str | None) -> int:

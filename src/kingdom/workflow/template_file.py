@@ -1,7 +1,7 @@
-"""The YAML file of a template: what may stand in it.
+"""The schema of a template's YAML file.
 
-Everything a person can get wrong is told with its line (:mod:`kingdom.base.yamlfile`). Names of repositories, MCP servers
-and engines are compared with those there are when the reader knows them (:class:`Known`).
+Every error is reported with its line (:mod:`kingdom.base.yamlfile`). Names of repositories, MCP servers and engines
+are checked if the reader knows them (:class:`KnownNames`).
 """
 
 from __future__ import annotations
@@ -33,21 +33,23 @@ _WORKS_KEY: Final = "works"
 
 @dataclass(frozen=True, slots=True)
 class KnownNames:
-    """What there is around a template. None: the reader does not know, and any name will do."""
+    """The names a template may use. None: unknown to the reader, so that any name is valid."""
 
     repositories: Collection[str] | None = None
     mcp_servers: Collection[str] | None = None
     engines: Collection[str] | None = None
 
     def context(self) -> dict[str, Any]:
-        """As the models below get it: this, and room for the names of the works."""
+        """Return the validation context of the models below."""
         return {_KNOWN_KEY: self, _WORKS_KEY: []}
 
 
 def checked_name(text: str) -> str:
-    """Return what may be the name of something; raise ValueError for anything else."""
+    """Return a valid name; raise ValueError for anything else."""
     if text != text.strip() or not _NAME.fullmatch(text):
-        raise ValueError(f"{text!r:.80} is no name: begin with a letter or digit, on one line, without / and \\")
+        raise ValueError(
+            f"{text!r:.80} is not a valid name: begin with a letter or digit, on one line, without / and \\"
+        )
     return text
 
 
@@ -97,19 +99,19 @@ def _check_known(info: ValidationInfo, name: str, kind: str, what: str, advice: 
 
 
 def _work_names(info: ValidationInfo) -> list[str]:
-    """The names of all works of the file: a Work is checked before those after it are read."""
+    """Return the names of all works of the file: a Work is checked before those behind it are read."""
     names: list[str] = (info.context or {}).get(_WORKS_KEY, [])
     return names
 
 
 class TemplateSection(BaseModel):
-    """A part of the file: unknown keys and wrong types are mistakes. Types are YAML's own: ``yes`` is no number."""
+    """A part of the file: unknown keys and wrong types are errors. Types are strict: ``yes`` is no number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
 
 
 class ShortSection(TemplateSection):
-    """A part that may also be written as one text, the value of the key that ``short`` names."""
+    """A part that may also be written as one text: the value of the key named by ``short``."""
 
     short: ClassVar[str]
 
@@ -120,7 +122,7 @@ class ShortSection(TemplateSection):
 
 
 class WorkEngineSection(ShortSection):
-    """Which engine does the work; in short, only its name."""
+    """The engine of a Work; in short, only its name."""
 
     short: ClassVar[str] = "name"
 
@@ -135,14 +137,14 @@ class WorkEngineSection(ShortSection):
 
 
 class RepositorySection(ShortSection):
-    """A repository that is worked on; in short, only its name."""
+    """A repository to work on; in short, only its name."""
 
     short: ClassVar[str] = "name"
 
     name: Name
-    """As ``kingdom git ls`` has it."""
+    """As shown by ``kingdom git ls``."""
     base: str | None = Field(default=None, min_length=1, max_length=250)
-    """The branch to start from; without it, the default branch."""
+    """The branch to start from; default: the repository's default branch."""
 
     @field_validator("name")
     @classmethod
@@ -152,14 +154,14 @@ class RepositorySection(ShortSection):
 
 
 class McpSection(ShortSection):
-    """An MCP server the agents are given; in short, only its name."""
+    """An MCP server for the agents; in short, only its name."""
 
     short: ClassVar[str] = "name"
 
     name: Name
-    """As ``kingdom mcp ls`` has it."""
+    """As shown by ``kingdom mcp ls``."""
     env: Env = Field(default_factory=dict)
-    """Overrides the server's own. ``${NAME}`` is that variable of the engine's environment: secrets stay there."""
+    """Overrides the server's own. ``${NAME}`` is a variable of the engine's environment, so that secrets stay there."""
 
     @field_validator("name")
     @classmethod
@@ -190,11 +192,11 @@ class WorkSection(TemplateSection):
     engine: WorkEngineSection | None = None
     model: str | None = Field(default=None, min_length=1)
     after: Annotated[list[Name], BeforeValidator(_one_or_more), AfterValidator(_unique)] = Field(default_factory=list)
-    """The works it waits for; without it, all that stand before it."""
+    """The works it waits for; default: all works before it."""
     merge: bool = False
-    """It merges what the works it waits for did beside each other."""
+    """Merge the branches of the works it waits for."""
     pause_after: bool = False
-    """A person looks before the next one starts."""
+    """Pause for a review before the next Work starts."""
     retries: Retries | None = None
     mcp: list[McpSection] = Field(default_factory=list)
     tasks: Annotated[list[TaskSection], AfterValidator(_not_empty)]
@@ -208,7 +210,7 @@ class WorkSection(TemplateSection):
 
     @property
     def task_names(self) -> list[str]:
-        """The names of its tasks; one that has none is called by its place."""
+        """The names of its tasks; a task without one is named by its position."""
         return [task.name or f"task-{number}" for number, task in enumerate(self.tasks, 1)]
 
     @field_validator("name")
@@ -238,19 +240,19 @@ class WorkSection(TemplateSection):
 
 
 class TemplateFile(TemplateSection):
-    """A whole file."""
+    """A template's file."""
 
     name: Name
     description: str = ""
     repositories: list[RepositorySection] = Field(default_factory=list)
-    """Without any, each workflow names its own: ``kingdom workflow create … --repo NAME``."""
+    """If empty, each workflow names its own: ``kingdom workflow create … --repo NAME``."""
     mcp: list[McpSection] = Field(default_factory=list)
     engine: WorkEngineSection = Field(default_factory=lambda: WorkEngineSection(name="claude"))
-    """For works that choose no other."""
+    """The default of its works."""
     model: str | None = Field(default=None, min_length=1)
-    """For works that choose no other, and no other engine."""
+    """The default of its works that use the same engine."""
     retries: Retries = 1
-    """How often a failed query or report is tried again before somebody has to decide."""
+    """How often a failed query or report is retried before a person has to decide."""
     on_failure: OnFailure = "pause"
     works: Annotated[list[WorkSection], AfterValidator(_not_empty)]
 
@@ -279,5 +281,5 @@ class TemplateFile(TemplateSection):
 
 
 def without_empty(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """A part of a file as it is written: without what is not there."""
+    """Return a mapping without its empty values."""
     return {key: value for key, value in mapping.items() if value not in (None, "", [], {}, ())}

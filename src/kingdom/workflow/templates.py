@@ -35,10 +35,7 @@ if TYPE_CHECKING:
     from kingdom.workflow.ports import WorkflowStore
 
 
-# Templates as YAML files that people write, and templates written out as such files again.
-
-
-# What a file need not say: the defaults of TemplateFile.
+# Defaults of TemplateFile: write_template leaves them out.
 _DEFAULT_RETRIES: Final = 1
 _DEFAULT_ON_FAILURE: Final = "pause"
 _DEFAULT_ENGINE: Final = "claude"
@@ -46,33 +43,33 @@ _DEFAULT_ENGINE: Final = "claude"
 
 @dataclass(frozen=True, slots=True)
 class SourceIds:
-    """The repositories and MCP servers there are: the id of each name."""
+    """The ids of repositories and MCP servers, by name."""
 
     repositories: Mapping[str, str] = field(default_factory=dict)
     mcp_servers: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_template_file(path: Path, known: KnownNames | None = None) -> TemplateFile:
-    """Read and check a template's file; raises :class:`kingdom.base.yamlfile.YamlProblem` with every mistake's line."""
+    """Read and check a template's file; raise :class:`kingdom.base.yamlfile.YamlProblem` with each error's line."""
     return parse_template_file(read_text(path), str(path), known)
 
 
 def parse_template_file(text: str, name: str, known: KnownNames | None = None) -> TemplateFile:
-    """The same for text that is already there; ``name`` stands before the line numbers."""
+    """Parse and check the text of a template's file; ``name`` is shown before line numbers."""
     return parse_yaml(text, TemplateFile, name, (known or KnownNames()).context())
 
 
 def load_template(
     path: Path, template_id: str, sources: SourceIds, known: KnownNames | None = None
 ) -> WorkflowTemplate:
-    """The template of a file. Names that ``sources`` does not have are mistakes of the file."""
+    """Load the template of a file. Names that ``sources`` does not have are errors."""
     return parse_template(read_text(path), str(path), template_id, sources, known)
 
 
 def parse_template(
     text: str, name: str, template_id: str, sources: SourceIds, known: KnownNames | None = None
 ) -> WorkflowTemplate:
-    """The same for text that is already there; ``name`` stands before the line numbers."""
+    """Parse the text of a template's file; ``name`` is shown before line numbers."""
     engines = None if known is None else known.engines
     checked = parse_template_file(text, name, KnownNames(sources.repositories, sources.mcp_servers, engines))
     return WorkflowTemplate(
@@ -115,11 +112,11 @@ def _mcp_refs(servers: list[McpSection], sources: SourceIds) -> tuple[McpServerR
     return tuple(McpServerRef(sources.mcp_servers[server.name], dict(server.env)) for server in servers)
 
 
-# ── and back ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def write_template(template: WorkflowTemplate, sources: SourceIds) -> str:
-    """The file of a template: what :func:`parse_template` reads the same template from."""
+    """Return the text of a template's file, from which :func:`parse_template` reads the same template."""
     repositories = {git_id: name for name, git_id in sources.repositories.items()}
     servers = {server_id: name for name, server_id in sources.mcp_servers.items()}
     first = template.works[0]
@@ -142,7 +139,7 @@ def write_template(template: WorkflowTemplate, sources: SourceIds) -> str:
 
 
 def dump_yaml(document: Mapping[str, Any]) -> str:
-    """A document as the text of a file: queries as blocks, as a person writes them."""
+    """Return a document as YAML, with multi-line texts as blocks."""
     return yaml.dump(dict(document), Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=100)
 
 
@@ -186,13 +183,13 @@ def _mcp_section(refs: tuple[McpServerRef, ...], servers: Mapping[str, str]) -> 
 
 
 def _shortened_form(key: str, mapping: Mapping[str, Any]) -> Any:
-    """Only the value of the key when nothing else is there."""
+    """Return only the value of ``key`` if the mapping has nothing else."""
     plain = without_empty(mapping)
     return plain[key] if plain.keys() == {key} else plain
 
 
 class _Dumper(yaml.SafeDumper):
-    """Queries as blocks, as a person writes them; nothing as an alias."""
+    """Writes multi-line texts as blocks, and no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -202,7 +199,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    # What may be read as a number by one version of YAML and as text by another is quoted.
+    # Quote what one YAML version reads as a number and another as text.
     style = "|" if "\n" in text else '"' if text[:1] in "+-.0123456789" else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
@@ -210,23 +207,19 @@ def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _represent_text)
 
 
-# The names by which templates know repositories and MCP servers.
-
-
 MAX_NAMES: Final = 100_000  # of one kind: names are compared with all of them
 
 
 async def read_source_ids(store: WorkflowStore) -> SourceIds:
-    """The names of all repositories and MCP servers there are."""
+    """Return the ids of all repositories and MCP servers by name."""
     async with store.reading() as tx:
         gits = await tx.gits.list(limit=MAX_NAMES)
         servers = await tx.mcp_servers.list(limit=MAX_NAMES)
     return SourceIds({git.name: git.id for git in gits}, {server.name: server.id for server in servers})
 
 
-# A plan that was edited as a whole, as the changes that make it so: each with its words for people.
-#
-# Works and tasks are known by their names: what has another name is another one.
+# ── changes between two plans ────────────────────────────────────────────────────────────────────────────────────────
+# Works and tasks are identified by their names: a renamed one is another one.
 
 
 DescribedChange: TypeAlias = tuple[str, Change]
@@ -234,7 +227,7 @@ N = TypeVar("N", Work, Task)
 
 
 def plan_of(workflow: Workflow, works: Sequence[Work]) -> WorkflowTemplate:
-    """The plan a workflow has now, in the form of a template."""
+    """Return the current plan of a workflow as a template."""
     return WorkflowTemplate(
         workflow.id,
         workflow.name,
@@ -247,10 +240,10 @@ def plan_of(workflow: Workflow, works: Sequence[Work]) -> WorkflowTemplate:
 
 
 def plan_changes(workflow: Workflow, works: Sequence[Work], wanted: WorkflowTemplate) -> list[DescribedChange]:
-    """What makes the plan of a workflow into the wanted one; empty when it is that.
+    """Return the changes that turn the plan of a workflow into ``wanted``, each with a text for people.
 
-    Raises :class:`NotModifiable` for what cannot be changed in a workflow. What has begun is left to
-    :func:`kingdom.workflow.usecases.workflows.modify_workflow` to refuse.
+    Raises :class:`NotModifiable` for what can never be changed. Changes of works that have started are refused later,
+    by :func:`kingdom.workflow.usecases.workflows.modify_workflow`.
     """
     if wanted.on_failure != workflow.on_failure:
         raise NotModifiable(f"on_failure of workflow {workflow.id} is {workflow.on_failure} and stays so")

@@ -139,9 +139,9 @@ async def test_a_rate_limit_costs_no_attempt_and_is_sent_again(office: Office) -
         ("command", {"argv": ["no-such-program-anywhere"]}, "no program 'no-such-program-anywhere'"),
         ("command", {"argv": "ls"}, "options.argv must be a list"),
         ("scripted", {"script": DONE, "profile": "root"}, "profile 'root' must be one of"),
-        ("scripted", {"script": DONE, "timers": {"totl": 3}}, "timers: totl makes no sense here; use first_output"),
+        ("scripted", {"script": DONE, "timers": {"totl": 3}}, "timers: totl is not allowed here; use first_output"),
         ("scripted", {"script": DONE, "caps": {"turns": -1}}, "caps.turns: -1 must be a number above 0"),
-        ("scripted", {"script": DONE, "caps": 3}, "caps: 3 makes no sense here"),
+        ("scripted", {"script": DONE, "caps": 3}, "caps: 3 is not allowed here"),
     ],
 )
 async def test_an_agent_that_cannot_be_started_is_an_agent_error(
@@ -277,7 +277,7 @@ async def test_the_same_holds_on_postgresql(tmp_path: Path, postgres_url: str) -
 
 
 async def test_who_finds_no_room_waits_until_another_has_ended(office: Office) -> None:
-    office.client._means = replace(office.client._means, room=AgentSlots(1))
+    office.client._deps = replace(office.client._deps, slots=AgentSlots(1))
     gate = office.barracks.fifo()
     source = f"tell(text='I am here'); wait_at({str(gate)!r}); tell(finished={{'ok': True, 'text': 'It is done.'}})"
     work = await office.hire("telling", office.telling(source), task(1), task(2), task(3))

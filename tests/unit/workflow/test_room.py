@@ -70,5 +70,5 @@ async def test_who_runs_already_counts_even_where_there_is_no_room() -> None:
 def test_the_environment_says_how_many_there_are() -> None:
     assert (agent_slots_from({}), agent_slots_from({SLOTS_VARIABLE: "3"})) == (8, 3)
     for word in ("0", "-1", "many", "1.5"):
-        with pytest.raises(InvalidSetting, match="how many agents may run at once"):
+        with pytest.raises(InvalidSetting, match="agents that may run at once"):
             agent_slots_from({SLOTS_VARIABLE: word})

@@ -178,7 +178,7 @@ def test_every_mistake_is_told_with_its_line() -> None:
         ("  - {name: a, after: b, tasks: [x]}\n  - {name: b, after: a, tasks: [x]}\n", 2, "wait for each other: a, b"),
         ("  - {name: a, after: b, tasks: [x]}\n  - {name: b, tasks: [x]}\n", 2, "wait for each other: a, b"),
         ("  - {name: a, after: [], tasks: [x]}\n", 3, "leave `after` out"),
-        ("  - {name: ../a, tasks: [x]}\n", 3, "is no name"),
+        ("  - {name: ../a, tasks: [x]}\n", 3, "is not a valid name"),
         ("  - {name: a, tasks: [{name: task-2, query: x}, y]}\n", 3, "'task-2' is given twice"),
         ("  - {name: a, tasks: [{query: x, report: ''}]}\n", 3, "report"),
         ("  - name: a\n    tasks:\n      - query: 'Fix {{ issue.key'\n", 5, "its query, line 1"),

@@ -1,1 +1,1 @@
-"""The workflow layer's ports over the rest of the house: agents, git, files, MCP servers, and the texts of queries."""
+"""Adapters of the workflow layer's ports: agents, git, files, MCP servers, and query templates."""

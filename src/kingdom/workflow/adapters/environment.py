@@ -1,4 +1,8 @@
-"""Where the agent of a Work runs: its folders and its MCP servers."""
+"""Where the agent of a Work runs: its folders and its MCP servers.
+
+The agent works in the worktree if the Work has one repository, in the folder above all worktrees if it has several (the
+prompt names them), and in the workspace of the Work if it has none.
+"""
 
 from __future__ import annotations
 
@@ -24,29 +28,27 @@ if TYPE_CHECKING:
     from kingdom.workflow.ports import WorkflowStore, WorkflowTransaction
 
 
-# The MCP servers of a Work, as its agent is given them.
-#
-# Servers are named by references of the template, the workflow and the Work; what is set on a later level counts.
-# Values may be references, ``${NAME}``: they are looked up in the environment when a run starts, and stand in one file
-# only, which nobody else can read (0600) and which is removed when the run has ended. They are stored nowhere.
-#
-# A server with a URL is given its ``env`` as headers: ``{"Authorization": "Bearer ${TOKEN}"}``.
+# ── MCP servers ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# The template, the workflow and the Work refer to servers; a later level overrides the environment of an earlier one.
+# Values may be references, ``${NAME}``, which are resolved from the environment when a run starts. Resolved values are
+# stored nowhere but in one file (0600), which is deleted when the run ends. A server with a URL gets its ``env`` as
+# headers: ``{"Authorization": "Bearer ${TOKEN}"}``.
 
 
-McpServerConfigs = dict[str, dict[str, Any]]  # by name, references not yet looked up
+McpServerConfigs = dict[str, dict[str, Any]]  # by name, with unresolved references
 _REFERENCE: Final = re.compile(r"\$\{([^{}]*)\}")
 _VARIABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _NOT_IN_NAME: Final = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 class McpInvalid(WorkflowError):
-    """MCP servers that cannot be given to an agent."""
+    """An MCP server that an agent cannot use."""
 
     code = "MCP_INVALID"
 
 
 def merge_servers(registered: Mapping[str, McpServer], *levels: Iterable[McpServerRef]) -> McpServerConfigs:
-    """The servers that these levels name, the weakest level first. Raises :class:`McpInvalid`."""
+    """Return the servers these levels refer to, the weakest level first; raise :class:`McpInvalid`."""
     env: dict[str, dict[str, str]] = {}
     for level in levels:
         for ref in level:
@@ -67,19 +69,19 @@ def merge_servers(registered: Mapping[str, McpServer], *levels: Iterable[McpServ
 
 
 def resolve_servers(servers: Mapping[str, Mapping[str, Any]], environ: Mapping[str, str]) -> McpServerConfigs:
-    """The same with every reference replaced. Raises :class:`McpInvalid` for one that leads nowhere."""
+    """Return the servers with all references resolved; raise :class:`McpInvalid` for an unknown variable."""
     return {name: _resolved(server, name, environ) for name, server in servers.items()}
 
 
 class WorkMcpFiles(mcp.McpConfigFiles):
-    """The files that agents are given, one for each run that needs one."""
+    """The MCP configuration files of runs."""
 
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
         super().__init__(folder)
         self._environ = environ
 
     def check(self, servers: McpServerConfigs) -> None:
-        """Raise :class:`McpInvalid` when a reference leads nowhere, or a program is not there."""
+        """Raise :class:`McpInvalid` if a reference cannot be resolved or a program is missing."""
         for name, server in resolve_servers(servers, self._environ).items():
             program = server.get("command")
             relative = program and os.sep in program and not program.startswith(os.sep)
@@ -87,7 +89,7 @@ class WorkMcpFiles(mcp.McpConfigFiles):
                 raise McpInvalid(f"the MCP server {name} cannot start: there is no program {program!r} on the PATH")
 
     def write(self, run_id: str, servers: Mapping[str, Mapping[str, Any]]) -> Path | None:
-        """The file for a run, with references replaced; None when there is no server to tell of."""
+        """Write the file of a run, with resolved references; return None if it has no server."""
         return super().write(run_id, resolve_servers(servers, self._environ))
 
 
@@ -118,45 +120,41 @@ def _resolved(value: Any, server: str, environ: Mapping[str, str]) -> Any:
     return _REFERENCE.sub(look_up, value) if isinstance(value, str) else value
 
 
-# Where a Work is done: its folder, its workspace, and the MCP servers its agent is given.
-#
-# The agent works in the worktree when the Work has one repository, and in the folder that holds all worktrees of the
-# workflow when it has several (each is a folder of its own there, and the prompt names them); without any repository it
-# works in the workspace of the Work.
+# ── environments ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 _RELEASED_STATUSES: Final = (WorkTreeStatus.PENDING_RELEASE, WorkTreeStatus.RELEASED)
 
 
 class EnvironmentMissing(WorkflowError):
-    """A Work that cannot be done anywhere: its worktree is not there."""
+    """A Work whose worktree is missing."""
 
     code = "WFL_NO_PLACE"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkEnvironment:
-    """Where a Work is done, and with what."""
+    """The folders and MCP servers of a Work."""
 
     cwd: Path
     workspace: Path
-    repositories: Mapping[str, str] = field(default_factory=dict)  # name: folder
+    repositories: Mapping[str, str] = field(default_factory=dict)  # folder by name
     servers: McpServerConfigs = field(default_factory=dict)
 
     def result_path(self, run_id: str) -> Path:
-        """Where a run leaves its result."""
+        """Return where a run writes its result."""
         return self.workspace / RESULTS_FOLDER / f"{run_id}.json"
 
 
 class WorkEnvironments:
-    """The places of works, as the store knows them."""
+    """Reads the environments of works from the store."""
 
     def __init__(self, store: WorkflowStore, workspaces: Workspaces) -> None:
         self._store = store
         self._workspaces = workspaces
 
     async def of(self, work: Work) -> WorkEnvironment:
-        """The place of a Work, with its folders made. Raises :class:`WorkflowError` that says what is missing."""
+        """Return the environment of a Work and create its folders; raise :class:`WorkflowError` if one is missing."""
         async with self._store.transaction() as tx:
             workflow = await tx.workflows.find(work.workflow_id)
             if workflow is None:
@@ -173,7 +171,7 @@ class WorkEnvironments:
 
 
 def _of_work(work: Work, trees: Sequence[WorkTree]) -> list[WorkTree]:
-    """Its own worktrees, when others may run beside it; else those of the workflow."""
+    """Return its own worktrees if other works may run beside it, otherwise those of the workflow."""
     owner = work.id if work.apart else None
     return [tree for tree in trees if tree.work_id == owner and tree.status not in _RELEASED_STATUSES]
 
@@ -196,7 +194,7 @@ def _folder(tree: WorkTree, name: str) -> str:
         )
     if not Path(tree.path).is_dir():
         raise EnvironmentMissing(
-            f"the worktree of {name} is gone from {tree.path}: resume from a checkpoint, and it is made again"
+            f"the worktree of {name} is gone from {tree.path}: resume from a checkpoint to create it again"
         )
     return tree.path
 

@@ -2,8 +2,8 @@
 
 Each repository of a workflow has one worktree, ``<folder>/worktrees/<workflow id>/<name of the repository>-<tag>``, on
 the branch ``kingdom/<workflow id>/<name of the repository>-<tag>``; a Work that runs beside others has its own. The tag
-follows from the ids, so that a worktree is found again whatever is known of it. Repositories are worked on at the same
-time; when one of them fails, the others are brought to their end first, and the first error is told.
+follows from the ids, so that a worktree is always found again. Repositories are processed concurrently; if one fails,
+the others are finished first, then the first error is raised.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 _log = logging.getLogger("kingdom.workflow.git")
-_MAX_FILES_NAMED: Final = 10  # files named in a message
+_MAX_FILES_NAMED: Final = 10  # in an error message
 _WORKFLOW_REFS: Final = ("refs/heads/kingdom/", "refs/kingdom/")
 
 
 class MergeConflict(GitError):
-    """Two works changed the same lines. The branch that could not be merged, and the files, are attributes."""
+    """Two works changed the same lines. ``branch`` could not be merged because of ``conflicts``."""
 
     def __init__(self, branch: str, conflicts: Sequence[Conflict]) -> None:
         files = ", ".join(conflict.path for conflict in conflicts[:_MAX_FILES_NAMED])
@@ -79,22 +79,22 @@ class GitopsService:
     # ── worktrees ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def prune(self, trees: Sequence[WorkTree]) -> None:
-        """Clean up after processes that were killed. Once, at start, before work begins; these are all known trees.
+        """Clean up after killed processes, once, at start. ``trees`` are all known trees.
 
-        What was half made or half released is released, and so is a worktree that nobody knows of; branches and
-        uncommitted work are kept. A store that knows of none at all is a new one: it must not clean up after another.
+        Release worktrees that are half made, half released or unknown; branches and uncommitted work are kept. A store
+        without any tree is a new one: it must not clean up another store's worktrees.
         """
         pruned = await self._worktrees.prune()
         for branch in pruned.finished:
-            _log.info("%s was half made or half released when a process was killed: it is released", branch)
+            _log.info("released %s, which a killed process left half made or half released", branch)
         known = {(tree.workflow_id, _tag(tree)) for tree in trees}
         for found in self._worktrees.list():
             if known and (found.workflow, found.name.rpartition("-")[2]) not in known:
                 kept = await self._worktrees.release(found.workflow, found.name)
-                _log.warning("%s belongs to no workflow: it is released, what was there is %s", found.path, kept)
+                _log.warning("released %s, which belongs to no workflow; its content is kept as %s", found.path, kept)
 
     async def prepare(self, git: Git, tree: WorkTree) -> PreparedTree:
-        """Make the worktree of a repository, or find it again and mend it."""
+        """Create the worktree of a repository, or find it again and repair it."""
         there = self._find_or_none(tree)
         if there is not None and there.clone.url.text == git.url:
             made = await self._mended(there)
@@ -104,7 +104,7 @@ class GitopsService:
         return PreparedTree(str(made.path), made.branch)
 
     async def release(self, tree: WorkTree) -> None:
-        """Remove a worktree; its branch stays, and uncommitted work is kept under a rescue ref."""
+        """Remove a worktree if it exists; its branch stays, uncommitted work is kept under a rescue ref."""
         if (found := self._find_or_none(tree)) is not None:
             await self._worktrees.release(found.workflow, found.name)
 
@@ -114,26 +114,26 @@ class GitopsService:
             await self._worktrees.release(found.workflow, found.name, delete_branch=True)
 
     def base(self, tree: WorkTree) -> str:
-        """The commit a worktree's branch began at. Raises :class:`WorktreeBroken` when there is no worktree."""
+        """Return the commit a worktree's branch started from; raise :class:`WorktreeBroken` without a worktree."""
         return self._find(tree).base
 
     async def discard(self, git: Git) -> None:
-        """Remove the clone of a repository that was deleted. One with branches, checkpoints or rescues stays."""
+        """Delete the clone of a deleted repository, unless it has branches, checkpoints or rescues of workflows."""
         clone = self._clones.find(git.url)
         if not clone.repo.exists():
             return
         if held := [name for prefix in _WORKFLOW_REFS for name in await clone.refs(prefix)]:
-            _log.info("the clone %s stays: it holds what workflows did (%s, …)", clone.folder, held[0])
+            _log.info("the clone %s stays: it holds work of workflows (%s, …)", clone.folder, held[0])
         else:
             await self._clones.remove(git.url)
 
     # ── checkpoints ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def commit_all(self, checkpoint: Checkpoint, trees: Sequence[WorkTree], message: str) -> dict[str, Committed]:
-        """Commit what each tree has under the checkpoint's refs, all or none; returns commit and tree per git id.
+        """Commit the content of each tree under the checkpoint's refs, all or none; return commits and trees by git id.
 
-        May be repeated: what was committed for this checkpoint is returned as it is. The trailers of each commit name
-        workflow, work, attempt and checkpoint.
+        May be repeated: existing commits of the checkpoint are returned. The trailers of each commit name workflow,
+        work, attempt and checkpoint.
         """
         if not trees:
             return {}
@@ -149,13 +149,13 @@ class GitopsService:
         return {git_id: by_name[worktree.name] for git_id, worktree in found.items()}
 
     async def undo(self, checkpoint: Checkpoint, trees: Sequence[WorkTree]) -> None:
-        """Take back what a checkpoint that was never finished left. No file is touched."""
+        """Undo a checkpoint that was never finished. No file is touched."""
         found = [worktree for tree in trees if (worktree := self._find_or_none(tree)) is not None]
         if found:
             await self._checkpoints.undo(found, _mark(checkpoint, ""))
 
     async def keep(self, git: Git, checkpoint: Checkpoint) -> None:
-        """Hold the commit of a repository for a checkpoint that was copied from another one."""
+        """Hold the commit of a repository under the ref of a copied checkpoint."""
         commit = checkpoint.hashes[git.id]
         await self._checkpoints.keep(self._clones.find(git.url), checkpoint.workflow_id, checkpoint.id, commit)
 
@@ -168,9 +168,9 @@ class GitopsService:
     async def verify(
         self, gits: Mapping[str, Git], checkpoints: Sequence[Checkpoint], *, deep: bool = False
     ) -> list[CheckpointProblem]:
-        """Every recorded commit that is not there, not held by its ref, or has other files than were recorded.
+        """Return every recorded commit that is missing, not held by its ref, or has another tree than recorded.
 
-        ``deep`` also looks for every file of it.
+        ``deep`` also checks every file of it.
         """
         by_git: dict[str, list[Checkpoint]] = {}
         for checkpoint in checkpoints:
@@ -182,29 +182,29 @@ class GitopsService:
     async def diff(
         self, git: Git, older: str, newer: str, *, patches: bool = False, max_patches: int | None = None
     ) -> list[FileDiff]:
-        """What changed in a repository from one commit to another; with the patches of ``max_patches`` files."""
+        """Return the changed files between two commits; with ``patches``, the patches of ``max_patches`` files."""
         return await diff(self._clones.find(git.url), older, newer, patches=patches, max_patches=max_patches)
 
     async def log(self, git: Git, older: str | None, newer: str) -> list[Commit]:
         """The commits of ``newer`` that ``older`` does not have, newest first."""
         return await log(self._clones.find(git.url), older, newer)
 
-    # ── going back, and together ──────────────────────────────────────────────────────────────────────────────
+    # ── reset and merge ───────────────────────────────────────────────────────────────────────────────────────
 
     async def reset(self, trees: Sequence[WorkTree], hashes: Mapping[str, str]) -> dict[str, str]:
-        """Bring trees to these commits (one without: to its base), mending what is damaged.
+        """Reset trees to these commits, a tree without one to its base, and repair what is damaged.
 
-        Only when nothing works there any more. Returns the refs (separated by spaces) under which what was dropped is
-        kept, per git id.
+        Call it when nothing writes there any more. Return the rescue refs (separated by spaces) of what was dropped, by
+        git id.
         """
         kept = await _gather_all(self._reset(tree, hashes.get(tree.git_id)) for tree in trees)
         return {tree.git_id: " ".join(refs) for tree, refs in zip(trees, kept, strict=True) if refs}
 
     async def merge(self, tree: WorkTree, sources: Sequence[WorkTree], message: str) -> None:
-        """Merge the branches of other works' trees of the same repository into a tree; may be repeated.
+        """Merge the branches of other works' trees of the same repository into a tree. May be repeated.
 
-        Raises :class:`MergeConflict` with the files that do not go together; the branch is then as it was. Uncommitted
-        work in the tree is :class:`kingdom.gitops.WorktreeDirty`, unless all was merged before.
+        Raises :class:`MergeConflict` with the conflicting files; the branch does not change then. Uncommitted work in
+        the tree is :class:`kingdom.gitops.WorktreeDirty`, unless everything is merged already.
         """
         branches = [self._find(source).branch for source in sources]
         done = await merge(self._find(tree), *branches, title=message, clock=self._clock, identity=self._identity)
@@ -222,11 +222,11 @@ class GitopsService:
         records = []
         for point in points:
             commit, tree = point.hashes[git_id], point.trees.get(git_id)
-            if tree is None:  # of a version that did not record it: the commit has to do
+            if tree is None:  # not recorded by older versions: use the commit's tree
                 try:
                     tree = await clone.tree_of(commit)
                 except GitError:
-                    tree = commit  # verify() says that the commit is not there
+                    tree = commit  # verify() reports that the commit is missing
             records.append(RecordedCheckpoint(point.workflow_id, point.id, commit, tree))
         try:
             return await verify(clone, records, deep=deep)
@@ -239,14 +239,14 @@ class GitopsService:
         try:
             return await self._worktrees.create(clone, tree.workflow_id, name, tree.base)
         except BranchExists:
-            # Ours, when it ends in a checkpoint of this workflow: its worktree was released, and is wanted again.
+            # It is ours if it ends in a checkpoint of this workflow: its worktree was released and is needed again.
             tip = await clone.commit_of(f"refs/heads/kingdom/{tree.workflow_id}/{name}")
             if tip not in (await self._checkpoints.list(clone, tree.workflow_id)).values():
                 raise
             return await self._worktrees.create(clone, tree.workflow_id, name, tree.base, reuse_branch=True)
 
     async def _mended(self, tree: Worktree) -> Worktree:
-        """The worktree with everything in its place: a lost clone or folder is made again."""
+        """Return the worktree after restoring a lost clone or folder."""
         ensured = await self._clones.ensure(tree.clone.url.text, fetch=False)
         return await self._worktrees.create(ensured.clone, tree.workflow, tree.name)
 
@@ -269,7 +269,7 @@ def _mark(checkpoint: Checkpoint, title: str) -> CheckpointMark:
 
 
 async def _gather_all(calls: Iterable[Coroutine[None, None, R]]) -> list[R]:
-    """What all calls return; when one fails, the first error, once all have ended."""
+    """Return the results of all calls; if one fails, raise the first error after all have ended."""
     tasks = [asyncio.ensure_future(call) for call in calls]
     await asyncio.gather(*tasks, return_exceptions=True)
     return [task.result() for task in tasks]

@@ -1,4 +1,8 @@
-"""The order of one agent run: its prompt and limits, and how many runs there may be at once."""
+"""The order of one agent run: its prompt and its limits, and how many runs there may be at once.
+
+The engine options of a Work go to the engine, but for three that limit the run: ``profile`` (read, edit, full),
+``timers`` ({first_output, silence, total, …} in seconds) and ``caps`` ({turns, tokens, cost_usd}).
+"""
 
 from __future__ import annotations
 
@@ -22,28 +26,28 @@ if TYPE_CHECKING:
     from kingdom.workflow.domain.work import Task, Work
 
 
-# Room for agents: so many run at the same time, the others wait their turn.
+# ── slots ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 SLOTS_VARIABLE: Final = "KINGDOM_WORKFLOW_AGENTS"
-_DEFAULT_SLOTS: Final = 8  # an agent takes some hundred MiB and, now and then, a core
+_DEFAULT_SLOTS: Final = 8  # an agent takes some hundred MiB and, at times, a core
 
 
 class InvalidSetting(WorkflowError):
-    """A setting that makes no sense."""
+    """An invalid value of an environment variable."""
 
     code = "USR_SETTING"
 
 
 class AgentSlots:
-    """Places for agents, given in the order they were asked for."""
+    """Limits how many agents run at once; others wait in order."""
 
-    def __init__(self, places: int = _DEFAULT_SLOTS) -> None:
-        self._free = places
+    def __init__(self, slots: int = _DEFAULT_SLOTS) -> None:
+        self._free = slots
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def enter(self) -> None:
-        """Wait for a place."""
+        """Wait for a slot and take it."""
         if self._free > 0 and not self._waiting:
             self._free -= 1
             return
@@ -53,17 +57,17 @@ class AgentSlots:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.leave()  # it was given while we gave up
+                self.leave()  # it was granted while we were cancelled
             else:
                 self._waiting.remove(turn)
             raise
 
     def enter_over_limit(self) -> None:
-        """Take a place whether there is one or not: for an agent that runs already."""
+        """Take a slot even if none is free: for an agent that runs already."""
         self._free -= 1
 
     def leave(self) -> None:
-        """Give a place back."""
+        """Release a slot."""
         self._free += 1
         while self._free > 0 and self._waiting:
             turn = self._waiting.popleft()
@@ -73,34 +77,30 @@ class AgentSlots:
 
 
 def agent_slots_from(environ: Mapping[str, str]) -> int:
-    """How many agents may run at once, as the environment says; raises :class:`InvalidSetting`."""
+    """Return how many agents may run at once; raise :class:`InvalidSetting`."""
     word = environ.get(SLOTS_VARIABLE, "")
     if not word:
         return _DEFAULT_SLOTS
     if not word.isdecimal() or int(word) < 1:
         raise InvalidSetting(
-            f"{SLOTS_VARIABLE}={word!r:.40} makes no sense: how many agents may run at once, such as 8"
+            f"{SLOTS_VARIABLE}={word!r:.40} is invalid: set the number of agents that may run at once, such as 8"
         )
     return int(word)
 
 
-# What an agent is asked: one order for each query and each report.
-#
-# An engine's options in a template are given to the engine, but for three that say how far a run may go:
-# ``profile`` (read, edit, full), ``timers`` ({first_output, silence, total, …} in seconds) and ``caps`` ({turns, tokens,
-# cost_usd}).
+# ── orders ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 RunKind = Literal["query", "report"]
 L = TypeVar("L", Timers, Caps)
-_MAX_ANSWER_CHARS: Final = 4000  # characters of an earlier answer that a new conversation is told
+_MAX_ANSWER_CHARS: Final = 4000  # of an earlier answer in the prompt of a new conversation
 _LIMIT_OPTIONS: Final = ("profile", "timers", "caps")
 _PROFILES: Final = ("read", "edit", "full")
 
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """How far a run may go, where its Work says nothing else."""
+    """The limits of a run whose Work sets no others."""
 
     profile: Profile = "edit"
     timers: Timers = field(default_factory=Timers)
@@ -108,7 +108,7 @@ class RunLimits:
 
 
 def run_id(work: Work, task: Task, kind: RunKind = "query", number: int = 1) -> str:
-    """The id of a run, the same after a restart. ``number`` counts how often it was sent (again) in this attempt."""
+    """Return the id of a run, the same after a restart. ``number`` counts how often it was sent in this attempt."""
     ending = ("-report" if kind == "report" else "") + (f".{number}" if number > 1 else "")
     return f"{work.id}.{task.id}.{task.attempt}{ending}"
 
@@ -120,12 +120,12 @@ def make_order(
     *,
     run: str,
     prompt: str,
-    place: WorkEnvironment,
+    environment: WorkEnvironment,
     session: str | None,
     limits: RunLimits,
     mcp_config: Path | None,
 ) -> Order:
-    """The order of one run. Raises :class:`InvalidOrder` for options that make no sense."""
+    """Return the order of one run; raise :class:`InvalidOrder` for invalid options."""
     options = dict(work.engine_options)
     profile = options.get("profile", limits.profile)
     if profile not in _PROFILES:
@@ -136,8 +136,8 @@ def make_order(
         task_id=task.id,
         engine=work.engine,
         prompt=prompt,
-        cwd=place.cwd,
-        result_path=place.result_path(run),
+        cwd=environment.cwd,
+        result_path=environment.result_path(run),
         options={key: value for key, value in options.items() if key not in _LIMIT_OPTIONS},
         model=work.model,
         session_id=session,
@@ -155,42 +155,42 @@ def make_order(
 
 
 def query_prompt(
-    work: Work, task: Task, text: str, place: WorkEnvironment, result_path: Path, session: str | None
+    work: Work, task: Task, text: str, environment: WorkEnvironment, result_path: Path, session: str | None
 ) -> str:
-    """A query with what the agent has to know beside it; a conversation that goes on knows the rest."""
-    parts = [] if session else [*_repository_list(place), *_earlier_answers(work, task)]
+    """Return a query with its context; a conversation that goes on knows the context already."""
+    parts = [] if session else [*_repository_list(environment), *_earlier_answers(work, task)]
     if parts:
         parts.append("# Your task now\n")
     return "\n\n".join([*parts, text, f"# How to report\n\n{instructions(result_path)}"])
 
 
-def _repository_list(place: WorkEnvironment) -> list[str]:
-    if len(place.repositories) < 2:
+def _repository_list(environment: WorkEnvironment) -> list[str]:
+    if len(environment.repositories) < 2:
         return []
-    folders = "\n".join(f"- {name}: {folder}" for name, folder in place.repositories.items())
+    folders = "\n".join(f"- {name}: {folder}" for name, folder in environment.repositories.items())
     return [f"# Where you work\n\nEach repository is a folder of its own; work in these only:\n{folders}"]
 
 
 def _earlier_answers(work: Work, task: Task) -> list[str]:
-    """For a conversation that begins in the midst of a Work, because the first one was lost."""
+    """Return the answers so far, for a new conversation that replaces a lost one."""
     done = [other for other in work.tasks if other.status is TaskStatus.COMPLETED and other.order < task.order]
     if not done:
         return []
-    told = "\n\n".join(
+    answers = "\n\n".join(
         f"## {other.name}\n\n{fence(cut_middle(clean(other.response or ''), _MAX_ANSWER_CHARS), ANSWER)}"
         for other in done
     )
-    return [f"# What was done before, in a conversation that is lost\n\n{told}"]
+    return [f"# What was done before, in a conversation that is lost\n\n{answers}"]
 
 
 def _with_overrides(defaults: L, given: Any, where: str) -> L:
-    """Limits with some of them replaced by numbers."""
+    """Return the limits with some replaced; raise :class:`InvalidOrder` unless they are known and positive."""
     if given is None:
         return defaults
     names = [one.name for one in fields(defaults)]
     if not isinstance(given, Mapping) or (unknown := set(given) - set(names)):
         what = f"{given!r:.80}" if not isinstance(given, Mapping) else ", ".join(sorted(map(str, unknown)))
-        raise InvalidOrder(f"{where}: {what} makes no sense here; use {', '.join(names)}")
+        raise InvalidOrder(f"{where}: {what} is not allowed here; use {', '.join(names)}")
     for name, value in given.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
             raise InvalidOrder(f"{where}.{name}: {value!r:.40} must be a number above 0")

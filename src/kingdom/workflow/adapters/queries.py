@@ -1,18 +1,18 @@
 """Variables in queries: ``Fix {{ issue.key }} as planned: {{ reports["plan/look"] }}``.
 
 ====================== ===============================================================================================
-variable               what it is
+variable               value
 ====================== ===============================================================================================
-``issue``              ``key`` (the workflow's issue key), and what the workflow's variables say of ``issue``
+``issue``              ``key`` (the workflow's issue key), and the fields of the workflow's variable ``issue``
 ``workflow``           id, name, description
 ``work``, ``task``     name, attempt
 ``reports["w/t"]``     the report of task t of work w, fenced as data
-``answers["w/t"]``     what the agent answered to task t of work w, fenced as data
+``answers["w/t"]``     the agent's answer to task t of work w, fenced as data
 any other              from the workflow's variables
 ====================== ===============================================================================================
 
-A query is a template; the value of a variable never is: markers in it mean nothing. A value is written as it is when it
-is one short line, and fenced as data otherwise. A variable that is not there is an error, not an empty text.
+A query is a template; the value of a variable never is: markers in it have no effect. A value of one short line is
+inserted as it is, any other fenced as data. An unknown variable is an error, not an empty text.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ if TYPE_CHECKING:
     from kingdom.workflow.domain.workflow import Workflow
     from kingdom.workflow.ports import WorkflowStore
 
-_MAX_QUERY_CHARS: Final = 256 * 1024  # characters of a query
-_MAX_VALUE_CHARS: Final = 64 * 1024  # of one variable in it
-_MAX_INLINE_CHARS: Final = 200  # of a variable that stands in a line
+_MAX_QUERY_CHARS: Final = 256 * 1024  # of a query with its variables
+_MAX_VALUE_CHARS: Final = 64 * 1024  # of one variable
+_MAX_INLINE_CHARS: Final = 200  # of a variable that is not fenced
 _MARKERS: Final = ("{{", "{%", "{#")
 _environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True)
 
 
 class QueryInvalid(WorkflowError):
-    """A query that cannot be made into a text: its template is wrong, or it uses what is not there."""
+    """A query that cannot be rendered: its template is invalid, or it uses an unknown variable."""
 
     code = "TPL_QUERY"
 
 
 class QueryTemplates:
-    """The texts of queries with their variables; see :class:`kingdom.workflow.ports.QueryRenderer`."""
+    """Renders queries; see :class:`kingdom.workflow.ports.QueryRenderer`."""
 
     def __init__(self, store: WorkflowStore) -> None:
         self._store = store
 
     async def text(self, workflow: Workflow, work: Work, task: Task) -> str:
-        """The query of a task as the agent gets it. Raises :class:`QueryInvalid`."""
+        """Return the query of a task as the agent gets it; raise :class:`QueryInvalid`."""
         if not any(marker in task.query for marker in _MARKERS):
             return task.query
         async with self._store.transaction() as tx:
@@ -66,7 +66,7 @@ class QueryTemplates:
 
 
 def check_query(query: str, where: str) -> None:
-    """Raise :class:`QueryInvalid` when a query is not a template."""
+    """Raise :class:`QueryInvalid` if a query is not a valid template."""
     try:
         _environment.parse(query)
     except TemplateError as error:
@@ -74,14 +74,14 @@ def check_query(query: str, where: str) -> None:
 
 
 def render(query: str, values: Mapping[str, Any], where: str) -> str:
-    """The text of a query with these variables. Raises :class:`QueryInvalid`."""
+    """Return a query with these variables; raise :class:`QueryInvalid`."""
     try:
         text = _environment.from_string(query).render(values)
     except WorkflowError as error:
         raise QueryInvalid(f"{where}: {error}") from None
     except TemplateError as error:
         raise _invalid(where, error, values) from None
-    except Exception as error:  # noqa: BLE001  an expression can raise anything; it is the query's mistake
+    except Exception as error:  # noqa: BLE001 - an expression can raise anything; the query is to blame
         raise QueryInvalid(f"{where}: its query cannot be made: {type(error).__name__}: {error}") from None
     if len(text) > _MAX_QUERY_CHARS:
         raise QueryInvalid(
@@ -93,7 +93,7 @@ def render(query: str, values: Mapping[str, Any], where: str) -> str:
 def variables(
     workflow: Workflow, works: Sequence[Work], reports: Sequence[Report], work: Work, task: Task
 ) -> dict[str, Any]:
-    """Everything the query of a task may use."""
+    """Return the variables of a task's query."""
     own = _as_value(dict(workflow.variables))
     issue = own.get("issue")
     known = dict(issue) if isinstance(issue, dict) else {}
@@ -111,7 +111,7 @@ def variables(
 
 
 class _Texts(Mapping[str, str]):
-    """Texts by ``work/task``, made when they are asked for."""
+    """Texts by ``work/task``, made on access."""
 
     def __init__(self, what: str, texts: Mapping[str, Callable[[], str]]) -> None:
         self._what = what
@@ -167,7 +167,7 @@ def _fenced(text: str, label: str) -> str:
 
 
 def _as_value(value: Any) -> Any:
-    """A value as it may stand in a query."""
+    """Return a value as it may be inserted into a query."""
     if isinstance(value, str):
         text = clean(value).strip()
         return text if len(text) <= _MAX_INLINE_CHARS and "\n" not in text else _fenced(text, OUTSIDE)

@@ -1,4 +1,8 @@
-"""The files of works: workspaces, reports, and what runs left."""
+"""The files of works: workspaces, reports, and the files of runs.
+
+A workspace is ``<root>/<workflow id>/<name of the work>-<tag>/``. The tag follows from the Work's id: it separates
+works with similar names, and the folder stays the same when works are reordered.
+"""
 
 from __future__ import annotations
 
@@ -21,28 +25,21 @@ if TYPE_CHECKING:
     from kingdom.workflow.domain.resources import WorkSpace
     from kingdom.workflow.domain.work import Task, Work
 
-
-# Names of people's things as parts of paths and branches.
-
-
 _NOT_IN_SLUG: Final = re.compile(r"[^A-Za-z0-9_]+")
 _MAX_SLUG_CHARS: Final = 40
 
 
 def slug(text: str) -> str:
-    """A text as a part of a path: letters, digits, ``_`` and ``-``; never empty."""
+    """Return a text as part of a path: letters, digits, ``_`` and ``-``; never empty."""
     return _NOT_IN_SLUG.sub("-", text).strip("-")[:_MAX_SLUG_CHARS].strip("-") or "unnamed"
 
 
 def tag(*ids: str) -> str:
-    """Six digits that follow from ids: they keep apart what people gave the same name."""
+    """Return six hexadecimal digits that follow from ids, to separate things with the same name."""
     return hashlib.sha256("\0".join(ids).encode("utf-8", "replace")).hexdigest()[:6]
 
 
-# Workspaces: one folder for each Work, with its reports and the results its agent leaves.
-#
-# ``<root>/<workflow id>/<name of the work>-<tag>/``. The tag keeps two works apart whose names look alike, and the folder
-# stays the same when works are reordered.
+# ── workspaces ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 REPORTS_FOLDER: Final = "reports"
@@ -50,7 +47,7 @@ RESULTS_FOLDER: Final = "results"
 
 
 class WorkspaceUnusable(WorkflowError):
-    """A workspace that is not where workspaces are, or cannot be written."""
+    """A workspace outside the root folder, or one that cannot be written."""
 
     code = "SYS_WORKSPACE"
 
@@ -62,25 +59,25 @@ class Workspaces:
         self.root = root.absolute()
 
     def path(self, work: Work) -> str:
-        """Where the workspace of a Work is, or will be."""
+        """Return the path of a Work's workspace, which need not exist yet."""
         return str(self.root / work.workflow_id / f"{slug(work.name)}-{tag(work.id)}")
 
     async def make(self, space: WorkSpace) -> None:
-        """Make a workspace; may be repeated."""
+        """Create a workspace. May be repeated."""
         await asyncio.to_thread(make_folder, self._checked(space.path) / RESULTS_FOLDER)
 
     async def remove(self, space: WorkSpace) -> None:
-        """Remove a workspace with its reports; may be repeated. Links are not followed."""
+        """Delete a workspace with its reports. May be repeated; links are not followed."""
         await asyncio.to_thread(_remove_folder, self._checked(space.path))
 
     async def copy(self, source: WorkSpace, target: WorkSpace) -> None:
-        """Give a Work of another workflow the files of this one, but for links and the like; may be repeated."""
+        """Copy the regular files of a workspace to another one. May be repeated."""
         origin, goal = self._checked(source.path), self._checked(target.path)
         if origin.is_dir():
             await asyncio.to_thread(shutil.copytree, origin, goal, ignore=_special_files, dirs_exist_ok=True)
 
     def _checked(self, path: str) -> Path:
-        """A path below our folder: what is stored elsewhere is not touched."""
+        """Return the path if it is below the root; nothing else is ever touched."""
         folder = Path(path)
         if self.root not in folder.parents or ".." in folder.parts:
             raise WorkspaceUnusable(f"{folder} is not below {self.root}, where workspaces are: it is left alone")
@@ -88,7 +85,7 @@ class Workspaces:
 
 
 def _special_files(folder: str, names: list[str]) -> list[str]:
-    """What an agent left that is neither a file nor a folder."""
+    """Return the names that are neither regular files nor folders."""
     modes = {name: (Path(folder) / name).lstat().st_mode for name in names}
     return [name for name, mode in modes.items() if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))]
 
@@ -99,11 +96,11 @@ def _remove_folder(folder: Path) -> None:
     elif folder.exists():
         shutil.rmtree(folder)
     with contextlib.suppress(OSError):
-        folder.parent.rmdir()  # the last one takes the workflow's folder with it
+        folder.parent.rmdir()  # the workflow's folder, if this was the last workspace
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder that is one: an agent may have put a link in its place."""
+    """Create a folder, replacing a link that an agent may have put there."""
     try:
         if path.is_symlink():
             path.unlink()
@@ -112,10 +109,9 @@ def make_folder(path: Path) -> None:
         raise WorkspaceUnusable(f"the folder {path} cannot be made: {error.strerror}") from error
 
 
-# Reports by outline: what the agent is asked for, whether everything is in it, and the file it becomes.
-#
-# The agent is asked in the conversation in which it did the task, and gives the report as its last message, or as
-# ``report`` in its result file. It lies in ``<workspace>/reports/<order>-<name of the task>.md``.
+# ── reports ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# The agent writes the report in the conversation of the task, as its last message or as ``report`` in its result file.
+# It is stored as ``<workspace>/reports/<order>-<name of the task>.md``.
 
 
 MAX_REPORT_BYTES: Final = 1024 * 1024
@@ -128,13 +124,13 @@ _QUOTED_BLOCK: Final = re.compile(
 
 
 class ReportIncomplete(WorkflowError):
-    """A report without everything its outline asks for."""
+    """A report that lacks a section of its outline."""
 
     code = "WFL_REPORT"
 
 
 def report_prompt(task: Task, outline: Sequence[str]) -> str:
-    """The query for the report of a task."""
+    """Return the prompt for the report of a task."""
     sections = "\n".join(f"## {section}" for section in outline)
     return f"""\
 Write the report on what you just did ({task.name}), for people who were not there. Change no file for it.
@@ -148,7 +144,7 @@ Begin with the first of these headings. Nothing stands before it or after the la
 
 
 def extract_report(text: str, outline: Sequence[str]) -> str:
-    """The report in what an agent said. Raises :class:`ReportIncomplete` that names what is missing."""
+    """Return the report in an agent's text; raise :class:`ReportIncomplete` with what is missing."""
     quoted = [match[2] for match in _QUOTED_BLOCK.finditer(text)]
     for candidate in (text, *quoted):
         if not missing_sections(candidate, outline):
@@ -160,7 +156,7 @@ def extract_report(text: str, outline: Sequence[str]) -> str:
 
 
 def missing_sections(text: str, outline: Sequence[str]) -> list[str]:
-    """What of an outline a report does not have: a section that is not there, or has nothing in it."""
+    """Return the sections of an outline that are missing or empty."""
     lines = text.splitlines()
     headings = _headings(lines)
     missing = []
@@ -174,12 +170,12 @@ def missing_sections(text: str, outline: Sequence[str]) -> list[str]:
 
 
 def report_path(workspace: Path, task: Task) -> Path:
-    """Where the report of a task lies."""
+    """Return the path of a task's report."""
     return workspace / REPORTS_FOLDER / f"{task.order}-{slug(task.name)}.md"
 
 
 def write_report(workspace: Path, task: Task, text: str) -> Path:
-    """Write the report of a task, whole or not at all. Raises ``OSError``."""
+    """Write the report of a task atomically and return its path; raise ``OSError``."""
     path = report_path(workspace, task)
     make_folder(path.parent)
     data = text.encode("utf-8", "replace")
@@ -190,7 +186,7 @@ def write_report(workspace: Path, task: Task, text: str) -> Path:
 
 
 def read_report(path: Path) -> str:
-    """The text of a report. Raises ``OSError``, also for what is no plain file: an agent may have put a link there."""
+    """Return the text of a report; raise ``OSError``, also for a link that an agent may have put there."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -199,7 +195,7 @@ def read_report(path: Path) -> str:
 
 
 def _headings(lines: Sequence[str]) -> list[tuple[int, int, str]]:
-    """Line, level and text of each heading; what stands in a block of code is none."""
+    """Return line, level and text of each heading outside code blocks."""
     found: list[tuple[int, int, str]] = []
     fence = ""
     for number, line in enumerate(lines):
@@ -214,7 +210,7 @@ def _headings(lines: Sequence[str]) -> list[tuple[int, int, str]]:
 
 
 def _body(lines: Sequence[str], headings: Sequence[tuple[int, int, str]], at: int) -> str:
-    """What stands below a heading, its own subsections with it, their headings without."""
+    """Return the text below a heading, including its subsections but not their headings."""
     start, level, _ = headings[at]
     end = next((number for number, other, _ in headings[at + 1 :] if other <= level), len(lines))
     inner = {number for number, _, _ in headings}
@@ -222,23 +218,23 @@ def _body(lines: Sequence[str], headings: Sequence[tuple[int, int, str]], at: in
 
 
 def _normalised(title: str) -> str:
-    """A heading as it is compared: without emphasis, number and colon, in small letters."""
+    """Return a heading for comparison: in lower case, without emphasis, number and colon."""
     plain = re.sub(r"[*_`]", "", title)
     return " ".join(_NUMBER.sub("", plain.strip(), count=1).rstrip(" :.").casefold().split())
 
 
-# What the runs of a Work leave: a folder for each, and what its agent said. The ledger, with the cost, stays.
+# ── files of runs ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class RunFiles:
-    """The folders of runs, and their transcripts. Runs of a Work are called ``<work id>.…``."""
+    """The folders and transcripts of runs. The id of a run starts with ``<work id>.``."""
 
     def __init__(self, runs: Path, sessions: Path) -> None:
         self._runs = runs
         self._sessions = sessions
 
     async def remove(self, work_id: str) -> None:
-        """Remove everything the runs of a Work left; may be repeated."""
+        """Delete the files of a Work's runs; the ledger with their cost stays. May be repeated."""
         await asyncio.to_thread(self._remove, f"{work_id}.")
 
     def _remove(self, prefix: str) -> None:
