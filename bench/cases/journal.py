@@ -67,7 +67,7 @@ def aggregate(context: Context) -> list[Table]:
         Contestant("kingdom, events", partial(_aggregate, "events", log), "read(): each line checked and typed"),
         Contestant(counting, partial(_count, home), "statistics per hour, day and general, and all that alerts need"),
     )
-    fast = {name: [Bar(">=", 60.0)] for name in (records, counting)}
+    fast = {name: [Bar(">=", 40.0)] for name in (records, counting)}
     return [
         Table(f"Count a log of {size / 1e6:.0f} MB", "MB/s", outcomes, bars=fast),
         Table(

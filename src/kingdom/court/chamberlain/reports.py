@@ -10,7 +10,7 @@ from kingdom.agents.ledger import Ledger
 from kingdom.base.files import read_json, write_atomic, write_json
 from kingdom.base.times import epoch_seconds
 from kingdom.court.chamberlain.checks import format_usd
-from kingdom.court.chamberlain.tally import JournalTally, count_block
+from kingdom.court.chamberlain.tally import JournalTally
 from kingdom.court.config import load_system
 from kingdom.court.days import ONE_DAY, day_of, last_due_day, start_of_day
 from kingdom.court.errors import CourtError
@@ -159,13 +159,10 @@ def due_reports(tally: JournalTally, reported: str, now: float, at: time, zone: 
 
 def count_day(home: Home, day: date, zone: ZoneInfo) -> DayCounts:
     """Count a day from the journal, as far as it still exists."""
-    from kingdom.court.chamberlain.tally import count_block
-    from kingdom.journal import Reader
-
     tally = JournalTally(zone)
     with Reader(home.journal, report=lambda problem: None) as reader:
-        for block in reader.read_blocks():
-            count_block(tally, block)
+        for records in reader.read_records():
+            tally.feed(records)
     return tally.day(day.isoformat())
 
 
@@ -193,8 +190,8 @@ def current_stats(home: Home, now: float) -> dict[str, Any]:
             return document
     tally = JournalTally(ZoneInfo(load_system(home).timezone))
     with Reader(home.journal, report=lambda problem: None) as reader:
-        for block in reader.read_blocks():
-            count_block(tally, block)
+        for records in reader.read_records():
+            tally.feed(records)
     tally.prune(now)
     return stats_document(tally, now)
 

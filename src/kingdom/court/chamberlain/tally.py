@@ -7,7 +7,6 @@ Everything here derives from journal lines, and is stored in one file with the p
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
     from kingdom.court.chamberlain.memory import ChamberlainMemory
     from kingdom.court.home import Home
-    from kingdom.journal.reader import LineBlock
 
 
 HOURS_KEPT: Final = 48
@@ -79,12 +77,6 @@ class CountBucket(NamedTuple):
     hour: Counts
     began: float
 
-    def add(self, counts: Counts) -> None:
-        """Add counts of lines by type."""
-        for types in (self.day.types, self.hour):
-            for kind, count in counts.items():
-                types[kind] = types.get(kind, 0) + count
-
     def moment(self, second: str) -> float:
         """Return the epoch seconds of a second in this minute."""
         try:
@@ -108,7 +100,7 @@ class JournalTally:
         self.skipped = 0  # lines without a type or a time
 
     def feed(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Count some lines. Most of a log is counted in a faster way: :mod:`kingdom.court.chamberlain.tally`."""
+        """Count lines of the journal."""
         for record in records:
             try:
                 ts, kind = record["ts"], record["type"]
@@ -117,7 +109,9 @@ class JournalTally:
             except (KeyError, TypeError, ValueError):
                 self.skipped += 1
                 continue
-            place.add({known: 1})
+            day, hour, _ = place
+            day.types[known] = day.types.get(known, 0) + 1
+            hour[known] = hour.get(known, 0) + 1
             handler = _HANDLERS[known]
             if handler is not None:
                 try:
@@ -164,39 +158,21 @@ class JournalTally:
 
     # ── single types ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def event_waits(self, event_id: str, since: float) -> None:
-        """Record an event that is not dispatched yet."""
-        self.waiting[event_id] = since
-
-    def event_left(self, event_id: str) -> None:
-        """Record that an event was dispatched or discarded."""
-        self.waiting.pop(event_id, None)
-
-    def task_completed(self, place: CountBucket, general: str, seconds: float) -> None:
-        day = place.day.general(general)
-        day.completed += 1
-        self.streaks.pop(general, None)
-        if 0 <= seconds < _INFINITE:
-            day.duration_seconds += seconds
-
-    def soldier_began(self, soldier_id: str, task_id: str, general: str) -> None:
-        self.soldiers[soldier_id] = [task_id, general]
-
-    def soldier_ended(self, soldier_id: str) -> None:
-        """Record that a soldier ended or timed out."""
-        self.soldiers.pop(soldier_id, None)
-
     def _detected(self, actor: str, data: Mapping[str, Any], place: CountBucket, ts: str) -> None:
-        self.event_waits(_check_text(data["event_id"]), place.moment(ts[17:19]))
+        self.waiting[_check_text(data["event_id"])] = place.moment(ts[17:19])
 
     def _left(self, actor: str, data: Mapping[str, Any], place: CountBucket, ts: str) -> None:
-        self.event_left(data["event_id"])
+        self.waiting.pop(data["event_id"], None)
 
     def _created(self, actor: str, data: Mapping[str, Any], place: CountBucket, ts: str) -> None:
         place.day.general(data["target_general"]).created += 1
 
     def _completed(self, actor: str, data: Mapping[str, Any], place: CountBucket, ts: str) -> None:
-        self.task_completed(place, _check_text(actor), data.get("duration_seconds", 0))
+        day, seconds = place.day.general(_check_text(actor)), data.get("duration_seconds", 0)
+        day.completed += 1
+        self.streaks.pop(actor, None)
+        if 0 <= seconds < _INFINITE:
+            day.duration_seconds += seconds
 
     def _failed(self, actor: str, data: Mapping[str, Any], place: CountBucket, ts: str) -> None:
         place.day.general(actor).failed += 1
@@ -207,15 +183,15 @@ class JournalTally:
         self.streaks.pop(actor, None)
 
     def _spawned(self, actor: str, data: Mapping[str, Any], place: CountBucket, ts: str) -> None:
-        self.soldier_began(_check_text(data["soldier_id"]), _check_text(data["task_id"]), _check_text(actor))
+        self.soldiers[_check_text(data["soldier_id"])] = [_check_text(data["task_id"]), _check_text(actor)]
 
     def _soldier_ended(self, actor: str, data: Mapping[str, Any], place: CountBucket, ts: str) -> None:
-        self.soldier_ended(data["soldier_id"])
+        self.soldiers.pop(data["soldier_id"], None)
 
     def _timeout(self, actor: str, data: Mapping[str, Any], place: CountBucket, ts: str) -> None:
         place.day.general(actor).timeouts += 1
         self.timeouts.append(place.moment(ts[17:19]))
-        self.soldier_ended(data["soldier_id"])
+        self.soldiers.pop(data["soldier_id"], None)
 
     # ── serialization ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -293,122 +269,6 @@ def _hour_name(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H")
 
 
-# Counting a log without making an object of each line: one regular expression takes the usual lines apart.
-#
-# A line goes this way only when it is exactly as our own writer writes it (:func:`kingdom.journal.lines.compose`), of a
-# type of which there are many, and without a character that JSON escapes. So it is known to be JSON, and what is taken
-# out of it is what JSON would give. Every other line is decoded and fed to the tally, in its place among the others.
-#
-# It counts a log of 100 MB at 99 MB/s, where `json.loads` of each line alone comes to 41 (`make bench ARGS="--only
-# journal"`).
-
-
-_TEXT: Final = r'[^"\\\x00-\x1f]*+'
-_NUMBER: Final = r"-?+(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+"
-_VALUE: Final = rf'(?:"{_TEXT}"|{_NUMBER}|null)'
-
-
-def _line(kinds: str, before: str, *, actor: bool, but: str) -> str:
-    """A line of these types. Of its data, ``before`` is taken; the rest may be anything but these names once more."""
-    who = f"({_TEXT})" if actor else _TEXT
-    rest = rf'(?:,"(?!(?:{but})")[a-z_]++":{_VALUE})*+'
-    return rf'({kinds})","actor":"{who}","data":\{{{before}{rest}'
-
-
-_LINE: Final = re.compile(
-    r'\{"ts":"([0-9-]{10}T[0-9:]{5}):([0-9]{2})Z","type":"(?:'
-    + "|".join(
-        [
-            _line(r"event\.d(?:etected|ispatched|iscarded)", rf'"event_id":"({_TEXT})"', actor=False, but="event_id"),
-            _line(
-                r"soldier\.(?:spawned|completed)",
-                rf'"task_id":"({_TEXT})","soldier_id":"({_TEXT})"',
-                actor=True,
-                but="task_id|soldier_id",
-            ),
-            _line(
-                r"task\.created",
-                rf'"task_id":"{_TEXT}","event_type":"{_TEXT}","target_general":"({_TEXT})"',
-                actor=False,
-                but="target_general",
-            ),
-            _line(
-                r"task\.completed",
-                rf'"task_id":"{_TEXT}","status":"{_TEXT}","duration_seconds":({_NUMBER})',
-                actor=True,
-                but="duration_seconds",
-            ),
-            _line(r"task\.started|message\.sent", rf'"[a-z_]++":{_VALUE}', actor=False, but=""),
-        ]
-    )
-    + r")\}\}\n|([^\n]*+)\n"
-)
-
-
-def count_block(tally: JournalTally, block: LineBlock) -> None:  # noqa: C901 - a call for each line would cost a tenth of the speed
-    """Count the lines of a block."""
-    try:
-        text = block.raw.decode()
-    except UnicodeDecodeError:
-        tally.feed(block.records())
-        return
-    minute, place = "", None
-    counts: Counts = {}  # of lines that are counted at the same place
-    # fmt: off
-    for (
-        at, second,
-        event, event_id,
-        soldier, soldier_general, soldier_task, soldier_id,
-        created, target,
-        completed, general, seconds,
-        other,
-        odd,
-    ) in _LINE.findall(text):
-        # fmt: on
-        if not at:
-            tally.feed(block.record(odd))
-            continue
-        if at != minute:
-            found = _find_bucket(tally, at)
-            if place is not None and (found is None or found.day is not place.day or found.hour is not place.hour):
-                place.add(counts)
-                counts = {}
-            minute, place = at, found
-        if place is None:
-            tally.skipped += 1
-            continue
-        if event:
-            kind = event
-            if event == "event.detected":
-                tally.event_waits(event_id, place.began + int(second))
-            else:
-                tally.event_left(event_id)
-        elif soldier:
-            kind = soldier
-            if soldier == "soldier.spawned":
-                tally.soldier_began(soldier_id, soldier_task, soldier_general)
-            else:
-                tally.soldier_ended(soldier_id)
-        elif created:
-            kind = created
-            place.day.general(target).created += 1
-        elif completed:
-            kind = completed
-            tally.task_completed(place, general, float(seconds))
-        else:
-            kind = other
-        counts[kind] = counts.get(kind, 0) + 1
-    if place is not None:
-        place.add(counts)
-
-
-def _find_bucket(tally: JournalTally, minute: str) -> CountBucket | None:
-    try:
-        return tally.place(f"{minute}:00Z")
-    except ValueError:
-        return None
-
-
 _STEP_SECONDS: Final = 1.0  # of reading in one tick
 _MAX_PROBLEMS_LOGGED: Final = 5  # in one tick: a broken file has very many
 log = logging.getLogger("kingdom.court.chamberlain")
@@ -430,8 +290,8 @@ class JournalCounter:
         until = time.monotonic() + _STEP_SECONDS
         self._problems = 0
         try:
-            for block in self._reader.read_blocks():
-                count_block(self._memory.tally, block)
+            for records in self._reader.read_records():
+                self._memory.tally.feed(records)
                 if time.monotonic() > until:
                     return False
         except BaseException:
