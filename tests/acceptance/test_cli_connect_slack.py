@@ -69,7 +69,7 @@ async def test_each_thing_that_is_wrong_is_told_with_what_to_do(home: Path, slac
     slack.fail("apps.connections.open", "refuse", error="not_allowed_token_type")
     texts = [finding["text"] for finding in await findings(home) if finding["level"] == "error"]
     assert texts == [
-        "SLACK_APP_TOKEN opens no connection: not_allowed_token_type",
+        "SLACK_APP_TOKEN cannot open a connection: not_allowed_token_type",
         "the app is not in #kingdom",
         "user U0NOBODY: user_not_found",
     ]

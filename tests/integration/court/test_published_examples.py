@@ -22,8 +22,7 @@ from kingdom.court.sentinel.github_events import (
     make_notification_event,
 )
 from kingdom.court.sentinel.http import SourceClient
-from kingdom.court.sentinel.jira_events import JiraAccount as JiraAccount
-from kingdom.court.sentinel.jira_events import extract_jira_events
+from kingdom.court.sentinel.jira_events import JiraAccount, extract_jira_events
 from kingdom.court.sentinel.jira_watcher import SEARCH_PATH, complete_issue, fetch_account, search_issues
 from kingdom.court.sentinel.webhooks import parse_github_webhook
 from tests.support.api_examples import Published, fetched
@@ -206,7 +205,7 @@ async def test_what_slack_s_description_has_of_its_web_api() -> None:
     texts = [finding.text for finding in findings]
     assert "the bot grace in the workspace Subarachnoid Workspace" in texts
     assert "messages go to #general (C012AB3CD), where the app is a member" in texts
-    assert "spengler (W012A3CDE) may ask and answer" in texts
+    assert "spengler (W012A3CDE) may give tasks and answer" in texts
 
 
 def envelope(event: dict[str, Any]) -> dict[str, Any]:

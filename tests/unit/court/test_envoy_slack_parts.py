@@ -1,4 +1,4 @@
-"""The parts of the envoy in Slack that need no Slack: words, pace, what an envelope says, the configuration."""
+"""The parts of the envoy in Slack that need no Slack: texts, rate limit, parsed envelopes, configuration."""
 
 from __future__ import annotations
 
@@ -91,30 +91,30 @@ def test_a_question_keeps_within_the_limits_of_slack() -> None:
     assert not any(block["type"] == "actions" for block in post_blocks(question([]), "en") or ())
 
 
-# ── pace ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── rate limit ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_three_at_once_then_one_a_second_for_each_channel_on_its_own() -> None:
     clock = Clock()
-    pace = ChannelRateLimiter(1.0, clock)
-    assert [pace.take("a") for _ in range(4)] == [0, 0, 0, 1.0]
-    assert pace.take("b") == 0
+    limiter = ChannelRateLimiter(1.0, clock)
+    assert [limiter.acquire("a") for _ in range(4)] == [0, 0, 0, 1.0]
+    assert limiter.acquire("b") == 0
     clock.now += 0.25
-    assert pace.take("a") == 0.75
+    assert limiter.acquire("a") == 0.75
     clock.now += 0.75
-    assert [pace.take("a"), pace.take("a")] == [0, 1.0]
+    assert [limiter.acquire("a"), limiter.acquire("a")] == [0, 1.0]
     clock.now -= 3600  # a clock that is set back takes nothing away
-    assert 0 < pace.take("a") <= 1.0
+    assert 0 < limiter.acquire("a") <= 1.0
 
 
 def test_a_channel_that_is_closed_opens_again() -> None:
     clock = Clock()
-    pace = ChannelRateLimiter(1.0, clock)
-    pace.close("a", 30)
-    pace.close("a", 10)
-    assert (pace.take("a"), pace.take("b")) == (30, 0)
+    limiter = ChannelRateLimiter(1.0, clock)
+    limiter.block("a", 30)
+    limiter.block("a", 10)
+    assert (limiter.acquire("a"), limiter.acquire("b")) == (30, 0)
     clock.now += 30
-    assert pace.take("a") == 0
+    assert limiter.acquire("a") == 0
 
 
 # ── envelopes ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kingdom.court.sentinel.github_events import GitHubAccount
-from kingdom.court.sentinel.jira_events import JiraAccount as JiraAccount
+from kingdom.court.sentinel.jira_events import JiraAccount
 from kingdom.court.sentinel.webhooks import (
     ParsedWebhook,
     WebhookRefused,

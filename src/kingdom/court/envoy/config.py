@@ -20,6 +20,23 @@ if TYPE_CHECKING:
 
 ENVOY_FILE: Final = "envoy.yaml"
 UserId = Annotated[str, StringConstraints(pattern=r"^([UW][A-Z0-9]{2,30}|\*)$")]
+BOT_SCOPES: Final = {
+    "app_mentions:read": "receive mentions",
+    "channels:history": "read replies in threads, and find its own posts",
+    "channels:read": "find channels by name",
+    "chat:write": "post messages",
+    "groups:history": "read replies in private channels",
+    "groups:read": "find private channels by name",
+    "im:history": "read direct messages",
+    "im:read": "list direct messages",
+    "im:write": "send direct messages",
+    "reactions:write": "show the progress of a task",
+    "users:read": "show the names of the users in slack.users",
+}
+"""The scopes that the bot token needs, and what each is needed for."""
+OPTIONAL_SCOPES: Final = frozenset({"groups:history", "groups:read", "im:read", "reactions:write", "users:read"})
+"""Scopes that the envoy can do without."""
+BOT_EVENTS: Final = ("app_mention", "message.channels", "message.groups", "message.im")
 
 
 class SlackSection(ConfigSection):
@@ -91,25 +108,6 @@ def slack_tokens(config: SlackSection, environment: Mapping[str, str] = os.envir
             "Run kingdom connect slack to see how to get the tokens, or set slack.enabled: false"
         )
     return None if missing else SlackTokens(*found)
-
-
-BOT_SCOPES: Final = {
-    "app_mentions:read": "receive mentions",
-    "channels:history": "read replies in threads, and find its own posts",
-    "channels:read": "find channels by name",
-    "chat:write": "post messages",
-    "groups:history": "read replies in private channels",
-    "groups:read": "find private channels by name",
-    "im:history": "read direct messages",
-    "im:read": "list direct messages",
-    "im:write": "send direct messages",
-    "reactions:write": "show the progress of a task",
-    "users:read": "show the names of the users in slack.users",
-}
-"""The scopes that the bot token needs, and what each is needed for."""
-OPTIONAL_SCOPES: Final = frozenset({"groups:history", "groups:read", "im:read", "reactions:write", "users:read"})
-"""Scopes that the envoy can do without."""
-BOT_EVENTS: Final = ("app_mention", "message.channels", "message.groups", "message.im")
 
 
 def app_manifest(name: str) -> dict[str, Any]:

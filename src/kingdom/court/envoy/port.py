@@ -69,6 +69,8 @@ class ReplyListener(Protocol):
 
     async def close(self) -> None:
         return
+
+
 class MultiSender(MessageSender):
     """Sends each message with all senders. The first one decides on rate and order."""
 

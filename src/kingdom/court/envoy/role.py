@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from kingdom.court.loop import Services
     from kingdom.journal.catalog import EventData
 
+_MAX_PEEKED_MESSAGES: Final = 500
+_LEASE_SECONDS: Final = 300.0  # longer than all calls that sending one message may take
+_MAX_TICK_SECONDS: Final = 20.0  # then the tick ends, so that the heartbeat is written
+_RETRY_POLICY: Final = RetryPolicy(base=2.0, cap=300.0, max_attempts=8)
+log = logging.getLogger("kingdom.court.envoy")
+
 
 def emit_once(services: Services, event: EventData) -> None:
     """Write a journal line, unless a former process wrote it already: it would be among the last lines."""
@@ -29,13 +35,6 @@ def emit_once(services: Services, event: EventData) -> None:
     lines = journal_tail(services.home.journal)
     if not any(line.type == event.spec.name and line.fields == fields for line in lines):
         services.journal.emit(event, "envoy")
-
-
-_MAX_PEEKED_MESSAGES: Final = 500
-_LEASE_SECONDS: Final = 300.0  # longer than all calls that sending one message may take
-_MAX_TICK_SECONDS: Final = 20.0  # then the tick ends, so that the heartbeat is written
-_RETRY_POLICY: Final = RetryPolicy(base=2.0, cap=300.0, max_attempts=8)
-log = logging.getLogger("kingdom.court.envoy")
 
 
 class Envoy:

@@ -35,6 +35,18 @@ _ERROR_ADVICE: Final = {
     "missing_scope": "the app lacks a scope: kingdom connect slack lists the scopes it needs",
     "not_allowed_token_type": "the token has the wrong kind: bot tokens begin with xoxb-, app-level tokens with xapp-",
 }
+_GET_METHODS: Final = ("conversations.history", "conversations.replies", "conversations.list", "conversations.info")
+_GET_USER_METHODS: Final = ("users.info",)
+_CALL_TIMEOUT_SECONDS: Final = 10.0
+_DEFAULT_RETRY_SECONDS: Final = 30.0  # for a rate limit that names no time
+_API_BACK_OFF_SECONDS: Final = (2.0, 60.0)  # first and longest pause while Slack is unreachable
+_MAX_PAGES: Final = 50
+_RECONNECT_BACK_OFF_SECONDS: Final = (1.0, 60.0)  # first and longest pause before reconnecting
+_DRAIN_SECONDS: Final = 30.0  # an old connection is still read for this time after a new one is open
+_STABLE_SECONDS: Final = 10.0  # a connection that lasts this long counts as successful
+_HEARTBEAT_SECONDS: Final = 30.0
+_MAX_ENVELOPE_BYTES: Final = 16 * 1024 * 1024
+log = logging.getLogger("kingdom.court.envoy.slack")
 
 
 class SlackError(CourtError):
@@ -64,14 +76,6 @@ class SlackRateLimited(TryLater):
 
 class SlackUnreachable(TryLater):
     """Slack cannot be reached. Nothing was done."""
-
-
-_GET_METHODS: Final = ("conversations.history", "conversations.replies", "conversations.list", "conversations.info")
-_GET_USER_METHODS: Final = ("users.info",)
-_CALL_TIMEOUT_SECONDS: Final = 10.0
-_DEFAULT_RETRY_SECONDS: Final = 30.0  # for a rate limit that names no time
-_API_BACK_OFF_SECONDS: Final = (2.0, 60.0)  # first and longest pause while Slack is unreachable
-_MAX_PAGES: Final = 50
 
 
 class SlackApi:
@@ -186,7 +190,7 @@ class BotIdentity:
         self._user: str | None = None
         self._bot: str | None = None
 
-    async def user(self) -> str:
+    async def user_id(self) -> str:
         if self._user is None:
             answer = await self._api.call("auth.test")
             self._user, self._bot = str(answer.get("user_id")), answer.get("bot_id")
@@ -194,16 +198,8 @@ class BotIdentity:
 
     async def is_author(self, post: dict[str, Any]) -> bool:
         """Return whether we wrote a post. Its metadata proves nothing: others could copy it."""
-        user = await self.user()
+        user = await self.user_id()
         return post.get("user") == user or (self._bot is not None and post.get("bot_id") == self._bot)
-
-
-_RECONNECT_BACK_OFF_SECONDS: Final = (1.0, 60.0)  # first and longest pause before reconnecting
-_DRAIN_SECONDS: Final = 30.0  # an old connection is still read for this time after a new one is open
-_STABLE_SECONDS: Final = 10.0  # a connection that lasts this long counts as successful
-_HEARTBEAT_SECONDS: Final = 30.0
-_MAX_ENVELOPE_BYTES: Final = 16 * 1024 * 1024
-log = logging.getLogger("kingdom.court.envoy.slack")
 
 
 class SocketModeReceiver:
@@ -224,7 +220,7 @@ class SocketModeReceiver:
         self._api = api
         self._store = store
         self._back_off = back_off
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._readers: set[asyncio.Task[None]] = set()
         self.connected = 0
         self.problem = ""
         """Why there is no connection, or ""."""
@@ -237,8 +233,8 @@ class SocketModeReceiver:
             while True:
                 began, connection = loop.time(), _Connection(self, self._api, self._store)
                 reading = asyncio.create_task(connection.run())
-                self._leaving.add(reading)
-                reading.add_done_callback(self._leaving.discard)
+                self._readers.add(reading)
+                reading.add_done_callback(self._readers.discard)
                 await _wait_first(reading, connection.ready.wait())
                 self._end_others(reading, connection)
                 await _wait_first(reading, connection.replace.wait())
@@ -251,7 +247,7 @@ class SocketModeReceiver:
                     pause = min(self._back_off[0] * 2.0 ** (failures - 1), self._back_off[1])
                     await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
         finally:
-            readings = list(self._leaving)
+            readings = list(self._readers)
             for reading in readings:
                 reading.cancel()
             await asyncio.gather(*readings, return_exceptions=True)
@@ -260,7 +256,7 @@ class SocketModeReceiver:
         """Give the old connections some time to end, now that a new one is open."""
         if connection.ready.is_set():
             self.problem = ""
-            for other in self._leaving - {reading}:
+            for other in self._readers - {reading}:
                 asyncio.get_running_loop().call_later(_DRAIN_SECONDS, other.cancel)
 
 

@@ -1,4 +1,4 @@
-"""What ``kingdom connect slack`` tells: whether the tokens work, what they may do, and what they can see."""
+"""The checks of ``kingdom connect slack``: do the tokens work, what may they do, and what can they see?"""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _APPS_URL: Final = "https://api.slack.com/apps"
 async def check_slack(
     config: SlackSection, system: SystemConfig, tokens: SlackTokens, clock: Callable[[], float]
 ) -> list[Finding]:
-    """Try what the envoy does, without saying anything to anybody."""
+    """Try what the envoy does, without posting anything."""
     kinds = _check_token_prefixes(config, tokens)
     if kinds:
         return kinds
@@ -34,7 +34,7 @@ async def check_slack(
             findings.append(await _check_channel(api, config.channel or system.channel))
             findings += await _check_users(api, config)
     except (SlackError, TryLater) as error:
-        return [Finding("error", str(error), f"is {config.api_url} right, and can this machine reach it?")]
+        return [Finding("error", str(error), f"check the address {config.api_url} and this machine's network")]
     finally:
         await api.close()
     if config.enabled is False:
@@ -43,14 +43,14 @@ async def check_slack(
 
 
 def _check_token_prefixes(config: SlackSection, tokens: SlackTokens) -> list[Finding]:
-    """Each kind of token begins in its own way; the two are easily taken for each other."""
+    """Check the prefixes of the tokens, because the two are easily swapped."""
     found = []
     for name, token, begin, where in (
         (config.bot_token_env, tokens.bot, "xoxb-", "OAuth & Permissions, Bot User OAuth Token"),
         (config.app_token_env, tokens.app, "xapp-", "Basic Information, App-Level Tokens, with connections:write"),
     ):
         if not token.startswith(begin):
-            found.append(Finding("error", f"{name} does not begin with {begin}", f"take it from {_APPS_URL}: {where}"))
+            found.append(Finding("error", f"{name} does not begin with {begin}", f"copy it from {_APPS_URL}: {where}"))
     return found
 
 
@@ -62,7 +62,7 @@ async def _check_account(api: SlackApi, config: SlackSection) -> list[Finding]:
             Finding(
                 "error",
                 f"{config.bot_token_env} is not accepted: {error.error}",
-                f"install the app anew at {_APPS_URL}",
+                f"reinstall the app at {_APPS_URL}",
             )
         ]
     findings = [Finding("ok", f"the bot {answer.get('user')} in the workspace {answer.get('team')}")]
@@ -70,9 +70,9 @@ async def _check_account(api: SlackApi, config: SlackSection) -> list[Finding]:
     for scope in lacking:
         level: Literal["warning", "error"] = "warning" if scope in OPTIONAL_SCOPES else "error"
         fix = f"add it at {_APPS_URL}: OAuth & Permissions, and install the app again"
-        findings.append(Finding(level, f"the app lacks the scope {scope}, to {BOT_SCOPES[scope]}", fix))
+        findings.append(Finding(level, f"the app lacks the scope {scope}, needed to {BOT_SCOPES[scope]}", fix))
     if api.scopes and not lacking:
-        findings.append(Finding("ok", "it has all the scopes it needs"))
+        findings.append(Finding("ok", "the app has all the scopes it needs"))
     return findings
 
 
@@ -80,14 +80,14 @@ async def _check_socket(api: SlackApi, config: SlackSection) -> Finding:
     try:
         await api.call("apps.connections.open")
     except SlackRefused as error:
-        fix = f"switch Socket Mode on at {_APPS_URL}, and make an app-level token with connections:write there"
-        return Finding("error", f"{config.app_token_env} opens no connection: {error.error}", fix)
-    return Finding("ok", "Socket Mode is on, and the app-level token opens a connection")
+        fix = f"enable Socket Mode at {_APPS_URL}, and create an app-level token with connections:write there"
+        return Finding("error", f"{config.app_token_env} cannot open a connection: {error.error}", fix)
+    return Finding("ok", "Socket Mode is enabled, and the app-level token can open a connection")
 
 
 async def _check_channel(api: SlackApi, name: str) -> Finding:
     if not name:
-        return Finding("error", "no channel is set for messages", "set slack.channel in config/envoy.yaml")
+        return Finding("error", "no channel is configured", "set slack.channel in config/envoy.yaml")
     try:
         channel = await find_channel(api, name)
         info = (await api.call("conversations.info", channel=channel)).get("channel") or {}
@@ -100,19 +100,21 @@ async def _check_channel(api: SlackApi, name: str) -> Finding:
 
 async def _check_users(api: SlackApi, config: SlackSection) -> list[Finding]:
     if not config.users:
-        fix = "name their ids in slack.users in config/envoy.yaml (in Slack: profile, ⋮, Copy member ID)"
-        text = "nobody may ask or answer but whom config/trust.yaml names: slack.users is empty"
+        fix = "add user ids to slack.users in config/envoy.yaml (in Slack: profile, ⋮, Copy member ID)"
+        text = "slack.users is empty: only people named in config/trust.yaml may give tasks and answer"
         return [Finding("warning", text, fix)]
     if "*" in config.users:
-        return [Finding("warning", "everybody in the workspace may ask and answer", "name those who should")]
+        text = "everybody in the workspace may give tasks and answer"
+        return [Finding("warning", text, "list the ids of those who should in slack.users")]
     findings = []
     for user in config.users:
         try:
             name = ((await api.call("users.info", user=user)).get("user") or {}).get("name")
         except SlackRefused as error:
             if error.error == "missing_scope":
-                return [Finding("ok", f"{len(config.users)} users may ask and answer; their names cannot be shown")]
-            findings.append(Finding("error", f"user {user}: {error.error}", "take it off slack.users, or mend it"))
+                text = f"{len(config.users)} users may give tasks and answer; their names cannot be shown"
+                return [Finding("ok", text)]
+            findings.append(Finding("error", f"user {user}: {error.error}", "correct or remove the id in slack.users"))
         else:
-            findings.append(Finding("ok", f"{name} ({user}) may ask and answer"))
+            findings.append(Finding("ok", f"{name} ({user}) may give tasks and answer"))
     return findings

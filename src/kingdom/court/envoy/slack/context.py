@@ -29,17 +29,25 @@ if TYPE_CHECKING:
     from kingdom.court.loop import Services
 
 
-# The envoy's state files: which thread belongs to which task, which questions are open, when the last report went out.
-#
-# Each is one JSON object with an entry for each task, for people to read; only the envoy writes them.
-
-
 Entry = dict[str, Any]
-_LATE_ANSWER_SECONDS: Final = 60.0  # seconds after an answer in which others may still think that the question is open
+_LATE_ANSWER_SECONDS: Final = 60.0  # so soon after an answer, others may not have noticed that the question is closed
+_POST_TTL_SECONDS: Final = 30 * 86400.0  # a failed message may be requeued within this time
+_CHANNEL_ID: Final = re.compile(r"[CGD][A-Z0-9]{2,30}\Z")
+_USER_ID: Final = re.compile(r"@?([UW][A-Z0-9]{2,30})\Z")
+_BURST_POSTS: Final = 3.0  # Slack allows short bursts above its limit
+REACTION_SEEN: Final = "eyes"
+REACTION_DONE: Final = "white_check_mark"
+REACTION_FAILED: Final = "x"
+_MAX_PENDING_CALLS: Final = 500  # beyond that, the oldest are dropped
+_HARMLESS_ERRORS: Final = ("already_reacted", "no_reaction", "message_not_found", "thread_not_found")
+log = logging.getLogger("kingdom.court.envoy.slack")
 
 
 class EntryFile:
-    """One of the files. Every change is on the disk when it returns; a power cut it outlives only if ``durable``."""
+    """A JSON file with entries by key, for people to read. Only the envoy writes it.
+
+    Each change is written at once; it survives a power cut only if ``durable``.
+    """
 
     def __init__(self, path: Path, *, durable: bool = True) -> None:
         self._path = path
@@ -48,7 +56,7 @@ class EntryFile:
         self._read: tuple[int, int, int] | None = None
 
     def all(self) -> Mapping[str, Entry]:
-        """What stands in it now: not to be changed."""
+        """Return all entries. Do not change them."""
         now = self._version()
         if now is None or now != self._read:
             found = read_json(self._path)
@@ -58,18 +66,16 @@ class EntryFile:
         return self._entries
 
     def get(self, key: str) -> Entry | None:
-        """One entry."""
+        """Return a copy of an entry."""
         found = self.all().get(key)
         return None if found is None else dict(found)
 
     def put(self, key: str, entry: Entry) -> None:
-        """Add an entry, or replace it."""
         entries = self.all()
         if entries.get(key) != entry:
             self._write({**entries, key: entry})
 
     def remove(self, keys: Iterable[str]) -> None:
-        """Take entries out; the file stays."""
         entries = self.all()
         gone = entries.keys() & set(keys)
         if gone:
@@ -88,80 +94,73 @@ class EntryFile:
 
 
 class ThreadStore:
-    """All of them."""
+    """The envoy's state files: threads of tasks, open questions, posts that became events, the last report."""
 
     def __init__(self, home: Home) -> None:
         folder = home.role("envoy")
         folder.mkdir(parents=True, exist_ok=True)
         self.mappings = EntryFile(folder / "thread-mappings.json")
-        """By the task that a thread was begun for: channel, thread_ts, event_id, created_at."""
+        """By the task that started a thread: channel, thread_ts, event_id, created_at."""
         self.awaiting = EntryFile(folder / "awaiting-responses.json")
-        """By the task that asks: channel, thread_ts, message_ts, msg_id, choices, deadline, created_at; and ``answer``,
-        once it has one that is being passed on."""
+        """By the task that asks: channel, thread_ts, message_ts, msg_id, choices, deadline, created_at; and ``answer``
+        while an answer is being processed."""
         self.received = EntryFile(folder / "received.json", durable=False)
-        """By event: the post of a person that it was made of (channel, ts), until it is dealt with."""
+        """By event: the post of a person that became the event (channel, ts), until the event is completed."""
         self._report = folder / "report-sent.json"
 
     def asked_in(self, channel: str, thread_ts: str) -> str | None:
-        """The task whose question is open in a thread."""
+        """Return the task that has an open question in a thread."""
         for task, one in self.awaiting.all().items():
             if (one.get("channel"), one.get("thread_ts")) == (channel, thread_ts) and not one.get("answer"):
                 return task
         return None
 
     def answered_in(self, channel: str, thread_ts: str, answered_ts: str) -> None:
-        """Note in the mapping of a thread when a question in it was answered last."""
+        """Store the time of the last answer in a thread."""
         for task, one in self.mappings.all().items():
             if (one.get("channel"), one.get("thread_ts")) == (channel, thread_ts):
                 self.mappings.put(task, {**one, "answered_ts": answered_ts})
 
     def just_answered(self, channel: str, thread_ts: str, ts: str) -> bool:
-        """Whether a reply comes so soon after another one's answer that it was most likely meant as one, too."""
+        """Return whether a reply follows an answer so closely that it was probably meant as an answer, too."""
         for one in self.mappings.all().values():
             if (one.get("channel"), one.get("thread_ts")) == (channel, thread_ts) and one.get("answered_ts"):
                 return float(ts) - float(one["answered_ts"]) < _LATE_ANSWER_SECONDS
         return False
 
     def report_sent(self, date: str, message_id: str, sent_at: str) -> None:
-        """Note which report was the last."""
         write_json(self._report, {"date": date, "msg_id": message_id, "sent_at": sent_at})
-
-
-# What was meant to be posted, and what became of it: one small file for each message.
-#
-# It is written before the post goes out, and once more when all is done. So whoever finds it without a time stamp knows
-# that the post may be there, and looks for it before posting again.
-
-
-_POST_TTL_SECONDS: Final = 30 * 86400.0  # seconds: as long as a message that failed may be put back into the queue
 
 
 @dataclass(slots=True)
 class SlackPost:
-    """A message on its way to Slack."""
+    """What the envoy intends to post for a message, and whether it did.
+
+    It is stored before the post is sent, and again when everything is done. If it is found without ``ts``, the post may
+    exist: search for it before posting again.
+    """
 
     channel: str
     thread_ts: str | None
-    at: float  # when it was first meant to go out
-    ts: str | None = None  # under which Slack has it, as soon as that is known
-    edits: str | None = None  # it is added to the post ``ts`` instead of being one of its own: the whole text then
+    at: float  # the time of the first intent
+    ts: str | None = None  # Slack's id of the post, once known
+    edits: str | None = None  # the whole new text of the post ``ts``, if the message is added to an existing post
     answered: bool = False  # the question in it was answered
-    done: bool = False  # all that follows from it was done, too
-    intents: list[str] = field(default_factory=list)  # the messages that are in the post
+    done: bool = False  # the post is sent, and everything that follows from it is done
+    intents: list[str] = field(default_factory=list)  # the ids of the messages in the post
 
 
 class PostStore:
-    """The files below ``state/envoy/posts/``."""
+    """The intended posts: a file for each message in ``state/envoy/posts/``."""
 
     def __init__(self, home: Home) -> None:
         self._folder = home.role("envoy") / "posts"
         self._folder.mkdir(parents=True, exist_ok=True)
         remove_stale_temporaries(self._folder)
         self.court = _court_id(home.role("envoy") / "court-id")
-        """What tells our posts from those of another court in the same workspace."""
+        """The id that distinguishes our posts from those of another court in the same workspace."""
 
     def read(self, message_id: str) -> SlackPost | None:
-        """What is known of a message."""
         found = read_json(self._path(message_id))
         names = {one.name for one in fields(SlackPost)}
         if not isinstance(found, dict) or not {"channel", "at"} <= found.keys():
@@ -169,16 +168,15 @@ class PostStore:
         return SlackPost(**{"thread_ts": None, **{key: value for key, value in found.items() if key in names}})
 
     def write(self, message_id: str, post: SlackPost) -> None:
-        """Note it, durably."""
         write_json(self._path(message_id), asdict(post))
 
     def forget(self, message_id: str) -> None:
-        """It certainly did not go out."""
+        """Delete the intent of a message that was certainly not posted."""
         self._path(message_id).unlink(missing_ok=True)
         sync_directory(self._folder)
 
     def prune(self, now: float) -> None:
-        """Remove what is too old to matter, by the day in the id of its message."""
+        """Remove old files, by the day in the id of the message."""
         oldest = datetime.fromtimestamp(now - _POST_TTL_SECONDS, UTC).strftime("msg-%Y%m%d")
         for path in self._folder.glob("msg-*.json"):
             if path.name < oldest:
@@ -189,7 +187,7 @@ class PostStore:
 
 
 def _court_id(path: Path) -> str:
-    """A name that no other court has, made when it is first asked for."""
+    """Return the unique id of this court, created on first use."""
     try:
         return path.read_text(encoding="ascii").strip()
     except FileNotFoundError:
@@ -197,19 +195,12 @@ def _court_id(path: Path) -> str:
         return _court_id(path)
 
 
-# From the names of channels, as people write them, to the ids that Slack wants.
-
-
-_CHANNEL_ID: Final = re.compile(r"[CGD][A-Z0-9]{2,30}\Z")
-_USER_ID: Final = re.compile(r"@?([UW][A-Z0-9]{2,30})\Z")
-
-
 class ChannelNotFound(SlackError):
-    """Nobody knows where a message should go."""
+    """A message has no channel, or the app cannot see it."""
 
 
 class ChannelDirectory:
-    """What is looked up once is kept in ``state/envoy/channels.json``."""
+    """Maps channel names to Slack's ids, and stores them in ``state/envoy/channels.json``."""
 
     def __init__(self, api: SlackApi, home: Home, default: str) -> None:
         self._api = api
@@ -219,15 +210,15 @@ class ChannelDirectory:
         self._known: dict[str, str] = found if isinstance(found, dict) else {}
 
     def key(self, name: str) -> str:
-        """The id of a channel if it is known, else its name."""
+        """Return the id of a channel if it is known, otherwise its name."""
         wanted = name or self._default
         return self._known.get(wanted, wanted)
 
     async def resolve(self, name: str) -> str:
-        """The id of a channel; raises :class:`NoChannel` when there is none of that name."""
+        """Return the id of a channel. Raises :class:`ChannelNotFound` if there is none of that name."""
         wanted = self.key(name)
         if not wanted:
-            raise ChannelNotFound("the message names no channel, and none is set: slack.channel in config/envoy.yaml")
+            raise ChannelNotFound("the message names no channel: set slack.channel in config/envoy.yaml")
         found = await find_channel(self._api, wanted)
         if found != wanted:
             self._known[wanted] = found
@@ -235,13 +226,13 @@ class ChannelDirectory:
         return found
 
     def forget(self, channel: str) -> None:
-        """A channel that is not there any more: look again."""
+        """Forget the id of a channel that no longer exists, so that its name is looked up again."""
         self._known = {name: one for name, one in self._known.items() if one != channel}
         write_json(self._path, self._known)
 
 
 async def find_channel(api: SlackApi, name: str) -> str:
-    """Ask Slack for the id of a channel, by its name, its id or the id of a person."""
+    """Return the id of a channel, given its name, its id, or the id of a user (for a direct message)."""
     if _CHANNEL_ID.match(name):
         return name
     if user := _USER_ID.match(name):
@@ -253,57 +244,41 @@ async def find_channel(api: SlackApi, name: str) -> str:
     async for channel in listed:
         if channel.get("name") == name.removeprefix("#"):
             return str(channel["id"])
-    raise ChannelNotFound(f"the app sees no channel {name}: invite it there, or give the channel's id instead")
-
-
-# How fast one may speak in a channel.
-
-
-_BURST_POSTS: Final = 3.0  # posts in quick succession: Slack allows short bursts above its limit
+    raise ChannelNotFound(f"the app cannot see a channel {name}: invite the app, or configure the channel's id")
 
 
 class ChannelRateLimiter:
-    """A bucket of tokens for each channel, filled at a steady rate."""
+    """Limits the rate of posts with a token bucket for each channel."""
 
     def __init__(self, per_second: float, clock: Callable[[], float]) -> None:
         self._rate = per_second
         self._clock = clock
         self._buckets: dict[str, tuple[float, float]] = {}  # tokens, and when they were counted
-        self._closed: dict[str, float] = {}  # until when nothing may be said there
+        self._blocked_until: dict[str, float] = {}  # until when nothing may be posted in a channel
 
-    def take(self, channel: str) -> float:
-        """Take a token; 0, or the seconds until there is one."""
+    def acquire(self, channel: str) -> float:
+        """Take a token and return 0, or return the seconds until there is one."""
         now = self._clock()
-        closed = self._closed.get(channel, 0.0) - now
-        if closed > 0:
-            return closed
-        self._closed.pop(channel, None)
+        wait = self._blocked_until.get(channel, 0.0) - now
+        if wait > 0:
+            return wait
+        self._blocked_until.pop(channel, None)
         tokens, counted = self._buckets.get(channel, (_BURST_POSTS, now))
         tokens = min(_BURST_POSTS, tokens + max(now - counted, 0.0) * self._rate)
         taken = tokens >= 1.0
         self._buckets[channel] = (tokens - 1.0 if taken else tokens, now)
         return 0.0 if taken else (1.0 - tokens) / self._rate
 
-    def close(self, channel: str, seconds: float) -> None:
-        """Say nothing there for some time."""
-        self._closed[channel] = max(self._closed.get(channel, 0.0), self._clock() + seconds)
-
-
-# Small things that may be left undone: reactions, notes that only one person sees, a question shown as closed.
-#
-# None of them may hold up a message. They are tried once; only when Slack asks to wait, they wait.
-
-
-REACTION_SEEN: Final = "eyes"
-REACTION_DONE: Final = "white_check_mark"
-REACTION_FAILED: Final = "x"
-_MAX_PENDING_CALLS: Final = 500  # that wait; then the oldest is left undone
-_HARMLESS_ERRORS: Final = ("already_reacted", "no_reaction", "message_not_found", "thread_not_found")
-log = logging.getLogger("kingdom.court.envoy.slack")
+    def block(self, channel: str, seconds: float) -> None:
+        """Block a channel for some time."""
+        self._blocked_until[channel] = max(self._blocked_until.get(channel, 0.0), self._clock() + seconds)
 
 
 class BestEffortCalls:
-    """Calls that are owed."""
+    """Calls that may be lost: reactions, ephemeral messages, closing a question.
+
+    They never delay a message. Each is tried once; only if Slack asks to wait is it tried again.
+    """
 
     def __init__(self, api: SlackApi, clock: Callable[[], float], *, reactions: bool) -> None:
         self._api = api
@@ -313,7 +288,7 @@ class BestEffortCalls:
         self._not_before = 0.0
 
     def set_reaction(self, channel: str, ts: str, name: str) -> None:
-        """Let a post show a state; the one it showed before goes."""
+        """Show a state as a reaction on a post, instead of the former one."""
         if not self._reactions:
             return
         self.add("reactions.add", channel=channel, timestamp=ts, name=name)
@@ -321,15 +296,15 @@ class BestEffortCalls:
             self.add("reactions.remove", channel=channel, timestamp=ts, name=REACTION_SEEN)
 
     def send_ephemeral(self, channel: str, user: str, text: str, thread_ts: str | None) -> None:
-        """Tell one person something."""
+        """Post a text that only one user sees."""
         self.add("chat.postEphemeral", channel=channel, user=user, text=text, thread_ts=thread_ts)
 
     def add(self, method: str, **arguments: Any) -> None:
-        """Note a call, to be made by :meth:`pay`."""
+        """Add a call, to be made by :meth:`flush`."""
         self._pending.append((method, arguments))
 
     async def flush(self) -> None:
-        """Make the calls that are owed, as far as Slack lets us."""
+        """Make the pending calls, until Slack asks to wait."""
         while self._pending and self._clock() >= self._not_before:
             method, arguments = self._pending.popleft()
             try:
@@ -342,11 +317,8 @@ class BestEffortCalls:
                     log.warning("%s", error)
 
 
-# What voice and ears share: the way to Slack, the state on the disk, and the words.
-
-
 class SlackContext:
-    """All of it."""
+    """What the Slack sender and listener share."""
 
     def __init__(
         self,
@@ -372,18 +344,18 @@ class SlackContext:
         self.best_effort = BestEffortCalls(self.api, services.clock, reactions=config.reactions)
 
     def allows(self, user: str, channel: str) -> bool:
-        """Whether somebody may ask and answer."""
+        """Return whether a user may give tasks and answer questions."""
         return self.trust.load().judge(People(Person("slack", user, channel=channel))).permit is not None
 
-    async def close_question(self, task_id: str, said: str) -> None:
-        """A question is over: it shows what came of it, and is not awaited any more."""
+    async def close_question(self, task_id: str, outcome: str) -> None:
+        """Close a question: show its outcome, remove its buttons, and expect no answer any more."""
         entry = self.threads.awaiting.get(task_id)
         if entry is None:
             return
-        text, blocks = closed_question(str(entry.get("text", "")), said)
+        text, blocks = closed_question(str(entry.get("text", "")), outcome)
         self.best_effort.add("chat.update", channel=entry["channel"], ts=entry["message_ts"], text=text, blocks=blocks)
         await self.best_effort.flush()
         if (post := self.posts.read(entry["msg_id"])) is not None:
-            post.answered = True  # should its message have to be said to its end once more, it is not asked again
+            post.answered = True  # if its message has to be completed again, the question is not asked again
             self.posts.write(entry["msg_id"], post)
         self.threads.awaiting.remove([task_id])

@@ -37,19 +37,20 @@ if TYPE_CHECKING:
     from kingdom.court.home import Home
 
 
-# What came from Slack: on the disk before it is acknowledged, taken out when it has been dealt with.
-#
-# Slack delivers at least once, also minutes later, and names one post twice (as message and as mention). So what was
-# dealt with is remembered for a day, by all the names it goes by.
-
-
-SEEN_TTL_SECONDS: Final = 86400.0  # seconds; Slack was seen to deliver again after several minutes
+SEEN_TTL_SECONDS: Final = 86400.0  # Slack has been seen to deliver again after several minutes
 _PRUNE_INTERVAL_SECONDS: Final = 3600.0
 _UNSAFE_NAME_CHARS: Final = re.compile(r"[^A-Za-z0-9._-]")
+_MAX_TEXT_CHARS: Final = 20_000
+log = logging.getLogger("kingdom.court.envoy.slack")
 
 
 class SlackInbox:
-    """The folders ``state/envoy/inbox/`` and ``state/envoy/seen/``."""
+    """What was received from Slack: on disk before it is acknowledged, removed when it is processed.
+
+    Slack delivers at least once, sometimes minutes later, and delivers one post twice, as a message and as a mention.
+    So what was processed is remembered for a day, under all its names. The folders are ``state/envoy/inbox/`` and
+    ``state/envoy/seen/``.
+    """
 
     def __init__(self, home: Home, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -62,25 +63,25 @@ class SlackInbox:
         self._pruned = 0.0
 
     def store(self, envelope: dict[str, Any]) -> None:
-        """Write an envelope down. When this returns, it may be acknowledged."""
-        # The names sort in the order of arrival, also within one millisecond and when the clock is set back.
+        """Store an envelope. After that it may be acknowledged."""
+        # The file names sort in the order of arrival, even within a microsecond or when the clock is set back.
         self._last = max(self._last + 1, int(self._clock() * 1_000_000))
         name = _UNSAFE_NAME_CHARS.sub("_", str(envelope.get("envelope_id")))[:80]
         write_json(self._folder / f"{self._last:020d}-{name}.json", envelope)
 
-    def waiting(self) -> Iterator[tuple[Path, Any]]:
-        """What was not dealt with yet, oldest first."""
+    def pending(self) -> Iterator[tuple[Path, Any]]:
+        """Yield what is not processed yet, oldest first."""
         for path in sorted(self._folder.glob("[!.]*.json")):
             yield path, read_json(path)
 
     def seen(self, names: Iterable[str]) -> bool:
-        """Whether something was dealt with under one of its names."""
+        """Return whether something was processed under one of these names."""
         return any((self._seen / _file_name(name)).exists() for name in names)
 
     def remember(self, names: Iterable[str]) -> None:
-        """Something was dealt with that goes by these names.
+        """Remember the names of something that was processed.
 
-        Not synced: after a power cut the ids of the events would still keep them from being doubled.
+        Not synced: after a power cut, the ids of the events still prevent duplicates.
         """
         now = self._clock()
         for name in names:
@@ -89,11 +90,10 @@ class SlackInbox:
             os.utime(mark, (now, now))
 
     def remove(self, path: Path) -> None:
-        """It needs no further thought."""
         path.unlink(missing_ok=True)
 
     def prune(self) -> None:
-        """Forget what is too old to come again. Looks once an hour."""
+        """Forget names that are too old to be delivered again. Runs once an hour."""
         now = self._clock()
         if now - self._pruned < _PRUNE_INTERVAL_SECONDS:
             return
@@ -108,15 +108,8 @@ def _file_name(name: str) -> str:
     return _UNSAFE_NAME_CHARS.sub("_", name)[:200]
 
 
-# Makes events of what people do in Slack: answers to questions, requests to us, and nothing of anything else.
-
-
-_MAX_TEXT_CHARS: Final = 20_000  # characters of what a person wrote
-log = logging.getLogger("kingdom.court.envoy.slack")
-
-
 class SlackListener(ReplyListener):
-    """The ears."""
+    """Receives what people do in Slack and emits events. Posts that are not meant for us are ignored."""
 
     def __init__(self, context: SlackContext, *, back_off: tuple[float, float] = (1.0, 60.0)) -> None:
         self._context = context
@@ -128,7 +121,6 @@ class SlackListener(ReplyListener):
         self._problem: str | None = None
 
     def listen(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Begin to receive."""
         self._wake = wake
         self._receiving = receiving = asyncio.create_task(self._receiver.run())
 
@@ -138,29 +130,32 @@ class SlackListener(ReplyListener):
         return undo
 
     async def process_received(self) -> None:
-        """Deal with what was received, in its order. What cannot be dealt with now stays where it is."""
+        """Process what was received, in order. What cannot be processed now stays in the inbox."""
         self._inbox.prune()
         for task_id, entry in self._context.threads.awaiting.all().items():
-            if entry.get("answer"):  # a former process was about to
+            if entry.get("answer"):  # a former process was stopped before it could emit the answer
                 await self._emit_answer(task_id, entry)
-        if not self._may_judge():
+        if not self._trust_is_valid():
             return
-        for path, envelope in self._inbox.waiting():
+        for path, envelope in self._inbox.pending():
             try:
-                bot = bot_user_id(envelope) or await self._context.identity.user()
+                bot = bot_user_id(envelope) or await self._context.identity.user_id()
             except (SlackError, TryLater) as error:
-                log.warning("what was heard waits, since it is not known who we are: %s", error)
+                log.warning("received messages wait: our own user id is not known: %s", error)
                 return
-            heard = parse_envelope(envelope, bot)
-            if heard is not None and not self._inbox.seen(heard.names):
-                took = await (self._pressed(heard) if isinstance(heard, ButtonPress) else self._posted(heard, bot))
+            received = parse_envelope(envelope, bot)
+            if received is not None and not self._inbox.seen(received.names):
+                if isinstance(received, ButtonPress):
+                    for_us = await self._pressed(received)
+                else:
+                    for_us = await self._posted(received, bot)
                 await self._context.best_effort.flush()
-                # What is nothing to us as a message may still come as a mention, under the first of its names.
-                self._inbox.remember(heard.names if took else heard.names[1:])
+                # A post that was ignored as a message may still arrive as a mention, under its first name.
+                self._inbox.remember(received.names if for_us else received.names[1:])
             self._inbox.remove(path)
 
     def report(self) -> Mapping[str, Any]:
-        """The connection, and what was heard since the start."""
+        """Return the state of the connection, and the counts since the start."""
         return {
             "slack": {
                 "connections": self._receiver.connected,
@@ -172,7 +167,6 @@ class SlackListener(ReplyListener):
         }
 
     async def close(self) -> None:
-        """Stop receiving."""
         if self._receiving is not None:
             self._receiving.cancel()
             await asyncio.gather(self._receiving, return_exceptions=True)
@@ -183,7 +177,7 @@ class SlackListener(ReplyListener):
         self._wake()
 
     async def _posted(self, posted: PostedMessage, bot: str) -> bool:
-        """Deal with a post; returns whether it was meant for us."""
+        """Process a post, and return whether it was meant for us."""
         context, text = self._context, to_plain_text(posted.text, bot)[:_MAX_TEXT_CHARS]
         asked = None
         if posted.thread_ts is not None and posted.thread_ts != posted.ts:
@@ -203,7 +197,7 @@ class SlackListener(ReplyListener):
         return True
 
     async def _request(self, posted: PostedMessage, text: str) -> None:
-        """Somebody wants something of us."""
+        """Emit an event for a mention or a direct message."""
         context = self._context
         event_id = f"evt-slack-{posted.channel}-{posted.ts}"
         document = {
@@ -227,7 +221,7 @@ class SlackListener(ReplyListener):
         context.best_effort.set_reaction(posted.channel, posted.ts, REACTION_SEEN)
 
     async def _pressed(self, pressed: ButtonPress) -> bool:
-        """Deal with a button."""
+        """Process a press of a button."""
         context = self._context
         if not self._allowed(pressed.user, pressed.channel):
             self._send_ephemeral(pressed, "stranger")
@@ -241,8 +235,8 @@ class SlackListener(ReplyListener):
         return True
 
     async def _answer(self, task_id: str, text: str, user: str, ts: str, names: tuple[str, ...]) -> None:
-        """The answer to a question that is open. It is written down with the question first: from here on it is *the*
-        answer, whatever comes after it and whoever passes it on."""
+        """Answer an open question. The answer is first stored with the question: from then on it is *the* answer, no
+        matter what else arrives and which process emits it."""
         awaiting = self._context.threads.awaiting
         answer = {"text": text, "user": user, "ts": ts, "names": list(names)}
         entry = {**(awaiting.get(task_id) or {}), "answer": answer}
@@ -265,20 +259,20 @@ class SlackListener(ReplyListener):
         services, document = self._context.services, storable(document)
         try:
             accepted = await inject_event(services, {**document, "payload": add_text_hash(document["payload"])})
-        except InvalidDocument as error:  # no reason to stop listening to everybody
-            log.warning("what was heard cannot be passed on: %s", error)
+        except InvalidDocument as error:  # no reason to stop processing the other messages
+            log.warning("a received message cannot become an event: %s", error)
             return False
-        if not accepted:  # by a former process, which may not have got as far as the journal
+        if not accepted:  # a former process emitted it, and may have died before it wrote the journal line
             emit_once(services, EventDetected(document["id"], document["source"], document["type"]))
         return accepted
 
-    def _may_judge(self) -> bool:
-        """Whether it can be said who may be heard: a file that is broken just now must not cost anybody a word."""
+    def _trust_is_valid(self) -> bool:
+        """Return whether trust.yaml is valid. While it is not, messages wait, so that none is wrongly ignored."""
         problem = self._context.trust.load().problem
         if problem != self._problem:
             self._problem = problem
             if problem is not None:
-                log.error("what was heard waits, since config/trust.yaml cannot be used: %s", problem)
+                log.error("received messages wait: config/trust.yaml is invalid: %s", problem)
         return problem is None
 
     def _allowed(self, user: str, channel: str) -> bool:
@@ -286,11 +280,11 @@ class SlackListener(ReplyListener):
             return True
         self._refused += 1
         log.warning(
-            "Slack user %s was not heard: neither slack.users in config/envoy.yaml nor config/trust.yaml lets them",
+            "ignored Slack user %s: neither slack.users in config/envoy.yaml nor config/trust.yaml allows them",
             user,
         )
         return False
 
-    def _send_ephemeral(self, heard: PostedMessage | ButtonPress, name: str) -> None:
-        text = own_text(self._context.locale, name, user=heard.user)
-        self._context.best_effort.send_ephemeral(heard.channel, heard.user, text, heard.thread_ts)
+    def _send_ephemeral(self, received: PostedMessage | ButtonPress, name: str) -> None:
+        text = own_text(self._context.locale, name, user=received.user)
+        self._context.best_effort.send_ephemeral(received.channel, received.user, text, received.thread_ts)

@@ -40,6 +40,19 @@ _MENTION: Final = re.compile(r"<[@#!]([^>|]*)(?:\|([^>]*))?>")
 _LINK: Final = re.compile(r"<((?:https?|mailto|tel):[^>|]*)(?:\|[^>]*)?>")
 MAX_POST_CHARS: Final = 39_000  # Slack's limit is 40,000
 MAX_SECTION_CHARS: Final = 2_900  # of one block; Slack's limit is 3,000
+ACTION_PREFIX: Final = "kingdom_answer"  # of our buttons' action ids; the number of the choice follows
+BLOCK_PREFIX: Final = "kingdom_question:"  # of our button blocks' ids; the task id follows
+_TIMESTAMP: Final = re.compile(r"\d{1,12}\.\d{1,9}\Z")
+_USER_SUBTYPES: Final = (
+    None,
+    "file_share",
+    "thread_broadcast",
+    "me_message",
+)  # all other subtypes are Slack's own notices
+METADATA_EVENT_TYPE: Final = "kingdom_message"  # of the metadata of our posts
+_MAX_BUTTONS: Final = 25  # Slack's limit for one block
+_MAX_LABEL_CHARS: Final = 75  # Slack's limit for the text on a button
+_MAX_BLOCKS: Final = 40  # Slack's limit is 50
 
 
 def own_text(locale: str, name: str, **values: str) -> str:
@@ -91,17 +104,6 @@ def split_text(text: str, size: int) -> list[str]:
         found.append(text[:end])
         text = text[end:].removeprefix("\n")
     return [*found, text] if text else found
-
-
-ACTION_PREFIX: Final = "kingdom_answer"  # of our buttons' action ids; the number of the choice follows
-BLOCK_PREFIX: Final = "kingdom_question:"  # of our button blocks' ids; the task id follows
-_TIMESTAMP: Final = re.compile(r"\d{1,12}\.\d{1,9}\Z")
-_USER_SUBTYPES: Final = (
-    None,
-    "file_share",
-    "thread_broadcast",
-    "me_message",
-)  # all other subtypes are Slack's own notices
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,12 +210,6 @@ def _object(value: Any, key: str | None = None) -> dict[str, Any]:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
-
-
-METADATA_EVENT_TYPE: Final = "kingdom_message"  # of the metadata of our posts
-_MAX_BUTTONS: Final = 25  # Slack's limit for one block
-_MAX_LABEL_CHARS: Final = 75  # Slack's limit for the text on a button
-_MAX_BLOCKS: Final = 40  # Slack's limit is 50
 
 
 def post_text(message: Message, locale: str) -> str:

@@ -31,10 +31,19 @@ if TYPE_CHECKING:
     from kingdom.court.models import Message
 
 
-# Where in Slack a message belongs.
-
-
 _SLACK_EVENT_ID: Final = re.compile(r"evt-slack-([CDG][A-Z0-9]+)-(\d+\.\d+)\Z")
+_CLEAN_INTERVAL_SECONDS: Final = 60.0  # seconds
+_MAX_PEEKED_MESSAGES: Final = 1000
+_MAX_EVENTS_PER_RUN: Final = 50  # each takes two reads of a folder
+_STATUS_REACTIONS: Final = {
+    "success": REACTION_DONE,
+    "skipped": REACTION_DONE,
+    "failed": REACTION_FAILED,
+    "timeout": REACTION_FAILED,
+    "killed": REACTION_FAILED,
+}
+_CLOCK_SKEW_SECONDS: Final = 3600.0  # our clock and Slack's may differ by this much
+_DELETED_ERRORS: Final = ("thread_not_found", "message_not_found", "cant_update_message", "edit_window_closed")
 
 
 class OriginPost(NamedTuple):
@@ -42,32 +51,29 @@ class OriginPost(NamedTuple):
 
     channel: str
     ts: str
-    thread_ts: str
+    thread_ts: str  # where to reply: the thread of the post, or a new one below it
 
 
 class ThreadLocator:
-    """Finds the thread of a message."""
+    """Finds the channel and thread of a message."""
 
     def __init__(self, context: SlackContext) -> None:
         self._context = context
 
-    async def of(self, message: Message) -> tuple[str, str | None]:
-        """The channel of a message, and the thread in it; None for a post of its own.
+    async def locate(self, message: Message) -> tuple[str, str | None]:
+        """Return the channel of a message and the thread in it; None if it is a post of its own.
 
-        What was asked for in Slack is answered there, in the thread of whoever asked.
+        A request made in Slack is answered in the thread of that request.
         """
         channel, thread_ts = await self._thread(message)
         if message.type == "human_input_request" and thread_ts is not None:
             asked = self._context.threads.asked_in(channel, thread_ts)
-            if asked not in (
-                None,
-                task_id_of(message),
-            ):  # a reply there would answer both: this one gets its own thread
-                return channel, None
+            if asked not in (None, task_id_of(message)):
+                return channel, None  # a reply in that thread would be ambiguous, so use a new one
         return channel, thread_ts
 
     async def status_post(self, message: Message) -> tuple[str, str] | None:
-        """The post that shows how far the task of a message is."""
+        """Return the post whose reactions show the progress of the message's task."""
         origin = await self._origin(message)
         if origin is not None:
             return origin.channel, origin.ts
@@ -98,17 +104,17 @@ class ThreadLocator:
         return OriginPost(found[1], found[2], thread if isinstance(thread, str) and thread else found[2])
 
 
-# Updates that follow each other closely in a thread: they become one post that grows.
-
-
 class UpdateCoalescer:
-    """Remembers, in the mapping of a thread, the last update that was posted there."""
+    """Adds updates that follow each other closely in a thread to one post.
+
+    The mapping of the thread stores the last update that was posted there.
+    """
 
     def __init__(self, context: SlackContext) -> None:
         self._context = context
 
     def add(self, message: Message, post: SlackPost) -> None:
-        """Make a post that was not sent yet an addition to the one before it, if there is one that it belongs to."""
+        """Turn a post that was not sent yet into an addition to the previous one, if that is recent enough."""
         mapping = self._context.threads.mappings.get(thread_task_id(message) or "") or {}
         last = mapping.get("last_update")
         if not is_progress(message) or not isinstance(last, dict):
@@ -119,7 +125,7 @@ class UpdateCoalescer:
             post.ts, post.edits, post.intents = last["ts"], text, [*last["msg_ids"], message.id]
 
     def remember(self, message: Message, post: SlackPost | None) -> None:
-        """Note what the next update may be added to; None: nothing, it gets a post of its own."""
+        """Store the post that the next update may be added to; None if it gets a post of its own."""
         mappings, thread = self._context.threads.mappings, thread_task_id(message) or ""
         mapping = mappings.get(thread)
         if mapping is None:
@@ -134,52 +140,43 @@ class UpdateCoalescer:
 
 
 def is_progress(message: Message) -> bool:
-    """Whether a message says only how far something is; what ends a task is always said anew, so that it is seen."""
+    """Return whether a message is only a progress update. The end of a task is always a new post, to be noticed."""
     return message.type == "thread_update" and not message.context.get("status")
 
 
-# What is over without a message having said so: threads, questions and requests of people that ended silently.
-
-
-_CLEAN_INTERVAL_SECONDS: Final = 60.0  # seconds
-_MAX_PEEKED_MESSAGES: Final = 1000
-_MAX_EVENTS_PER_RUN: Final = 50  # events that are looked for in one look; each takes two reads of a folder
-
-
 class StaleStateCleaner:
-    """Looks once a minute."""
+    """Removes threads, questions and requests whose event ended without a message. Runs once a minute."""
 
     def __init__(self, context: SlackContext) -> None:
         self._context = context
-        self._looked = context.clock()
-        self._last = ""  # event that was looked at
+        self._last_run = context.clock()
+        self._last = ""  # the last event that was checked
 
-    async def look(self) -> None:
-        """Take out what is over."""
+    async def run(self) -> None:
         context, now = self._context, self._context.clock()
-        if now - self._looked < _CLEAN_INTERVAL_SECONDS:
+        if now - self._last_run < _CLEAN_INTERVAL_SECONDS:
             return
-        self._looked = now
+        self._last_run = now
         context.posts.prune(now)
         threads = context.threads
         mappings, awaiting, received = threads.mappings.all(), threads.awaiting.all(), threads.received.all()
-        over = await self._over(
+        completed = await self._completed(
             {str(one.get("event_id")) for one in (*mappings.values(), *awaiting.values())} | {*received}
         )
         for task_id, entry in awaiting.items():
-            if entry.get("event_id") in over or await is_answered(context.services, task_id):
+            if entry.get("event_id") in completed or await is_answered(context.services, task_id):
                 await context.close_question(task_id, own_text(context.locale, "elsewhere"))
-        threads.mappings.remove([task for task, entry in mappings.items() if entry.get("event_id") in over])
-        if ended := received.keys() & over.keys():
-            discarded = self._discarded()
+        threads.mappings.remove([task for task, entry in mappings.items() if entry.get("event_id") in completed])
+        if ended := received.keys() & completed.keys():
+            discarded = self._discarded_events()
             for event_id in ended:
-                self._show_end(received[event_id], over[event_id], discarded.get(event_id))
-        threads.received.remove(over)
+                self._show_end(received[event_id], completed[event_id], discarded.get(event_id))
+        threads.received.remove(completed)
 
-    async def _over(self, event_ids: set[str]) -> dict[str, str | None]:
-        """The events that are completed and of which nothing is left to be said, with their outcomes."""
+    async def _completed(self, event_ids: set[str]) -> dict[str, str | None]:
+        """Return the completed events for which no message is pending, with their outcomes."""
         bus, found = self._context.services.bus, {}
-        for event_id in self._some(event_ids - {"None", ""}):
+        for event_id in self._events_to_check(event_ids - {"None", ""}):
             record = await bus.find(event_id)
             if record is None or record.status in ("DONE", "DEAD"):
                 found[event_id] = None if record is None else record.outcome
@@ -189,19 +186,19 @@ class StaleStateCleaner:
                 found.pop(str(context.get("event_id")), None)
         return found
 
-    def _some(self, event_ids: set[str]) -> list[str]:
-        """As many as are looked at now. There is no hurry: what is worth telling is told by messages."""
+    def _events_to_check(self, event_ids: set[str]) -> list[str]:
+        """Return the events to check in this run. There is no hurry: important endings have a message."""
         ordered = sorted(event_ids)
         start = next((place for place, one in enumerate(ordered) if one > self._last), 0)
         some = (ordered[start:] + ordered[:start])[:_MAX_EVENTS_PER_RUN]
         self._last = some[-1] if some else ""
         return some
 
-    def _discarded(self) -> dict[str, str]:
-        """The events that nobody took lately, with their types."""
+    def _discarded_events(self) -> dict[str, str]:
+        """Return recently discarded events with their types."""
         lines = journal_tail(self._context.services.home.journal)
-        told = [line.fields for line in lines if line.type == "event.discarded"]
-        return {str(fields.get("event_id")): str(fields.get("event_type")) for fields in told}
+        found = [line.fields for line in lines if line.type == "event.discarded"]
+        return {str(fields.get("event_id")): str(fields.get("event_type")) for fields in found}
 
     def _show_end(self, entry: dict[str, Any], outcome: str | None, discarded: str | None) -> None:
         context, place = self._context, (entry["channel"], entry["ts"])
@@ -213,26 +210,13 @@ class StaleStateCleaner:
         context.best_effort.send_ephemeral(place[0], entry["user"], text, entry.get("thread_ts"))
 
 
-# Says messages in Slack, each once.
-#
-# The order in which it does things is what makes that hold when it dies between any two of them: what
-# is meant goes to the disk, then to Slack, then what follows from it is done, and that goes to the disk. Whoever finds
-# something meant and not done looks in Slack whether it is there.
-
-
-_STATUS_REACTIONS: Final = {
-    "success": REACTION_DONE,
-    "skipped": REACTION_DONE,
-    "failed": REACTION_FAILED,
-    "timeout": REACTION_FAILED,
-    "killed": REACTION_FAILED,
-}
-_CLOCK_SKEW_SECONDS: Final = 3600.0  # seconds that our clock and Slack's may differ
-_DELETED_ERRORS: Final = ("thread_not_found", "message_not_found", "cant_update_message", "edit_window_closed")
-
-
 class SlackSender(MessageSender):
-    """The voice."""
+    """Posts messages to Slack, each once.
+
+    The order of the steps in :meth:`send` ensures that, wherever the process is killed: the intent goes to disk, the
+    post to Slack, then follow-up actions are done, and then their completion goes to disk. If an intent is found that
+    is not done, the post is searched for in Slack first.
+    """
 
     def __init__(self, context: SlackContext) -> None:
         self._context = context
@@ -241,27 +225,27 @@ class SlackSender(MessageSender):
         self._cleaner = StaleStateCleaner(context)
 
     def ordering_key(self, message: Message) -> str:
-        """What belongs to one thread is said in its order."""
+        """Return the task of the thread: messages of a thread are posted in order."""
         return thread_task_id(message) or message.id
 
     def reserve_slot(self, message: Message) -> float:
-        """A turn in its channel, unless nobody is there anyway."""
+        """Reserve a post in the message's channel, unless Slack is unreachable."""
         context = self._context
         down = context.api.down_until - context.clock()
         mapping = context.threads.mappings.get(thread_task_id(message) or "") or {}
         return (
             down
             if down > 0
-            else context.rate_limiter.take(mapping.get("channel") or context.channels.key(message.channel))
+            else context.rate_limiter.acquire(mapping.get("channel") or context.channels.key(message.channel))
         )
 
     async def was_sent(self, message_id: str) -> bool:
-        """Whether it is out, with all that follows from it."""
+        """Return whether it is posted and all follow-up actions are done."""
         post = self._context.posts.read(message_id)
         return post is not None and post.done
 
     async def send(self, message: Message) -> None:
-        """Post it, unless a former attempt did; then do what follows from it."""
+        """Post it, unless a former attempt did; then do the follow-up actions."""
         posts = self._context.posts
         post = posts.read(message.id)
         if post is None:
@@ -275,22 +259,21 @@ class SlackSender(MessageSender):
         posts.write(message.id, post)
 
     async def maintain(self) -> None:
-        """Small things that are still owed, and what is over without anybody having said so."""
-        await self._cleaner.look()
+        """Remove stale state, and make the pending best-effort calls."""
+        await self._cleaner.run()
         await self._context.best_effort.flush()
 
     def report(self) -> Mapping[str, Any]:
-        """How many threads and questions are open."""
+        """Return the numbers of open threads and questions."""
         threads = self._context.threads
         return {"threads": len(threads.mappings.all()), "questions": len(threads.awaiting.all())}
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._context.api.close()
 
     async def _plan_post(self, message: Message) -> SlackPost:
-        """Decide where a message goes, and note it before anything is sent."""
-        channel, thread_ts = await self._locator.of(message)
+        """Decide where a message goes, and store the intent before anything is sent."""
+        channel, thread_ts = await self._locator.locate(message)
         post = SlackPost(channel, thread_ts, self._context.clock(), intents=[message.id])
         self._updates.add(message, post)
         self._context.posts.write(message.id, post)
@@ -303,7 +286,7 @@ class SlackSender(MessageSender):
             "metadata": post_metadata(context.posts.court, post.intents),
         }
         try:
-            if post.edits:  # doing it twice does no harm
+            if post.edits:  # harmless if repeated
                 await context.api.call("chat.update", ts=post.ts, text=post.edits, **arguments)
                 return
             answer = await context.api.call(
@@ -316,27 +299,26 @@ class SlackSender(MessageSender):
                 **arguments,
             )
         except (SlackRefused, TryLater) as error:
-            self._nothing_was_posted(message, post, error)
+            self._forget_intent(message, post, error)
             raise
         post.ts, post.channel = str(answer["ts"]), str(answer.get("channel") or post.channel)
 
-    def _nothing_was_posted(self, message: Message, post: SlackPost, error: SlackRefused | TryLater) -> None:
-        """The next attempt may decide anew, and need not look for a post."""
+    def _forget_intent(self, message: Message, post: SlackPost, error: SlackRefused | TryLater) -> None:
+        """Delete the intent: the next attempt decides again, and need not search for a post."""
         context = self._context
         context.posts.forget(message.id)
         if isinstance(error, SlackRateLimited):
-            context.rate_limiter.close(post.channel, error.after)
+            context.rate_limiter.block(post.channel, error.after)
         elif isinstance(error, SlackRefused) and error.error == "channel_not_found":
             context.channels.forget(post.channel)
-        elif (
-            isinstance(error, SlackRefused) and error.error in _DELETED_ERRORS
-        ):  # somebody deleted what it was to be added to
+        elif isinstance(error, SlackRefused) and error.error in _DELETED_ERRORS:
+            # Somebody deleted the post or the thread that it was to be added to.
             self._updates.remember(message, None)
             if not post.edits:
                 context.threads.mappings.remove([thread_task_id(message) or ""])
 
     async def _find(self, post: SlackPost, message_id: str) -> str | None:
-        """The time stamp of a post that may have gone out, if it did."""
+        """Search for a post that may have been sent; return its ts, or None."""
         context = self._context
         place: dict[str, Any] = {
             "channel": post.channel,
@@ -352,20 +334,20 @@ class SlackSender(MessageSender):
         return None
 
     async def _follow_up(self, message: Message, post: SlackPost) -> None:
-        """What follows from a post that is out. All of it may be done twice."""
+        """Do what follows from a post that was sent. All of it may be repeated."""
         context, task, thread = self._context, task_id_of(message), thread_task_id(message)
-        self._note(message, post)
+        self._store_state(message, post)
         place = await self._locator.status_post(message)
         ending = _STATUS_REACTIONS.get(str(message.context.get("status")))
         if place is not None and (ending or message.type == "thread_start"):
             context.best_effort.set_reaction(*place, ending or REACTION_SEEN)
         await context.best_effort.flush()
-        if ending and thread:  # last, since the mapping says where the above belongs
+        if ending and thread:  # last, because the steps above need the mapping
             context.threads.received.remove([str(message.context.get("event_id"))])
             context.threads.awaiting.remove([task or thread, thread])
             context.threads.mappings.remove([thread])
 
-    def _note(self, message: Message, post: SlackPost) -> None:
+    def _store_state(self, message: Message, post: SlackPost) -> None:
         threads, task, thread = self._context.threads, task_id_of(message), thread_task_id(message)
         now, event_id = self._context.clock(), message.context.get("event_id")
         entry = {"channel": post.channel, "thread_ts": post.thread_ts or post.ts}
