@@ -63,7 +63,7 @@ async def test_the_prompt_says_what_the_words_were(tmp_path: Path) -> None:
     payload = add_text_hash({"title": "Discounts", "body": "whole carts"})
     result, (order,) = await done(tmp_path, None, payload)
     assert result["status"] == "success"
-    assert f"SHA-256 of its words is {payload['text_sha256']}" in order.prompt
+    assert f"SHA-256 of its text is {payload['text_sha256']}" in order.prompt
     assert "whole carts" in order.prompt
 
 

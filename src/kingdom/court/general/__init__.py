@@ -1,4 +1,4 @@
-"""The general: takes up its tasks, has soldiers do them, and reports what came of each."""
+"""The general: claims tasks, has soldiers do them, and stores the results."""
 
 from kingdom.court.general.general import General
 

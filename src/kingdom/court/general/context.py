@@ -1,8 +1,9 @@
-"""Context of a general and of its tasks: services, task history, progress files."""
+"""What a general and its tasks share: services, task history, progress files."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import time
@@ -15,10 +16,10 @@ from kingdom.base.files import encode_json, read_json, write_atomic
 from kingdom.court.batch_writer import BatchWriter
 from kingdom.court.errors import InvalidId
 from kingdom.court.general.errors import TaskRefused
-from kingdom.court.general.results import GeneralJournal
 from kingdom.court.general.workspace import Workspace, allows_local, configured_url
 from kingdom.court.home import check_name, named_path
 from kingdom.court.models import subject_of
+from kingdom.journal import JournalError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,37 +30,39 @@ if TYPE_CHECKING:
     from kingdom.court.home import Home
     from kingdom.court.loop import Services
     from kingdom.court.models import Task
-    from kingdom.court.packages.installed import GeneralPackage as Package
+    from kingdom.court.packages.installed import GeneralPackage
     from kingdom.court.packages.manifest import Manifest
-
-
-# What a task goes on from: the tasks before it that asked a person, back to the one it began as.
-#
-# A result names the task it went on from (``original_task_id``) and the repository it worked on, so that the next one
-# finds its way back.
-
+    from kingdom.journal import EventData
 
 RESUME_TYPE: Final = "resume"
-_MAX_HISTORY_TASKS: Final = 1000  # questions of one piece of work
+_MAX_HISTORY_TASKS: Final = 1000
+Sleep = Callable[[float], Awaitable[None]]
+log = logging.getLogger("kingdom.court")
+
+
+# ── tasks ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class TaskHistory:
-    """The former tasks of a resume, the latest first; empty for a task that begins something."""
+    """The tasks that a resume continues, latest first; empty for a task that is not a resume.
+
+    The result of each names the task before it (``original_task_id``), and the repository it worked on.
+    """
 
     task_id: str
     former: tuple[str, ...] = ()
-    repo: str | None = None  # what the former tasks worked on
-    task_type: str | None = None  # of the task it began as
+    repo: str | None = None  # of the former tasks
+    task_type: str | None = None  # of the first task
 
     @property
     def work_id(self) -> str:
-        """The task whose place is worked in."""
+        """The id of the first task, whose workplace all of them use."""
         return self.former[-1] if self.former else self.task_id
 
 
 def load_task_history(home: Home, task: Task) -> TaskHistory:
-    """Where a task comes from. Raises :class:`TaskRefused` for a resume that names no task."""
+    """Read the history of a task. Raises :class:`TaskRefused` for a resume that names no task."""
     if task.type != RESUME_TYPE:
         return TaskHistory(task.id)
     former: list[str] = []
@@ -77,12 +80,12 @@ def load_task_history(home: Home, task: Task) -> TaskHistory:
         kind = result.get("task_type") or kind
         before = result.get("original_task_id")
     if not former:
-        raise TaskRefused("a resume without original_task_id in its payload: there is nothing to go on with")
+        raise TaskRefused("the payload of a resume task needs original_task_id, the task to resume")
     return TaskHistory(task.id, tuple(former), repo, kind)
 
 
 def latest_session(home: Home, history: TaskHistory) -> str | None:
-    """The latest conversation of the former tasks, if one is known."""
+    """Return the latest agent session of the former tasks, if one is known."""
     for task_id in history.former:
         try:
             session = home.session_id(task_id).read_text("utf-8").strip()
@@ -93,68 +96,62 @@ def latest_session(home: Home, history: TaskHistory) -> str | None:
     return None
 
 
-# What is known about a task besides itself: its event, the tasks it goes on from, its repository, its subject.
-
-
 @dataclass(frozen=True, slots=True)
 class TaskContext:
-    """A task and where it comes from."""
+    """A task with its event and its history."""
 
     task: Task
     history: TaskHistory
-    event: Mapping[str, Any] | None = None  # None for a schedule, and for an event that was cleaned away
+    event: Mapping[str, Any] | None = None  # None for a schedule, and for an event that retention has removed
 
     @property
     def repo(self) -> Any:
-        """The repository that the task names, or the tasks before it did, or its event does. Not checked."""
+        """The repository that the task, its history or its event names. It is not validated."""
         if named := (self.task.model_extra or {}).get("repo") or self.history.repo:
             return named
-        # A schedule has its repository in the payload that its manifest gives it.
+        # The repository of a schedule is in the payload that its manifest gives it.
         return self.task.payload.get("repo") if self.event is None else self.event.get("repo")
 
     @property
     def type(self) -> Any:
-        """The type of what happened, also for a task that goes on after an answer. Not checked."""
+        """The type of the original event, also for a resume. It is not validated."""
         return self.history.task_type or self.task.type
 
     @property
     def subject(self) -> str | None:
-        """What the task is about, the same for all tasks about it."""
+        """What the task is about, as a key that related tasks share."""
         return subject_of({"repo": self.repo, "payload": self.task.payload})
 
 
 async def load_task_context(home: Home, bus: EventBus, task: Task) -> TaskContext:
-    """Find out what a task comes from. Raises :class:`~kingdom.court.general.errors.TaskRefused`."""
+    """Read the event and the history of a task. Raises :class:`TaskRefused`."""
     history = load_task_history(home, task)
     event = (task.model_extra or {}).get("event")
-    if not isinstance(event, dict) or event.get("id") != task.event_id:  # a resume, or somebody made it by hand
+    if not isinstance(event, dict) or event.get("id") != task.event_id:  # a resume, or a task made by hand
         record = await bus.find(task.event_id)
         event = None if record is None else record.envelope.payload
     return TaskContext(task, history, event if isinstance(event, dict) else None)
 
 
-# What a general notes about a task while it works on it, so that its next process goes on where this one stopped.
-#
-# One file for each task under way or parked: ``state/<general>/campaigns/<task>.json``. It is gone when the task is
-# settled.
+# ── progress ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(slots=True)
 class TaskProgress:
-    """How far a task has come."""
+    """How far a task has come, so that the next process continues where this one stopped."""
 
     task_id: str
     started_at: float
-    soldier: str | None = None  # the run that is under way; None between two runs
+    soldier: str | None = None  # the current run; None between two runs
     retries: int = 0
-    restarts: int = 0  # runs that died together with us
+    restarts: int = 0  # runs that died together with our process
     errors: list[str] = field(default_factory=list)  # of the runs so far
-    cancelled: str | None = None  # why it shall end
+    cancelled: str | None = None  # why the task is to be ended
     tokens: dict[str, int] = field(default_factory=dict)  # of the runs so far
     cost_usd: float | None = None
 
     def charge(self, outcome: Outcome) -> None:
-        """Add what a run used."""
+        """Add the tokens and the cost of a run."""
         used = outcome.tokens
         for kind in ("input", "output", "cache_read", "cache_write"):
             if count := getattr(used, kind):
@@ -164,20 +161,19 @@ class TaskProgress:
 
 
 class TaskProgressStore:
-    """The notes of one general."""
+    """The progress files of one general: ``state/<general>/campaigns/<task>.json``, until the task is settled."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "campaigns"
 
     def load(self, task_id: str) -> TaskProgress | None:
-        """The note of a task, or None when there is none that makes sense."""
+        """Return the progress of a task, or None when there is no valid file."""
         document = read_json(self._path(task_id))
         if not isinstance(document, dict) or not isinstance(document.get("started_at"), (int, float)):
             return None
         known = {item.name for item in fields(TaskProgress)}
-        progress = TaskProgress(
-            **{**{key: value for key, value in document.items() if key in known}, "task_id": task_id}
-        )
+        values = {key: value for key, value in document.items() if key in known}
+        progress = TaskProgress(**{**values, "task_id": task_id})
         try:
             progress.soldier = None if progress.soldier is None else check_name("soldier", progress.soldier)
         except InvalidId:
@@ -185,7 +181,6 @@ class TaskProgressStore:
         return progress
 
     def save(self, progress: TaskProgress, *, durable: bool = True) -> None:
-        """Write a note."""
         path, content = self.file(progress)
         try:
             write_atomic(path, content, durable=durable)
@@ -194,42 +189,36 @@ class TaskProgressStore:
             write_atomic(path, content, durable=durable)
 
     def file(self, progress: TaskProgress) -> tuple[Path, bytes]:
-        """Where a note is written, and what: for those who write several files together."""
+        """Return the path and content of a progress file, for a batch of writes."""
         return self._path(progress.task_id), encode_json({name: getattr(progress, name) for name in progress.__slots__})
 
     def forget(self, task_id: str) -> None:
-        """Remove the note of a task that has ended."""
         self._path(task_id).unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Remove what a killed process was writing. Only at start, while nobody else writes here."""
+        """Remove temporary files of killed processes. Call it at start only, before anything is written."""
         for path in self.folder.glob(".tmp-*"):
             path.unlink(missing_ok=True)
 
     def ids(self) -> list[str]:
-        """The tasks there are notes of."""
+        """Return the ids of the tasks that have a file."""
         return sorted(path.stem for path in self.folder.glob("task-*.json"))
 
     def soldiers(self) -> set[str]:
-        """The soldiers that may be at work."""
-        progress_store = [self.load(task_id) for task_id in self.ids()]
-        return {
-            progress.soldier for progress in progress_store if progress is not None and progress.soldier is not None
-        }
+        """Return the ids of the soldiers that may be running."""
+        stored = [self.load(task_id) for task_id in self.ids()]
+        return {progress.soldier for progress in stored if progress is not None and progress.soldier is not None}
 
     def _path(self, task_id: str) -> Path:
         return named_path(self.folder, "task", task_id, ".json")
 
 
-# What all campaigns of one general share.
-
-
-Sleep = Callable[[float], Awaitable[None]]
+# ── the general ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class GeneralDeps:
-    """What a general reaches for outside the court; tests bring their own."""
+    """Dependencies outside the court. Tests replace them."""
 
     sleep: Sleep = asyncio.sleep
     random: Callable[[], float] = random.random
@@ -238,10 +227,10 @@ class GeneralDeps:
 
 
 class GeneralContext:
-    """The services, the package and the places of one general."""
+    """What all task runs of one general share: services, configuration, workspace."""
 
     def __init__(
-        self, services: Services, package: Package, system: SystemConfig, agents: Agents, deps: GeneralDeps
+        self, services: Services, package: GeneralPackage, system: SystemConfig, agents: Agents, deps: GeneralDeps
     ) -> None:
         self.home: Home = services.home
         self.bus: EventBus = services.bus
@@ -253,16 +242,24 @@ class GeneralContext:
         self.agents = agents
         self.deps = deps
         self.base_url = system.repos.base_url
-        self.emit = GeneralJournal(services.journal, self.name)
         self.progress_store = TaskProgressStore(services.home.role(self.name))
         self.writer = BatchWriter()
         self.mcp = McpConfigFiles(services.home.role(self.name) / "mcp")
         self.workspace = Workspace(
             services.home, self.name, local=allows_local(self.base_url, self.manifest.default_repo)
         )
+        self._journal = services.journal
+        self._actor = self.name if self.name.startswith("gen-") else f"gen-{self.name}"  # as the journal names generals
 
     @property
     def default_url(self) -> str | None:
-        """Where to clone from when an event names no repository."""
+        """The URL of the manifest's repository, for events that name none."""
         repo = self.manifest.default_repo
         return None if repo is None else configured_url(repo, self.base_url)
+
+    def emit(self, event: EventData) -> None:
+        """Write an event to the journal. A journal that cannot be written does not stop the work."""
+        try:
+            self._journal.emit(event, self._actor)
+        except JournalError as error:
+            log.warning("%s: not in the journal: %s: %s", self._actor, event, error)

@@ -1,4 +1,4 @@
-"""Why a task cannot be done at all: the reason stands in its result, for people."""
+"""Why a task cannot be done. The message becomes the error of its result."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from kingdom.court.errors import CourtError
 
 
 class TaskRefused(CourtError):
-    """A task that cannot be done as it is; another try would end the same way."""
+    """The task cannot be done; another try would fail in the same way."""
 
     code = "TASK_REFUSED"
 
 
 class TaskNotReady(CourtError):
-    """A task that could not be prepared, for a reason that may pass (the network, a lock)."""
+    """The task could not be prepared, for a reason that may pass: the network, a lock."""
 
     code = "NOT_NOW"

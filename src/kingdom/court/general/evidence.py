@@ -1,4 +1,4 @@
-"""What a manifest demands before ``success`` is believed."""
+"""Check the evidence that a manifest demands for a ``success``."""
 
 from __future__ import annotations
 
@@ -32,12 +32,11 @@ _MAX_DETAIL_CHARS: Final = 500
 async def check_evidence(
     demands: Sequence[Demand], place: Workplace, environment: Mapping[str, str]
 ) -> list[EvidenceCheck]:
-    """Look for everything a manifest demands."""
     return [await _check_one(demand, place, environment) for demand in demands]
 
 
 def evidence_error(checks: Sequence[EvidenceCheck]) -> str | None:
-    """What is wrong with a claimed success, or None."""
+    """Return the error of a success whose evidence is missing, or None."""
     failed = [f"{check.name}: {check.detail}" for check in checks if not check.ok]
     return f"claimed success, but {'; '.join(failed)}" if failed else None
 
@@ -51,7 +50,7 @@ async def _check_one(demand: Demand, place: Workplace, environment: Mapping[str,
 
 
 async def _check_commit(place: Workplace) -> EvidenceCheck:
-    """The branch of the task moved, and to other content: an empty commit is none."""
+    """Check that the branch has new commits, and that they change something."""
     tree = place.tree
     if tree is None:
         return EvidenceCheck(name="commit", ok=False, detail="the task has no repository to commit to")
@@ -120,7 +119,7 @@ async def _read_output(process: Process) -> str:
 
 
 async def _kill_process_group(process: Process) -> None:
-    """End whatever the command left behind."""
+    """Kill every process that the command left behind."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     await process.wait()

@@ -12,8 +12,15 @@ from pydantic import TypeAdapter, ValidationError
 from kingdom.agents.untrusted import clean_line
 from kingdom.court.errors import InvalidDocument
 from kingdom.court.general.context import GeneralContext, GeneralDeps, TaskProgress
-from kingdom.court.general.reports import parking_seconds, remove_old_workplaces, store_results, stored_result
-from kingdom.court.general.results import outcome_of, recently_started, result_time
+from kingdom.court.general.reports import (
+    outcome_of,
+    parking_seconds,
+    recently_started,
+    remove_old_workplaces,
+    result_time,
+    store_results,
+    stored_result,
+)
 from kingdom.court.general.task_run import TaskAbandoned, TaskFinished, TaskRun
 from kingdom.court.loop import remove_stale_temporaries
 from kingdom.court.models import Result, Task, TaskId
@@ -27,14 +34,16 @@ if TYPE_CHECKING:
     from kingdom.court.config import SystemConfig
     from kingdom.court.general.task_run import TaskEnding, TaskParked
     from kingdom.court.loop import Services
-    from kingdom.court.packages.installed import GeneralPackage as Package
-
-
-# Tasks of type ``cancel``: a person wants another task of this general to end.
-
+    from kingdom.court.packages.installed import GeneralPackage
 
 CANCEL_TYPE: Final = "cancel"
+LEASE_SECONDS: Final = 60.0
+RENEWAL_SECONDS: Final = 20.0
+_CLEANUP_INTERVAL_SECONDS: Final = 3600.0
+_PEEK_LIMIT: Final = 200  # large, so that cancel tasks are seen behind many others
+_UNLIMITED_ATTEMPTS: Final = 1_000_000  # a task ends with its result, never after a number of leases
 _task_ids: Final = TypeAdapter[str](TaskId)
+log = logging.getLogger("kingdom.court")
 
 
 async def cancel_task(
@@ -43,9 +52,9 @@ async def cancel_task(
     task_runs: Mapping[str, TaskRun],
     claim: Callable[[str], Awaitable[TaskRun | None]],
 ) -> Result | None:
-    """Do what a ``cancel`` task asks for; its result, or None while the other task is still ending.
+    """Carry out a ``cancel`` task; return its result, or None while the other task is still ending.
 
-    ``claim`` takes up a waiting task by its id.
+    ``claim`` claims a waiting task by its id.
     """
     named = task.payload.get("task_id")
     try:
@@ -63,7 +72,7 @@ async def cancel_task(
             task_run = await claim(target)
             if task_run is None:  # parked: it cannot be claimed yet
                 _mark_cancelled(context, target, reason)
-                return _cancel_result(context, task, f"{target} is parked; it ends as cancelled when its time comes")
+                return _cancel_result(context, task, f"{target} is parked; it will end as cancelled when it is due")
         elif record.status == "PROCESSING":
             return _cancel_result(context, task, error=f"{target} is held by {record.locked_by}: try again")
     if task_run is None:
@@ -98,29 +107,16 @@ def _cancel_result(context: GeneralContext, task: Task, summary: str = "", error
     )
 
 
-# The general's role: hold its tasks, work on as many at once as it may, and settle them.
-
-
-LEASE_SECONDS: Final = 60.0
-RENEWAL_SECONDS: Final = 20.0
-_CLEANUP_INTERVAL_SECONDS: Final = 3600.0  # seconds between two looks for places that nobody works in any more
-_PEEK_LIMIT: Final = 200  # waiting tasks looked at: one that cancels another must be seen however many wait
-_UNLIMITED_ATTEMPTS: Final = 1_000_000  # a task ends by its result, never by a count of leases
-log = logging.getLogger("kingdom.court")
-
-
 @dataclass(slots=True)
 class _HeldTask:
-    """A task we hold."""
-
     task: Task
     delivery: Delivery
-    task_run: TaskRun | None = None  # none for a task that only has to be settled, or cancels another
+    task_run: TaskRun | None = None  # None for a cancel task, and for one that only has to be settled
     run: asyncio.Task[TaskEnding] | None = None
     result: Result | None = None
     parked: TaskParked | None = None
-    written: bool = False  # the result is on disk, and everybody was told
-    lost: bool = False
+    stored: bool = False  # the result is on disk, in the journal and in the log
+    lost: bool = False  # the lease is
 
 
 class General:
@@ -131,7 +127,7 @@ class General:
     def __init__(
         self,
         services: Services,
-        package: Package,
+        package: GeneralPackage,
         system: SystemConfig,
         agents: Agents,
         deps: GeneralDeps | None = None,
@@ -150,7 +146,7 @@ class General:
     # ── the role ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
-        """Take back what a former process held, and go on with it."""
+        """Recall the tasks that a former process held, and continue them."""
         await self._context.workspace.prune()
         remove_stale_temporaries(self._context.home.general_memory(self.name))
         self._renewed = self._context.deps.monotonic()
@@ -163,7 +159,7 @@ class General:
         self._start_runs()
 
     async def tick(self) -> float | None:
-        """Renew the leases, settle what has ended, take up what waits."""
+        """Renew leases, settle ended tasks, claim waiting ones."""
         await self._renew_leases()
         await self._settle(await self._collect_ended())
         more = await self._claim_waiting()
@@ -173,12 +169,11 @@ class General:
         return 0.0 if more else None
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Look when a task arrives, or when one of ours ends."""
+        """Call ``wake`` when a task arrives, or when a run ends."""
         self._wake = wake
         return self._bus.subscribe(TASKS, wake)
 
     def report(self) -> Mapping[str, Any]:
-        """What it works on."""
         return {
             "engine": self._context.manifest.engine.name,
             "concurrency": self._context.manifest.concurrency,
@@ -192,20 +187,20 @@ class General:
         }
 
     async def stop(self) -> None:
-        """Let go. Soldiers run on, their tasks stay ours, and the next process takes both over."""
-        doing: list[asyncio.Task[Any]] = [held.run for held in self._held.values() if held.run is not None]
-        doing += [self._cleanup] if self._cleanup is not None else []
-        for task in doing:
+        """Stop. Soldiers keep running and tasks stay claimed; the next process takes both over."""
+        running: list[asyncio.Task[Any]] = [held.run for held in self._held.values() if held.run is not None]
+        running += [self._cleanup] if self._cleanup is not None else []
+        for task in running:
             task.cancel()
-        await asyncio.gather(*doing, return_exceptions=True)
+        await asyncio.gather(*running, return_exceptions=True)
         await self._context.agents.close()
         self._context.writer.close()
         self._held.clear()
 
-    # ── taking up ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── claiming ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _claim_waiting(self) -> bool:
-        """Claim what there is room for; return whether there may be more. What cancels another task needs no room."""
+        """Claim as many tasks as there is room for; return whether there may be more. Cancel tasks need no room."""
         found = await self._bus.peek(TASKS, limit=_PEEK_LIMIT, types=[self.name], skip=self._held)
         room = self._context.manifest.concurrency - sum(held.task_run is not None for held in self._held.values())
         urgent = [record.envelope.event_id for record in found if _type_of(record.envelope.payload) == CANCEL_TYPE]
@@ -243,14 +238,14 @@ class General:
             held.task_run = TaskRun(self._context, task, delivery, begun=task.id in begun)
 
     def _start_runs(self) -> None:
-        """Begin, or begin again, every campaign that does not run."""
+        """Start every task run that is not running."""
         for held in self._held.values():
             if held.task_run is not None and held.run is None:
                 held.run = asyncio.create_task(held.task_run.run(), name=f"{self.name} {held.task.id}")
                 held.run.add_done_callback(lambda _: self._wake())
 
     def _start_cleanup(self) -> None:
-        """Look for old places now and then, beside everything else."""
+        """Start the removal of old workplaces in the background, when it is due."""
         now = self._context.deps.monotonic()
         if self._last_cleanup is None or now - self._last_cleanup >= _CLEANUP_INTERVAL_SECONDS:
             self._last_cleanup = now
@@ -267,10 +262,10 @@ class General:
                 if record is None or record.status in ("DONE", "DEAD"):
                     self._context.progress_store.forget(task_id)
 
-    # ── holding on ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── leases ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _renew_leases(self) -> None:
-        """Keep the leases. Where one is lost the soldier is stopped, and nothing is written."""
+        """Renew the leases. When one is lost, stop its soldier and write nothing."""
         if self._context.deps.monotonic() - self._renewed < RENEWAL_SECONDS:
             return
         held = {id(one.delivery): one for one in self._held.values() if not one.lost}
@@ -284,10 +279,10 @@ class General:
                 one.task_run.abandon()
         self._renewed = self._context.deps.monotonic()
 
-    # ── letting go ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── settling ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _collect_ended(self) -> list[_HeldTask]:
-        """The tasks that are to be settled now."""
+        """Return the tasks to settle now."""
         ended: list[_HeldTask] = []
         for held in list(self._held.values()):
             if held.run is not None and held.run.done():
@@ -309,12 +304,12 @@ class General:
         except Exception:
             if held.lost:
                 return TaskAbandoned()
-            # Nothing is known against the task: it is begun again with the next look, which comes after a moment.
+            # The error is not the task's: the next tick starts it again.
             held.run, held.task_run = None, TaskRun(self._context, held.task, held.delivery, begun=True)
             raise
 
     async def _cancel(self) -> list[_HeldTask]:
-        """Do what cancelling tasks ask for; those that are done with it."""
+        """Carry out cancel tasks; return those that have ended."""
         done: list[_HeldTask] = []
         for held in [one for one in self._held.values() if one.task.type == CANCEL_TYPE and one.result is None]:
             task_runs = {one.task.id: one.task_run for one in self._held.values() if one.task_run is not None}
@@ -330,17 +325,17 @@ class General:
         return None if held is None else held.task_run
 
     async def _settle(self, ended: Iterable[_HeldTask]) -> None:
-        """Write down and settle. What could not be written down stays held, and is tried again with the next look."""
+        """Store results and settle tasks. What could not be stored stays held for the next tick."""
         done: list[tuple[Delivery, str | None]] = []
         parked: list[tuple[Delivery, float, str, str]] = []
         closed: list[_HeldTask] = []
         ended = list(ended)
-        trouble = await self._store_results(ended)
+        storing_error = await self._store_results(ended)
         for held in ended:
             if held.parked is not None:
-                wait = parking_seconds(self._context, held.parked)
+                wait = parking_seconds(self._context, held.parked.resets_at)
                 parked.append((held.delivery, wait, "RATE_LIMITED", held.parked.reason))
-            elif held.result is not None and held.written:
+            elif held.result is not None and held.stored:
                 done.append((held.delivery, outcome_of(held.result)))
             else:
                 continue
@@ -349,22 +344,21 @@ class General:
         for held in closed:
             del self._held[held.task.id]
             if id(held.delivery) in lost:
-                log.warning("%s: %s was not ours any more when it ended", self.name, held.task.id)
+                log.warning("%s: the lease of %s was lost before it was settled", self.name, held.task.id)
             elif held.result is not None:
                 self._context.progress_store.forget(held.task.id)
                 self._finished[held.result.status] = self._finished.get(held.result.status, 0) + 1
-        if trouble is not None:
-            raise trouble
+        if storing_error is not None:
+            raise storing_error
 
     async def _store_results(self, ended: Iterable[_HeldTask]) -> OSError | None:
-        """Write all results at the same time; return what kept one of them from being written."""
-        new = {held.task.id: held for held in ended if held.result is not None and not held.written}
-        troubles = await store_results(
-            self._context, *(held.result for held in new.values() if held.result is not None)
-        )
+        """Store all results in one batch; return one of the errors, if there were any."""
+        new = {held.task.id: held for held in ended if held.result is not None and not held.stored}
+        results = [held.result for held in new.values() if held.result is not None]
+        errors = await store_results(self._context, *results)
         for task_id, held in new.items():
-            held.written = task_id not in troubles
-        return next(iter(troubles.values()), None)
+            held.stored = task_id not in errors
+        return next(iter(errors.values()), None)
 
 
 def _type_of(payload: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Prepare a run: workplace, prompt, engine options, MCP servers and the files of a soldier."""
+"""Prepare a run of a task: its workplace, prompt and session, the order for the soldier, and the soldier's files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kingdom.court.general.prompts import (
     read_template,
     task_description,
 )
-from kingdom.court.general.workspace import pull_request_number, repository_url, write_task_files
+from kingdom.court.general.workspace import repository_url, write_task_files
 from kingdom.court.home import check_name
 from kingdom.court.models import EVENT_FIELDS
 from kingdom.court.queues import EVENTS, TASKS
@@ -44,15 +44,18 @@ if TYPE_CHECKING:
     from kingdom.court.packages.manifest import Manifest, McpServerSection
     from kingdom.court.trust.policy import Permit
 
-
-# Soldiers: their ids, their orders, and the files that say which one is on a task.
-
-
+_MAX_INLINE_RENDER_CHARS: Final = 20_000  # a shorter prompt is built faster than a thread could be asked for it
+_PULL_REQUEST_PREFIX: Final = "github.pr."
+_MAX_PULL_REQUEST_NUMBER: Final = 2**31
+_ISSUE_FIELDS: Final = ("title", "body", "url", "author", "labels", "summary", "description")  # ticket, pull request
 _numbers = itertools.count(1)
 
 
+# ── soldiers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def new_soldier_id(now: float) -> str:
-    """An id that no other soldier of this home has: ``soldier-{unix}-{n}``, n of the process and a count in it."""
+    """Return an id that is unique in this home: ``soldier-{unix}-{n}``, n made of the process id and a counter."""
     return f"soldier-{int(now)}-{os.getpid()}{next(_numbers):04d}"
 
 
@@ -71,9 +74,9 @@ def build_order(
     permit: Permit | None,
     mcp_config: Path | None = None,
 ) -> Order:
-    """The order of one run, as the manifest has it, or less where ``permit`` takes something away.
+    """Build the order of one run from the manifest, within the limits of ``permit``.
 
-    Of our environment only what is named there is passed on.
+    Only those variables of the environment are passed on that the manifest or the engine's configuration names.
     """
     engine = manifest.engine
     configured = system.engines.get(engine.name)
@@ -104,13 +107,13 @@ def build_order(
 
 
 def expired_timer_seconds(manifest: Manifest, outcome: Outcome) -> float:
-    """The seconds of the timer that ran out."""
+    """Return the limit of the timer that expired."""
     timers = {"first_output": manifest.timers.first_output, "silence": manifest.timers.silence}
     return timers.get(outcome.timer or "total", manifest.timeout_seconds)
 
 
 def prepare_handover(home: Home, task_id: str) -> None:
-    """Make room for the result of the next soldier on a task. What a former one left must not be taken for it."""
+    """Create the folder for a soldier's result, and remove the result of a former soldier."""
     path = home.handover(task_id)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
@@ -118,37 +121,37 @@ def prepare_handover(home: Home, task_id: str) -> None:
 
 
 def remove_handover(home: Home, task_id: str) -> None:
-    """Remove where the soldiers of a task left their results."""
+    """Remove the folder in which the soldiers of a task left their results."""
     path = home.handover(task_id)
     try:
         path.unlink(missing_ok=True)
         path.parent.rmdir()
-    except OSError:  # gone already, or they left more there
+    except OSError:  # gone already, or not empty
         shutil.rmtree(path.parent, ignore_errors=True)
 
 
 def assignment_file(home: Home, task_id: str, soldier_id: str) -> tuple[Path, str]:
-    """The file that says which soldier is going to be on a task."""
+    """Return the path and content of the file that names the soldier of a task."""
     return home.soldier_id(task_id), f"{soldier_id}\n"
 
 
 def keep_raw_result(home: Home, task_id: str, outcome: Outcome) -> None:
-    """Keep what the soldier left, if it was found to follow the contract."""
+    """Keep the result document that the soldier wrote, if it was valid."""
     if outcome.result is None:
         return
     left, kept = home.handover(task_id), home.raw_result(task_id)
     try:
         found = left.lstat()
         if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
-            kept.hardlink_to(left)  # half the work of another file; the name it was left under goes with the task
+            kept.hardlink_to(left)  # half the cost of a copy; the other name is removed with the task
             return
-    except OSError:  # it said so in another way than by a file, or the file system has no links
+    except OSError:  # the result did not come as a file, or the file system has no hard links
         pass
     write_json(kept, dict(outcome.result), durable=False)
 
 
 def assigned_soldier(home: Home, task_id: str) -> str | None:
-    """The soldier that was last put on a task, if the file that says so makes sense."""
+    """Return the soldier that the assignment file of a task names, if it is valid."""
     try:
         return check_name("soldier", home.soldier_id(task_id).read_text("utf-8").strip())
     except (OSError, UnicodeDecodeError, InvalidId):
@@ -156,15 +159,15 @@ def assigned_soldier(home: Home, task_id: str) -> str | None:
 
 
 def session_file(home: Home, task_id: str, session_id: str) -> tuple[Path, str]:
-    """The file that says which conversation a resume of the task goes on with."""
+    """Return the path and content of the file that names the session for a resume of the task."""
     return home.session_id(task_id), f"{session_id}\n"
 
 
-# The MCP servers that a manifest names, with the values that stand in the environment only.
-
-
 def mcp_servers(manifest: Manifest, environment: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """The servers as agents are told of them. Raises :class:`TaskRefused` when a variable is missing."""
+    """Return the MCP servers of a manifest with their secrets, which only the environment holds.
+
+    Raises :class:`TaskRefused` when a variable is not set.
+    """
     return {name: _server_config(name, server, environment) for name, server in manifest.mcp_servers.items()}
 
 
@@ -172,8 +175,8 @@ def _server_config(name: str, server: McpServerSection, environment: Mapping[str
     def value(variable: str) -> str:
         if variable not in environment:
             raise TaskRefused(
-                f"the MCP server {name} needs the variable {variable}, and the court was started without it: set it, "
-                "and start the court again"
+                f"the MCP server {name} needs the variable {variable}, and the court was started without it: set it "
+                "and restart the court"
             )
         return environment[variable]
 
@@ -187,29 +190,18 @@ def _server_config(name: str, server: McpServerSection, environment: Mapping[str
     }
 
 
-# A task that is done by a workflow: what the engine ``workflow`` is told. The court knows no more of workflows.
-
-
-_ISSUE_FIELDS: Final = (
-    "title",
-    "body",
-    "url",
-    "author",
-    "labels",
-    "summary",
-    "description",
-)  # of a ticket or pull request
+# ── workflows ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def workflow_options(
     context: GeneralContext, task_context: TaskContext, progress: TaskProgress, url: str | None, answer: str | None
 ) -> dict[str, Any]:
-    """The options of an order for a workflow."""
+    """Return the options for the engine ``workflow``. The court knows nothing else of workflows."""
     return {
         "home": str(context.home.workflows),
         "template": context.manifest.template,
         "template_file": str(context.package.workflow_path),
-        "key": task_context.history.work_id,  # a resume goes on with the workflow of the task it began as
+        "key": task_context.history.work_id,  # a resume continues the workflow of its first task
         "repository": None if url is None else {"name": _repository_name(task_context, url), "url": url},
         "issue_key": task_context.subject,
         "variables": _variables(task_context),
@@ -220,7 +212,7 @@ def workflow_options(
 
 
 def _variables(task_context: TaskContext) -> Mapping[str, Any]:
-    """What queries may use: ``event``, ``payload``, and what the payload says of the ``issue``."""
+    """Return the variables of queries: ``event``, ``payload``, and the fields of an ``issue`` in the payload."""
     event: Mapping[str, Any] = {**(task_context.event or {}), "repo": task_context.repo}
     payload = task_context.task.payload
     variables: Mapping[str, Any] = clean_tree(
@@ -234,51 +226,42 @@ def _variables(task_context: TaskContext) -> Mapping[str, Any]:
 
 
 def _repository_name(task_context: TaskContext, url: str) -> str:
-    return (
-        task_context.repo
-        if isinstance(task_context.repo, str)
-        else url.rstrip("/").rpartition("/")[2].removesuffix(".git")
-    )
+    repo = task_context.repo
+    return repo if isinstance(repo, str) else url.rstrip("/").rpartition("/")[2].removesuffix(".git")
 
 
-# Before a soldier starts: a place to work in, a prompt, and the conversation it goes on with.
-
-
-_MAX_INLINE_RENDER_CHARS: Final = (
-    20_000  # characters that make a prompt in less time than it takes to ask a thread for it
-)
+# ── runs ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """What a run needs."""
+    """What a soldier needs to start."""
 
     place: Workplace
     prompt: str
     session_id: str | None
-    options: Mapping[str, Any] = field(default_factory=dict)  # of the engine, beside the manifest's
-    permit: Permit | None = None  # what it may use, when that was decided
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the engine, in addition to the manifest's
+    permit: Permit | None = None  # None: only the manifest sets limits
 
 
 async def prepare_run(context: GeneralContext, task_context: TaskContext, progress: TaskProgress) -> PreparedRun:
-    """Prepare the next run of a task. Safe to repeat. Raises :class:`TaskRefused` for what it may not be done with."""
+    """Prepare the next run of a task. It can be repeated. Raises :class:`TaskRefused`, :class:`TaskNotReady`."""
     permit = _checked_permit(task_context.task, context.manifest)
     if context.manifest.mode == "workflow":
         return await _prepare_workflow(context, task_context, progress)
     home, manifest, history = context.home, context.manifest, task_context.history
-    place = await context.workspace.prepare(
-        history.work_id, _repository_url(context, task_context), fetch=not history.former
-    )
+    url = _repository_url(context, task_context)
+    place = await context.workspace.prepare(history.work_id, url, fetch=not history.former)
     pull = await _pull_request(context, task_context, place)
     instructions = read_instructions(context.package.instructions_path)
     placed = await write_task_files(place, instructions, task_description(home, task_context.task, context.name, pull))
-    # A conversation is taken up once: when that fails, a fresh soldier with the whole story has better chances.
+    # A session is resumed once: when that fails, a new soldier with a complete prompt has better chances.
     session_id = latest_session(home, history) if not progress.errors else None
     waiting = {}
     if manifest.records_hours is not None:
         depths = await context.bus.depth()
         waiting = {stream: depths[stream].pending for stream in (EVENTS, TASKS)}
-    briefing = collect_prompt_data(
+    data = collect_prompt_data(
         home,
         manifest,
         task_context,
@@ -290,15 +273,15 @@ async def prepare_run(context: GeneralContext, task_context: TaskContext, progre
         waiting=waiting,
     )
     path = context.package.prompt_path
-    build = partial(build_prompt, read_template(path), briefing, manifest.prompt_max_bytes, str(path))
-    prompt = build() if len(repr(briefing)) <= _MAX_INLINE_RENDER_CHARS else await asyncio.to_thread(build)
+    build = partial(build_prompt, read_template(path), data, manifest.prompt_max_bytes, str(path))
+    prompt = build() if len(repr(data)) <= _MAX_INLINE_RENDER_CHARS else await asyncio.to_thread(build)
     return PreparedRun(place, prompt, session_id, permit=permit)
 
 
 def _checked_permit(task: Task, manifest: Manifest) -> Permit | None:
-    """What a task may use. What the king decided may not hold any more: the manifest may be another one."""
+    """Return the permit of a task. The manifest may have changed since the king checked it."""
     if (problem := text_hash_problem(task.payload)) is not None:
-        raise TaskRefused(f"{task.id} is not what happened: {problem}. Have it done again from its source")
+        raise TaskRefused(f"the payload of {task.id} was changed: {problem}. Repeat the event at its source")
     permit = permit_of(task.model_extra or {})
     if permit is not None and (why := permit.denial_reason(manifest)) is not None:
         raise TaskRefused(f"{permit.by} is of the tier {permit.tier!r} (config/trust.yaml), but {why}")
@@ -306,23 +289,23 @@ def _checked_permit(task: Task, manifest: Manifest) -> Permit | None:
 
 
 async def _pull_request(context: GeneralContext, task_context: TaskContext, place: Workplace) -> PullRequest | None:
-    number = pull_request_number(task_context)
-    if number is None or place.tree is None:
+    payload, kind = task_context.task.payload, task_context.type
+    number = payload.get("number")
+    if place.tree is None or not isinstance(kind, str) or not kind.startswith(_PULL_REQUEST_PREFIX):
         return None
-    fresh = not task_context.history.former  # a conversation that goes on has looked at what is there
-    return await context.workspace.find_pull_request(
-        place.tree, number, task_context.task.payload.get("base"), fetch=fresh
-    )
+    if type(number) is not int or not 0 < number < _MAX_PULL_REQUEST_NUMBER:
+        return None
+    fetch = not task_context.history.former  # a resumed session has seen the head that is there
+    return await context.workspace.find_pull_request(place.tree, number, payload.get("base"), fetch=fetch)
 
 
 async def _prepare_workflow(context: GeneralContext, task_context: TaskContext, progress: TaskProgress) -> PreparedRun:
-    """A workflow makes worktrees of its own; here is only what describes the task."""
+    """Prepare a run by a workflow. It creates its own worktrees, so the workplace holds only the task file."""
     place = await context.workspace.prepare(task_context.history.work_id, None)
-    told = task_description(context.home, task_context.task, context.name)
-    await write_task_files(place, None, told)
-    options = workflow_options(
-        context, task_context, progress, _repository_url(context, task_context), told.get("answer")
-    )
+    description = task_description(context.home, task_context.task, context.name)
+    await write_task_files(place, None, description)
+    url = _repository_url(context, task_context)
+    options = workflow_options(context, task_context, progress, url, description.get("answer"))
     prompt = f"The workflow {context.manifest.template} for {task_context.subject or task_context.task.id}"
     return PreparedRun(place, prompt, latest_session(context.home, task_context.history), options)
 

@@ -1,4 +1,4 @@
-"""End a task: build its result, store it, and clean up."""
+"""End a task: build its result, store it, write the log and the journal, and remove old workplaces."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import asyncio
 import logging
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import ValidationError
 
-from kingdom.agents.untrusted import clean, cut_middle
+from kingdom.agents.untrusted import clean, clean_line, cut_middle
 from kingdom.base.files import encode_json, read_json
-from kingdom.court.activity import missing_entries
+from kingdom.court.activity import journal_tail, missing_entries
 from kingdom.court.general.context import RESUME_TYPE, load_task_history
 from kingdom.court.general.errors import TaskRefused
 from kingdom.court.general.preparation import remove_handover, session_file
 from kingdom.court.general.prompts import add_to_memory
-from kingdom.court.general.results import append_task_log, journal_entry, question_of, result_time, text_of, texts_of
 from kingdom.court.general.workspace import TASK_FILE
-from kingdom.court.models import Result
+from kingdom.court.models import Question, Result, timestamp
 from kingdom.gitops import GitError
+from kingdom.journal.catalog import TaskCompleted, TaskFailed, TaskNeedsHuman, TaskStarted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,20 +30,27 @@ if TYPE_CHECKING:
     from kingdom.agents.port import Outcome
     from kingdom.agents.port import Status as RunStatus
     from kingdom.court.general.context import GeneralContext, TaskContext, TaskProgress
-    from kingdom.court.general.task_run import TaskParked
     from kingdom.court.home import Home
     from kingdom.court.models import EvidenceCheck, ResultStatus, Task
+    from kingdom.journal import EventData
+
+TaskOutcome = Literal["failed", "needs_human"]
+WORKPLACE_KEPT_SECONDS: Final = 14 * 86400.0
+_MAX_TEXT_BYTES: Final = 20_000  # of a summary, an error, a question
+_MAX_JOURNAL_CHARS: Final = 1000
+_MAX_LIST_ITEMS: Final = 100  # links, memory updates
+_DEFAULT_PARKING_SECONDS: Final = 300.0  # when the end of a rate limit is unknown
+_PARKING_RANGE_SECONDS: Final = (5.0, 8 * 86400.0)
+_MAX_JITTER_SECONDS: Final = 30.0  # spreads the tasks that wait for the same limit
+log = logging.getLogger("kingdom.court")
 
 
-# Making the result of a task from what is known about it.
-
-
-_MAX_ERROR_BYTES: Final = 20_000
+# ── building a result ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class ResultBuilder:
-    """What is known at the end of a task."""
+    """Builds the result of a task from what is known at its end."""
 
     context: GeneralContext
     task_context: TaskContext
@@ -51,24 +59,24 @@ class ResultBuilder:
     soldier_id: str | None
 
     def failure(self, error: str) -> Result:
-        """A task that could not be done, or was cancelled."""
-        return self._make("failed", error)
+        """Build the result of a task that could not be done, or was cancelled."""
+        return self._build("failed", error)
 
     def of(self, status: RunStatus, error: str | None, checks: Sequence[EvidenceCheck]) -> Result:
-        """What a run came to; ``error`` is why it is not a success."""
+        """Build the result of a run. ``error`` says why it is not a success."""
         if status == "rate_limited":
-            raise ValueError("a task over its limit is parked; it has no result yet")
+            raise ValueError("a rate-limited task is parked; it has no result yet")
         if status == "needs_human" and question_of(self._document) is None:
-            return self._make("failed", "the soldier asked for a person, but its question cannot be understood")
+            return self._build("failed", "the soldier asked for a person, but its question cannot be understood")
         if status in ("failed", "timeout", "killed") and not error:
             error = text_of(self._document, "error") or f"the soldier ended as {status} and gave no reason"
-        return self._make(status, None if status in ("success", "skipped", "needs_human") else error, checks)
+        return self._build(status, None if status in ("success", "skipped", "needs_human") else error, checks)
 
     @property
     def _document(self) -> Mapping[str, Any] | None:
         return self.outcome.result if self.outcome else None
 
-    def _make(self, status: ResultStatus, error: str | None, checks: Sequence[EvidenceCheck] = ()) -> Result:
+    def _build(self, status: ResultStatus, error: str | None, checks: Sequence[EvidenceCheck] = ()) -> Result:
         context, outcome, task = self.context, self.outcome, self.task_context.task
         now = context.clock()
         used = replace(self.progress, tokens=dict(self.progress.tokens))
@@ -77,8 +85,8 @@ class ResultBuilder:
         more: dict[str, Any] = {
             "event_id": task.event_id,
             "task_type": task.type,
-            "subject": self.task_context.subject,  # by these two later tasks find this one, and a resume its repository
-            "repo": self.task_context.repo if isinstance(self.task_context.repo, str) else None,
+            "subject": self.task_context.subject,  # later tasks find this one by it
+            "repo": self.task_context.repo if isinstance(self.task_context.repo, str) else None,  # for a resume
         }
         if task.type == RESUME_TYPE:
             more["original_task_id"] = task.payload.get("original_task_id")
@@ -87,7 +95,7 @@ class ResultBuilder:
             general=context.name,
             status=status,
             summary=text_of(self._document, "summary"),
-            error=None if error is None else cut_middle(clean(error), _MAX_ERROR_BYTES),
+            error=None if error is None else cut_middle(clean(error), _MAX_TEXT_BYTES),
             question=question_of(self._document) if status == "needs_human" else None,
             retry_count=self.progress.retries,
             soldier_id=self.soldier_id,
@@ -96,7 +104,7 @@ class ResultBuilder:
             model=(outcome.model if outcome else None) or context.manifest.engine.model,
             started_at=result_time(self.progress.started_at),
             ended_at=result_time(now),
-            duration_seconds=round(max(now - self.progress.started_at, 0.0), 3),  # a clock may have been set back
+            duration_seconds=round(max(now - self.progress.started_at, 0.0), 3),  # the clock may have been set back
             tokens=used.tokens,
             cost_usd=used.cost_usd,
             evidence=list(checks),
@@ -106,18 +114,54 @@ class ResultBuilder:
         )
 
 
-# The end of a task: the result first and durably, then everything that follows from it.
-#
-# Each step may be repeated: a process that died, or found the disk full, between two of them begins again at the first.
+def result_time(seconds: float) -> datetime:
+    """Convert epoch seconds to the time format of results."""
+    return datetime.fromtimestamp(round(seconds, 3), UTC)
 
 
-_DEFAULT_PARKING_SECONDS: Final = 300.0  # seconds a task is parked when nobody knows when the limit ends
-_PARKING_RANGE_SECONDS: Final = (5.0, 8 * 86400.0)  # seconds: at least, at most
-_MAX_JITTER_SECONDS: Final = 30.0  # so that not all who wait for one limit come back at once
+def text_of(document: Mapping[str, Any] | None, key: str) -> str:
+    """Return a text of a soldier's result document, cleaned."""
+    value = (document or {}).get(key)
+    return cut_middle(clean(value).strip(), _MAX_TEXT_BYTES) if isinstance(value, str) else ""
+
+
+def texts_of(document: Mapping[str, Any] | None, key: str) -> list[str]:
+    """Return a list of texts of a soldier's result document, cleaned."""
+    values = (document or {}).get(key)
+    listed = values[:_MAX_LIST_ITEMS] if isinstance(values, list) else []
+    return [cut_middle(clean(value).strip(), _MAX_TEXT_BYTES) for value in listed if isinstance(value, str)]
+
+
+def question_of(document: Mapping[str, Any] | None) -> Question | None:
+    """Return the question of a soldier's result document, cleaned; None when there is no valid one."""
+    asked = (document or {}).get("question")
+    fields = {"text": asked} if isinstance(asked, str) else asked
+    if not isinstance(fields, dict):
+        return None
+    try:
+        question = Question.model_validate(fields)
+    except ValidationError:
+        return None
+    text = cut_middle(clean(question.text).strip(), _MAX_TEXT_BYTES)
+    choices = [clean_line(choice) for choice in question.choices]
+    default = None if question.default is None else clean_line(question.default)
+    return question.model_copy(update={"text": text, "choices": choices, "default": default}) if text else None
+
+
+def outcome_of(result: Result) -> TaskOutcome | None:
+    """Return the outcome to settle a task with; None for success."""
+    if result.status == "needs_human":
+        return "needs_human"
+    return None if result.status in ("success", "skipped") else "failed"
+
+
+# ── storing it ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# The result comes first, durably; everything else follows from it. Each step can be repeated: after a crash or a full
+# disk all steps run again.
 
 
 def stored_result(context: GeneralContext, task_id: str) -> Result | None:
-    """The result of a task that has one."""
+    """Return the stored result of a task, if it has a valid one."""
     document = read_json(context.home.result(task_id))
     try:
         return None if document is None else Result.model_validate(document)
@@ -126,34 +170,31 @@ def stored_result(context: GeneralContext, task_id: str) -> Result | None:
 
 
 async def store_results(context: GeneralContext, *results: Result) -> dict[str, OSError]:
-    """Make results known, all of them at once; return what kept some from being known, by task.
-
-    Those are to be done again.
-    """
-    troubles: dict[str, OSError] = {}
+    """Store results in one batch; return the errors by task. Those must be stored again."""
+    errors: dict[str, OSError] = {}
     again = {result.task_id for result in results if stored_result(context, result.task_id) is not None}
     new = {result.task_id: _result_files(context.home, result) for result in results if result.task_id not in again}
     try:
         if new:
             await context.writer.write(*(file for files in new.values() for file in files))
     except OSError:
-        for task_id, files in new.items():  # one of them may be what does not fit
+        for task_id, files in new.items():  # perhaps only one of them does not fit on the disk
             try:
                 await context.writer.write(*files)
             except OSError as error:
-                troubles[task_id] = error
+                errors[task_id] = error
     for result in results:
-        if result.task_id not in troubles:
+        if result.task_id not in errors:
             try:
                 _after_result_stored(context, result, again=result.task_id in again)
             except OSError as error:
-                troubles[result.task_id] = error
-    return troubles
+                errors[result.task_id] = error
+    return errors
 
 
 def _result_files(home: Home, result: Result) -> list[tuple[Path, bytes]]:
     files = [(home.result(result.task_id), encode_json(result.document()))]
-    if result.session_id and result.status == "needs_human":  # it is going to be resumed
+    if result.session_id and result.status == "needs_human":  # the resume will need it
         path, content = session_file(home, result.task_id, result.session_id)
         files.insert(0, (path, content.encode()))
     return files
@@ -171,47 +212,77 @@ def _after_result_stored(context: GeneralContext, result: Result, *, again: bool
         context.emit(entry)
 
 
-def parking_seconds(context: GeneralContext, parked: TaskParked) -> float:
-    """How many seconds a task over its limit waits."""
+def journal_entry(result: Result) -> EventData:
+    """Return the journal event for the end of a task."""
+    if result.status == "needs_human":
+        asked = result.question.text if result.question else ""
+        return TaskNeedsHuman(result.task_id, clean_line(asked, _MAX_JOURNAL_CHARS))
+    if outcome_of(result) is None:
+        return TaskCompleted(result.task_id, result.status, result.duration_seconds)
+    return TaskFailed(result.task_id, clean_line(result.error or result.status, _MAX_JOURNAL_CHARS), result.retry_count)
+
+
+def recently_started(home: Home) -> set[str]:
+    """Return the tasks that were started according to the end of the journal."""
+    return {
+        task_id
+        for entry in journal_tail(home.journal)
+        if entry.type == TaskStarted.spec.name and isinstance(task_id := entry.fields.get("task_id"), str)
+    }
+
+
+def append_task_log(home: Home, result: Result, now: float) -> None:
+    """Append a line to ``logs/tasks.log``. A log that cannot be written does not stop the work."""
+    text = clean_line(result.error or (result.question.text if result.question else "") or result.summary)
+    line = (
+        f"{timestamp(now)} {result.task_id} {result.general} {result.status} {result.duration_seconds:.1f}s "
+        f"retries={result.retry_count} soldier={result.soldier_id or '-'} {text}\n"
+    )
+    try:
+        with (home.logs / "tasks.log").open("ab") as file:
+            file.write(line.encode())
+    except OSError as error:
+        log.warning("%s: not in tasks.log: %s: %s", result.general, result.task_id, error)
+
+
+def parking_seconds(context: GeneralContext, resets_at: float | None) -> float:
+    """Return how long to park a task whose engine is rate-limited until ``resets_at``."""
     left = _DEFAULT_PARKING_SECONDS
-    if parked.resets_at is not None and math.isfinite(parked.resets_at):
-        left = min(max(parked.resets_at - context.clock(), _PARKING_RANGE_SECONDS[0]), _PARKING_RANGE_SECONDS[1])
+    if resets_at is not None and math.isfinite(resets_at):
+        left = min(max(resets_at - context.clock(), _PARKING_RANGE_SECONDS[0]), _PARKING_RANGE_SECONDS[1])
     return left + context.deps.random() * min(_MAX_JITTER_SECONDS, 1 + left / 10)
 
 
-# Removing places that nobody works in any more.
-#
-# A place stays for some days after it was last prepared: people look at it, and an answer may come. Then the folder goes;
-# the branch stays, and what was not committed is kept under a ref (:meth:`kingdom.gitops.Worktrees.release`), so that a
-# late answer still finds its way.
-
-
-WORKPLACE_KEPT_SECONDS: Final = 14 * 86400.0
-log = logging.getLogger("kingdom.court")
+# ── old workplaces ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def remove_old_workplaces(context: GeneralContext, held: Callable[[], Iterable[Task]]) -> list[str]:
-    """Remove old places; return whose they were. ``held`` tells the tasks that are worked on at that moment."""
+    """Remove workplaces that were not used for some days; return their work ids.
+
+    Until then people may look at them, and an answer may come. The branch stays, and uncommitted changes are kept under
+    a ref (:meth:`kingdom.gitops.Worktrees.release`), so that a late answer can still be handled. ``held`` returns the
+    tasks that the general holds at the moment.
+    """
     removed: list[str] = []
     for work_id, folder in context.workspace.places():
-        if context.clock() - _last_used(folder) < WORKPLACE_KEPT_SECONDS or work_id in _work_ids_in_use(
-            context, held()
-        ):
+        if context.clock() - _last_used(folder) < WORKPLACE_KEPT_SECONDS:
+            continue
+        if work_id in _work_ids_in_use(context, held()):
             continue
         try:
             await context.workspace.remove(work_id)
         except (GitError, OSError) as error:
-            log.warning("%s: the place of %s could not be removed: %s", context.name, work_id, error)
+            log.warning("%s: the workplace of %s could not be removed: %s", context.name, work_id, error)
         else:
             removed.append(work_id)
         await asyncio.sleep(0)
     if removed:
-        log.info("%s: removed the places of %s", context.name, ", ".join(removed))
+        log.info("%s: removed the workplaces of %s", context.name, ", ".join(removed))
     return removed
 
 
 def _last_used(folder: Path) -> float:
-    """When a place was last prepared for a soldier; a place without our file there was never used."""
+    """Return when a workplace was last prepared; preparing writes the task file."""
     try:
         return (folder / TASK_FILE).lstat().st_mtime
     except OSError:

@@ -1,16 +1,16 @@
-"""One task, from the first look at it to what came of it.
+"""Run one task, from its preparation to its result.
 
 ::
 
-    prepare → start a soldier → wait ─┬─ success, and the evidence is there ─────────→ Ended
-       ↑                              ├─ skipped, needs_human, killed from outside ──→ Ended
-       │                              ├─ rate limited ───────────────────────────────→ Parked
-       └── a fresh soldier, later ────┴─ failed, timeout; when the tries are spent ──→ Ended
-       └── a fresh soldier, at once ──── it died together with a former process of ours
+    prepare → start a soldier → wait ─┬─ success, and the evidence is there ─────────→ TaskFinished
+       ↑                              ├─ skipped, needs_human, killed from outside ──→ TaskFinished
+       │                              ├─ rate limited ───────────────────────────────→ TaskParked
+       └── new soldier, later ────────┴─ failed, timeout; after the last retry ──────→ TaskFinished
+       └── new soldier, at once ──────── it died together with our former process
 
-Which soldier is on the task is noted before it starts, and what came of it before the next one does. So a campaign that
-is cut off anywhere goes on in the next process: it takes over the soldier that runs, or starts one if none does.
-A campaign writes neither the result nor to the queue: that is for whoever holds the task (:mod:`.general`).
+The progress file names the soldier before it starts, and its outcome before the next one starts. A run that is
+interrupted anywhere therefore continues in the next process, which takes over the running soldier or starts a new one.
+A task run neither stores the result nor settles the task: the general does (:mod:`.general`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from kingdom.gitops import GitError
 from kingdom.journal.catalog import SoldierCompleted, SoldierSpawned, SoldierTimeout, TaskStarted
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Awaitable
 
     from kingdom.agents.port import AgentEvent, Running
     from kingdom.bus import Delivery
@@ -57,23 +57,23 @@ if TYPE_CHECKING:
     from kingdom.court.models import EvidenceCheck, Result, Task
 
 T = TypeVar("T")
-_MAX_ERROR_BYTES: Final = 4000  # bytes of it that the next soldier is told
-_MAX_RESTARTS: Final = 20  # of a task whose soldiers die together with us: perhaps it is the reason
+_MAX_ERROR_BYTES: Final = 4000  # of an error that the next soldier reads
+_MAX_RESTARTS: Final = 20  # of a task whose soldiers die together with our process: it may be the cause
 _DISK_FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT)
-_BACKOFF_SECONDS: Final = (5.0, 120.0)  # seconds before another try: at first, at most
+_BACKOFF_SECONDS: Final = (5.0, 120.0)  # before the first retry, and at most
 log = logging.getLogger("kingdom.court")
 
 
 @dataclass(frozen=True, slots=True)
 class TaskFinished:
-    """There is a result."""
+    """The task has a result."""
 
     result: Result
 
 
 @dataclass(frozen=True, slots=True)
 class TaskParked:
-    """The engine's account is over its limit: nothing is lost, it goes on later."""
+    """The engine is rate-limited: the task continues later."""
 
     resets_at: float | None
     reason: str
@@ -81,7 +81,7 @@ class TaskParked:
 
 @dataclass(frozen=True, slots=True)
 class TaskAbandoned:
-    """The task is not ours any more: nothing is to be written."""
+    """The lease is lost: write nothing."""
 
 
 TaskEnding = TaskFinished | TaskParked | TaskAbandoned
@@ -89,21 +89,21 @@ HaltCause = Literal["cancelled", "lost"]
 
 
 class _Halted(Exception):
-    """The campaign shall end now."""
+    """The task run is to end now."""
 
 
 class TaskRun:
-    """The work on one task."""
+    """Runs one task, with as many soldiers in turn as it needs."""
 
     def __init__(self, context: GeneralContext, task: Task, delivery: Delivery, *, begun: bool = False) -> None:
-        """``begun``: the journal says already that the task was started."""
+        """Prepare to run a task. ``begun``: the journal has its start already."""
         self.task = task
         self.delivery = delivery
         self.soldier_id: str | None = None
         self._context = context
         self._begun = begun
         self._progress = context.progress_store.load(task.id)
-        self._task_context = TaskContext(task, TaskHistory(task.id))  # until more is known
+        self._task_context = TaskContext(task, TaskHistory(task.id))  # until it is loaded
         self._running: Running | None = None
         self._adopted = False
         self._place: Workplace | None = None
@@ -114,11 +114,14 @@ class TaskRun:
 
     @property
     def retries(self) -> int:
-        """How many runs have failed so far."""
+        """How many runs have failed."""
         return self._progress.retries if self._progress else 0
 
     def cancel(self, reason: str) -> None:
-        """End it with the result ``failed``. Noted first: a soldier found dead later was not killed by others."""
+        """End the task with the result ``failed``.
+
+        The reason is saved first: after a crash the stopped soldier must not look as if something else had killed it.
+        """
         if self._halt is None:
             progress = self._ensure_progress()
             progress.cancelled = progress.cancelled or reason
@@ -126,25 +129,25 @@ class TaskRun:
             self._request_halt("cancelled")
 
     def abandon(self) -> None:
-        """End it without a result: somebody else has the task."""
+        """End the run without a result, because the lease is lost."""
         self._request_halt("lost")
 
     async def run(self) -> TaskEnding:
-        """Work until there is an ending. Raises only what has nothing to do with the task itself."""
+        """Run until the task ends. Raises only errors that are not the task's: the bus, a full disk."""
         try:
             return await self._run()
         except _Halted:
             return self._halted_ending()
-        except BusError:  # the queue cannot be reached: that says nothing about the task
+        except BusError:  # the queue cannot be reached: not the fault of the task
             raise
         except (CourtError, AgentsError, GitError) as error:
             return await self._fail(str(error))
         except OSError as error:
             if error.errno in _DISK_FULL_ERRNOS:
-                raise  # it will be made: the task waits, and a soldier that runs goes on
+                raise  # the task waits until there is room; a running soldier keeps running
             return await self._fail(f"the task could not be prepared: {error}")
         except Exception as error:
-            log.exception("%s: unexpected while working on %s", self._context.name, self.task.id)
+            log.exception("%s: unexpected error in task %s", self._context.name, self.task.id)
             return await self._fail(f"unexpected: {type(error).__name__}: {error}")
 
     # ── the run ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -176,14 +179,14 @@ class TaskRun:
         if self._progress is not None:
             return self._progress
         progress = self._ensure_progress()
-        progress.soldier = assigned_soldier(self._context.home, self.task.id)  # one, when only the note was lost
+        progress.soldier = assigned_soldier(self._context.home, self.task.id)  # if only the progress file was lost
         if not self._begun:
             self._begun = True
             self._context.emit(TaskStarted(self.task.id))
         return progress
 
     async def _adopt(self, progress: TaskProgress) -> Running | None:
-        """Take over the soldier that a former process of ours has started."""
+        """Take over a soldier that a former process started."""
         if progress.soldier is None:
             return None
         self.soldier_id = progress.soldier
@@ -191,7 +194,7 @@ class TaskRun:
         return await self._context.agents.adopt(progress.soldier, self._on_agent_event)
 
     async def _launch(self, progress: TaskProgress) -> Running:
-        """Prepare everything and start a fresh soldier."""
+        """Prepare a run and start a new soldier."""
         context = self._context
         prepared = await self._unless_halted(prepare_run(context, self._task_context, progress))
         self._place = prepared.place
@@ -229,7 +232,7 @@ class TaskRun:
         return running
 
     async def _watch(self, running: Running) -> Outcome:
-        """Wait for the end of a run; end it when the campaign is halted."""
+        """Wait for the end of a soldier; stop it on a halt."""
         waiting = asyncio.ensure_future(running.wait())
         try:
             await self._wait_or_halt(waiting)
@@ -242,7 +245,7 @@ class TaskRun:
             waiting.cancel()
 
     async def _handle_outcome(self, progress: TaskProgress, outcome: Outcome) -> TaskEnding | None:
-        """What follows from an outcome: an ending, or None for another try."""
+        """Return the ending that follows from an outcome, or None for another try."""
         if self._died_with_us(progress, outcome):
             progress.restarts += 1
             await self._save_outcome(progress, outcome)
@@ -264,31 +267,28 @@ class TaskRun:
         )
         await self._save_outcome(progress, outcome)
         first, most = _BACKOFF_SECONDS
-        await self._unless_halted(self._pause(min(first * 2 ** (progress.retries - 1), most)))
+        await self._unless_halted(self._context.deps.sleep(min(first * 2 ** (progress.retries - 1), most)))
         return None
 
     async def _save_outcome(self, progress: TaskProgress, outcome: Outcome) -> None:
-        """Note what came of a run, before the next one."""
+        """Save the outcome of a run before the next one starts."""
         progress.soldier = None
         progress.charge(outcome)
         await self._context.writer.write(self._context.progress_store.file(progress))
 
     def _died_with_us(self, progress: TaskProgress, outcome: Outcome) -> bool:
-        """Whether a run that was taken over ended unseen (a reboot, a part played in our process): not its fault."""
+        """Whether an adopted soldier died with our former process (a reboot, an in-process engine)."""
         unseen = self._adopted and outcome.status == "killed" and outcome.exit_code is None
         return unseen and progress.restarts < _MAX_RESTARTS
 
-    async def _pause(self, seconds: float) -> None:
-        await self._context.deps.sleep(seconds)
-
     async def _evidence(self) -> list[EvidenceCheck]:
-        # A run that was taken over was prepared by somebody else.
+        # An adopted run was prepared by a former process.
         place = self._place or self._context.workspace.find(self._task_context.history.work_id)
         if place is None:
-            raise TaskRefused("the place where the task was done is gone, and with it the evidence of its success")
+            raise TaskRefused("the workplace of the task is gone, so its evidence cannot be checked")
         return await check_evidence(self._context.manifest.evidence, place, self._context.deps.environment)
 
-    # ── small things ──────────────────────────────────────────────────────────────────────────────────────────
+    # ── helpers ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_agent_event(self, event: AgentEvent) -> None:
         if isinstance(event, Began) and event.session_id:
@@ -296,8 +296,8 @@ class TaskRun:
                 write_atomic(*session_file(self._context.home, self.task.id, event.session_id), durable=False)
 
     def _record_outcome(self, outcome: Outcome) -> None:
-        """Keep what a run left, and tell the journal how it ended."""
-        with contextlib.suppress(OSError):  # for people who look for it; what counts is the result
+        """Keep the raw result of a run, and write its end to the journal."""
+        with contextlib.suppress(OSError):  # the raw result is only for people to look at
             keep_raw_result(self._context.home, self.task.id, outcome)
         soldier_id = self.soldier_id or ""
         if outcome.status == "timeout":
@@ -306,20 +306,19 @@ class TaskRun:
         else:
             self._context.emit(SoldierCompleted(self.task.id, soldier_id, outcome.status))
 
-    async def _unless_halted(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something that may be cut off; raises :class:`_Halted` then."""
-        doing = asyncio.ensure_future(work)
+    async def _unless_halted(self, work: Awaitable[T]) -> T:
+        """Await something; on a halt cancel it and raise :class:`_Halted`."""
+        future = asyncio.ensure_future(work)
         try:
-            await self._wait_or_halt(doing)
+            await self._wait_or_halt(future)
             if self._halt is None:
-                return doing.result()
+                return future.result()
             raise _Halted
         finally:
-            if doing.cancel():
-                await asyncio.wait([doing])
+            if future.cancel():
+                await asyncio.wait([future])
 
     async def _wait_or_halt(self, future: asyncio.Future[Any]) -> None:
-        """Wait until something has happened, or the campaign is halted."""
         await asyncio.wait([future, self._halted], return_when=asyncio.FIRST_COMPLETED)
 
     def _request_halt(self, halt: HaltCause) -> None:
@@ -329,7 +328,7 @@ class TaskRun:
 
     def _halt_reason(self) -> str:
         progress = self._progress
-        return (progress.cancelled if progress else None) or "the task is not ours any more"
+        return (progress.cancelled if progress else None) or "the lease of the task is lost"
 
     def _halted_ending(self, outcome: Outcome | None = None) -> TaskEnding:
         progress = self._ensure_progress()
@@ -345,7 +344,7 @@ class TaskRun:
         return self._progress
 
     async def _fail(self, error: str) -> TaskEnding:
-        """The task itself cannot be done. No soldier goes on with it."""
+        """Stop the soldier and end the task as failed."""
         if self._running is not None:
             await self._running.stop(error)
             await self._running.wait()

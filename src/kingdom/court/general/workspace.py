@@ -1,4 +1,18 @@
-"""Workplaces of tasks: worktrees, plain folders, repositories and pull requests."""
+"""Workplaces of tasks: a worktree each, or a plain folder when there is no repository.
+
+``workspace/<general>/worktrees/<general>/<task>`` on the branch ``kingdom/<general>/<task>``, from a clone that all
+generals share; else ``workspace/<general>/tasks/<task>``. A resume gets the workplace of its first task: the same
+folder (recreated when it is gone) and the same branch.
+
+The files that :func:`write_task_files` adds are listed in ``info/exclude`` of the clone, so that they are not
+committed. A file of the repository itself is never overwritten. The worktree is made from the default branch, so agent
+configuration in it (``.claude``, ``.mcp.json``, ``.codex``) is what the maintainers merged, never that of a pull
+request under review; the adapter of an engine decides whether the engine reads it.
+
+The head of a pull request is not a branch of the repository, and a soldier that may only read cannot fetch it. It is
+fetched before the soldier starts and kept under a ref of ours; the files in the worktree stay those of the default
+branch. Prompts name commits as well as refs: a later task may fetch a newer head into the same ref meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -30,52 +44,42 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from kingdom.court.general.context import TaskContext
     from kingdom.court.home import Home
     from kingdom.gitops import Clone, Worktree
 
-
-# Which repository a task works on, and where it is cloned from.
-
-
+INSTRUCTION_FILES: Final = ("CLAUDE.md", "AGENTS.md")
+TASK_FILE: Final = ".kingdom-task.json"
+_EXCLUDE_TEXT: Final = "".join(f"/{name}\n" for name in (*INSTRUCTION_FILES, TASK_FILE, ".tmp-*"))
+_MAX_PROBLEM_CHARS: Final = 500
 # A part may start with a dot (owner/.github), but is never . or .. and never looks like an option.
 _NAME_PART: Final = r"(?!\.{1,2}(?:/|\Z))[A-Za-z0-9_.][A-Za-z0-9_.\-]{0,99}"
 _is_name = re.compile(rf"{_NAME_PART}/{_NAME_PART}\Z").match
+log = logging.getLogger("kingdom.court")
+
+
+# ── repositories and pull requests ────────────────────────────────────────────────────────────────────────────────────
 
 
 def repository_url(repo: Any, base_url: str) -> str:
-    """The URL of a repository that an event names as ``owner/name``; :class:`TaskRefused` for anything else."""
+    """Return the URL of a repository that an event names. Raises :class:`TaskRefused` unless it is ``owner/name``."""
     if isinstance(repo, str) and _is_name(repo):
         return f"{base_url.rstrip('/')}/{repo}"
     raise TaskRefused(f"the repository {repo!r:.120} is not usable: owner/name is needed, of A-Z a-z 0-9 . _ -")
 
 
 def configured_url(repo: str, base_url: str) -> str:
-    """The same for a repository from a manifest, which may be a URL or a local folder as well."""
+    """Return the URL of a repository that a manifest names: ``owner/name``, a URL or a local folder."""
     return repository_url(repo, base_url) if _is_name(repo) else repo
 
 
-def is_local(url: str) -> bool:
-    """Whether a URL that the operator configured leads to this machine."""
-    return url.startswith(("/", "file://"))
-
-
-# The pull request that a task is about: its head and its base are in the clone before the soldier looks for them.
-#
-# The head of a pull request is no branch of the repository, and a soldier that may only read cannot fetch it. It is kept
-# under a ref of ours; the files a soldier finds in its worktree stay those of the default branch. Soldiers are told
-# commits, too: a later task may fetch a newer head into the same ref while they read.
-
-
-_PULL_REQUEST_PREFIX: Final = "github.pr."
-_MAX_PULL_REQUEST_NUMBER: Final = 2**31
-_MAX_PROBLEM_CHARS: Final = 500  # characters of a problem
-log = logging.getLogger("kingdom.court")
+def allows_local(*urls: str | None) -> bool:
+    """Whether one of the operator's URLs is on this machine."""
+    return any(url is not None and url.startswith(("/", "file://")) for url in urls)
 
 
 @dataclass(frozen=True, slots=True)
 class PullRequest:
-    """What a soldier is told of a pull request; what is not known is empty."""
+    """A pull request for a prompt. Fields that are not known are empty."""
 
     number: int
     ref: str = ""  # of its head, in the clone
@@ -83,36 +87,29 @@ class PullRequest:
     base_branch: str = ""
     base_ref: str = ""
     base: str = ""  # the commit
-    problem: str = ""  # what could not be had, and why
+    problem: str = ""  # what is missing, and why
 
     def document(self) -> dict[str, Any]:
-        """As it stands beside the work, and in the prompt."""
+        """Return the JSON form, for the task file and the prompt."""
         return asdict(self)
 
-    def words(self) -> str:
-        """For a prompt whose template does not say it."""
-        said = [f"Pull request {self.number}."]
+    def summary(self) -> str:
+        """Describe it in sentences, for a prompt whose template leaves it out."""
+        parts = [f"Pull request {self.number}."]
         if self.head:
-            said.append(f"Its head is in this repository: commit {self.head}, {self.ref}.")
+            parts.append(f"Its head is in this repository: commit {self.head}, {self.ref}.")
         if self.base:
-            said.append(f"Its base is {self.base_ref}, commit {self.base}.")
+            parts.append(f"Its base is {self.base_ref}, commit {self.base}.")
         if self.head and self.base:
-            said.append(f"`git diff {self.base}...{self.head}` is what it changes.")
-        return " ".join([*said, self.problem]).strip()
-
-
-def pull_request_number(task_context: TaskContext) -> int | None:
-    """The number of the pull request that a task is about, if it is about one."""
-    number = task_context.task.payload.get("number")
-    about = isinstance(task_context.type, str) and task_context.type.startswith(_PULL_REQUEST_PREFIX)
-    return number if about and type(number) is int and 0 < number < _MAX_PULL_REQUEST_NUMBER else None
+            parts.append(f"`git diff {self.base}...{self.head}` is what it changes.")
+        return " ".join([*parts, self.problem]).strip()
 
 
 async def find_pull_request(clones: Clones, clone: Clone, number: int, base: Any, *, fetch: bool) -> PullRequest:
-    """A pull request, its head fetched anew or (without ``fetch``) only when it is not there.
+    """Return a pull request. Its head is fetched when ``fetch`` is set, or when the clone does not have it.
 
-    ``base`` is the branch it shall go to, as the event names it; the default branch otherwise. Branches are as the
-    clone has them. What cannot be had is said in the answer: whether that matters is for the soldier to judge.
+    ``base`` is its target branch as the event names it; without it the default branch. What cannot be found becomes a
+    ``problem`` of the pull request: the soldier judges whether it matters.
     """
     ref, problems = pull_ref(number), []
     found: dict[str, str] = {}
@@ -125,9 +122,8 @@ async def find_pull_request(clones: Clones, clone: Clone, number: int, base: Any
         branch = base if isinstance(base, str) and base else await clone.default_branch() or ""
         commit = await clone.commit_of(f"{ORIGIN_REFS}{branch}")
         if commit is None:
-            problems.append(
-                f"Its base, {clean_line(repr(branch), _MAX_PROBLEM_CHARS)}, is no branch of the repository."
-            )
+            name = clean_line(repr(branch), _MAX_PROBLEM_CHARS)
+            problems.append(f"Its base, {name}, is no branch of the repository.")
         else:
             found |= {"base_branch": branch, "base_ref": f"{ORIGIN_REFS}{branch}", "base": commit}
     except (GitError, OSError) as error:
@@ -137,21 +133,7 @@ async def find_pull_request(clones: Clones, clone: Clone, number: int, base: Any
     return PullRequest(number, **found, problem=" ".join(problems))
 
 
-# Where a soldier works: a worktree of the task's own, or a plain folder when there is no repository.
-#
-# ``workspace/<general>/worktrees/<general>/<task>`` on the branch ``kingdom/<general>/<task>``, from a clone that all
-# generals share; else ``workspace/<general>/tasks/<task>``. A task that goes on after an answer gets the place of the
-# task it began as: the same folder (made anew if it is gone) and the same branch.
-#
-# What we put there (see :func:`furnish`) is not to be committed: ``info/exclude`` of the clone names it. A file of the
-# repository itself is never overwritten. The worktree is made from the default branch, so agent configuration in it
-# (``.claude``, ``.mcp.json``, ``.codex``) is what the maintainers merged, never that of a pull request under review;
-# whether an engine reads it is for the engine's adapter to decide.
-
-
-INSTRUCTION_FILES: Final = ("CLAUDE.md", "AGENTS.md")
-TASK_FILE: Final = ".kingdom-task.json"
-_EXCLUDE_TEXT: Final = "".join(f"/{name}\n" for name in (*INSTRUCTION_FILES, TASK_FILE, ".tmp-*"))
+# ── workplaces ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +145,10 @@ class Workplace:
 
 
 class Workspace:
-    """The workspace of one general."""
+    """The workplaces of one general."""
 
     def __init__(self, home: Home, general: str, *, local: bool = False, git: GitRunner | None = None) -> None:
-        """``local`` allows clones of repositories on this machine."""
+        """Open a workspace. ``local`` allows clones of repositories on this machine."""
         self.general = general
         self._folder = home.work(general)
         self._plain = self._folder / "tasks"
@@ -174,19 +156,19 @@ class Workspace:
         self._worktrees = Worktrees(self._clones, self._folder)
 
     async def prune(self) -> None:
-        """Clean up after processes that were killed. Once at start, before work begins."""
+        """Clean up after killed processes. Call it once at start, before any work begins."""
         try:
             pruned = await self._worktrees.prune()
         except (GitError, OSError) as error:
             log.warning("%s: worktrees could not be cleaned up: %s", self.general, error)
         else:
             if pruned.finished:
-                log.info("%s: released half made worktrees: %s", self.general, ", ".join(pruned.finished))
+                log.info("%s: released incomplete worktrees: %s", self.general, ", ".join(pruned.finished))
 
     async def prepare(self, work_id: str, url: str | None, *, fetch: bool = True) -> Workplace:
-        """The place of a piece of work, made when it is not there.
+        """Return a workplace; create it when it does not exist.
 
-        Raises :class:`TaskRefused` when it cannot be made, :class:`NotNow` when it may be possible later.
+        Raises :class:`TaskRefused` when that is impossible, :class:`TaskNotReady` when it may be possible later.
         """
         if url is None:
             return Workplace(self._plain_folder(work_id))
@@ -196,16 +178,15 @@ class Workspace:
         except (RemoteFailed, CommandTimedOut, LockBusy) as error:
             raise TaskNotReady(f"the repository {url} could not be fetched: {error}") from error
         except GitError as error:
-            raise TaskRefused(f"there is no worktree of {url} to work in: {error}") from error
+            raise TaskRefused(f"a worktree of {url} could not be created: {error}") from error
         _write_exclude_file(clone.repo / "info")
         return Workplace(tree.path, tree)
 
     async def find_pull_request(self, tree: Worktree, number: int, base: Any, *, fetch: bool) -> PullRequest:
-        """The pull request that a piece of work is about, with its head in the clone (:mod:`.pulls`)."""
         return await find_pull_request(self._clones, tree.clone, number, base, fetch=fetch)
 
     def find(self, work_id: str) -> Workplace | None:
-        """The place of a piece of work as it is, or None when there is none."""
+        """Return an existing workplace, or None."""
         try:
             tree = self._worktrees.find(self.general, work_id)
         except WorktreeBroken:
@@ -214,13 +195,13 @@ class Workspace:
         return Workplace(tree.path, tree)
 
     def places(self) -> list[tuple[str, Path]]:
-        """Every place there is: whose work it is of, and its folder."""
+        """List all workplaces: their work ids and folders."""
         trees = [(tree.name, tree.path) for tree in self._worktrees.list(self.general)]
         plain = sorted(self._plain.iterdir()) if self._plain.is_dir() else []
         return trees + [(path.name, path) for path in plain]
 
     async def remove(self, work_id: str) -> None:
-        """Remove a place. The branch of a worktree stays, and what was not committed is kept under a ref."""
+        """Remove a workplace. The branch of a worktree stays, and uncommitted changes are kept under a ref."""
         place = self.find(work_id)
         if place is None:
             return
@@ -229,7 +210,7 @@ class Workspace:
             return
         if place.folder.is_dir() and not place.folder.is_symlink():
             for name in {*INSTRUCTION_FILES, TASK_FILE} - await _tracked(place):
-                (place.folder / name).unlink(missing_ok=True)  # ours: nothing to keep under a ref
+                (place.folder / name).unlink(missing_ok=True)  # written by us: not to be kept under a ref
         await self._worktrees.release(self.general, work_id)
 
     def _plain_path(self, work_id: str) -> Path:
@@ -241,20 +222,20 @@ class Workspace:
             folder.mkdir(parents=True)
         except FileExistsError:
             if folder.is_symlink():
-                folder.unlink()  # somebody who worked there put it in its place
+                folder.unlink()  # a soldier replaced the folder with a link: do not follow it
                 folder.mkdir()
         return folder
 
 
 async def write_task_files(place: Workplace, instructions: str | None, document: Mapping[str, Any]) -> bool:
-    """Put the instructions and the task's description into a workplace; whether the instructions could be put there.
+    """Write the task file and the instructions into a workplace; return whether the instructions were written.
 
-    When the repository has instructions of its own (``CLAUDE.md`` or ``AGENTS.md``), ours belong into the prompt:
-    an engine reads one or the other, and the repository's must neither be hidden nor changed.
+    When the repository has its own ``CLAUDE.md`` or ``AGENTS.md``, ours must go into the prompt: an engine reads one
+    file or the other, and the repository's must be neither hidden nor changed.
     """
     tracked = await _tracked(place)
     if TASK_FILE in tracked:
-        raise TaskRefused(f"the repository has a file {TASK_FILE}; that name is needed for the task's description")
+        raise TaskRefused(f"the repository has a file {TASK_FILE}; that name is reserved for the task file")
     write_json(place.folder / TASK_FILE, document, durable=False)
     if instructions is None:
         return True
@@ -266,7 +247,7 @@ async def write_task_files(place: Workplace, instructions: str | None, document:
 
 
 async def _tracked(place: Workplace) -> set[str]:
-    """Which of the names we use are the repository's, on the task's branch."""
+    """Return which of our file names the repository itself has on the task's branch."""
     if place.tree is None or (tip := await place.tree.tip()) is None:
         return set()
     listed = await place.tree.clone.run("ls-tree", "-z", "--name-only", tip, "--", *INSTRUCTION_FILES, TASK_FILE)
@@ -275,11 +256,6 @@ async def _tracked(place: Workplace) -> set[str]:
 
 def _write_exclude_file(info: Path) -> None:
     if info.is_symlink():
-        info.unlink()  # whoever works in a worktree can write to the clone: do not follow
+        info.unlink()  # a soldier can write to the clone: do not follow its links
     info.mkdir(exist_ok=True)
     write_atomic(info / "exclude", _EXCLUDE_TEXT, durable=False)
-
-
-def allows_local(*urls: str | None) -> bool:
-    """Whether one of the operator's own URLs is on this machine."""
-    return any(url is not None and is_local(url) for url in urls)
