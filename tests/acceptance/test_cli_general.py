@@ -62,7 +62,7 @@ def test_a_general_is_installed_listed_replaced_and_removed(home: Home, source: 
     (source / "prompt.md").write_text("Do it better.\n{{ report }}\n")
     refused = kingdom("general", "install", str(source), *at)
     assert refused.returncode == 1
-    assert "is already there: give --replace" in refused.stderr
+    assert "already exists: use --replace" in refused.stderr
     assert kingdom_json("general", "install", str(source), "--replace", *at)["installed"]["name"] == "gen-x"
     assert (home.general("gen-x") / "prompt.md").read_text().startswith("Do it better.")
 
@@ -80,7 +80,7 @@ def test_check_prints_every_problem_with_its_line_and_fails(home: Home, source: 
     assert first.startswith(
         f"{source}/manifest.yaml:3: engine.name: no engine is called 'gpt': there are claude, codex"
     )
-    assert second.startswith(f"{source}/prompt.md:2: 'nobody' is not known here: a prompt may use answer, data")
+    assert second.startswith(f"{source}/prompt.md:2: unknown variable 'nobody': a prompt may use answer, data")
     document = json.loads(kingdom("general", "check", str(source), "--json").stdout)
     assert document == {"checked": [str(source)], "problems": [first, second]}
 
@@ -141,7 +141,7 @@ def test_removing_asks_first(home: Home, source: Path) -> None:
         (("remove", "../../x", "--yes"), "general '../../x' cannot be a file name"),
         (("remove", "-x", "--yes"), "No such option"),
         (("check", "nobody"), "nobody is neither a folder here nor a general in"),
-        (("install", "/nonexistent"), "/nonexistent is no general: there is no manifest.yaml in it"),
+        (("install", "/nonexistent"), "/nonexistent is not a general: it has no manifest.yaml"),
     ],
 )
 def test_a_wrong_name_is_one_clear_line(home: Home, arguments: tuple[str, ...], said: str) -> None:
@@ -167,4 +167,4 @@ def test_a_new_general_is_in_order_and_a_second_of_its_name_is_refused(home: Hom
     assert [item["type"] for item in general["manifest"]["subscribes"]] == ["demo.asked", "demo.told.*"]
     again = kingdom("general", "new", "gen-y", "--hears", "demo.asked", "--home", str(home.root))
     assert again.returncode == 1
-    assert "is there already" in again.stderr
+    assert "already exists" in again.stderr

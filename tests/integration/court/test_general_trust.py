@@ -75,4 +75,4 @@ async def test_words_that_were_changed_after_the_event_are_not_worked_with(
     result, orders = await done(tmp_path, permit, payload)
     assert orders == []
     assert result["status"] == "failed"
-    assert "its words were changed after the event" in result["error"]
+    assert "its text was changed after the event" in result["error"]

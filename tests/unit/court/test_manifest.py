@@ -234,7 +234,7 @@ def test_a_prompt_may_use_what_there_is_and_its_own_variables() -> None:
     [
         ("fine\n{{ data }\n", 2, "not a valid template: "),
         ("\n{% if resume %}\nx\n", 2, "not a valid template: "),
-        ("\n\n{{ paylod }}{{ data }}", 3, "'paylod' is not known here: a prompt may use answer, data, event, "),
+        ("\n\n{{ paylod }}{{ data }}", 3, "unknown variable 'paylod': a prompt may use answer, data, event, "),
         ("{{ data | nosuch }}", 1, "not a valid template: No filter named 'nosuch'"),
         ("a\n{% include 'x.md' %}", 2, "a prompt is one file: "),
         ("{% extends '/etc/passwd' %}", 1, "a prompt is one file: "),
@@ -252,7 +252,7 @@ def test_a_check_finds_what_is_wrong_in_every_file_at_once(tmp_path: Path) -> No
     assert check_package(folder, ENGINES) == [
         f"{folder}/manifest.yaml:1: name: the name is 'gen-y', but the folder is 'gen-x': they must agree",
         f"{folder}/manifest.yaml:3: engine: no engine is called 'gpt': there are claude, codex, command, scripted",
-        f"{folder}/prompt.md:1: 'nobody' is not known here: a prompt may use {', '.join(sorted(PROMPT_VARIABLES))}",
+        f"{folder}/prompt.md:1: unknown variable 'nobody': a prompt may use {', '.join(sorted(PROMPT_VARIABLES))}",
         f"{folder}/instructions.md:1: not UTF-8 text (invalid start byte)",
     ]
 
@@ -330,7 +330,7 @@ def test_one_that_is_there_stays_unless_it_is_to_be_replaced(tmp_path: Path) -> 
     install_package(home, source)
     (source / "prompt.md").write_text("New.")
     (source / "added.md").write_text("x")
-    with pytest.raises(InvalidPackage, match="is already there: give --replace"):
+    with pytest.raises(InvalidPackage, match="already exists: use --replace"):
         install_package(home, source)
     assert "New." not in (home.general("gen-x") / "prompt.md").read_text()
     (home.general("gen-x") / "old.md").write_text("of the old one")
@@ -380,7 +380,7 @@ def test_what_is_wrong_is_told_with_the_source_and_nothing_changes(tmp_path: Pat
         install_package(home, source)
     lines = str(caught.value).splitlines()
     assert lines[0] == f"{source}/manifest.yaml:1: 'description' is missing"
-    assert lines[1].startswith(f"{source}/prompt.md:1: 'nobody' is not known here")
+    assert lines[1].startswith(f"{source}/prompt.md:1: unknown variable 'nobody'")
     assert load_generals(home).by_name == {}
     assert [path.name for path in home.generals.iterdir()] == [".lock"]
 
@@ -431,9 +431,9 @@ def test_links_out_pipes_and_too_much_are_refused(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_general_or_is_installed_already_is_refused(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     install_package(home, package(tmp_path / "gen-x"))
-    with pytest.raises(InvalidPackage, match=r"is no general: there is no manifest\.yaml in it"):
+    with pytest.raises(InvalidPackage, match=r"is not a general: it has no manifest\.yaml"):
         install_package(home, tmp_path)
-    with pytest.raises(InvalidPackage, match="is installed already"):
+    with pytest.raises(InvalidPackage, match="is already installed"):
         install_package(home, home.general("gen-x"), replace=True)
 
 

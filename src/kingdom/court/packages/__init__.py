@@ -1,5 +1,5 @@
-"""Generals as packages: a folder with ``manifest.yaml``, ``prompt.md`` and, if wanted, ``instructions.md``.
+"""Packages of generals: a folder with ``manifest.yaml``, ``prompt.md`` and, optionally, ``instructions.md``.
 
-An installed one lies in ``config/generals/<name>/``. :mod:`loading` reads them, :mod:`checking` finds what is wrong
-with one, :mod:`installing` puts one in and takes it out.
+Installed packages are in ``config/generals/<name>/``. :mod:`manifest` is the model of the manifest, :mod:`installed`
+reads installed packages, :mod:`installer` checks, creates, installs and removes them.
 """

@@ -1,4 +1,4 @@
-"""Reading the installed generals."""
+"""Read the packages of installed generals."""
 
 from __future__ import annotations
 
@@ -20,44 +20,44 @@ WORKFLOW_FILE: Final = "workflow.yaml"
 
 @dataclass(frozen=True, slots=True)
 class GeneralPackage:
-    """A general and where its files lie."""
+    """The manifest of a general, and the folder of its package."""
 
     manifest: Manifest
     folder: Path
 
     @property
     def name(self) -> str:
-        """Its name, which is its role's as well."""
+        """The name of the general and of its role."""
         return self.manifest.name
 
     @property
     def prompt_path(self) -> Path:
-        """The template of its prompts."""
+        """The prompt template."""
         return self.folder / PROMPT_FILE
 
     @property
     def instructions_path(self) -> Path:
-        """What its soldiers find as CLAUDE.md and AGENTS.md; may be missing."""
+        """The instructions that soldiers find as CLAUDE.md and AGENTS.md. The file may be missing."""
         return self.folder / INSTRUCTIONS_FILE
 
     @property
     def workflow_path(self) -> Path:
-        """For mode workflow: its template, where the general brings it along; may be missing."""
+        """The workflow template of a general with mode ``workflow``. The file may be missing."""
         return self.folder / WORKFLOW_FILE
 
 
 @dataclass(frozen=True, slots=True)
 class Generals:
-    """All installed generals: those that can be used, and what is wrong with the others."""
+    """All installed generals: the valid ones, and the problems of the others."""
 
     by_name: dict[str, GeneralPackage] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     broken: tuple[str, ...] = ()
-    """The names of those that cannot be used."""
+    """The names of the invalid ones."""
 
 
 def load_generals(home: Home) -> Generals:
-    """Read every installed general. One that cannot be used is told of in ``problems`` and hinders no other."""
+    """Read every installed general. An invalid one is reported in ``problems`` and does not affect the others."""
     by_name: dict[str, GeneralPackage] = {}
     problems: list[str] = []
     broken: list[str] = []
@@ -71,7 +71,7 @@ def load_generals(home: Home) -> Generals:
 
 
 def load_general(folder: Path) -> GeneralPackage:
-    """Read one general from its folder, or raise :class:`YamlProblem` with everything that is wrong."""
+    """Read one general from its folder. Raises :class:`YamlProblem` with all problems."""
     general = GeneralPackage(load_yaml(folder / MANIFEST_FILE, Manifest, {"folder": folder.name}), folder)
     if general.manifest.mode == "agent" and not general.prompt_path.is_file():
         raise YamlProblem([f"{general.prompt_path}: missing; it is the template of the general's prompts"])
@@ -79,7 +79,7 @@ def load_general(folder: Path) -> GeneralPackage:
 
 
 class GeneralsCache:
-    """The installed generals, read again only when one of their files changed."""
+    """Reads the installed generals again only when one of their files changed."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -87,7 +87,6 @@ class GeneralsCache:
         self._generals = Generals()
 
     def current(self) -> Generals:
-        """What lies there now."""
         seen = tuple(_signature(folder) for folder in general_folders(self._home))
         if seen != self._seen:
             self._generals = load_generals(self._home)
@@ -96,7 +95,7 @@ class GeneralsCache:
 
 
 def general_folders(home: Home) -> list[Path]:
-    """The folders of the generals, by name; a dot in front means one on its way in or out."""
+    """Return the folders of the generals, by name. A leading dot marks a package that is being changed."""
     try:
         found = sorted(home.generals.iterdir())
     except (FileNotFoundError, NotADirectoryError):

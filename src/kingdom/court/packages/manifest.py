@@ -1,4 +1,4 @@
-"""``manifest.yaml``: who a general is, what it hears, and within which limits it works."""
+"""The model of ``manifest.yaml``: a general's name, engine, subscriptions, schedules and limits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|
 Filter = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 _TYPE_PATTERN: Final = re.compile(r"(\*|[a-z0-9_]+)(\.(\*|[a-z0-9_]+))*")
-# The names of roles to come are kept free, too, and those of folders below state/, where a general has its own.
+# Reserved: the names of roles, also of future ones, and of folders below state/, where each general has a folder.
 _ROLE_NAMES: Final = ("king", "chamberlain", "sentinel", "envoy", "supervisor", "web", "workflow")
 _RESERVED_NAMES: Final = (*_ROLE_NAMES, "soldiers", "results", "prompts", "ledger")
 
@@ -58,19 +58,19 @@ def _checked_relative_path(text: str) -> str:
 
 
 def _from_context(info: ValidationInfo, what: str) -> Any:
-    """What the reader of the manifest knows around it: the name of its ``folder``, those of the ``engines``."""
+    """Return what the caller passed for validation: the name of the ``folder``, the names of the ``engines``."""
     return (info.context or {}).get(what)
 
 
 class EngineChoice(ShortFormSection):
-    """Which engine does the work; in short, only its name."""
+    """The engine that runs the agents. Short form: its name."""
 
     short_form: ClassVar[str] = "name"
 
     name: EngineName
     model: str | None = Field(default=None, min_length=1)
     options: dict[str, Any] = Field(default_factory=dict)
-    """The engine's own (``command``: argv; ``scripted``: script)."""
+    """Options of the engine itself (``command``: argv; ``scripted``: script)."""
 
     @field_validator("name")
     @classmethod
@@ -85,14 +85,14 @@ _WORKFLOW_ENGINE: Final = EngineChoice(name="workflow")
 
 
 class TimerSection(ConfigSection):
-    """How long a run may be silent, in seconds."""
+    """How long a run may print nothing, in seconds."""
 
     first_output: float = Field(default=120.0, gt=0)
     silence: float = Field(default=600.0, gt=0)
 
 
 class CapSection(ConfigSection):
-    """What one run may use. None: no limit."""
+    """Limits of one run. None: no limit."""
 
     turns: int | None = Field(default=None, ge=1)
     tokens: int | None = Field(default=None, ge=1)
@@ -100,7 +100,7 @@ class CapSection(ConfigSection):
 
 
 class GeneralBudget(ConfigSection):
-    """What the general may spend. None: no limit of its own."""
+    """Spending limits of the general. None: only the court's limits apply."""
 
     daily_usd: Usd | None = None
     daily_tokens: int | None = Field(default=None, ge=0)
@@ -108,7 +108,7 @@ class GeneralBudget(ConfigSection):
 
 
 class EventSubscription(ShortFormSection):
-    """Events the general takes; in short, only their type."""
+    """Events that the general takes. Short form: their type."""
 
     short_form: ClassVar[str] = "type"
 
@@ -118,39 +118,38 @@ class EventSubscription(ShortFormSection):
     """Only these repositories (``owner/*`` for all of an owner)."""
     exclude_repos: list[Filter] = Field(default_factory=list)
     authors: list[Filter] = Field(default_factory=list)
-    """Only events of these people."""
+    """Only events caused by these people."""
     exclude_authors: list[Filter] = Field(default_factory=list)
     priority: Priority | None = None
     """The priority of its tasks, instead of the event's."""
 
     @property
     def is_pattern(self) -> bool:
-        """Whether it stands for more than one type."""
         return "*" in self.type
 
 
 class Schedule(ConfigSection):
-    """Work at set times."""
+    """Tasks at fixed times."""
 
     name: GeneralName
     cron: Annotated[str, AfterValidator(_checked_cron)]
     timezone: TimeZone | None = None
-    """The court's, when none is given."""
+    """None: the time zone of the court."""
     task_type: str = Field(default="scheduled", min_length=1, max_length=200)
     missed: Missed = "run_once"
-    """When the court was down at the time: run once afterwards, however many were missed, or skip them."""
+    """When the court was down at the time: run once afterwards, however many slots were missed, or skip them."""
     priority: Priority = "normal"
     payload: dict[str, Any] = Field(default_factory=dict)
 
 
 class FileEvidence(ConfigSection):
-    """A file that must be there."""
+    """A file that must exist."""
 
     file: Annotated[str, AfterValidator(_checked_relative_path)]
 
 
 class CommandEvidence(ConfigSection):
-    """A program that must end with 0. It is run in the worktree, without a shell."""
+    """A program that must exit with 0. It runs in the worktree, without a shell."""
 
     command: list[Annotated[str, StringConstraints(min_length=1)]] = Field(min_length=1)
     timeout_seconds: float = Field(default=300.0, gt=0)
@@ -180,17 +179,17 @@ Evidence = Annotated[
 
 
 class McpServerSection(ConfigSection):
-    """A server of tools: a program that is started for each run, or a URL."""
+    """An MCP server: a program that is started for each run, or a URL."""
 
     command: str | None = Field(default=None, min_length=1)
-    """A program on the PATH, or a whole path: never one of the repository."""
+    """A program on the PATH, or an absolute path: never a program of the repository."""
     args: list[str] = Field(default_factory=list)
     env: list[EnvName] = Field(default_factory=list)
-    """Names of environment variables it is given."""
+    """Names of environment variables that the program gets."""
     url: str | None = Field(default=None, min_length=1)
-    """Where it is reached, `https://…`, when it is no program."""
+    """The address of a server that is not a program, `https://…`."""
     headers: dict[HeaderName, EnvName] = Field(default_factory=dict)
-    """For a URL: headers, each with the name of the environment variable that holds its value."""
+    """For a URL: HTTP headers, each with the name of the environment variable that holds its value."""
 
     @field_validator("command")
     @classmethod
@@ -229,11 +228,11 @@ class Manifest(ConfigSection):
     """The whole file."""
 
     name: GeneralName
-    """Also the name of its folder, and of its role."""
+    """The name of the general, of its folder and of its role."""
     description: str = Field(min_length=1, max_length=500)
     engine: EngineChoice = EngineChoice(name="claude")
     profile: Profile = "edit"
-    """What soldiers may do: read only, edit below the worktree, anything."""
+    """What soldiers may do: only read, edit files below the worktree, or anything."""
     mode: Mode = "agent"
     template: str | None = Field(default=None, min_length=1)
     """For mode workflow: the workflow template to run."""
@@ -241,27 +240,27 @@ class Manifest(ConfigSection):
     timers: TimerSection = Field(default_factory=TimerSection)
     caps: CapSection = Field(default_factory=CapSection)
     retries: int = Field(default=2, ge=0, le=100)
-    """How often a run that failed or took too long is tried again."""
+    """How often a run that failed or timed out is retried."""
     subscribes: list[EventSubscription] = Field(default_factory=list)
     order: int = 100
-    """When several generals would take an event: the lowest first, then exact types before patterns, then by name."""
+    """Which of several generals takes an event: the lowest order, then exact types before patterns, then by name."""
     schedules: list[Schedule] = Field(default_factory=list)
     default_repo: str | None = Field(default=None, min_length=1)
-    """Where to work when an event names no repository."""
+    """The repository for events that name none."""
     fetch_repo: bool = True
     """Whether a task gets a worktree of the repository."""
     concurrency: int = Field(default=1, ge=1, le=1000)
     budget: GeneralBudget = Field(default_factory=GeneralBudget)
     evidence: list[Evidence] = Field(default_factory=list)
-    """What must be there before ``success`` is believed."""
+    """What must be found before a ``success`` counts."""
     env: list[EnvName] = Field(default_factory=list)
-    """Names of environment variables passed on to soldiers."""
+    """Names of environment variables that soldiers get."""
     mcp_servers: dict[McpName, McpServerSection] = Field(default_factory=dict)
-    """Servers of tools that soldiers may use, by name (engines `claude` and `codex`)."""
+    """MCP servers that soldiers may use, by name (engines `claude` and `codex`)."""
     notify: Notify = "all"
-    """What people are told: start and end of each task, the result only, nothing."""
+    """Which messages people get: start and end of each task, only the result, or none."""
     records_hours: float | None = Field(default=None, gt=0, le=24 * 31)
-    """Give soldiers the records of the court since the general's last success, at most so many hours, as data."""
+    """Add the court's records since the general's last success to the prompt, for at most this many hours."""
     memory_max_bytes: int = Field(default=20_000, ge=0, le=1_000_000)
     prompt_max_bytes: int = Field(default=200_000, ge=4_000, le=4_000_000)
 
@@ -294,5 +293,5 @@ class Manifest(ConfigSection):
                 raise ValueError("mode is workflow, so there is no 'engine': the works of the template name theirs")
             if self.evidence:
                 raise ValueError("'evidence' is for mode: agent; a workflow checks what it did with works of its own")
-            object.__setattr__(self, "engine", _WORKFLOW_ENGINE)  # frozen for everybody else
+            object.__setattr__(self, "engine", _WORKFLOW_ENGINE)  # the model is frozen
         return self

@@ -1,8 +1,8 @@
-"""The words of an event are those of the moment it happened: a hash in it says which they were.
+"""A hash of the text in an event, so that later edits are found.
 
-Titles, descriptions and comments can be edited after somebody who is trusted has looked at them and asked for
-something. So what an agent is given is what stood there when the event was made, never what stands there now; and it
-is told the hash, so that it can say when what it reads later is something else.
+Titles, descriptions and comments can be edited after a trusted person has read them and asked for something. An agent
+therefore gets the text as it was when the event happened, never the current text. It also gets the hash, so that it can
+report when the text at the source differs.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ _TEXT_FIELDS: Final = ("title", "body", "description", "text")
 
 
 def text_hash(payload: Mapping[str, Any]) -> str | None:
-    """The SHA-256 of the words in a payload: title, body, description, text, the comment and those at lines.
+    """Return the SHA-256 of the text in a payload: title, body, description, text, the comment and line comments.
 
-    It is that of the JSON array of them, in this order, without blanks. None when there are no words in it.
+    The input is the compact JSON array of these texts, in this order. None when there is no text.
     """
     comments = payload.get("line_comments")
     holders = [payload.get("comment"), *(comments if isinstance(comments, list) else [])]
-    words = [payload.get(name) for name in _TEXT_FIELDS]
-    words += [holder.get("body") for holder in holders if isinstance(holder, Mapping)]
-    found = [word for word in words if isinstance(word, str)]
-    if not found:
+    values = [payload.get(name) for name in _TEXT_FIELDS]
+    values += [holder.get("body") for holder in holders if isinstance(holder, Mapping)]
+    texts = [value for value in values if isinstance(value, str)]
+    if not texts:
         return None
-    canonical = json.dumps(found, ensure_ascii=True, separators=(",", ":"))
+    canonical = json.dumps(texts, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def add_text_hash(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """The payload with the hash of its words, whatever it said of them before."""
-    words = text_hash(payload)
+    """Return the payload with the hash of its text. A hash that it brings along is replaced."""
+    found = text_hash(payload)
     plain = {name: value for name, value in payload.items() if name != TEXT_HASH_FIELD}
-    return plain if words is None else {**plain, TEXT_HASH_FIELD: words}
+    return plain if found is None else {**plain, TEXT_HASH_FIELD: found}
 
 
 def text_hash_problem(payload: Mapping[str, Any]) -> str | None:
-    """What is wrong with a payload whose words are not those of its hash; None when they are, or it has none."""
-    said = payload.get(TEXT_HASH_FIELD)
-    if said is None:
+    """Say how the text of a payload differs from its hash; None when it does not, or there is no hash."""
+    stated = payload.get(TEXT_HASH_FIELD)
+    if stated is None:
         return None
     found = text_hash(payload)
-    if found == said:
+    if found == stated:
         return None
-    return f"its words were changed after the event: {TEXT_HASH_FIELD} is {said!s:.80}, but they have {found}"
+    return f"its text was changed after the event: {TEXT_HASH_FIELD} is {stated!s:.80}, but the text has {found}"
