@@ -61,8 +61,8 @@ def test_a_day_without_a_report_is_counted_from_the_journal(home: Path) -> None:
     ("day", "code", "said"),
     [
         ("2020-01-01", 1, "no report of 2020-01-01"),
-        ("soon", 2, "is no day"),
-        ((datetime.now(UTC).date() + timedelta(days=3)).isoformat(), 2, "has not come yet"),
+        ("soon", 2, "is not a date"),
+        ((datetime.now(UTC).date() + timedelta(days=3)).isoformat(), 2, "is in the future"),
     ],
 )
 def test_a_day_that_has_none_is_told(home: Path, day: str, code: int, said: str) -> None:

@@ -115,8 +115,8 @@ def _journal_lines(path: Path, ids: set[str]) -> list[dict[str, Any]]:
 
 
 INVALID: Final = "invalid"
-# A refresh stays fresh for this many times its own duration: for files its CPU time, up to a maximum; for a database its
-# elapsed time, between two bounds.
+# A refresh stays fresh for this many times its own duration: for files its CPU time, up to a maximum; for a database
+# its elapsed time, between two bounds.
 _FRESH_FACTOR: Final = 4
 _MAX_FRESH_SECONDS: Final = 1.0
 _DATABASE_FRESH_SECONDS: Final = (0.5, 5.0)

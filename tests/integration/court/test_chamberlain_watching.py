@@ -116,7 +116,7 @@ async def test_an_event_that_nobody_takes_is_told_of_until_somebody_does(court: 
     await court.tick(30)
     assert court.alerts() == [("stale", "waiting")]
     assert court.messages()[0]["content"] == (
-        "2 event(s) have waited over 30 min to be dispatched, first of all evt-github-1; king: alive"
+        "2 event(s) not dispatched for over 30 min, the oldest is evt-github-1; king: alive"
     )
     court.emit("event.dispatched", "king", event_id="evt-github-1", task_id="t", target_general="gen-pr")
     await court.tick(30)

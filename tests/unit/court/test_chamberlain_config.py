@@ -45,7 +45,7 @@ def test_a_time_of_day_may_stand_with_or_without_quotes(text: str) -> None:
         ("retention:\n  log_days: 7", "did you mean 'logs_days'"),
         ("interval_seconds: fast", "chamberlain.yaml:1: interval_seconds"),
         ("health:\n  cpu_percent: {yellow: 90}", "yellow < orange < red"),
-        ('retention: {at: "25:00"}', "no time of day"),
+        ('retention: {at: "25:00"}', "not a time of day"),
         ("alerts: {health_from: blue}", "alerts.health_from"),
     ],
 )

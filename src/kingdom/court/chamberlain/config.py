@@ -1,4 +1,4 @@
-"""``config/chamberlain.yaml``: what is watched, from where on people are told, and how long things are kept."""
+"""``config/chamberlain.yaml``: thresholds, alerts, and how long things are kept."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _time_of_day(value: Any) -> Any:
         return value
     if isinstance(value, str) and (match := _TIME_PATTERN.fullmatch(value)):
         return time(int(match[1]), int(match[2]))
-    raise ValueError(f'{value!r:.40} is no time of day: write it as "03:00"')
+    raise ValueError(f'{value!r:.40} is not a time of day: write it as "03:00"')
 
 
 TimeOfDay = Annotated[time, BeforeValidator(_time_of_day), WithJsonSchema({"type": "string", "examples": ["03:00"]})]
@@ -38,7 +38,7 @@ Percent = Annotated[float, Field(gt=0, le=100)]
 
 
 class LevelSection(ConfigSection):
-    """From which percentage on a resource makes the court yellow, orange or red; null: it never does."""
+    """The percentages at which a resource makes the court yellow, orange or red; null: never."""
 
     yellow: Percent | None = 75.0
     orange: Percent | None = 90.0
@@ -52,7 +52,7 @@ class LevelSection(ConfigSection):
         return self
 
     def threshold(self, level: Level) -> float:
-        """Where a level begins; green begins at nothing, one that is not wanted never."""
+        """Return the threshold of a level: 0 for green, infinity for a level that is set to null."""
         if level == "green":
             return 0.0
         value = {"yellow": self.yellow, "orange": self.orange, "red": self.red}[level]
@@ -60,25 +60,25 @@ class LevelSection(ConfigSection):
 
 
 def _cpu_levels() -> LevelSection:
-    """A processor that is busy is no reason to hold more than what is of low priority: soldiers make it so."""
+    """A busy CPU holds only low priority: soldiers are meant to use the CPU."""
     return LevelSection(yellow=70.0, orange=None, red=None)
 
 
 def _disk_levels() -> LevelSection:
-    """Disks are kept fuller than memory, and for longer."""
+    """Disks are usually fuller than memory, and stay so for longer."""
     return LevelSection(yellow=85.0, orange=95.0, red=98.0)
 
 
 class HealthSection(ConfigSection):
-    """When the court is well."""
+    """Thresholds of the health levels."""
 
     cpu_percent: LevelSection = Field(default_factory=_cpu_levels)
     memory_percent: LevelSection = Field(default_factory=LevelSection)
     disk_percent: LevelSection = Field(default_factory=_disk_levels)
     hysteresis_points: float = Field(default=5.0, ge=0, le=50)
-    """A level is left at once only this far below where it began ..."""
+    """A level is left at once when the reading is this far below its threshold."""
     calm_ticks: int = Field(default=10, ge=1, le=10_000)
-    """... or after so many looks in a row below where it began."""
+    """Otherwise it is left after this many ticks in a row below the threshold."""
 
 
 class HeartbeatSection(ConfigSection):
@@ -89,7 +89,7 @@ class HeartbeatSection(ConfigSection):
     """Other limits, by the name of the role."""
 
     def limit(self, role: str) -> float:
-        """After how many seconds this role counts as silent."""
+        """Return the number of seconds after which this role counts as silent."""
         return self.roles.get(role, self.seconds)
 
 
@@ -97,13 +97,13 @@ class SoldierSection(ConfigSection):
     """When a soldier is ended by force."""
 
     max_age_hours: float = Field(default=8.0, gt=0)
-    """However busy it is. Its general ends it long before, by the timers of its manifest."""
+    """An older soldier is ended. Its general normally ends it long before, by the timers of its manifest."""
     grace_seconds: float = Field(default=300.0, ge=0)
-    """How long nobody may wait for a living soldier, or a dead one stay on record, before something is done."""
+    """How long a running soldier may have no open task, or a dead one stay on record, before it is cleaned up."""
 
 
 class AnomalySection(ConfigSection):
-    """What in the journal is not normal."""
+    """Anomalies in the journal that people are alerted about."""
 
     failures_in_a_row: int = Field(default=3, ge=1)
     timeouts_per_hour: int = Field(default=5, ge=1)
@@ -111,15 +111,15 @@ class AnomalySection(ConfigSection):
 
 
 class AlertSection(ConfigSection):
-    """What people are told."""
+    """Alerts to people."""
 
     health_from: Literal["yellow", "orange", "red"] = "orange"
     channel: str | None = None
-    """None: the channel of system.yaml."""
+    """The channel of alerts. None: the channel of system.yaml."""
 
 
 class ReportSection(ConfigSection):
-    """The report of the day before."""
+    """The daily report."""
 
     at: TimeOfDay = time(9, 0)
 
@@ -136,12 +136,12 @@ class RetentionSection(ConfigSection):
     session_logs_days: Days = 7.0
     seen_days: Days = 30.0
     invalid_days: Days = 30.0
-    """Documents that could not be read, and messages that could not be sent."""
+    """Invalid documents, and messages that could not be sent."""
     reports_days: Days = 400.0
 
     @property
     def log_max_bytes(self) -> int:
-        """The size at which a log is rotated."""
+        """The size in bytes at which a log is rotated."""
         return int(self.log_max_mb * 1024 * 1024)
 
 
@@ -160,16 +160,16 @@ class ChamberlainConfig(ConfigSection):
 
 @dataclass(frozen=True, slots=True)
 class LoadedChamberlainConfig:
-    """What came of reading the file."""
+    """The result of loading the file."""
 
     config: ChamberlainConfig
     problem: str | None = None
     sound: bool = True
-    """False: these are not the user's settings but the defaults, so nothing may be removed by them."""
+    """False when these are the defaults because the file is invalid: then nothing may be removed."""
 
 
 class ChamberlainConfigFile:
-    """Reads the file again whenever it changed. A mistake in it is told, and what held before goes on."""
+    """Reloads the file when it changes. While the file is invalid, the previous settings stay in effect."""
 
     def __init__(self, home: Home) -> None:
         self._path: Path = home.config / FILE
@@ -177,7 +177,7 @@ class ChamberlainConfigFile:
         self._loaded: LoadedChamberlainConfig | None = None
 
     def load(self) -> LoadedChamberlainConfig:
-        """The settings that hold now."""
+        """Return the current settings."""
         try:
             found = self._path.stat()
             seen = (found.st_mtime_ns, found.st_size, found.st_ino)

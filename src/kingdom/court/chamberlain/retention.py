@@ -1,8 +1,8 @@
 """Retention rules: how long files are kept, finding expired ones, and the active tasks whose files are always kept.
 
-Files are identified by their folder and the pattern of their name; all others are left alone. Each folder is opened step
-by step from the home on, without following symbolic links, and files are checked and removed through the open folder. So
-nothing outside the home can be reached, even if a folder is replaced meanwhile.
+Files are identified by their folder and the pattern of their name; all others are left alone. Each folder is opened
+step by step from the home on, without following symbolic links, and files are checked and removed through the open
+folder. So nothing outside the home can be reached, even if a folder is replaced meanwhile.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 class ActiveTasks:
     """Looks up active tasks during one cleanup. Files of an active task are kept regardless of age.
 
-    A task is active while it is pending or in progress, and after that while its event is open: a question may be open,
-    and its answer needs the files of the task. A scheduled task has no event; if it asked a question, it is active while
-    the king's log names it.
+    A task is active while it is pending or in progress, and after that while its event is open: a question may be
+    open, and its answer needs the files of the task. A scheduled task has no event; if it asked a question, it is
+    active while the king's log names it.
     """
 
     def __init__(self, home: Home, bus: EventBus) -> None:
