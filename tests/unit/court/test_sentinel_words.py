@@ -11,7 +11,7 @@ from kingdom.court.init_home import SHIPPED_GENERALS_DIR
 from kingdom.court.models import Event, subject_of
 from kingdom.court.packages.manifest import Manifest
 from kingdom.court.patterns import type_matches
-from kingdom.court.sentinel.events import SOURCE_EVENT_TYPES, clean_text, default_priority, make_event_id, parse_time
+from kingdom.court.sentinel.events import SOURCE_EVENT_TYPES, clean_text, default_priority, make_event_id, parse_epoch
 from kingdom.court.sentinel.github_events import GitHubAccount
 from kingdom.court.sentinel.jira_events import adf_mentions, adf_text
 
@@ -27,12 +27,12 @@ from kingdom.court.sentinel.jira_events import adf_mentions, adf_text
     ],
 )
 def test_times_are_read_with_their_offset(written: str) -> None:
-    assert parse_time(written) == datetime(2026, 2, 7, 10, tzinfo=UTC)
+    assert parse_epoch(written) == datetime(2026, 2, 7, 10, tzinfo=UTC).timestamp()
 
 
 @pytest.mark.parametrize("written", [None, 5, "", "yesterday", "2026-13-01T00:00:00Z", {}])
-def test_what_is_no_time_is_none(written: object) -> None:
-    assert parse_time(written) is None
+def test_what_is_no_time_is_zero(written: object) -> None:
+    assert parse_epoch(written) == 0
 
 
 def test_ids_are_file_names_whatever_they_are_made_of() -> None:

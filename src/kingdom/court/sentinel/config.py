@@ -13,9 +13,11 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
+from kingdom.base.files import ChangeDetector
 from kingdom.base.yamlfile import YamlProblem, load_yaml
 from kingdom.court.config import ConfigSection, EnvName
 from kingdom.court.errors import InvalidConfig
+from kingdom.court.patterns import type_matches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,6 +71,9 @@ class SourceSection(ConfigSection):
     """How far back the very first poll goes."""
     ignore: list[TypePattern] = Field(default_factory=list)
     """Event types that are not emitted."""
+
+    def ignores(self, event_type: str) -> bool:
+        return any(type_matches(pattern, event_type) for pattern in self.ignore)
 
 
 class GitHubSection(SourceSection):
@@ -192,13 +197,11 @@ class SentinelConfigFile:
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._seen: tuple[int, int, int] | None = None
+        self._changes = ChangeDetector(home.config / SENTINEL_FILE)
         self._loaded = LoadedSentinelConfig(SentinelConfig())
 
     def load(self) -> LoadedSentinelConfig:
-        seen = _file_signature(self._home)
-        if seen != self._seen:
-            self._seen = seen
+        if self._changes.changed():
             try:
                 self._loaded = LoadedSentinelConfig(load_sentinel(self._home))
             except InvalidConfig as error:
@@ -228,11 +231,3 @@ def read_secret(variable: str, what: str, environment: Mapping[str, str] | None 
     if not value.isprintable() or not value.isascii():
         raise InvalidConfig(f"{what}: {variable} contains characters that no token has: copy the token again")
     return value
-
-
-def _file_signature(home: Home) -> tuple[int, int, int]:
-    try:
-        found = (home.config / SENTINEL_FILE).stat()
-    except OSError:
-        return (0, 0, 0)
-    return (found.st_mtime_ns, found.st_size, found.st_ino)

@@ -7,10 +7,10 @@ import hashlib
 import logging
 import os
 import re
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kingdom.base.files import sync_directory
+from kingdom.base.times import epoch_seconds
 from kingdom.court.activity import missing_entries
 from kingdom.court.home import check_name
 from kingdom.court.queues import put_documents
@@ -100,21 +100,12 @@ def make_event_id(source: str, *parts: object) -> str:
     return f"evt-{source}-{name}"
 
 
-def parse_time(value: Any) -> datetime | None:
-    """Parse a time as sources write it (2026-02-07T10:00:00Z, 2026-02-07T19:00:00.000+0900); None if it is no time."""
-    if not isinstance(value, str):
-        return None
-    try:
-        found = datetime.fromisoformat(value.strip())
-    except ValueError:
-        return None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-
-
 def parse_epoch(value: Any) -> float:
-    """Parse a time to seconds since the epoch; 0 if it is no time."""
-    found = parse_time(value)
-    return found.timestamp() if found is not None else 0.0
+    """Parse a time as sources write it to seconds since the epoch; 0 if it is no time.
+
+    Examples: 2026-02-07T10:00:00Z, 2026-02-07T19:00:00.000+0900.
+    """
+    return (epoch_seconds(value.strip()) or 0.0) if isinstance(value, str) else 0.0
 
 
 class SeenEvents:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kingdom.court.patterns import type_matches
 from kingdom.court.sentinel.events import parse_epoch
 from kingdom.court.sentinel.github_api import (
     SubjectHistory,
@@ -96,20 +95,20 @@ class GitHubWatcher:
         memory.setdefault("baseline", self._clock() - self._section.lookback_hours * 3600)
         self._server_interval = max(self._server_interval, float(memory.get("poll_interval") or 0.0))
         await self._load_account()
-        listed = await self._lists(memory)
-        refs = [*self._hinted(memory), *_retry_refs(memory), *listed.refs]
+        listed = await self._read_lists(memory)
+        refs = [*self._hinted_refs(memory), *_retry_refs(memory), *listed.refs]
         todo = sorted(_group_by_subject(refs), key=lambda group: max(parse_epoch(ref.updated_at) for ref in group))
         batch = FetchedBatch([], memory)
         for start in range(0, len(todo), _BATCH_SIZE):
             batch = FetchedBatch([], memory)
             for group in todo[start : start + _BATCH_SIZE]:
-                memory = await self._look(group, memory, batch)
+                memory = await self._read_subject(group, memory, batch)
             if start + _BATCH_SIZE < len(todo):
                 batch.cursor = memory
                 yield batch
                 listed.refs = [ref for group in todo[start + _BATCH_SIZE :] for ref in group if not ref.hint]
         # The lists' cursor is stored with their last batch of subjects: usually there is only one, so one write.
-        batch.cursor = self._tidied({**memory, **listed.cursor})
+        batch.cursor = self._drop_stale_subjects({**memory, **listed.cursor})
         batch.done += listed.unread
         yield batch
         self._listed = None
@@ -121,8 +120,7 @@ class GitHubWatcher:
                 events += _make_events(item)
             except (AttributeError, TypeError, ValueError) as error:  # a ValidationError is one
                 log.warning("github: skipping %s, which makes no sense: %s", item.ref.key, error)
-        ignored = self._section.ignore
-        return [event for event in events if not any(type_matches(pattern, event.type) for pattern in ignored)]
+        return [event for event in events if not self._section.ignores(event.type)]
 
     async def post_emit(self, batch: FetchedBatch) -> None:
         """Mark notifications as read, and remove the hints."""
@@ -142,7 +140,7 @@ class GitHubWatcher:
         own = [*section.own_accounts, *([login] if login else [])]
         self._account = GitHubAccount.of(login, own, section.teams, for_anyone=section.for_anyone)
 
-    async def _lists(self, memory: dict[str, Any]) -> ListedSubjects:
+    async def _read_lists(self, memory: dict[str, Any]) -> ListedSubjects:
         """Read all lists if they are due; otherwise return what an interrupted poll left of them.
 
         A hint or a retry does not make them due: the server limits how often they may be read.
@@ -179,7 +177,7 @@ class GitHubWatcher:
                 f"github: {repo} does not exist, or the token cannot read it: see github.repos"
             ) from None
 
-    def _hinted(self, memory: Mapping[str, Any]) -> list[SubjectRef]:
+    def _hinted_refs(self, memory: Mapping[str, Any]) -> list[SubjectRef]:
         found = []
         floor = max(self._clock() - _OVERLAP_SECONDS, memory["baseline"])
         for name, hint in self._hints.read().items():
@@ -190,7 +188,9 @@ class GitHubWatcher:
                     self._hints.remove(name)
         return found
 
-    async def _look(self, group: list[SubjectRef], memory: dict[str, Any], batch: FetchedBatch) -> dict[str, Any]:
+    async def _read_subject(
+        self, group: list[SubjectRef], memory: dict[str, Any], batch: FetchedBatch
+    ) -> dict[str, Any]:
         """Read one subject into the batch, and return the new cursor."""
         ref, now = group[0], self._clock()
         done = [other.thread for other in group if other.thread] + [
@@ -246,7 +246,7 @@ class GitHubWatcher:
             self._may_mark = False
             log.warning("github: the token may not mark notifications as read; not trying again: %s", error)
 
-    def _tidied(self, memory: dict[str, Any]) -> dict[str, Any]:
+    def _drop_stale_subjects(self, memory: dict[str, Any]) -> dict[str, Any]:
         """Drop subjects that were not updated for a long time."""
         subjects = memory.get("subjects") or {}
         old = self._clock() - _SUBJECT_TTL_SECONDS

@@ -18,6 +18,7 @@ from urllib.parse import urljoin, urlsplit
 import aiohttp
 from yarl import URL
 
+from kingdom.base.backoff import backoff
 from kingdom.court.environment import proxy_for
 from kingdom.court.sentinel.watcher import (
     CircuitOpen,
@@ -74,8 +75,8 @@ class CircuitBreaker:
         self._failures += 1
         if self._failures >= _FAILURES_TO_OPEN or self._opened:
             self._failures = 0
-            self._until = self._clock() + min(_OPEN_SECONDS[0] * 2.0**self._opened, _OPEN_SECONDS[1])
-            self._opened = min(self._opened + 1, 10)
+            self._until = self._clock() + backoff(self._opened, *_OPEN_SECONDS)
+            self._opened += 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
-from kingdom.court.patterns import type_matches
 from kingdom.court.sentinel.config import read_secret
 from kingdom.court.sentinel.events import parse_epoch
 from kingdom.court.sentinel.http import SourceClient
@@ -223,8 +222,7 @@ class JiraWatcher:
             except (ValidationError, AttributeError, TypeError, ValueError) as error:
                 log.warning("jira: skipping %s, which makes no sense: %s", issue.get("key"), error)
         self._parsed = [event.id for event in found]
-        ignored = self._section.ignore
-        return [event for event in found if not any(type_matches(pattern, event.type) for pattern in ignored)]
+        return [event for event in found if not self._section.ignores(event.type)]
 
     async def post_emit(self, batch: FetchedBatch) -> None:
         """Remove the hints. Nothing is sent to Jira."""

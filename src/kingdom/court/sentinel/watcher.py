@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from kingdom.base.backoff import backoff
 from kingdom.base.files import read_json, write_json
 from kingdom.court.errors import CourtError
 from kingdom.court.home import check_name
@@ -235,8 +236,7 @@ class SourcePoller:
             if not isinstance(error, SourceError):
                 log.exception("%s: polling failed", self.watcher.name)
             failures = self._state.failures + 1
-            wait = min(_BACK_OFF_SECONDS[0] * 2.0 ** min(failures - 1, 20), _BACK_OFF_SECONDS[1])
-            self._pause(wait * (1 + self._jitter() / 4), failures, error)
+            self._pause(backoff(failures - 1, *_BACK_OFF_SECONDS) * (1 + self._jitter() / 4), failures, error)
         else:
             if self._problem is not None:
                 log.info("%s: works again", self.watcher.name)

@@ -20,7 +20,6 @@ from urllib.parse import urlsplit
 
 from kingdom.court.errors import CourtError, InvalidConfig, InvalidDocument
 from kingdom.court.models import Event, timestamp
-from kingdom.court.patterns import type_matches
 from kingdom.court.queues import parse_document
 from kingdom.court.sentinel.config import HOOK_NAME_PATTERN, SentinelConfigFile, read_secret
 from kingdom.court.sentinel.events import EventEmitter, SeenEvents, make_event_id, parse_epoch
@@ -282,7 +281,7 @@ class WebhookReceiver:
                 return WebhookResult(parsed.delivery, "ignored")
             await asyncio.to_thread(write_hint, self._services.home, source, parsed.delivery, parsed.hint)
             return WebhookResult(parsed.delivery, "hint")
-        events = [event for event in parsed.events if not _is_ignored(event, watched)]
+        events = [event for event in parsed.events if watched is None or not watched.ignores(event.type)]
         if not events:
             return WebhookResult(parsed.delivery, "ignored")
         return WebhookResult(parsed.delivery, "events", await self._emitter.emit(events))
@@ -311,7 +310,3 @@ class WebhookReceiver:
 
 def _watched_section(config: SentinelConfig, source: str) -> SourceSection | None:
     return {"github": config.github, "jira": config.jira}.get(source)
-
-
-def _is_ignored(event: Event, section: SourceSection | None) -> bool:
-    return section is not None and any(type_matches(pattern, event.type) for pattern in section.ignore)

@@ -7,13 +7,13 @@ import contextlib
 import json
 import logging
 import math
-import random
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
+from kingdom.base.backoff import backoff
 from kingdom.court.environment import proxy_for
 from kingdom.court.envoy.port import TryLater
 from kingdom.court.errors import CourtError
@@ -154,9 +154,8 @@ class SlackApi:
         return self._clients[token]
 
     def _unreachable(self, why: str) -> SlackUnreachable:
-        first, most = _API_BACK_OFF_SECONDS
-        after = min(first * 2.0**self._failures, most)
-        self._failures = min(self._failures + 1, 10)
+        after = backoff(self._failures, *_API_BACK_OFF_SECONDS)
+        self._failures += 1
         self.down_until = self._clock() + after
         return SlackUnreachable(after, f"Slack cannot be reached: {why}")
 
@@ -244,8 +243,7 @@ class SocketModeReceiver:
                 # A connection that lasted is replaced at once; after one that ended early, wait first.
                 failures = 0 if loop.time() - began > _STABLE_SECONDS else failures + 1
                 if failures:
-                    pause = min(self._back_off[0] * 2.0 ** (failures - 1), self._back_off[1])
-                    await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
+                    await asyncio.sleep(backoff(failures - 1, *self._back_off, jitter=0.2))
         finally:
             readings = list(self._readers)
             for reading in readings:

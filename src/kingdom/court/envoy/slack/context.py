@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 from zoneinfo import ZoneInfo
 
-from kingdom.base.files import read_json, sync_directory, write_atomic, write_json
+from kingdom.base.files import ChangeDetector, read_object, sync_directory, write_atomic, write_json
 from kingdom.court.envoy.port import TryLater
 from kingdom.court.envoy.slack.api import BotIdentity, SlackApi, SlackError, SlackRefused
 from kingdom.court.envoy.slack.payloads import closed_question
@@ -53,16 +53,12 @@ class EntryFile:
         self._path = path
         self._durable = durable
         self._entries: Mapping[str, Entry] = {}
-        self._read: tuple[int, int, int] | None = None
+        self._changes = ChangeDetector(path)
 
     def all(self) -> Mapping[str, Entry]:
         """Return all entries. Do not change them."""
-        now = self._version()
-        if now is None or now != self._read:
-            found = read_json(self._path)
-            entries = found if isinstance(found, dict) else {}
-            self._entries = {key: entry for key, entry in entries.items() if isinstance(entry, dict)}
-            self._read = now
+        if self._changes.changed():
+            self._entries = {key: entry for key, entry in read_object(self._path).items() if isinstance(entry, dict)}
         return self._entries
 
     def get(self, key: str) -> Entry | None:
@@ -83,14 +79,8 @@ class EntryFile:
 
     def _write(self, entries: dict[str, Entry]) -> None:
         write_json(self._path, entries, durable=self._durable)
-        self._entries, self._read = entries, self._version()
-
-    def _version(self) -> tuple[int, int, int] | None:
-        try:
-            found = self._path.stat()
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        self._entries = entries
+        self._changes.accept()
 
 
 class ThreadStore:
@@ -161,9 +151,9 @@ class PostStore:
         """The id that distinguishes our posts from those of another court in the same workspace."""
 
     def read(self, message_id: str) -> SlackPost | None:
-        found = read_json(self._path(message_id))
+        found = read_object(self._path(message_id))
         names = {one.name for one in fields(SlackPost)}
-        if not isinstance(found, dict) or not {"channel", "at"} <= found.keys():
+        if not {"channel", "at"} <= found.keys():
             return None
         return SlackPost(**{"thread_ts": None, **{key: value for key, value in found.items() if key in names}})
 
@@ -206,8 +196,7 @@ class ChannelDirectory:
         self._api = api
         self._path = home.role("envoy") / "channels.json"
         self._default = default
-        found = read_json(self._path)
-        self._known: dict[str, str] = found if isinstance(found, dict) else {}
+        self._known: dict[str, str] = read_object(self._path)
 
     def key(self, name: str) -> str:
         """Return the id of a channel if it is known, otherwise its name."""

@@ -1,4 +1,4 @@
-"""Posts messages to Slack, each exactly once."""
+"""Posts messages to Slack: finds the thread, posts each message once, joins updates, and cleans up."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _SLACK_EVENT_ID: Final = re.compile(r"evt-slack-([CDG][A-Z0-9]+)-(\d+\.\d+)\Z")
-_CLEAN_INTERVAL_SECONDS: Final = 60.0  # seconds
+_CLEAN_INTERVAL_SECONDS: Final = 60.0
 _MAX_PEEKED_MESSAGES: Final = 1000
 _MAX_EVENTS_PER_RUN: Final = 50  # each takes two reads of a folder
 _STATUS_REACTIONS: Final = {
@@ -233,11 +233,9 @@ class SlackSender(MessageSender):
         context = self._context
         down = context.api.down_until - context.clock()
         mapping = context.threads.mappings.get(thread_task_id(message) or "") or {}
-        return (
-            down
-            if down > 0
-            else context.rate_limiter.acquire(mapping.get("channel") or context.channels.key(message.channel))
-        )
+        if down > 0:
+            return down
+        return context.rate_limiter.acquire(mapping.get("channel") or context.channels.key(message.channel))
 
     async def was_sent(self, message_id: str) -> bool:
         """Return whether it is posted and all follow-up actions are done."""
