@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kingdom.workflow.domain.resources import Checkpoint, WorkTree
     from kingdom.workflow.domain.work import Report, Task, Work
     from kingdom.workflow.domain.workflow import Workflow
-    from kingdom.workflow.ports import WorkflowStore, WorkflowTransaction
+    from kingdom.workflow.ports import WorkflowTransaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,22 +206,3 @@ def _shortened(value: Any) -> str:
     text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     line = " ".join(text.split())
     return line if len(line) <= _MAX_VALUE_CHARS else f"{line[: _MAX_VALUE_CHARS - 1]}…"
-
-
-async def last_event_number(store: WorkflowStore, workflow_id: str | None) -> int:
-    """The number of the last event of a workflow (or of all); 0 when there is none. Some dozen short looks."""
-
-    async def is_beyond(number: int) -> bool:
-        return bool(await store.events(workflow_id, number, 1))
-
-    low, step = -1, 1  # the last number is above `low`
-    while await is_beyond(low + step):
-        low, step = low + step, step * 2
-    high = low + step  # nothing is above it
-    while high - low > 1:
-        middle = (low + high) // 2
-        if await is_beyond(middle):
-            low = middle
-        else:
-            high = middle
-    return high

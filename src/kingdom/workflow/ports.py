@@ -56,6 +56,13 @@ class Repository(Protocol[A]):
         """Return a page of items, newest first; ``after`` is the last id of the previous page."""
 
 
+class NamedRepository(Repository[A], Protocol[A]):
+    """Aggregates with unique names; saving a new one with a name that exists raises ``NameTaken``."""
+
+    async def ids_by_name(self) -> dict[str, str]:
+        """Return the ids of all items by name."""
+
+
 class WorkflowRepository(Repository[A], Protocol[A]):
     """Aggregates that belong to a workflow."""
 
@@ -76,8 +83,8 @@ class RecordedEvent:
 class WorkflowTransaction(Protocol):
     """A transaction: everything saved and recorded in it is committed, or nothing."""
 
-    gits: Repository[Git]
-    mcp_servers: Repository[McpServer]
+    gits: NamedRepository[Git]
+    mcp_servers: NamedRepository[McpServer]
     templates: Repository[WorkflowTemplate]
     workflows: Repository[Workflow]
     works: WorkflowRepository[Work]
@@ -116,6 +123,9 @@ class WorkflowStore(Protocol):
 
     async def events(self, workflow_id: str | None, after: int, limit: int) -> list[StoredEvent]:
         """Return the events of a workflow after a sequence number, or of all after a position, in order."""
+
+    async def last_event_number(self, workflow_id: str | None) -> int:
+        """Return the sequence number of a workflow's last event, or the last position of all; 0 if there is none."""
 
     async def lock_engine(self) -> EngineLock | None:
         """Take the engine lock; return None if another process has it."""

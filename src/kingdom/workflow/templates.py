@@ -207,15 +207,13 @@ def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _represent_text)
 
 
-MAX_NAMES: Final = 100_000  # of one kind: names are compared with all of them
+MAX_NAMES: Final = 100_000  # templates or repositories that are read at once
 
 
 async def read_source_ids(store: WorkflowStore) -> SourceIds:
     """Return the ids of all repositories and MCP servers by name."""
     async with store.reading() as tx:
-        gits = await tx.gits.list(limit=MAX_NAMES)
-        servers = await tx.mcp_servers.list(limit=MAX_NAMES)
-    return SourceIds({git.name: git.id for git in gits}, {server.name: server.id for server in servers})
+        return SourceIds(await tx.gits.ids_by_name(), await tx.mcp_servers.ids_by_name())
 
 
 # ── changes between two plans ────────────────────────────────────────────────────────────────────────────────────────

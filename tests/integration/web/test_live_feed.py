@@ -26,7 +26,6 @@ from kingdom.web.live.hub import Hub, open_hub
 from kingdom.web.live.subscription import SubscriptionReset, subscribe
 from kingdom.web.record import STATE_FOLDER
 from kingdom.workflow.context import system_clock
-from kingdom.workflow.overview import last_event_number
 from kingdom.workflow.ports import WorkflowStore
 from kingdom.workflow.store import open_store
 from tests.support.live import PATIENCE, Ear, emit, happen
@@ -343,8 +342,8 @@ async def test_the_last_number_of_a_workflow_is_found_by_looking(place: Place, c
     await happen(place.store, "wf-other", 3)
     if count:
         await happen(place.store, "wf-a", count)
-    assert await last_event_number(place.store, "wf-a") == count
-    assert await last_event_number(place.store, None) == count + 3
+    assert await place.store.last_event_number("wf-a") == count
+    assert await place.store.last_event_number(None) == count + 3
 
 
 async def test_a_folder_that_cannot_be_written_is_told_with_its_name(place: Place) -> None:

@@ -17,7 +17,6 @@ from kingdom.web.live import hub as clients
 from kingdom.web.live import hub as hubs
 from kingdom.web.live import subscription as subscriptions
 from kingdom.workflow.domain.events import TaskStarted
-from kingdom.workflow.overview import last_event_number
 from kingdom.workflow.ports import RecordedEvent
 from tests.support.live import PATIENCE, Ear, Wanderer, finish, happen, numbers, socket, stream, write
 from tests.support.web import SETTINGS, TOKEN, Served, served
@@ -278,9 +277,9 @@ async def test_clients_that_come_and_go_at_random_miss_nothing(tmp_path: Path, m
         producer = Producer(web)
         await asyncio.gather(*(wanderer.lives(25) for wanderer in wanderers))
         lines = await producer.stop()
-        head = await last_event_number(store, None) + lines
+        head = await store.last_event_number(None) + lines
         await ear.until(head)
-        in_workflow = await last_event_number(store, "wf-a")
+        in_workflow = await store.last_event_number("wf-a")
         for seed, wanderer in enumerate(wanderers):
             last = in_workflow if seed % 4 == 3 else head
             await wanderer.until(last)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -10,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from kingdom.web.views.workflow_state import SummaryCache
+from kingdom.workflow.domain.resources import Git, McpServer
 from kingdom.workflow.domain.statuses import WorkflowStatus
 from kingdom.workflow.domain.workflow import Workflow
+from kingdom.workflow.errors import NameTaken
 from kingdom.workflow.store import open_store
 from kingdom.workflow.store.database import DatabaseStore
 
@@ -63,12 +66,49 @@ async def test_a_page_has_what_was_asked_for_the_newest_first(
     assert "".join(item_id[-1] for item_id, _ in page) == found
 
 
-async def test_rows_of_a_version_that_had_no_labels_are_found_too(store: DatabaseStore) -> None:
+async def go_back_to_version(store: DatabaseStore, version: int) -> None:
+    """Remove what migrations after ``version`` added."""
     async with store.session() as session:
-        await session.fetch("DROP INDEX wf_workflow_by_label")
-        await session.fetch("ALTER TABLE wf_workflow DROP COLUMN label")
-        await session.fetch("UPDATE wf_counter SET last = 2 WHERE name = 'schema'")
-    assert await store.setup() == ["003_labels"]
+        for number, table, column in (
+            (4, "wf_git", "name"), (4, "wf_mcp_server", "name"), (3, "wf_workflow", "label"),
+        ):  # fmt: skip
+            if number > version:
+                await session.fetch(f"DROP INDEX {table}_by_{column}")
+                await session.fetch(f"ALTER TABLE {table} DROP COLUMN {column}")
+        await session.fetch("UPDATE wf_counter SET last = ? WHERE name = 'schema'", version)
+
+
+async def test_names_of_a_version_without_an_index_become_unique(store: DatabaseStore) -> None:
+    async with store.transaction() as tx:
+        for number, name in enumerate(("app", "lib"), 1):
+            await tx.gits.save(Git(f"git-{number}", name, url=f"https://example.org/{name}.git"))
+        await tx.mcp_servers.save(McpServer("mcp-1", "app", url="https://example.org/mcp"))
+    await go_back_to_version(store, 3)
+    async with store.session() as session:  # two that were registered in the same moment
+        copied = "INSERT INTO wf_git (id, rank, version, body) SELECT 'git-9', rank, version, body FROM wf_git"
+        await session.fetch(f"{copied} WHERE id = 'git-1'")
+    assert await store.setup() == ["004_names"]
+    async with store.reading() as tx:
+        assert await tx.gits.ids_by_name() == {"app": "git-1", "lib": "git-2"}
+        assert await tx.mcp_servers.ids_by_name() == {"app": "mcp-1"}
+    with pytest.raises(NameTaken):
+        async with store.transaction() as tx:
+            await tx.gits.save(Git("git-10", "lib", url="https://example.org/another.git"))
+
+
+async def test_of_two_that_take_a_name_at_once_one_is_refused(store: DatabaseStore) -> None:
+    async def register(number: int) -> None:
+        async with store.transaction() as tx:
+            await tx.gits.save(Git(f"git-{number}", "app", url=f"https://example.org/{number}.git"))
+
+    outcomes = await asyncio.gather(*map(register, range(5)), return_exceptions=True)
+    assert [outcome for outcome in outcomes if outcome is None] == [None]
+    assert all(outcome is None or isinstance(outcome, NameTaken) for outcome in outcomes)
+
+
+async def test_rows_of_a_version_that_had_no_labels_are_found_too(store: DatabaseStore) -> None:
+    await go_back_to_version(store, 2)
+    assert await store.setup() == ["003_labels", "004_names"]
     async with store.reading() as tx:
         assert [item_id for item_id, _ in await tx.workflows.versions(search="web-4")] == ["wf-4"]
 
@@ -80,7 +120,7 @@ async def test_what_a_list_tells_follows_every_change_and_reads_only_what_change
         async with store.reading() as tx:
             versions = await tx.workflows.versions(limit=3)
             before = await summaries.of(tx, versions)
-            read.append(len(tx.workflows._read_already))  # type: ignore[attr-defined]
+            read.append(len(tx.workflows._loaded))  # type: ignore[attr-defined]
             return [(told.facts["id"], told.facts["status"]) for told in before]
 
     assert await listed() == [("wf-7", "CREATED"), ("wf-6", "CREATED"), ("wf-5", "PAUSED")]

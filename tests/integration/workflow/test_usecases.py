@@ -80,9 +80,9 @@ async def test_a_name_stands_for_one_repository_and_for_one_mcp_server(tmp_path:
     async with house(tmp_path / "w.db") as here:
         await create_git(here.parts, "app", "https://example.org/a.git")
         await register_mcp_server(here.parts, "app", command=["app"])  # another kind of thing
-        with pytest.raises(NameTaken, match="a repository called app already"):
+        with pytest.raises(NameTaken, match="taken by another repository"):
             await create_git(here.parts, "app", "https://example.org/b.git")
-        with pytest.raises(NameTaken, match="an MCP server called app already"):
+        with pytest.raises(NameTaken, match="taken by another MCP server"):
             await register_mcp_server(here.parts, "app", url="https://example.org/mcp")
 
 
@@ -110,7 +110,7 @@ async def test_a_template_is_kept_changed_and_forgotten(tmp_path: Path) -> None:
         with pytest.raises(NotFound, match="there is no template tpl-1"):
             await create_workflow(here.parts, "tpl-1")
         bad = WorkflowTemplate("tpl-2", "fix", (work("one", "a"),), git_refs=(GitRef("git-9"),))
-        with pytest.raises(NotFound, match="there is no git git-9"):
+        with pytest.raises(NotFound, match="there is no repository git-9"):
             await create_workflow_template(here.parts, bad)
 
 
@@ -222,7 +222,7 @@ async def test_tasks_that_have_not_begun_can_be_put_in_another_order(tmp_path: P
         (lambda a, b, c: RemoveTask(c.tasks[0].id), InvalidPlan, "work 'c' has no task"),
         (lambda a, b, c: UpdateWork("work-9", {}), NotFound, "has no work work-9"),
         (lambda a, b, c: RemoveTask("task-9"), NotFound, "has no task task-9"),
-        (lambda a, b, c: SetGitRefs((GitRef("git-9"),)), NotFound, "no git git-9"),
+        (lambda a, b, c: SetGitRefs((GitRef("git-9"),)), NotFound, "no repository git-9"),
         (lambda a, b, c: SetMcpServerRefs((McpServerRef("mcp-9"),)), NotFound, "no MCP server mcp-9"),
     ],
 )

@@ -58,6 +58,11 @@ class World:
         self.meanwhile()
         return answer
 
+    async def last_event_number(self, workflow_id: str | None) -> int:
+        found = [event for event in self.seen if workflow_id in (None, event.workflow_id)]
+        self.meanwhile()
+        return max((event.position if workflow_id is None else event.sequence for event in found), default=0)
+
     async def after(self, sequence: int, limit: int) -> list[FeedEvent]:
         answer = [frame for frame in self.kept if frame.sequence > sequence][:limit]
         self.meanwhile()

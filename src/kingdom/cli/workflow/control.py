@@ -211,10 +211,8 @@ async def _print_events(store: WorkflowStore, running: WorkflowEngine, stop: asy
     """Print what happens to workflows until the engine is stopped or breaks."""
     import asyncio
 
-    from kingdom.workflow.overview import last_event_number
-
     broken = asyncio.ensure_future(running.wait())
-    position = await last_event_number(store, None)
+    position = await store.last_event_number(None)
     try:
         while not stop.is_set() and not broken.done():
             for event in await store.events(None, position, _EVENTS_PER_PAGE):

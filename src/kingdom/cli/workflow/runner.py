@@ -100,9 +100,8 @@ async def _ask_engine(store: WorkflowStore, request: CommandRequest, seconds: fl
 
 async def _run_elsewhere(place: WorkflowHome, store: WorkflowStore, request: CommandRequest, view: WorkflowView) -> int:
     """Have the engine run the workflow that holds the store, and watch. Ctrl-C only stops watching."""
-    from kingdom.workflow.overview import last_event_number
 
-    after = await last_event_number(store, request.workflow_id)
+    after = await store.last_event_number(request.workflow_id)
 
     async def begin() -> None:
         if not await _is_active(store, request):
@@ -121,7 +120,6 @@ async def _run_here(place: WorkflowHome, context: WorkflowContext, request: Comm
     """Be the engine until the workflow rests. Ctrl-C pauses it."""
     from kingdom.workflow.engine import command_handlers, run_engine
     from kingdom.workflow.errors import WorkflowError
-    from kingdom.workflow.overview import last_event_number
 
     store = context.store
     carry = command_handlers(context)
@@ -131,7 +129,7 @@ async def _run_here(place: WorkflowHome, context: WorkflowContext, request: Comm
             await carry[request.kind](request.workflow_id, **request.arguments)
 
     active = await _is_active(store, request)
-    after = await last_event_number(store, request.workflow_id)
+    after = await store.last_event_number(request.workflow_id)
     with stop_signals() as stop:
         async with run_engine(context) as engine:
             started = asyncio.create_task(begin())

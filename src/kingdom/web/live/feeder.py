@@ -16,7 +16,6 @@ from kingdom.journal import Cursor, InvalidCursor, Problem, Reader
 from kingdom.journal.reader import watch_log
 from kingdom.web.live.event import FeedEvent, SourceEvent
 from kingdom.web.live.feed import is_contiguous
-from kingdom.workflow.overview import last_event_number
 from kingdom.workflow.store.transactions import STREAM
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ class WorkflowSource:
 
     async def begin(self, place: str | None) -> None:
         """Go on at a place; without one, behind the last event."""
-        last = await last_event_number(self._store, None)
+        last = await self._store.last_event_number(None)
         self.place = str(last) if place is None else str(min(last, int(place)))
         if place is not None and last < int(place):
             raise EventsMissed(f"the store at {self._url} has {last} events, {place} were read: it is another one")

@@ -14,7 +14,6 @@ from kingdom.web.envelope import not_found
 from kingdom.web.live.event import FeedEvent, event_message
 from kingdom.web.live.feed import is_contiguous
 from kingdom.web.live.feeder import source_event
-from kingdom.workflow.overview import last_event_number
 
 if TYPE_CHECKING:
     from kingdom.web.live.hub import Hub
@@ -175,7 +174,7 @@ async def subscribe(
     wanted = TypeFilter(types)
     if workflow_id is None:
         return _subscribe_to_feed(hub, number, wanted, wake)
-    last = await last_event_number(hub.store, workflow_id)
+    last = await hub.store.last_event_number(workflow_id)
     if last == 0:
         raise not_found("WFL", "workflow", workflow_id)
     if number is not None and number > last:

@@ -1,4 +1,4 @@
-"""What both stores share: the bus on the same database, migrations, reading events."""
+"""What both stores share: the bus on the same database, migrations, and reading events."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from contextlib import asynccontextmanager
 from datetime import datetime
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeAlias
 
 from kingdom.bus import connect
 from kingdom.bus.eventbus import redact_url
@@ -22,14 +22,10 @@ if TYPE_CHECKING:
 
     from kingdom.bus import Envelope
     from kingdom.workflow.ports import Clock, EngineLock
-    from kingdom.workflow.store.transactions import DatabaseSession
-
-
-# What the stores share: the bus on the same database, migrations, and reading what the interface shows.
-
+    from kingdom.workflow.store.repositories import DatabaseSession
 
 PublishListener: TypeAlias = "Callable[[list[Envelope]], None]"
-_SCHEMA_COUNTER: Final = "schema"  # its counter; aggregate ids have a dash
+_SCHEMA_COUNTER: Final = "schema"  # the counter with the schema version; aggregate ids have a dash
 _RECORD_OWNER: Final = """
     INSERT INTO wf_engine (id, owner, epoch, seen_at) VALUES (1, ?, 1, ?)
     ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, epoch = wf_engine.epoch + 1, seen_at = excluded.seen_at
@@ -38,14 +34,30 @@ _RECORD_OWNER: Final = """
 _SELECT_EVENTS: Final = "SELECT position, aggregate_id, sequence, type, payload, occurred_at FROM wf_event"
 
 
+def open_store(url: str, clock: Clock) -> DatabaseStore:
+    """Return the store at a URL; use it as ``async with open_store(url, clock) as store``."""
+    scheme = url.partition(":")[0]
+    if scheme == "sqlite":
+        from kingdom.workflow.store.sqlite import SqliteStore
+
+        return SqliteStore(url, clock)
+    if scheme in ("postgresql", "postgres"):
+        from kingdom.workflow.store.postgresql import PostgresStore
+
+        return PostgresStore(url, clock)
+    raise StoreError(f"a workflow store is sqlite:///file.db or postgresql://…, not {scheme}:")
+
+
 class DatabaseStore(ABC):
     """See :class:`kingdom.workflow.ports.WorkflowStore`."""
+
+    dialect: ClassVar[str]  # of migrations that differ: ``004_names.<dialect>.sql``
 
     def __init__(self, url: str, clock: Clock) -> None:
         self.url = url
         self.clock = clock
         self.bus = connect(url)
-        self.shown_url = redact_url(url)  # without its password: errors are shown to whoever asks
+        self.shown_url = redact_url(url)  # without its password, for error messages
         self._listeners: list[PublishListener] = []
         self.inline: InlineHandler | None = None  # set by the engine of this process
 
@@ -62,17 +74,9 @@ class DatabaseStore(ABC):
         await self._disconnect()
         await self.bus.close()
 
-    async def setup(self) -> list[str]:
-        """Make or migrate the tables, those of the bus included; safe to repeat. Returns what was applied now."""
-        applied = await self.bus.setup()
-        await self.bus.declare(STREAM, ordered=True, dead_head="park")
-        async with self.session() as session:
-            applied += await self._migrate(session)
-        return applied
-
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[StoreTransaction]:
-        """Begin; commits at the end of the block, rolls back when it raises."""
+        """Open a transaction: commit at the end of the block, roll back if it raises."""
         unit = None
         committed = False
         try:
@@ -90,20 +94,22 @@ class DatabaseStore(ABC):
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[StoreTransaction]:
-        """The same for who only looks: nobody who writes waits for it. Nothing is to be saved in it."""
+        """Open a read-only transaction; writers do not wait for it."""
         async with self.session(readonly=True) as session:
             yield StoreTransaction(session, self.bus, self.clock)
 
     def on_publish(self, listener: PublishListener) -> Callable[[], None]:
-        """Have ``listener`` called with what each commit of this store put on the bus; returns the undo.
+        """Call ``listener`` with the envelopes that each commit publishes; return the function that undoes this.
 
-        So that an engine in the same process need not look for it.
+        So an engine in the same process need not look for them.
         """
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
+    # ── events ────────────────────────────────────────────────────────────────────────────────────────────────
+
     async def events(self, workflow_id: str | None, after: int, limit: int) -> list[StoredEvent]:
-        """The events of a workflow behind a sequence number, or of all behind a position, in order."""
+        """Return the events of a workflow after a sequence number, or of all after a position, in order."""
         async with self.session(readonly=True) as session:
             if workflow_id is None:
                 rows = await session.fetch(
@@ -119,26 +125,47 @@ class DatabaseStore(ABC):
             for position, owner, sequence, kind, payload, at in rows
         ]
 
+    async def last_event_number(self, workflow_id: str | None) -> int:
+        """Return the sequence number of a workflow's last event, or the last position of all; 0 if there is none."""
+        async with self.session(readonly=True) as session:
+            if workflow_id is None:
+                rows = await session.fetch("SELECT max(position) FROM wf_event")
+            else:
+                rows = await session.fetch("SELECT max(sequence) FROM wf_event WHERE aggregate_id = ?", workflow_id)
+        return int(rows[0][0] or 0)
+
+    # ── engine ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    async def lock_engine(self) -> EngineLock | None:
+        """Take the engine lock; return None if another process has it."""
+
     async def record_engine(self, owner: str, now: float) -> int:
-        """Write down who has the lock; returns how many had it so far."""
+        """Record who has the lock; return how many have had it."""
         async with self.session() as session:
             ((epoch,),) = await session.fetch(_RECORD_OWNER, owner, now)
         return int(epoch)
 
     async def engine_owner(self) -> tuple[str, float]:
-        """Who has, or had, the lock, and since when."""
+        """Return who has, or had, the lock, and since when."""
         async with self.session(readonly=True) as session:
             rows = await session.fetch("SELECT owner, seen_at FROM wf_engine")
         return (str(rows[0][0]), float(rows[0][1])) if rows else ("unknown", 0.0)
 
-    @abstractmethod
-    async def lock_engine(self) -> EngineLock | None:
-        """Take the lock of the engine; None when another has it."""
+    # ── schema ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def setup(self) -> list[str]:
+        """Create or migrate the tables, including those of the bus; return what was applied. May be repeated."""
+        applied = await self.bus.setup()
+        await self.bus.declare(STREAM, ordered=True, dead_head="park")
+        async with self.session() as session:
+            applied += await self._migrate(session)
+        return applied
 
     async def _migrate(self, session: DatabaseSession) -> list[str]:
         have = await self._schema_version(session)
         applied: list[str] = []
-        scripts = _migrations()
+        scripts = _migrations(self.dialect)
         if have > len(scripts):
             raise StoreError(
                 f"the store at {self.shown_url} has version {have} of its tables, this version of kingdom knows "
@@ -159,9 +186,11 @@ class DatabaseStore(ABC):
         rows = await session.fetch("SELECT last FROM wf_counter WHERE name = ?", _SCHEMA_COUNTER)
         return int(rows[0][0]) if rows else 0
 
+    # ── per database ──────────────────────────────────────────────────────────────────────────────────────────
+
     @abstractmethod
     def session(self, *, readonly: bool = False) -> AbstractAsyncContextManager[DatabaseSession]:
-        """An open transaction; commits at the end of the block, rolls back when it raises."""
+        """Open a transaction: commit at the end of the block, roll back if it raises."""
 
     @abstractmethod
     async def _connect(self) -> None: ...
@@ -173,11 +202,12 @@ class DatabaseStore(ABC):
     async def _has_tables(self, session: DatabaseSession) -> bool: ...
 
 
-def _migrations() -> list[tuple[str, list[str]]]:
-    """Every migration, in order: its name and its statements."""
+def _migrations(dialect: str) -> list[tuple[str, list[str]]]:
+    """Return the name and statements of every migration, in order. ``name.<dialect>.sql`` is for one database only."""
     folder = files("kingdom.workflow.store").joinpath("migrations")
-    scripts = sorted((item.name, item.read_text()) for item in folder.iterdir() if item.name.endswith(".sql"))
-    return [(name.removesuffix(".sql"), _statements(text)) for name, text in scripts]
+    found = sorted((item.name.removesuffix(".sql"), item) for item in folder.iterdir() if item.name.endswith(".sql"))
+    parts = [(*name.partition("."), item) for name, item in found]
+    return [(name, _statements(item.read_text())) for name, _, only, item in parts if only in ("", dialect)]
 
 
 def _statements(script: str) -> list[str]:
@@ -186,20 +216,3 @@ def _statements(script: str) -> list[str]:
     if "{table}" not in plain:
         return once
     return [part.replace("{table}", table.name) for table in TABLES for part in once]
-
-
-# Opening a store by its URL.
-
-
-def open_store(url: str, clock: Clock) -> DatabaseStore:
-    """The store at a URL: ``async with open_store(url, clock) as store``."""
-    scheme = url.partition(":")[0]
-    if scheme == "sqlite":
-        from kingdom.workflow.store.sqlite import SqliteStore
-
-        return SqliteStore(url, clock)
-    if scheme in ("postgresql", "postgres"):
-        from kingdom.workflow.store.postgresql import PostgresStore
-
-        return PostgresStore(url, clock)
-    raise StoreError(f"a workflow store is sqlite:///file.db or postgresql://…, not {scheme}:")

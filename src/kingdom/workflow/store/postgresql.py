@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 
 from kingdom.workflow.errors import StoreError
 from kingdom.workflow.store.database import DatabaseStore
-from kingdom.workflow.store.transactions import PostgresSession
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
-    from kingdom.workflow.store.transactions import DatabaseSession
+    from kingdom.workflow.store.repositories import DatabaseSession, Row
 
 _POOL_SIZE: Final = 8
-_BUS_OPTIONS: Final = ("schema", "pgbouncer")  # parts of the URL that are the bus's, not the server's
+_BUS_OPTIONS: Final = ("schema", "pgbouncer")  # options of the URL for the bus, not for the server
 _MIGRATION_LOCK: Final = 0x6B776601  # advisory lock
 _ENGINE_LOCK: Final = 0x6B776602  # advisory lock
 
@@ -46,8 +48,32 @@ class AdvisoryLock:
         self._connection.terminate()
 
 
+class PostgresSession:
+    """Runs statements with asyncpg."""
+
+    row_lock = " FOR UPDATE"
+    nests_inserts = True
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
+        """Run a statement and return its rows."""
+        rows: Sequence[Row] = await self.connection.fetch(_numbered_parameters(sql), *values)
+        return rows
+
+
+@lru_cache(maxsize=256)
+def _numbered_parameters(sql: str) -> str:
+    """Replace ``?`` by PostgreSQL's ``$1``, ``$2``, …"""
+    numbers = itertools.count(1)
+    return re.sub(r"\?", lambda _: f"${next(numbers)}", sql)
+
+
 class PostgresStore(DatabaseStore):
     """A small pool of connections."""
+
+    dialect: ClassVar[str] = "postgresql"
 
     async def _connect(self) -> None:
         address, settings = self._address()
@@ -66,7 +92,7 @@ class PostgresStore(DatabaseStore):
         return urlunsplit(parts._replace(query=plain)), settings
 
     async def lock_engine(self) -> AdvisoryLock | None:
-        """Take the lock of the engine, with a connection of its own."""
+        """Take the engine lock with a connection of its own; return None if another process has it."""
         address, settings = self._address()
         try:
             connection = await asyncpg.connect(address, server_settings=settings)
@@ -79,7 +105,7 @@ class PostgresStore(DatabaseStore):
 
     @asynccontextmanager
     async def session(self, *, readonly: bool = False) -> AsyncIterator[DatabaseSession]:
-        """An open transaction; commits at the end of the block, rolls back when it raises."""
+        """Open a transaction: commit at the end of the block, roll back if it raises."""
         try:
             async with self._pool.acquire() as connection, connection.transaction(readonly=readonly):
                 yield PostgresSession(connection)
@@ -87,10 +113,10 @@ class PostgresStore(DatabaseStore):
             raise StoreError(f"the store at {self.shown_url} cannot be used: {error}") from error
 
     async def _has_tables(self, session: DatabaseSession) -> bool:
-        await session.fetch("SELECT pg_advisory_xact_lock(?)", _MIGRATION_LOCK)  # two that set up at once take turns
+        await session.fetch("SELECT pg_advisory_xact_lock(?)", _MIGRATION_LOCK)  # concurrent setups take turns
         ((name,),) = await session.fetch("SELECT to_regclass('wf_counter')::text")
         return name is not None
 
 
 async def _no_reset(_: object) -> None:
-    """There is nothing to reset: connections are used for transactions only, and what these set ends with them."""
+    """Do nothing: connections only run transactions, and settings of a transaction end with it."""

@@ -5,43 +5,56 @@ from __future__ import annotations
 import json
 import types
 import typing
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import cache
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from kingdom.workflow.domain.resources import Checkpoint, Git, McpServer, WorkSpace, WorkTree
 from kingdom.workflow.domain.work import Report, Work
 from kingdom.workflow.domain.workflow import Workflow, WorkflowTemplate
-from kingdom.workflow.errors import ConcurrentChange, NotFound
+from kingdom.workflow.errors import ConcurrentChange, NameTaken, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
-
-    from kingdom.workflow.store.transactions import DatabaseSession, Row
-
-
-# Aggregates as JSON, and back: by the types their fields declare, so that a new field needs no code here.
+    from collections.abc import Awaitable
 
 
 A = TypeVar("A")
+B = TypeVar("B")
+Row = Sequence[Any]
+
+
+class DatabaseSession(Protocol):
+    """An open transaction of either database. Parameters are ``?``, rows are tuples."""
+
+    connection: Any  # the driver's: the bus publishes into it
+    row_lock: str  # the end of a SELECT that locks its row
+    nests_inserts: bool  # whether an INSERT may be part of a WITH
+
+    async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
+        """Run a statement and return its rows."""
+
+
+# ── aggregates as JSON ───────────────────────────────────────────────────────────────────────────────────────────────
+# By the declared types of their fields, so that a new field needs no code here.
+
 Reader = Callable[[Any], Any]
-_VERSION_FIELD: Final = "version"  # a column of its own
+_VERSION_FIELD: Final = "version"  # stored in a column, not in the document
 
 
 def encode(item: object) -> str:
-    """The JSON of an aggregate. Its ``version`` is the row's business, not the document's."""
+    """Return the JSON of an aggregate, without its version."""
     document = _plain(item)
     document.pop(_VERSION_FIELD, None)
     return _encoder.encode(document)
 
 
 def decode(kind: type[A], text: str, version: int) -> A:
-    """The aggregate of its JSON. Fields that were added since have their defaults."""
+    """Return the aggregate of its JSON. Missing fields, added in a later version, get their defaults."""
     reader = _reader(cast("Hashable", kind))
     assert reader is not None
     item = reader(json.loads(text))
@@ -50,7 +63,7 @@ def decode(kind: type[A], text: str, version: int) -> A:
 
 
 def _plain(value: Any) -> Any:
-    """What the encoder does not know by itself, as something it knows."""
+    """Return a value as something the JSON encoder knows."""
     if (take := _taker(cast("Hashable", type(value)))) is not None:
         return take(value)
     if isinstance(value, datetime):
@@ -62,13 +75,13 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not stored")
 
 
-# Mostly C: it walks lists, dictionaries and words by itself, and asks for the rest.
+# Mostly C: the encoder walks lists, dictionaries and strings itself, and calls _plain for the rest.
 _encoder = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"), default=_plain)
 
 
 @cache
 def _taker(kind: Hashable) -> Callable[[Any], dict[str, Any]] | None:
-    """What takes the fields of a dataclass (of two or more); None for another type."""
+    """Return a function that takes the fields of a dataclass with two or more; None for another type."""
     if not is_dataclass(kind):
         return None
     names = tuple(field.name for field in fields(kind))
@@ -78,7 +91,7 @@ def _taker(kind: Hashable) -> Callable[[Any], dict[str, Any]] | None:
 
 @cache
 def _reader(kind: Hashable) -> Reader | None:
-    """How to read a value of a declared type; None when JSON has it as it is."""
+    """Return the reader of a declared type; None if JSON has the value as it is."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if is_dataclass(kind):
         return _dataclass_reader(cast("type[Any]", kind))
@@ -111,7 +124,7 @@ def _dataclass_reader(kind: type[Any]) -> Reader:
 
     def read(document: Any) -> Any:
         names = document.keys()
-        if names != known:  # of another version: some fields may be missing, some gone since
+        if names != known:  # written by another version: fields may be missing or unknown
             if not required <= names:
                 raise KeyError(f"{kind.__name__} without {', '.join(sorted(required - names))}")
             document = {name: value for name, value in document.items() if name in known}
@@ -123,22 +136,23 @@ def _dataclass_reader(kind: type[Any]) -> Reader:
     return read
 
 
-# The tables: one for each kind of aggregate, all of one shape.
+# ── tables: one per type of aggregate, all alike ─────────────────────────────────────────────────────────────────────
 
-_MAX_LABEL_CHARS: Final = 600  # characters; an index of PostgreSQL takes 2,700 bytes
+_MAX_LABEL_CHARS: Final = 600  # an index entry of PostgreSQL takes 2,700 bytes
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateTable(Generic[A]):
-    """A kind of aggregate: its table, and what of it stands in columns of their own."""
+    """The table of a type of aggregate, and which values have columns of their own."""
 
     name: str
     kind: type[A]
-    noun: str  # as people call it
+    noun: str  # for error messages
     workflow: Callable[[A], str | None] = lambda _: None
     rank: Callable[[A], int] = lambda _: 0
     status: Callable[[A], str | None] = lambda _: None
-    label: Callable[[A], str] | None = None  # what it is searched by; it never changes
+    label: Callable[[A], str] | None = None  # the text that a search looks through; it never changes
+    unique_name: Callable[[A], str] | None = None  # it never changes
 
 
 def _workflow_id(item: Any) -> str:
@@ -149,12 +163,16 @@ def _status(item: Any) -> str:
     return str(item.status)
 
 
+def _name(item: Any) -> str:
+    return str(item.name)
+
+
 def _label(workflow: Workflow) -> str:
     return f"{workflow.name}\n{workflow.issue_key or ''}".lower()[:_MAX_LABEL_CHARS]
 
 
-GITS: Final = AggregateTable("wf_git", Git, "git")
-MCP_SERVERS: Final = AggregateTable("wf_mcp_server", McpServer, "MCP server")
+GITS: Final = AggregateTable("wf_git", Git, "repository", unique_name=_name)
+MCP_SERVERS: Final = AggregateTable("wf_mcp_server", McpServer, "MCP server", unique_name=_name)
 TEMPLATES: Final = AggregateTable("wf_template", WorkflowTemplate, "template")
 WORKFLOWS: Final = AggregateTable("wf_workflow", Workflow, "workflow", status=_status, label=_label)
 WORKS: Final = AggregateTable("wf_work", Work, "work", _workflow_id, lambda work: work.sequence, _status)
@@ -170,9 +188,8 @@ TABLES: Final[tuple[AggregateTable[Any], ...]] = (
 )  # fmt: skip
 
 
-# Reading and writing aggregates inside a transaction.
+# ── reading and writing ──────────────────────────────────────────────────────────────────────────────────────────────
 
-B = TypeVar("B")
 _SELECT: Final = "SELECT id, body, version FROM {table}"
 _SELECT_BOTH: Final = """
     SELECT mine.id, mine.body, mine.version, its.id, its.body, its.version
@@ -183,16 +200,16 @@ _INSERT: Final = """
     INSERT INTO {table} (workflow_id, rank, status, version, body, id) VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT DO NOTHING RETURNING id
 """
-_INSERT_LABELLED: Final = """
-    INSERT INTO {table} (workflow_id, rank, status, version, body, id, label) VALUES (?, ?, ?, ?, ?, ?, ?)
+_INSERT_WITH: Final = """
+    INSERT INTO {table} (workflow_id, rank, status, version, body, id, {column}) VALUES (?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT DO NOTHING RETURNING id
 """
-# What is looked through is an index, as far as there is one; only rows of the page are read.
+# The inner SELECT reads an index where there is one; only the rows of the page are read.
 _FOUND: Final = """
     SELECT id, version FROM {table}
     WHERE id IN (SELECT id FROM {table} WHERE {wanted} ORDER BY id DESC LIMIT ?) ORDER BY id DESC
 """
-# The usual change leaves the indexed columns alone; naming them would have their index entries written anew.
+# Most changes leave the indexed columns alone; naming them would rewrite their index entries.
 _UPDATE_BODY: Final = """
     UPDATE {table} SET version = ?, body = ?
     WHERE id = ? AND version = ? AND rank = ? AND coalesce(status, '') = ? RETURNING id
@@ -204,9 +221,9 @@ _UPDATE: Final = """
 
 
 class PendingWrite(NamedTuple):
-    """An aggregate that was saved and not written yet, put aside as it was then."""
+    """An aggregate that was saved and not written yet, as it was then."""
 
-    before: int  # the version that is replaced
+    before: int  # the version it replaces
     version: int
     body: str
 
@@ -214,37 +231,37 @@ class PendingWrite(NamedTuple):
 class TableRepository(Generic[A]):
     """The aggregates of one table; see :class:`kingdom.workflow.ports.Repository`.
 
-    Within one transaction an aggregate is one object, however often it is asked for, and it is written once, however
-    often it is saved: with :meth:`write_changes`, or before the table is read.
+    Within one transaction an aggregate is one object, however often it is read, and it is written once, however often
+    it is saved: with :meth:`write_changes`, or before the table is read.
     """
 
     def __init__(
-        self, session: DatabaseSession, table: AggregateTable[A], writing: Callable[[], Awaitable[None]]
+        self, session: DatabaseSession, table: AggregateTable[A], before_write: Callable[[], Awaitable[None]]
     ) -> None:
         self._session = session
         self._table = table
-        self._writing = writing  # called before anything is written
+        self._before_write = before_write
         self._select = self._sql(_SELECT)
-        self._read_already: dict[str, A] = {}
-        self._changes: dict[str, tuple[int, A]] = {}  # what was saved, with the version it replaces, by id
+        self._loaded: dict[str, A] = {}
+        self._changes: dict[str, tuple[int, A]] = {}  # saved items by id, with the version they replace
 
     async def get(self, item_id: str) -> A:
-        """One of them; raises :class:`NotFound`."""
+        """Return the item; raise :class:`NotFound` if there is none."""
         item = await self.find(item_id)
         if item is None:
             raise NotFound(f"there is no {self._table.noun} {item_id}")
         return item
 
     async def find(self, item_id: str) -> A | None:
-        """One of them, or None."""
-        if (found := self._read_already.get(item_id)) is not None:
+        """Return the item, or None."""
+        if (found := self._loaded.get(item_id)) is not None:
             return found
         rows = await self._session.fetch(f"{self._select} WHERE id = ?", item_id)
         return self._read(rows[0]) if rows else None
 
     async def find_with_parent(self, item_id: str, workflows: TableRepository[B]) -> A | None:
-        """One of them, or None, and its workflow with it."""
-        if (found := self._read_already.get(item_id)) is not None:
+        """Return the item, or None, and read its workflow with the same query."""
+        if (found := self._loaded.get(item_id)) is not None:
             return found
         both = self._sql(_SELECT_BOTH).replace("{workflows}", workflows._table.name)
         rows = await self._session.fetch(both, item_id)
@@ -254,13 +271,13 @@ class TableRepository(Generic[A]):
         return self._read(rows[0][:3])
 
     async def find_locked(self, item_id: str) -> A | None:
-        """One of them, or None; nobody else changes it before this transaction is over."""
-        self._read_already.pop(item_id, None)  # as it is once we have it
+        """Return the item, or None, and lock its row until the transaction ends."""
+        self._loaded.pop(item_id, None)  # read it again, under the lock
         rows = await self._fetch(f"{self._select} WHERE id = ?{self._session.row_lock}", item_id)
         return self._read(rows[0]) if rows else None
 
     async def of_workflow(self, workflow_id: str, rank: int | None = None) -> list[A]:
-        """All of one workflow (of this rank), in their order."""
+        """Return all items of a workflow (of this rank) in order."""
         found = f"{self._select} WHERE workflow_id = ?"
         if rank is None:
             rows = await self._fetch(f"{found} ORDER BY rank, id", workflow_id)
@@ -269,13 +286,13 @@ class TableRepository(Generic[A]):
         return [self._read(row) for row in rows]
 
     async def with_status(self, *statuses: str) -> list[A]:
-        """All in one of these states, the oldest first."""
+        """Return all items with one of these statuses, oldest first."""
         marks = ", ".join("?" * len(statuses))
         rows = await self._fetch(f"{self._select} WHERE status IN ({marks}) ORDER BY id", *statuses)
         return [self._read(row) for row in rows]
 
     async def find_all(self, item_ids: Sequence[str]) -> list[A]:
-        """Those of them that are there."""
+        """Return the items that exist."""
         if not item_ids:
             return []
         marks = ", ".join("?" * len(item_ids))
@@ -284,7 +301,7 @@ class TableRepository(Generic[A]):
     async def versions(
         self, *, statuses: Sequence[str] = (), search: str | None = None, after: str | None = None, limit: int = 100
     ) -> list[tuple[str, int]]:
-        """Ids with their versions, the newest first, of those in one of these states whose label has these words."""
+        """Return ids with their versions, newest first, filtered by status and by a text in the label."""
         wanted: dict[str, Sequence[object]] = {}
         if statuses:
             wanted[f"status IN ({', '.join('?' * len(statuses))})"] = statuses
@@ -297,17 +314,23 @@ class TableRepository(Generic[A]):
         return [(item_id, version) for item_id, version in rows]
 
     async def list(self, *, limit: int = 100, after: str | None = None) -> list[A]:
-        """The newest first; ``after`` is the id the last page ended with."""
+        """Return a page of items, newest first; ``after`` is the last id of the previous page."""
         if after is None:
             rows = await self._fetch(f"{self._select} ORDER BY id DESC LIMIT ?", limit)
         else:
             rows = await self._fetch(f"{self._select} WHERE id < ? ORDER BY id DESC LIMIT ?", after, limit)
         return [self._read(row) for row in rows]
 
-    async def save(self, item: A) -> None:
-        """Have a new or changed one written with this transaction, as it is then.
+    async def ids_by_name(self) -> dict[str, str]:
+        """Return the ids of all items by their unique names."""
+        rows = await self._fetch(self._sql("SELECT name, id FROM {table} WHERE name IS NOT NULL"))
+        return {str(name): str(item_id) for name, item_id in rows}
 
-        Raises :class:`ConcurrentChange`, here or when it is written, when somebody else changed it meanwhile.
+    async def save(self, item: A) -> None:
+        """Write a new item now, and a changed one with this transaction, as it is then.
+
+        Raises :class:`NameTaken` for a new item, and :class:`ConcurrentChange`, here or when it is written, if another
+        transaction changed it meanwhile.
         """
         known: Any = item
         before, _ = self._changes.get(known.id, (known.version, item))
@@ -316,19 +339,19 @@ class TableRepository(Generic[A]):
         else:
             self._changes[known.id] = before, item
         known.version = before + 1
-        self._read_already[known.id] = item
+        self._loaded[known.id] = item
 
     async def delete(self, item_id: str) -> None:
-        """Remove one; nothing happens when it is not there."""
-        await self._writing()
+        """Delete the item if it exists."""
+        await self._before_write()
         await self._session.fetch(self._sql(_DELETE), item_id)
-        self._read_already.pop(item_id, None)
+        self._loaded.pop(item_id, None)
         self._changes.pop(item_id, None)
 
     async def write_changes(self) -> None:
-        """Write what was saved and is not written yet; raises :class:`ConcurrentChange`."""
+        """Write what was saved and is not written yet; raise :class:`ConcurrentChange`."""
         if self._changes:
-            await self._writing()
+            await self._before_write()
         for before, item in self._changes.values():
             columns = self._columns(item, before + 1)
             _, rank, status, version, body, item_id = columns
@@ -339,15 +362,15 @@ class TableRepository(Generic[A]):
         self._changes = {}
 
     def pending_writes(self) -> dict[str, PendingWrite]:
-        """What was saved and is not written yet, as it is now, whatever becomes of it."""
+        """Return copies of what was saved and is not written yet."""
         return {
             item_id: PendingWrite(before, before + 1, encode(item)) for item_id, (before, item) in self._changes.items()
         }
 
     def restore_writes(self, kept: dict[str, PendingWrite]) -> None:
-        """Go on with what a repository of the same table, that was given up, had put aside."""
+        """Continue with the pending writes of a discarded repository of the same table."""
         for item_id, (before, version, body) in kept.items():
-            item = self._read_already[item_id] = decode(self._table.kind, body, version)
+            item = self._loaded[item_id] = decode(self._table.kind, body, version)
             self._changes[item_id] = before, item
 
     def _columns(self, item: A, version: int) -> tuple[Any, ...]:
@@ -355,21 +378,29 @@ class TableRepository(Generic[A]):
         return table.workflow(item), table.rank(item), table.status(item), version, encode(item), item_id
 
     async def _insert(self, item: A) -> None:
-        await self._writing()
+        await self._before_write()
         columns = self._columns(item, 1)
-        if self._table.label is None:
-            written = await self._session.fetch(self._sql(_INSERT), *columns)
+        table = self._table
+        if table.unique_name is not None:
+            name = table.unique_name(item)
+            insert = self._sql(_INSERT_WITH).replace("{column}", "name")
+            if not await self._session.fetch(insert, *columns, name):
+                raise NameTaken(f"the name {name!r} is taken by another {table.noun}: choose another name")
+            return
+        if table.label is not None:
+            insert = self._sql(_INSERT_WITH).replace("{column}", "label")
+            written = await self._session.fetch(insert, *columns, table.label(item))
         else:
-            written = await self._session.fetch(self._sql(_INSERT_LABELLED), *columns, self._table.label(item))
+            written = await self._session.fetch(self._sql(_INSERT), *columns)
         self._check(written, columns[-1])
 
     def _check(self, written: Sequence[Row], item_id: str) -> None:
         if not written:
             noun = self._table.noun
-            raise ConcurrentChange(f"{noun} {item_id} was changed by somebody else meanwhile: read it again")
+            raise ConcurrentChange(f"{noun} {item_id} was changed by another transaction meanwhile: read it again")
 
     async def _fetch(self, sql: str, *values: object) -> Sequence[Row]:
-        """What the table has, with our own changes."""
+        """Write our own changes, then read the table."""
         await self.write_changes()
         return await self._session.fetch(sql, *values)
 
@@ -378,14 +409,14 @@ class TableRepository(Generic[A]):
 
     def _read(self, row: Row) -> A:
         item_id, body, version = row
-        found = self._read_already.get(item_id)
+        found = self._loaded.get(item_id)
         if found is None:
-            found = self._read_already[item_id] = decode(self._table.kind, body, version)
+            found = self._loaded[item_id] = decode(self._table.kind, body, version)
         return found
 
 
 def _escape_like(words: str) -> str:
-    """Words as LIKE takes them for themselves."""
+    """Escape a text for LIKE."""
     return words.replace("!", "!!").replace("%", "!%").replace("_", "!_")
 
 

@@ -7,21 +7,20 @@ import sqlite3
 import time
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kingdom.base.locks import FileLock
 from kingdom.bus.eventbus import url_path
 from kingdom.workflow.errors import StoreError
 from kingdom.workflow.store.database import DatabaseStore
-from kingdom.workflow.store.transactions import SqliteSession
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
-    from kingdom.workflow.store.transactions import DatabaseSession
+    from kingdom.workflow.store.repositories import DatabaseSession, Row
 
-_BUSY_SECONDS: Final = 15.0  # seconds to wait for others to let go of the file
-_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.0002, 0.01  # seconds between two tries
+_BUSY_SECONDS: Final = 15.0  # to wait for other writers
+_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.0002, 0.01  # between two tries
 
 
 class EngineFileLock:
@@ -39,8 +38,24 @@ class EngineFileLock:
         self._lock.release()
 
 
+class SqliteSession:
+    """Runs statements in the event loop's thread: each takes microseconds, and another thread would cost more."""
+
+    row_lock = ""  # there is only one writer
+    nests_inserts = False
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
+        """Run a statement and return its rows."""
+        return self.connection.execute(sql, values).fetchall()
+
+
 class SqliteStore(DatabaseStore):
     """One connection, one transaction at a time: SQLite has one writer anyway."""
+
+    dialect: ClassVar[str] = "sqlite"
 
     async def _connect(self) -> None:
         self._connection = _connect(Path(url_path(self.url)))
@@ -51,7 +66,7 @@ class SqliteStore(DatabaseStore):
 
     @asynccontextmanager
     async def session(self, *, readonly: bool = False) -> AsyncIterator[DatabaseSession]:
-        """An open transaction; commits at the end of the block, rolls back when it raises."""
+        """Open a transaction: commit at the end of the block, roll back if it raises."""
         async with self._turn:
             try:
                 await self._begin("BEGIN" if readonly else "BEGIN IMMEDIATE")
@@ -60,7 +75,7 @@ class SqliteStore(DatabaseStore):
             try:
                 yield SqliteSession(self._connection)
             except BaseException as error:
-                if self._connection.in_transaction:  # a full disk ends it by itself
+                if self._connection.in_transaction:  # SQLite itself ends it when the disk is full
                     self._connection.execute("ROLLBACK")
                 if isinstance(error, sqlite3.Error):
                     raise StoreError(f"the store at {self.shown_url} cannot be used: {error}") from error
@@ -73,7 +88,7 @@ class SqliteStore(DatabaseStore):
                 raise StoreError(f"the store at {self.shown_url} could not commit: {error}") from error
 
     async def _begin(self, statement: str) -> None:
-        """Take the lock. SQLite's own way of waiting would sleep for 1 to 100 ms, with the whole event loop."""
+        """Begin a transaction, retrying while the file is locked. SQLite's own retries would block the event loop."""
         deadline = time.monotonic() + _BUSY_SECONDS
         pause = _MIN_PAUSE_SECONDS
         while True:
@@ -88,7 +103,7 @@ class SqliteStore(DatabaseStore):
                 return
 
     async def lock_engine(self) -> EngineFileLock | None:
-        """Take the lock of the engine: of a file beside the database, whose name says what it is."""
+        """Take the engine lock, a lock file beside the database; return None if another process has it."""
         path = Path(url_path(self.url))
         lock = FileLock.take(path.with_name(f"{path.name}.engine-lock"))
         return None if lock is None else EngineFileLock(lock)
@@ -103,7 +118,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, cached_statements=256)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA wal_autocheckpoint = 4000")  # as the bus has it: rows change often, and soon again
+        connection.execute("PRAGMA wal_autocheckpoint = 4000")  # as on the bus: the same rows change often
         connection.execute("PRAGMA cache_size = -16000")
         connection.execute("PRAGMA busy_timeout = 0")  # _begin waits instead
     except (sqlite3.Error, OSError) as error:

@@ -1,23 +1,20 @@
-"""One transaction: aggregates, the events the interface shows, and what goes to the bus."""
+"""One transaction: aggregates, the stored events, and what goes to the bus."""
 
 from __future__ import annotations
 
-import itertools
 import json
-import re
 from collections import Counter
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from kingdom.bus import Envelope
 from kingdom.workflow.domain.events import UI_ONLY
 from kingdom.workflow.store import repositories
-from kingdom.workflow.store.repositories import TableRepository
+from kingdom.workflow.store.repositories import DatabaseSession, TableRepository
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Awaitable, Callable
     from datetime import datetime
 
@@ -25,162 +22,17 @@ if TYPE_CHECKING:
     from kingdom.workflow.domain.resources import Checkpoint, Git, McpServer, WorkSpace, WorkTree
     from kingdom.workflow.domain.work import Report, Work
     from kingdom.workflow.domain.workflow import Workflow, WorkflowTemplate
-    from kingdom.workflow.ports import Clock, RecordedEvent, Repository, WorkflowRepository
-
-
-# One way to run a statement on either database: ``?`` for parameters, rows as tuples.
-
-
-Row = Sequence[Any]
-
-
-class DatabaseSession(Protocol):
-    """An open transaction."""
-
-    connection: Any  # the driver's: the bus publishes into it
-    row_lock: str  # what a SELECT ends with that keeps others from changing the row
-    nests_inserts: bool  # whether an INSERT may stand in a WITH
-
-    async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
-        """Run a statement and return its rows."""
-
-
-class SqliteSession:
-    """SQLite. Statements run where they are called: each takes microseconds, a thread in between would cost more."""
-
-    row_lock = ""  # whoever writes is alone
-    nests_inserts = False
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self.connection = connection
-
-    async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
-        """Run a statement and return its rows."""
-        return self.connection.execute(sql, values).fetchall()
-
-
-class PostgresSession:
-    """PostgreSQL, by asyncpg."""
-
-    row_lock = " FOR UPDATE"
-    nests_inserts = True
-
-    def __init__(self, connection: Any) -> None:
-        self.connection = connection
-
-    async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
-        """Run a statement and return its rows."""
-        rows: Sequence[Row] = await self.connection.fetch(_numbered_parameters(sql), *values)
-        return rows
-
-
-@lru_cache(maxsize=256)
-def _numbered_parameters(sql: str) -> str:
-    """``?`` as PostgreSQL wants it: ``$1``, ``$2``, …"""
-    numbers = itertools.count(1)
-    return re.sub(r"\?", lambda _: f"${next(numbers)}", sql)
-
-
-# Numbering events, and keeping them for the interface.
-
-
-_POSITION_COUNTER: Final = ""  # the counter of positions; no aggregate has this id
-_encode_payload: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-_COUNT_EVENTS: Final = """
-    INSERT INTO wf_counter (name, last) VALUES {counters}
-    ON CONFLICT (name) DO UPDATE SET last = wf_counter.last + excluded.last RETURNING name, last
-"""
-_INSERT_EVENT: Final = "INSERT INTO wf_event (position, sequence, aggregate_id, type, payload, occurred_at)"
-_INSERT_EVENTS: Final = f"{_INSERT_EVENT} VALUES {{events}}"
-# Both at once, where a database can: one way to the server and back less for each transaction.
-_COUNT_AND_INSERT: Final = f"""
-    WITH counted AS ({_COUNT_EVENTS}), kept AS (
-        {_INSERT_EVENT}
-        SELECT everything.last - told.position, own.last - told.sequence, told.id, told.type, told.payload, told.at
-        FROM (VALUES {{events}}) AS told (position, sequence, id, type, payload, at)
-        JOIN counted AS own ON own.name = told.id
-        JOIN counted AS everything ON everything.name = '{_POSITION_COUNTER}'
-    )
-    SELECT name, last FROM counted
-"""  # noqa: S608  made of constants
-_PLAIN_ROW: Final = "(?, ?, ?, ?, ?, ?)"
-_TYPED_ROW: Final = "(?::bigint, ?::bigint, ?::text, ?::text, ?::text, ?::text)"
-
-
-class _EventRow(NamedTuple):
-    """An event, with how many of this transaction come behind it: of all, and of its aggregate."""
-
-    position: int
-    sequence: int
-    aggregate_id: str
-    type: str
-    payload: str
-    occurred_at: str
-
-
-async def store_events(session: DatabaseSession, told: Sequence[RecordedEvent], now: datetime) -> list[int]:
-    """Number events and keep them; returns the number of each in its aggregate.
-
-    Positions count over all, sequences per aggregate; neither has a gap.
-    """
-    counts = Counter(item.aggregate_id for item in told)
-    # The counter of positions comes first: whoever has it commits before the next one counts, so that events are
-    # seen in their order. It is the last lock that is taken: nobody who has it waits for another.
-    counters = sorted({_POSITION_COUNTER: len(told), **counts}.items())
-    kept = _event_rows(told, counts, now)
-    sizes = len(counters), len(kept)
-    if session.nests_inserts:
-        rows = await session.fetch(_sized_sql(_COUNT_AND_INSERT, *sizes, _TYPED_ROW), *chain(*counters, *kept))
-        last = {name: int(number) for name, number in rows}
-    else:
-        last = {
-            name: int(number)
-            for name, number in await session.fetch(_sized_sql(_COUNT_EVENTS, *sizes, _PLAIN_ROW), *chain(*counters))
-        }
-        numbered = (
-            (last[_POSITION_COUNTER] - item.position, last[item.aggregate_id] - item.sequence, *item[2:])
-            for item in kept
-        )
-        await session.fetch(_sized_sql(_INSERT_EVENTS, *sizes, _PLAIN_ROW), *chain(*numbered))
-    return [last[item.aggregate_id] - item.sequence for item in kept]
-
-
-def _event_rows(told: Sequence[RecordedEvent], counts: Counter[str], now: datetime) -> list[_EventRow]:
-    at, left, made = now.isoformat(), dict(counts), []
-    for place, item in enumerate(told, 1):
-        left[item.aggregate_id] -= 1
-        event = item.event
-        made.append(
-            _EventRow(
-                len(told) - place,
-                left[item.aggregate_id],
-                item.aggregate_id,
-                type(event).__name__,
-                _encode_payload(event.payload()),
-                at,
-            )
-        )
-    return made
-
-
-@cache
-def _sized_sql(statement: str, counters: int, events: int, row: str) -> str:
-    counted = ", ".join(["(?, ?)"] * counters)
-    return statement.replace("{counters}", counted).replace("{events}", ", ".join([row] * events))
-
-
-# One unit of work: aggregates, the events the interface shows, and what goes to the bus.
-
+    from kingdom.workflow.ports import Clock, NamedRepository, RecordedEvent, Repository, WorkflowRepository
 
 A = TypeVar("A")
 STREAM: Final = "workflow"
 
 
 class InlineHandler(Protocol):
-    """Handles events in the transaction that records them, where that is possible."""
+    """Handles events in the transaction that records them."""
 
     async def __call__(self, tx: StoreTransaction, events: Sequence[RecordedEvent]) -> list[bool]:
-        """Handle events; for each whether that was done. What was not goes to the bus."""
+        """Handle events; return for each whether it was handled. The others go to the bus."""
 
 
 class StoreTransaction:
@@ -193,18 +45,18 @@ class StoreTransaction:
         self._bus = bus
         self._clock = clock
         self._inline = inline
-        self._told: list[RecordedEvent] = []
-        self.published: list[Envelope] = []  # what went to the bus, once flushed
-        self.ends: list[Callable[[bool], None]] = []  # called when it is over: True when it committed
+        self._events: list[RecordedEvent] = []
+        self.published: list[Envelope] = []  # what went to the bus, after flush()
+        self.ends: list[Callable[[bool], None]] = []  # called at the end, with whether it committed
         self._before_commit: list[Callable[[], Awaitable[None]]] = []
-        self._in_part = False  # whether what happens now may have to be taken back,
-        self._marked = False  # and whether there is a mark in the database to go back to
+        self._undoable = False  # whether run_or_undo() is active
+        self._savepoint = False  # whether it has set a savepoint
         self._open_repositories()
 
     def _open_repositories(self) -> None:
         self._tables: list[TableRepository[Any]] = []
-        self.gits: Repository[Git] = self._open(repositories.GITS)
-        self.mcp_servers: Repository[McpServer] = self._open(repositories.MCP_SERVERS)
+        self.gits: NamedRepository[Git] = self._open(repositories.GITS)
+        self.mcp_servers: NamedRepository[McpServer] = self._open(repositories.MCP_SERVERS)
         self.templates: Repository[WorkflowTemplate] = self._open(repositories.TEMPLATES)
         self.workflows: Repository[Workflow] = (workflows := self._open(repositories.WORKFLOWS))
         self.works: WorkflowRepository[Work] = (works := self._open(repositories.WORKS))
@@ -215,96 +67,179 @@ class StoreTransaction:
         self.work_spaces: WorkflowRepository[WorkSpace] = self._open(repositories.WORK_SPACES)
 
     def _open(self, table: repositories.AggregateTable[A]) -> TableRepository[A]:
-        made = TableRepository(self.session, table, self._writing)
+        made = TableRepository(self.session, table, self._before_write)
         self._tables.append(made)
         return made
 
-    def record(self, *told: RecordedEvent) -> None:
-        """Have events numbered, kept for the interface, and published, all with the commit."""
-        self._told += told
+    def record(self, *events: RecordedEvent) -> None:
+        """Record events: they are numbered, stored for the interface and published with the commit."""
+        self._events += events
 
     def before_commit(self, action: Callable[[], Awaitable[None]]) -> None:
-        """Have something done in this transaction, after the events it records were handled, where that is possible."""
+        """Run ``action`` in this transaction, after its events were handled inline."""
         self._before_commit.append(action)
 
     async def find_with_workflow(self, work_id: str) -> Work | None:
-        """A Work, or None; its workflow is read with it, for who will ask for that as well."""
+        """Return a Work, or None, and read its workflow with the same query."""
         return await self._works.find_with_parent(work_id, self._workflows)
 
     async def consume(self, event_id: str) -> bool:
-        """End an event of the bus with this transaction; False when it is not there to be handled (any more)."""
+        """Consume an event of the bus in this transaction; return False if it cannot be handled (any more)."""
         return await self._bus.consume(STREAM, event_id, tx=self.session.connection)
 
     async def flush(self) -> None:
-        """Handle what can be handled right here, then number, keep and publish. The commit follows."""
+        """Handle events inline where possible, then write, number, store and publish. The commit follows."""
         for_bus = await self._handle_inline()
         for action in self._before_commit:
             await action()
         for table in self._tables:
             await table.write_changes()
-        if not self._told:
+        if not self._events:
             return
         now = self._clock()
-        numbers = await store_events(self.session, self._told, now)
+        numbers = await store_events(self.session, self._events, now)
         self.published = [
-            _envelope(item, number, now)
-            for item, number, wanted in zip(self._told, numbers, for_bus, strict=True)
+            _envelope(event, number, now)
+            for event, number, wanted in zip(self._events, numbers, for_bus, strict=True)
             if wanted
         ]
         if self.published:
             await self._bus.publish(STREAM, self.published, tx=self.session.connection)
 
     async def _handle_inline(self) -> list[bool]:
-        """For each event that is recorded, and each that comes of it: whether the bus has to have it.
+        """Return, for each recorded event and each that follows from it, whether it goes to the bus.
 
-        What no handler waits for is kept for the interface only: on the bus it would have to be taken off again.
+        Events without a handler do not: somebody would have to consume them.
         """
         for_bus: list[bool] = []
-        while len(for_bus) < len(self._told):
-            fresh = self._told[len(for_bus) :]
-            wanted = [type(item.event).__name__ not in UI_ONLY for item in fresh]
+        while len(for_bus) < len(self._events):
+            fresh = self._events[len(for_bus) :]
+            wanted = [type(event.event).__name__ not in UI_ONLY for event in fresh]
             if self._inline is not None and any(wanted):
                 handled = iter(
-                    await self._inline(self, [item for item, want in zip(fresh, wanted, strict=True) if want])
+                    await self._inline(self, [event for event, want in zip(fresh, wanted, strict=True) if want])
                 )
                 wanted = [want and not next(handled) for want in wanted]
             for_bus += wanted
         return for_bus
 
     async def run_or_undo(self, action: Callable[[], Awaitable[None]]) -> Exception | None:
-        """Do something; when it raises, take back what it wrote and recorded, and return what it raised."""
-        told, saved = len(self._told), [table.pending_writes() for table in self._tables]
-        self._in_part = True
+        """Run ``action``; if it raises, undo what it wrote and recorded, and return the error."""
+        count, pending = len(self._events), [table.pending_writes() for table in self._tables]
+        self._undoable = True
         try:
             await action()
-        except Exception as error:  # noqa: BLE001 - the caller decides what it means
-            if self._marked:
+        except Exception as error:  # noqa: BLE001 - the caller decides what to do
+            if self._savepoint:
                 await self.session.fetch("ROLLBACK TO SAVEPOINT part")
-            del self._told[told:]
-            self._open_repositories()  # what was read may have been changed
-            for table, kept in zip(self._tables, saved, strict=True):
-                table.restore_writes(kept)
+            del self._events[count:]
+            self._open_repositories()  # the action may have changed the objects that were read
+            for table, writes in zip(self._tables, pending, strict=True):
+                table.restore_writes(writes)
             return error
         finally:
-            self._in_part = False
-            if self._marked:
-                self._marked = False
+            self._undoable = False
+            if self._savepoint:
+                self._savepoint = False
                 await self.session.fetch("RELEASE SAVEPOINT part")
         return None
 
-    async def _writing(self) -> None:
-        """Before something is written: mark where to go back to. Most parts write nothing before they are over."""
-        if self._in_part and not self._marked:
-            self._marked = True
+    async def _before_write(self) -> None:
+        """Set a savepoint before the first write of run_or_undo(); most actions write nothing before the flush."""
+        if self._undoable and not self._savepoint:
+            self._savepoint = True
             await self.session.fetch("SAVEPOINT part")
 
 
-def _envelope(told: RecordedEvent, sequence: int, now: datetime) -> Envelope:
+def _envelope(recorded: RecordedEvent, sequence: int, now: datetime) -> Envelope:
     return Envelope(
-        type=type(told.event).__name__,
-        payload=told.event.payload(),
-        aggregate_type=told.aggregate_type,
-        aggregate_id=told.aggregate_id,
-        attributes={"sequence": sequence} | ({} if told.attempt is None else {"attempt": told.attempt}),
+        type=type(recorded.event).__name__,
+        payload=recorded.event.payload(),
+        aggregate_type=recorded.aggregate_type,
+        aggregate_id=recorded.aggregate_id,
+        attributes={"sequence": sequence} | ({} if recorded.attempt is None else {"attempt": recorded.attempt}),
         occurred_at=now,
     )
+
+
+# ── numbering and storing events ──────────────────────────────────────────────────────────────────────────────────
+
+_POSITION_COUNTER: Final = ""  # no aggregate has this id
+_encode_payload: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_COUNT_EVENTS: Final = """
+    INSERT INTO wf_counter (name, last) VALUES {counters}
+    ON CONFLICT (name) DO UPDATE SET last = wf_counter.last + excluded.last RETURNING name, last
+"""
+_INSERT_EVENT: Final = "INSERT INTO wf_event (position, sequence, aggregate_id, type, payload, occurred_at)"
+_INSERT_EVENTS: Final = f"{_INSERT_EVENT} VALUES {{events}}"
+# Both in one statement where the database can: one round trip less per transaction.
+_COUNT_AND_INSERT: Final = f"""
+    WITH counted AS ({_COUNT_EVENTS}), stored AS (
+        {_INSERT_EVENT}
+        SELECT total.last - new.position, own.last - new.sequence, new.id, new.type, new.payload, new.at
+        FROM (VALUES {{events}}) AS new (position, sequence, id, type, payload, at)
+        JOIN counted AS own ON own.name = new.id
+        JOIN counted AS total ON total.name = '{_POSITION_COUNTER}'
+    )
+    SELECT name, last FROM counted
+"""  # noqa: S608  made of constants
+_PLAIN_ROW: Final = "(?, ?, ?, ?, ?, ?)"
+_TYPED_ROW: Final = "(?::bigint, ?::bigint, ?::text, ?::text, ?::text, ?::text)"
+
+
+class _EventRow(NamedTuple):
+    """An event; its numbers count the events of this transaction behind it: all, and those of its aggregate."""
+
+    position: int
+    sequence: int
+    aggregate_id: str
+    type: str
+    payload: str
+    occurred_at: str
+
+
+async def store_events(session: DatabaseSession, events: Sequence[RecordedEvent], now: datetime) -> list[int]:
+    """Number and store events; return the sequence number of each.
+
+    Positions count over all events, sequences per aggregate; neither has gaps.
+    """
+    counts = Counter(event.aggregate_id for event in events)
+    # The position counter sorts first: its row lock makes transactions commit in the order of their positions, so that
+    # readers never see a later event before an earlier one. It is the last lock a transaction takes: no deadlock.
+    counters = sorted({_POSITION_COUNTER: len(events), **counts}.items())
+    rows = _event_rows(events, counts, now)
+    sizes = len(counters), len(rows)
+    if session.nests_inserts:
+        counted = await session.fetch(_sized_sql(_COUNT_AND_INSERT, *sizes, _TYPED_ROW), *chain(*counters, *rows))
+        last = {name: int(number) for name, number in counted}
+    else:
+        counted = await session.fetch(_sized_sql(_COUNT_EVENTS, *sizes, _PLAIN_ROW), *chain(*counters))
+        last = {name: int(number) for name, number in counted}
+        numbered = (
+            (last[_POSITION_COUNTER] - row.position, last[row.aggregate_id] - row.sequence, *row[2:]) for row in rows
+        )
+        await session.fetch(_sized_sql(_INSERT_EVENTS, *sizes, _PLAIN_ROW), *chain(*numbered))
+    return [last[row.aggregate_id] - row.sequence for row in rows]
+
+
+def _event_rows(events: Sequence[RecordedEvent], counts: Counter[str], now: datetime) -> list[_EventRow]:
+    at, left, rows = now.isoformat(), dict(counts), []
+    for number, recorded in enumerate(events, 1):
+        left[recorded.aggregate_id] -= 1
+        rows.append(
+            _EventRow(
+                len(events) - number,
+                left[recorded.aggregate_id],
+                recorded.aggregate_id,
+                type(recorded.event).__name__,
+                _encode_payload(recorded.event.payload()),
+                at,
+            )
+        )
+    return rows
+
+
+@cache
+def _sized_sql(statement: str, counters: int, events: int, row: str) -> str:
+    counted = ", ".join(["(?, ?)"] * counters)
+    return statement.replace("{counters}", counted).replace("{events}", ", ".join([row] * events))

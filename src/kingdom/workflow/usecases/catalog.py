@@ -18,10 +18,9 @@ from kingdom.workflow.domain.events import (
 from kingdom.workflow.domain.plan import definition_of
 from kingdom.workflow.domain.resources import Git, McpServer
 from kingdom.workflow.domain.workflow import WorkflowTemplate
-from kingdom.workflow.errors import NameTaken
-from kingdom.workflow.ports import RecordedEvent, Repository, WorkflowTransaction
+from kingdom.workflow.ports import RecordedEvent, WorkflowTransaction
 
-_MAX_NAMES: Final = 100_000  # repositories or MCP servers that are compared with a new one
+_MAX_GITS: Final = 100_000  # repositories whose URL is compared with a deleted one's
 
 # ── repositories ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -33,7 +32,6 @@ async def create_git(context: WorkflowContext, name: str, url: str) -> str:
     """
     git = Git(context.ids.new("git"), name, url=url)
     async with context.store.transaction() as tx:
-        await _check_name_free(tx.gits, name, "a repository")
         await tx.gits.save(git)
         tx.record(RecordedEvent(GitCreated(git.id), "Git", git.id))
     return git.id
@@ -50,7 +48,7 @@ async def delete_git(context: WorkflowContext, git_id: str) -> None:
         git.check_unused()
         await unit.tx.gits.delete(git_id)
         unit.tx.record(RecordedEvent(GitDeleted(git_id), "Git", git_id))
-        if not any(other.url == git.url for other in await unit.tx.gits.list(limit=_MAX_NAMES)):
+        if not any(other.url == git.url for other in await unit.tx.gits.list(limit=_MAX_GITS)):
             unit.after_commit(
                 lambda: context.call_external(
                     f"the clone of {git.name} could not be deleted", lambda: context.git.discard(git)
@@ -75,7 +73,6 @@ async def register_mcp_server(
     """
     server = McpServer(context.ids.new("mcp"), name, command=tuple(command), url=url, env=dict(env or {}))
     async with context.store.transaction() as tx:
-        await _check_name_free(tx.mcp_servers, name, "an MCP server")
         await tx.mcp_servers.save(server)
         tx.record(RecordedEvent(McpServerRegistered(server.id), "McpServer", server.id))
     return server.id
@@ -91,12 +88,6 @@ async def unregister_mcp_server(context: WorkflowContext, server_id: str) -> Non
         server.check_unused()
         await tx.mcp_servers.delete(server_id)
         tx.record(RecordedEvent(McpServerUnregistered(server_id), "McpServer", server_id))
-
-
-async def _check_name_free(sources: Repository[Git] | Repository[McpServer], name: str, what: str) -> None:
-    """Raise :class:`NameTaken` if ``name`` is used. Call it in the transaction that saves the new one."""
-    if any(source.name == name for source in await sources.list(limit=_MAX_NAMES)):
-        raise NameTaken(f"there is {what} called {name} already: choose another name")
 
 
 # ── templates ─────────────────────────────────────────────────────────────────────────────────────────────────────
