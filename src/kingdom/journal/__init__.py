@@ -1,4 +1,4 @@
-"""The journal: everything that happens inside, one JSON line each, appended by all and read by whoever watches.
+"""The journal: a log of internal events, one JSON line each. Every role appends to it; any process may read it.
 
 ::
 
@@ -10,10 +10,10 @@
             ...
         reader.commit()
 
-``kingdom.journal.catalog`` is the list of events, ``docs/reference/internal-events.md`` the same for people.
+``kingdom.journal.catalog`` lists all events; ``docs/reference/internal-events.md`` is generated from it.
 """
 
-from kingdom.journal import catalog as catalog  # fills the registry
+from kingdom.journal import catalog as catalog
 from kingdom.journal.catalog import CATALOG, DataField, EventData, EventType
 from kingdom.journal.cursor import Cursor
 from kingdom.journal.errors import InvalidCursor, InvalidEvent, InvalidLine, JournalError, JournalUnavailable, Problem

@@ -1,4 +1,7 @@
-"""The catalog of internal events: every type, who emits it and which data it carries."""
+"""The catalog of internal events: every type, who emits it, and the fields of its data.
+
+This is the only list. docs/reference/internal-events.md is generated from it (``scripts/journal-reference``).
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,7 @@ from typing import Any, ClassVar, Final, TypeVar, cast, dataclass_transform, get
 
 from kingdom.journal.errors import InvalidEvent
 
-# How event types are declared: the decorator, the checks of emitters, and the one list of all types.
-
-
-GENERAL: Final = "general"  # stands for every general; each one signs with its own name, gen-<domain>
+GENERAL: Final = "general"  # stands for every general; in a line each has its own name, gen-<domain>
 Number = int | float
 
 _GENERAL_NAME: Final = re.compile(r"gen-[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -24,7 +24,7 @@ D = TypeVar("D", bound="EventData")
 
 @dataclass(frozen=True, slots=True)
 class DataField:
-    """A field of an event's data: its name in Python, its key in JSON, and what it may hold."""
+    """A field of an event's data: its name in Python, its key in JSON, and its allowed types."""
 
     name: str
     key: str
@@ -32,19 +32,19 @@ class DataField:
 
     @property
     def words(self) -> str:
-        """What it may hold, for people."""
+        """The allowed types in words."""
         kinds = [kind for kind in self.kinds if not (kind is int and float in self.kinds)]
         return " or ".join(_WORDS[kind] for kind in kinds)
 
     def check(self, value: object, event_type: str) -> None:
-        """Raise :class:`InvalidEvent` when ``value`` is of another kind."""
+        """Raise :class:`InvalidEvent` when ``value`` has another type."""
         if isinstance(value, bool) or not isinstance(value, self.kinds):
             raise InvalidEvent(f"{event_type}: {self.key} must be {self.words}, not {value!r:.80}")
 
 
 @dataclass(frozen=True, slots=True)
 class EventType:
-    """What the catalog says of one type of event."""
+    """One type of event."""
 
     name: str
     actors: tuple[str, ...]
@@ -54,15 +54,15 @@ class EventType:
 
     @property
     def category(self) -> str:
-        """The part before the dot."""
+        """The part of its name before the dot."""
         return self.name.partition(".")[0]
 
     def allows(self, actor: str) -> bool:
-        """Whether this actor may emit it."""
+        """Tell whether this actor may emit it."""
         return actor in self.actors or (GENERAL in self.actors and _GENERAL_NAME.fullmatch(actor) is not None)
 
     def actor_or_error(self, actor: str | None) -> str:
-        """The actor to write down: the one given, or the only one there can be."""
+        """Return the actor to record: the one given, or the only one allowed. Raises :class:`InvalidEvent`."""
         if actor is None and len(self.actors) == 1 and self.actors[0] != GENERAL:
             return self.actors[0]
         if isinstance(actor, str) and self.allows(actor):
@@ -71,7 +71,7 @@ class EventType:
         raise InvalidEvent(f"{self.name}: actor must be {names}, not {actor!r:.80}")
 
     def data_from(self, values: Mapping[str, Any]) -> EventData:
-        """Make the typed data from JSON keys; a key too many, too few, or of the wrong kind is an error."""
+        """Make typed data of JSON values. Raises :class:`InvalidEvent` for missing, unknown or invalid fields."""
         named = {field.key: field.name for field in self.fields}
         if named.keys() != values.keys():
             missing, unknown = sorted(named.keys() - values.keys()), sorted(values.keys() - named.keys(), key=str)
@@ -82,7 +82,7 @@ class EventType:
 
 
 class EventData:
-    """Base of the data of every event type. Its fields are checked when it is made."""
+    """Base class of the data of every event type. The constructor checks the fields."""
 
     __slots__ = ()
     spec: ClassVar[EventType]
@@ -94,16 +94,16 @@ class EventData:
                 field.check(value, self.spec.name)
 
     def to_dict(self) -> dict[str, Any]:
-        """The data under its JSON keys, in the catalog's order."""
+        """Return the data by JSON key, in the order of the catalog."""
         return {field.key: getattr(self, field.name) for field in self.spec.fields}
 
 
-CATALOG: Final[dict[str, EventType]] = {}  # every type by its name, in the order of the catalog
+CATALOG: Final[dict[str, EventType]] = {}  # every type by name
 
 
 @dataclass_transform(frozen_default=True)
 def event(name: str, *, by: tuple[str, ...], meaning: str) -> Callable[[type[D]], type[D]]:
-    """Declare an event type: a class of its data's fields becomes a frozen dataclass and an entry of the catalog."""
+    """Declare an event type: make the class a frozen dataclass and add it to the catalog."""
 
     def declare(cls: type[D]) -> type[D]:
         made = dataclass(frozen=True, slots=True)(cls)
@@ -112,7 +112,7 @@ def event(name: str, *, by: tuple[str, ...], meaning: str) -> Callable[[type[D]]
             name=name,
             actors=by,
             meaning=meaning,
-            # A key that is a word of Python (from) has an underscore after its name there.
+            # A key that is a Python keyword (from) has an underscore appended to its name.
             fields=tuple(
                 DataField(item.name, item.name.rstrip("_"), _kinds(hints[item.name]))
                 for item in fields(cast(Any, made))
@@ -127,7 +127,7 @@ def event(name: str, *, by: tuple[str, ...], meaning: str) -> Callable[[type[D]]
 
 
 def event_type(name: str) -> EventType:
-    """What the catalog says of ``name``, or :class:`InvalidEvent` with the nearest names there are."""
+    """Return the type called ``name``. Raises :class:`InvalidEvent` with similar names."""
     try:
         return CATALOG[name]
     except (KeyError, TypeError):
@@ -139,27 +139,20 @@ def _kinds(hint: Any) -> tuple[type, ...]:
     return get_args(hint) or (hint,)
 
 
-# The internal events: every type there is, who emits it, and what it carries.
-#
-# The only list in code. docs/reference/internal-events.md is written from it.
-
-
 SENTINEL, KING, ENVOY, CHAMBERLAIN, SYSTEM = "sentinel", "king", "envoy", "chamberlain", "system"
 
 CATEGORIES: Final = {
-    "event": "An external event was seen, and what became of it.",
-    "task": "The life of a task.",
-    "soldier": "The life of a soldier, one run of an agent.",
-    "system": "The state of the whole.",
-    "recovery": "What was mended or tidied up without being asked.",
-    "message": "Messages to people, and their answers.",
+    "event": "External events: found, dispatched or discarded.",
+    "task": "The life cycle of a task.",
+    "soldier": "The life cycle of a soldier, which is one run of an agent.",
+    "system": "The state of the whole court.",
+    "recovery": "Automatic repair and cleanup.",
+    "message": "Messages to people, and their replies.",
 }
 
 
 @event("event.detected", by=(SENTINEL, ENVOY), meaning="a new external event was found at its source")
 class EventDetected(EventData):
-    """A watcher, or the envoy listening to Slack, found something new."""
-
     event_id: str
     source: str
     event_type: str
@@ -167,8 +160,6 @@ class EventDetected(EventData):
 
 @event("event.dispatched", by=(KING,), meaning="the event became a task and was given to a general")
 class EventDispatched(EventData):
-    """An event became a task."""
-
     event_id: str
     task_id: str
     target_general: str
@@ -176,8 +167,6 @@ class EventDispatched(EventData):
 
 @event("event.discarded", by=(KING,), meaning="no general takes events of this kind; the event was closed")
 class EventDiscarded(EventData):
-    """An event nobody handles."""
-
     event_id: str
     event_type: str
     reason: str
@@ -185,8 +174,6 @@ class EventDiscarded(EventData):
 
 @event("task.created", by=(KING,), meaning="the king wrote a new task")
 class TaskCreated(EventData):
-    """A task exists."""
-
     task_id: str
     event_type: str
     target_general: str
@@ -195,15 +182,11 @@ class TaskCreated(EventData):
 
 @event("task.started", by=(GENERAL,), meaning="a general took the task up")
 class TaskStarted(EventData):
-    """A task is being worked on."""
-
     task_id: str
 
 
 @event("task.completed", by=(GENERAL,), meaning="the general reported the final result")
 class TaskCompleted(EventData):
-    """A task ended well."""
-
     task_id: str
     status: str
     duration_seconds: Number
@@ -211,8 +194,6 @@ class TaskCompleted(EventData):
 
 @event("task.failed", by=(GENERAL,), meaning="the task failed and its retries are spent")
 class TaskFailed(EventData):
-    """A task ended badly."""
-
     task_id: str
     error: str
     retry_count: int
@@ -220,32 +201,24 @@ class TaskFailed(EventData):
 
 @event("task.needs_human", by=(GENERAL,), meaning="the task waits for a person's decision")
 class TaskNeedsHuman(EventData):
-    """A task asks a question."""
-
     task_id: str
     question: str
 
 
 @event("task.resumed", by=(KING,), meaning="a person answered, and the work goes on as a new task")
 class TaskResumed(EventData):
-    """A task goes on after an answer."""
-
     task_id: str
     original_task_id: str
 
 
 @event("soldier.spawned", by=(GENERAL,), meaning="a general started a soldier")
 class SoldierSpawned(EventData):
-    """A soldier runs."""
-
     task_id: str
     soldier_id: str
 
 
 @event("soldier.completed", by=(GENERAL,), meaning="the soldier left a result and ended by itself")
 class SoldierCompleted(EventData):
-    """A soldier is done."""
-
     task_id: str
     soldier_id: str
     status: str
@@ -253,8 +226,6 @@ class SoldierCompleted(EventData):
 
 @event("soldier.timeout", by=(GENERAL,), meaning="the soldier ran longer than it may")
 class SoldierTimeout(EventData):
-    """A soldier took too long."""
-
     task_id: str
     soldier_id: str
     timeout_seconds: Number
@@ -262,16 +233,12 @@ class SoldierTimeout(EventData):
 
 @event("soldier.killed", by=(CHAMBERLAIN,), meaning="a soldier that nobody waits for was ended by force")
 class SoldierKilled(EventData):
-    """A soldier was ended by force."""
-
     soldier_id: str
     reason: str
 
 
 @event("system.health_changed", by=(CHAMBERLAIN,), meaning="the health level changed")
 class SystemHealthChanged(EventData):
-    """Green, yellow, orange or red became another of them."""
-
     from_: str
     to: str
     reason: str
@@ -279,8 +246,6 @@ class SystemHealthChanged(EventData):
 
 @event("system.heartbeat_missed", by=(CHAMBERLAIN,), meaning="a role's heartbeat is older than it may be")
 class SystemHeartbeatMissed(EventData):
-    """A role gave no sign of life."""
-
     target: str
     last_seen: str | None  # null: the role never wrote one
     threshold_seconds: Number
@@ -288,16 +253,12 @@ class SystemHeartbeatMissed(EventData):
 
 @event("system.session_orphaned", by=(CHAMBERLAIN,), meaning="a soldier is on record, but its session is gone")
 class SystemSessionOrphaned(EventData):
-    """A soldier vanished."""
-
     soldier_id: str
     task_id: str | None  # null: the record does not name one
 
 
 @event("system.resource_warning", by=(CHAMBERLAIN,), meaning="a resource is over its threshold")
 class SystemResourceWarning(EventData):
-    """Processor, memory, disk or the like runs short."""
-
     metric: str
     value: Number
     threshold: Number
@@ -305,8 +266,6 @@ class SystemResourceWarning(EventData):
 
 @event("system.token_status_changed", by=(CHAMBERLAIN,), meaning="the token budget's status changed")
 class SystemTokenStatusChanged(EventData):
-    """Ok, warning or critical became another of them."""
-
     from_: str
     to: str
     daily_cost_usd: str  # text with two decimals, as 215.40: no binary fraction comes near money
@@ -314,68 +273,50 @@ class SystemTokenStatusChanged(EventData):
 
 @event("system.token_budget_reset", by=(CHAMBERLAIN,), meaning="a new day began with an unspent token budget")
 class SystemTokenBudgetReset(EventData):
-    """Midnight."""
-
     date: str
     previous_cost: str
 
 
 @event("system.startup", by=(SYSTEM,), meaning="the whole system started")
 class SystemStartup(EventData):
-    """Everything starts."""
-
     version: str
 
 
 @event("system.shutdown", by=(SYSTEM,), meaning="the whole system stopped")
 class SystemShutdown(EventData):
-    """Everything stops."""
-
     reason: str
 
 
 @event("recovery.session_restarted", by=(CHAMBERLAIN,), meaning="a dead role was started again")
 class RecoverySessionRestarted(EventData):
-    """A role is back."""
-
     target: str
     pid: int
 
 
 @event("recovery.session_killed", by=(CHAMBERLAIN,), meaning="an orphaned or over-age session was ended by force")
 class RecoverySessionKilled(EventData):
-    """A session was ended by force."""
-
     soldier_id: str
     reason: str
 
 
 @event("recovery.log_rotated", by=(CHAMBERLAIN,), meaning="a log file was closed and a new one begun")
 class RecoveryLogRotated(EventData):
-    """A log was rotated."""
-
     file: str
     size_mb: Number
 
 
 @event("recovery.files_cleaned", by=(CHAMBERLAIN,), meaning="files past their retention were removed")
 class RecoveryFilesCleaned(EventData):
-    """Old files are gone."""
-
     deleted_count: int
 
 
 @event("recovery.sessions_cleaned", by=(CHAMBERLAIN,), meaning="ended sessions were taken off the record")
 class RecoverySessionsCleaned(EventData):
-    """The list of sessions is tidy."""
-
     removed_count: int
 
 
 @event("message.sent", by=(ENVOY,), meaning="a message went out")
 class MessageSent(EventData):
-    """Somebody was told."""
-
     msg_id: str
     task_id: str | None  # null: a report or an alert belongs to no task
     channel: str
@@ -383,8 +324,6 @@ class MessageSent(EventData):
 
 @event("message.human_response", by=(ENVOY,), meaning="a person answered in a thread")
 class MessageHumanResponse(EventData):
-    """Somebody answered."""
-
     task_id: str
     thread_ts: str
 

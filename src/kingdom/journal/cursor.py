@@ -1,8 +1,7 @@
-"""A reader's place in the journal, and the file that remembers it.
+"""A reader's position in the journal, and the file in which it is saved.
 
-A place is a file and the bytes of it that were taken. A file is known by its inode, wherever it is renamed to, and by
-its first bytes: the number of a deleted file's inode is soon given to another file, and a copied directory has new
-ones.
+A position is a file and a byte offset. A file is identified by its inode, which a rename keeps, and by its first bytes:
+the inode of a deleted file is soon reused, and a copied directory has new inodes.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class FilePosition:
-    """How much of one file was taken. ``sealed``: it is closed, and nobody writes to it any more."""
+    """How much of one file was read. ``sealed``: nobody writes to the file any more."""
 
     inode: int
     offset: int
@@ -33,42 +32,44 @@ class FilePosition:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Everything a reader has to remember. ``after`` is the newest closed file that is not ahead of it."""
+    """The position of a reader. ``after`` is the newest rotated file that is not ahead of it."""
 
     files: tuple[FilePosition, ...] = ()  # oldest first; the last is the one being read
     after: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON: keep it together with what you made of the lines, and both change in one step."""
-        places = [
-            {"inode": place.inode, "offset": place.offset, "head": place.head, "sealed": place.sealed}
-            for place in self.files
+        """Return it as a JSON document. Saved together with the results of the lines, both change in one step."""
+        positions = [
+            {"inode": position.inode, "offset": position.offset, "head": position.head, "sealed": position.sealed}
+            for position in self.files
         ]
-        return {"version": _VERSION, "after": self.after, "files": places}
+        return {"version": _VERSION, "after": self.after, "files": positions}
 
     @classmethod
     def from_dict(cls, document: object) -> Self:
-        """Read what :meth:`to_dict` gave. Raises :class:`InvalidCursor`."""
+        """Read the document that :meth:`to_dict` returned. Raises :class:`InvalidCursor`."""
         if isinstance(document, dict) and document.get("version", _VERSION) != _VERSION:
             raise InvalidCursor(
-                f"version {document['version']!r:.40} is not known here; this version writes {_VERSION}"
+                f"version {document['version']!r:.40} is unknown; this version of kingdom writes {_VERSION}"
             )
         try:
             after, files = document["after"], document["files"]  # type: ignore[index]
-            places = tuple(FilePosition(item["inode"], item["offset"], item["head"], item["sealed"]) for item in files)
+            positions = tuple(
+                FilePosition(item["inode"], item["offset"], item["head"], item["sealed"]) for item in files
+            )
         except (TypeError, KeyError) as error:
             raise InvalidCursor(f"not a cursor: {type(error).__name__}: {error}") from None
         sound = after is None or isinstance(after, str)
-        for place in places:
-            sound = sound and type(place.inode) is int and type(place.offset) is int and place.offset >= 0
-            sound = sound and isinstance(place.head, str) and isinstance(place.sealed, bool)
+        for position in positions:
+            sound = sound and type(position.inode) is int and type(position.offset) is int and position.offset >= 0
+            sound = sound and isinstance(position.head, str) and isinstance(position.sealed, bool)
         if not sound:
-            raise InvalidCursor("not a cursor: a field of the wrong kind")
-        return cls(places, after)
+            raise InvalidCursor("not a cursor: a field has the wrong type")
+        return cls(positions, after)
 
 
 def load_cursor(path: Path) -> Cursor | None:
-    """The remembered place; None where there is none yet."""
+    """Load a saved cursor; None when there is none yet."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:
@@ -84,7 +85,7 @@ def load_cursor(path: Path) -> Cursor | None:
 
 
 def save_cursor(path: Path, cursor: Cursor, *, sync: bool) -> None:
-    """Remember a place: written beside, then renamed, so that a reader of the file finds the old or the new one."""
+    """Save a cursor. After a crash the file has the old cursor or the new one."""
     try:
         write_atomic(path, json.dumps(cursor.to_dict(), separators=(",", ":")) + "\n", durable=sync)
     except OSError as error:
@@ -92,12 +93,12 @@ def save_cursor(path: Path, cursor: Cursor, *, sync: bool) -> None:
 
 
 def head_of(fd: int, length: int) -> str:
-    """The fingerprint of a file's first bytes (``HEAD_BYTES`` at most), which names their number as well."""
+    """Return a fingerprint of a file's first bytes (``HEAD_BYTES`` at most), including their number."""
     head = os.pread(fd, min(length, HEAD_BYTES), 0)
     return f"{len(head)}:{blake2b(head, digest_size=12).hexdigest()}"
 
 
 def same_head(fd: int, head: str) -> bool:
-    """Whether the file begins as it did when the fingerprint was taken."""
+    """Tell whether the file still begins with the bytes of the fingerprint."""
     length = head.partition(":")[0]
     return length.isdecimal() and head_of(fd, int(length)) == head

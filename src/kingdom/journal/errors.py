@@ -1,4 +1,13 @@
-"""The journal's exceptions, and the problems a reader reports without raising."""
+"""The exceptions of the journal, and the problems that a reader reports without raising.
+
+::
+
+    JournalError              base class
+    ├── InvalidEvent          an event to emit that the catalog does not allow (also a ValueError)
+    ├── InvalidLine           a line that is not an event (also a ValueError)
+    ├── InvalidCursor         a saved cursor that is damaged or of another version (also a ValueError)
+    └── JournalUnavailable    the file system failed: no space, no permission, not a file (also an OSError)
+"""
 
 from __future__ import annotations
 
@@ -7,43 +16,32 @@ import os
 from dataclasses import dataclass
 from typing import Final, Literal
 
-# Every exception of the journal, in one place.
-#
-# ::
-#
-# JournalError              anything the journal itself raises
-# ├── InvalidEvent          somebody tried to emit what the catalog does not allow (a ValueError too)
-# ├── InvalidLine           a line that was read is not an event at all (a ValueError too)
-# ├── InvalidCursor         the file that remembers a reader's place cannot be understood (a ValueError too)
-# └── JournalUnavailable    the file system refused: no room, no permission, not a file (an OSError too)
-
-
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED: Final = {errno.EACCES, errno.EPERM}
 
 
 class JournalError(Exception):
-    """Base of every error the journal raises by itself."""
+    """Base class of all errors of the journal."""
 
 
 class InvalidEvent(JournalError, ValueError):
-    """An event that the catalog does not allow: its type, a field or its actor. The message names what is allowed."""
+    """An event whose type, fields or actor the catalog does not allow. The message says what is allowed."""
 
 
 class InvalidLine(JournalError, ValueError):
-    """A line that is not an event: not JSON, or without the fields that every event has."""
+    """A line that is not an event: not JSON, or without the required fields."""
 
 
 class InvalidCursor(JournalError, ValueError):
-    """What remembers a reader's place is damaged, or was written by a newer version."""
+    """A saved cursor that is damaged, or was written by a newer version."""
 
 
 class JournalUnavailable(JournalError, OSError):
-    """The journal could not be written, read or rotated; ``errno`` is the operating system's."""
+    """The journal could not be written, read or rotated. ``errno`` is that of the operating system."""
 
 
 def unavailable(error: OSError, what: str, path: str | os.PathLike[str]) -> JournalUnavailable:
-    """What to raise instead of an ``OSError``: what failed, where, why, and what to do."""
+    """Turn an ``OSError`` into an error that says what failed, where, why, and what to do."""
     if isinstance(error, JournalUnavailable):
         return error
     fault = JournalUnavailable(f"cannot {what} {os.fspath(path)}: {_reason(error, path)}")
@@ -52,7 +50,7 @@ def unavailable(error: OSError, what: str, path: str | os.PathLike[str]) -> Jour
 
 
 def not_a_file(what: str, path: str | os.PathLike[str]) -> JournalUnavailable:
-    """The error for a directory, a pipe or a device where the journal should be."""
+    """Return the error for a directory, a pipe or a device at the path of the journal."""
     fault = JournalUnavailable(
         f"cannot {what} {os.fspath(path)}: it is not a regular file; move it away, and the journal makes its own"
     )
@@ -76,7 +74,7 @@ def _reason(error: OSError, path: str | os.PathLike[str]) -> str:
 
 
 def _owner(path: str | os.PathLike[str]) -> str:
-    """Whose file or directory it is that we may not touch."""
+    """Say who owns the file or directory that we have no permission for."""
     for place in (os.fspath(path), os.path.dirname(os.path.abspath(path))):
         try:
             owner = os.stat(place).st_uid
@@ -86,21 +84,18 @@ def _owner(path: str | os.PathLike[str]) -> str:
     return ""
 
 
-# What a reader could not take, and where.
-
-
 ProblemKind = Literal["not-event", "too-long", "torn", "gone", "shrunk"]
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something was passed over: which file, at which byte, and why.
+    """Something that a reader skipped: which file, at which byte, and why.
 
     * ``not-event``: a line that is not JSON, or not an event;
     * ``too-long``: a line of more than a megabyte;
-    * ``torn``: the last line of a closed file has no end;
+    * ``torn``: the last line of a rotated file is unfinished;
     * ``gone``: a file was removed before it was read to its end;
-    * ``shrunk``: a file is shorter than what was read of it, so reading began again at its start.
+    * ``shrunk``: a file is shorter than what was read of it, so reading started again at its beginning.
     """
 
     kind: ProblemKind

@@ -1,7 +1,7 @@
-"""One event as one line of text, and back.
+"""Encode an event as one line of JSON, and decode it.
 
 ``{"ts":"2026-02-07T10:00:00Z","type":"task.started","actor":"gen-pr","data":{"task_id":"…"}}`` and a newline.
-Emitters are held to the catalog; readers take what they find and lose none of it.
+Emitters may only write what the catalog allows. Readers accept any event and keep fields they do not know.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from typing import Any, Final
 from kingdom.journal.catalog import CATALOG, EventData
 from kingdom.journal.errors import InvalidEvent, InvalidLine
 
-MAX_LINE_BYTES: Final = 1024 * 1024  # with its newline: what a reader takes in at once
-CUT_TO_CHARACTERS: Final = 10_000  # of each text in a line that would be longer: four of them always fit
+MAX_LINE_BYTES: Final = 1024 * 1024  # including the newline: what a reader reads at once
+CUT_TO_CHARACTERS: Final = 10_000  # of each text in a line that would be too long: four of them always fit
 _KEYS: Final = frozenset({"ts", "type", "actor", "data"})
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _encode_ascii = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
-_encode_found = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # whatever somebody else wrote
+# Without allow_nan=False: others may have written NaN.
+_encode_found = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
 class JournalEvent:
-    """An event of a type we know. ``extra`` holds fields of its data, ``attributes`` of the line, that we do not."""
+    """An event of a known type. ``extra`` has the unknown fields of its data, ``attributes`` those of the line."""
 
     ts: str
     actor: str
@@ -36,27 +37,26 @@ class JournalEvent:
 
     @property
     def type(self) -> str:
-        """Its name in the catalog."""
+        """The name of its type in the catalog."""
         return self.data.spec.name
 
     @property
     def at(self) -> datetime:
-        """When it happened."""
         return parse_ts(self.ts)
 
     @property
     def fields(self) -> dict[str, Any]:
-        """All of its data by JSON key, known or not."""
+        """All of its data by JSON key, known fields and unknown ones."""
         return {**self.data.to_dict(), **self.extra}
 
     def to_json(self) -> str:
-        """The line it was read from, but for white space."""
+        """Return the line it was read from, up to white space."""
         return _line(self.ts, self.type, self.actor, self.fields, self.attributes)
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownEvent:
-    """An event that the catalog does not describe, as it was found; ``reason`` says what is unknown about it."""
+    """An event that the catalog does not describe; ``reason`` says why."""
 
     ts: str
     type: str
@@ -67,11 +67,10 @@ class UnknownEvent:
 
     @property
     def at(self) -> datetime:
-        """When it happened."""
         return parse_ts(self.ts)
 
     def to_json(self) -> str:
-        """The line it was read from, but for white space."""
+        """Return the line it was read from, up to white space."""
         return _line(self.ts, self.type, self.actor, self.fields, self.attributes)
 
 
@@ -79,7 +78,7 @@ Entry = JournalEvent | UnknownEvent
 
 
 def parse(line: str | bytes) -> Entry:
-    """Read one line. Raises :class:`InvalidLine` only when it is no event at all."""
+    """Parse one line. Raises :class:`InvalidLine` when it is not an event, known or unknown."""
     try:
         document = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -88,7 +87,7 @@ def parse(line: str | bytes) -> Entry:
 
 
 def entry_of(document: object) -> Entry:
-    """Understand a line that was decoded already."""
+    """Make an event of a decoded line. Raises :class:`InvalidLine`."""
     if not isinstance(document, dict):
         raise InvalidLine(f"an event is a JSON object, not {type(document).__name__}")
     try:
@@ -115,19 +114,19 @@ def entry_of(document: object) -> Entry:
 
 
 def encode_data(data: EventData) -> bytes:
-    """The JSON of an event's data, for :func:`compose`; long texts are cut where the line would be too long.
+    """Encode an event's data for :func:`compose`, cutting long texts where the line would be too long.
 
-    A cut text ends in ``… [cut: N characters in all]``. An event is never refused for its length: that a task
-    failed must be written down however much it had to say.
+    A cut text ends in ``… [cut: N characters in all]``. No event is refused for its length: the failure of a task must
+    be recorded however long its error is.
     """
     encoded = _encode_data(data.to_dict(), data.spec.name)
-    if len(encoded) > MAX_LINE_BYTES - 1024:  # what else stands on a line is far shorter than that
+    if len(encoded) > MAX_LINE_BYTES - 1024:  # the rest of a line is far shorter than that
         encoded = _encode_data({key: _cut(value) for key, value in data.to_dict().items()}, data.spec.name)
     return encoded
 
 
 def compose(ts: str, event_type: str, actor: str, data: bytes) -> bytes:
-    """The line. Type and actor are from the catalog, so neither has a character that JSON would escape."""
+    """Return the line. Type and actor are from the catalog, so they have no characters that JSON escapes."""
     return b'{"ts":"%b","type":"%b","actor":"%b","data":%b}\n' % (
         ts.encode(),
         event_type.encode(),
@@ -137,12 +136,12 @@ def compose(ts: str, event_type: str, actor: str, data: bytes) -> bytes:
 
 
 def format_ts(seconds: float) -> str:
-    """A time as the journal writes it: UTC, whole seconds, ``Z``."""
+    """Format a time as the journal writes it: UTC, whole seconds, ``Z``."""
     return datetime.fromtimestamp(int(seconds), UTC).isoformat()[:19] + "Z"
 
 
 def parse_ts(text: str) -> datetime:
-    """Read an ISO 8601 time; one without a zone is taken as UTC."""
+    """Parse an ISO 8601 time. Without a time zone it is UTC."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -153,7 +152,7 @@ def parse_ts(text: str) -> datetime:
 def _encode_data(document: dict[str, Any], name: str) -> bytes:
     try:
         return _encode(document).encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, as in the name of a file that is not UTF-8
+    except UnicodeEncodeError:  # a lone surrogate, as in a file name that is not UTF-8
         return _encode_ascii(document).encode()
     except ValueError as error:
         endless = [key for key, value in document.items() if isinstance(value, float) and value - value != 0]

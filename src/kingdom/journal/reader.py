@@ -161,8 +161,8 @@ class Reader:
             if self._sync:
                 for file in self._files.files:
                     file.sync()
-            place = self._files.cursor
-        save_cursor(self._cursor_path, place, sync=self._sync)
+            position = self._files.cursor
+        save_cursor(self._cursor_path, position, sync=self._sync)
 
     def close(self) -> None:
         """Close the files, without committing."""
@@ -185,7 +185,7 @@ class Reader:
                 while file.offset < size:
                     with self._wrap_errors():
                         block = file.block(size)
-                        length = None if block else file.pass_overlong(size)
+                        length = None if block else file.skip_overlong(size)
                     if block:
                         yield file, block
                     elif length is not None:

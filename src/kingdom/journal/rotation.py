@@ -1,8 +1,7 @@
-"""Closing a log file and beginning a new one.
+"""Rotate a log: rename the file and create a new one.
 
-The whole of it is one ``rename``: before it nothing happened, after it everything did. The new file is made right
-after, and would be made by the next writer otherwise; so there is no instant at which a killed rotation leaves
-anything to mend. Writers notice by themselves (:mod:`kingdom.journal.writer`), and so do readers.
+The ``rename`` is the whole rotation. The new file is created right after it, or else by the next writer, so a killed
+rotation leaves nothing to repair. Writers (:mod:`kingdom.journal.writer`) and readers notice the new file themselves.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from kingdom.journal.lines import parse_ts
 from kingdom.journal.logfiles import list_rotated, next_rotation_key, rotated_name
 
 MAX_BYTES: Final = 100 * 1024 * 1024
-_HEAD_BYTES: Final = 64 * 1024  # in which a line with a time is looked for
+_HEAD_BYTES: Final = 64 * 1024  # of the file's start, in which to look for a line with a time
 
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """What was rotated: the closed file, its size then, and why."""
+    """A finished rotation: the rotated file, its size, and the reason."""
 
     file: Path
     size: int
@@ -37,25 +36,25 @@ class Rotation:
 
 
 def rotate(path: str | os.PathLike[str], now: datetime, *, max_bytes: int = MAX_BYTES) -> Rotation | None:
-    """Close the log if it is due: its first line is of an earlier day than ``now``, or it has ``max_bytes``.
+    """Rotate the log if its first line is of an earlier day than ``now``, or if it has ``max_bytes``.
 
-    Days are those of ``now``'s time zone. At the turn of a day the file is named for the day that ended, so it holds
-    lines up to the end of that day (and, if rotation was missed, of days before it); a file closed for its size is
-    named for the current day. An existing file is never written over. None: nothing was due, or another process is
-    rotating. Call it as often as you like.
+    Days are those of ``now``'s time zone. At the turn of a day the file is named for the day that ended, so it has the
+    lines up to the end of that day, and those of earlier days if a rotation was missed. A file rotated for its size is
+    named for the current day. No existing file is overwritten. Returns None when no rotation was due, or another
+    process is rotating.
     """
     log = Path(path)
     today = _day(now)
     try:
-        with _only_rotator(log.parent) as folder:
+        with _rotator_lock(log.parent) as folder:
             if folder is None:
                 return None
-            found = _regular(log)
+            found = _stat_regular(log)
             if found is None or found.st_size == 0:
                 return None
             if _first_day(log, now, found) < today:
-                return _close(log, folder, today - timedelta(days=1), found.st_size, "day")
-            return _close(log, folder, today, found.st_size, "size") if found.st_size >= max_bytes else None
+                return _rotate_file(log, folder, today - timedelta(days=1), found.st_size, "day")
+            return _rotate_file(log, folder, today, found.st_size, "size") if found.st_size >= max_bytes else None
     except OSError as error:
         raise unavailable(error, "rotate", log) from error
 
@@ -64,7 +63,7 @@ def rotate_to_old(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -
     """Rename a log of plain text to ``NAME.old`` when it has ``max_bytes``. The ``.old`` before it is replaced."""
     log = Path(path)
     try:
-        found = _regular(log)
+        found = _stat_regular(log)
         if found is None or found.st_size < max_bytes:
             return None
         old = log.with_name(f"{log.name}.old")
@@ -75,14 +74,14 @@ def rotate_to_old(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -
 
 
 def copy_to_old(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Rotation | None:
-    """The same for a log that processes hold open as their output: it is copied to ``NAME.old`` and emptied.
+    """Do the same for a log that processes hold open as their output: copy it to ``NAME.old`` and truncate it.
 
-    They must append (``O_APPEND``), or they would go on where they were. What somebody writes in the instant between
-    the end of the copy and the emptying is lost; a copy that was cut off changes nothing.
+    The processes must append (``O_APPEND``), or they would continue at their old offset. What is written between the
+    end of the copy and the truncation is lost. An interrupted copy changes nothing.
     """
     log = Path(path)
     try:
-        found = _regular(log)
+        found = _stat_regular(log)
         if found is None or found.st_size < max_bytes:
             return None
         old, copy = log.with_name(f"{log.name}.old"), log.with_name(f".tmp-{log.name}.old")
@@ -90,7 +89,7 @@ def copy_to_old(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> 
             shutil.copyfileobj(source, target)
             target.flush()
             os.rename(copy, old)
-            shutil.copyfileobj(source, target)  # what was written meanwhile
+            shutil.copyfileobj(source, target)  # what was written since
             target.flush()
             size = source.tell()
             os.ftruncate(source.fileno(), 0)
@@ -99,8 +98,8 @@ def copy_to_old(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> 
     return Rotation(old, size, "size")
 
 
-def _close(log: Path, folder: int, day: date, size: int, reason: Literal["day", "size"]) -> Rotation:
-    # Only rotators make names of this form, and we are the only one: what is free now is free at the rename.
+def _rotate_file(log: Path, folder: int, day: date, size: int, reason: Literal["day", "size"]) -> Rotation:
+    # Only rotators create names of this form, and we hold their lock: a name that is free now is free at the rename.
     target = log.with_name(rotated_name(log, next_rotation_key(day, list_rotated(log))))
     os.rename(log, target)
     os.close(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
@@ -109,16 +108,16 @@ def _close(log: Path, folder: int, day: date, size: int, reason: Literal["day", 
 
 
 @contextmanager
-def _only_rotator(folder: Path) -> Iterator[int | None]:
-    """Lock the directory against other rotators and give its descriptor; None: there is one at work."""
+def _rotator_lock(folder: Path) -> Iterator[int | None]:
+    """Lock the directory against other rotators. Yields its descriptor, or None when another one is rotating."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield fd if try_lock(fd, required=False) else None
     finally:
-        os.close(fd)  # and with it the lock
+        os.close(fd)  # releases the lock
 
 
-def _regular(log: Path) -> os.stat_result | None:
+def _stat_regular(log: Path) -> os.stat_result | None:
     try:
         found = os.lstat(log)
     except FileNotFoundError:
@@ -129,7 +128,7 @@ def _regular(log: Path) -> os.stat_result | None:
 
 
 def _first_day(log: Path, now: datetime, found: os.stat_result) -> date:
-    """The day of the first line that has a time; where none has, the day of the last write."""
+    """Return the day of the first line that has a time; if none has, the day of the last write."""
     with open(log, "rb") as file:
         head = file.read(_HEAD_BYTES)
     for line in head.split(b"\n")[:-1]:
@@ -142,5 +141,5 @@ def _first_day(log: Path, now: datetime, found: os.stat_result) -> date:
 
 def _day(now: datetime) -> date:
     if now.tzinfo is None:
-        raise ValueError(f"now={now!r} has no time zone: the turn of the day would be unknown")
+        raise ValueError(f"now={now!r} has no time zone: the turn of the day is unknown")
     return now.date()

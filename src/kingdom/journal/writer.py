@@ -1,16 +1,16 @@
-"""Appending to the journal, from any number of processes, while it is rotated under them.
+"""Append to the journal from any number of processes, while it may be rotated at any time.
 
-How an event gets into the file:
+Steps of one append:
 
-1. take the file's lock (:mod:`kingdom.base.locks`);
-2. if the path now names another file (it was rotated), let go, open that one, begin again;
-3. if the file does not end in a newline (somebody died, or the disk was full, in the middle of a line), begin with one;
+1. lock the file (:mod:`kingdom.base.locks`);
+2. if the path now names another file, because the log was rotated, close this one, open that one, and start again;
+3. if the file does not end in a newline (a writer died, or the disk was full, in the middle of a line), start with one;
 4. append the line with one ``write`` on an ``O_APPEND`` descriptor;
-5. let go of the lock.
+5. release the lock.
 
-So a line is whole or ends where its writer died, never continued by another. And a file that was renamed gets no line
-any more once its lock was free for an instant: whoever takes the lock after the rename finds another file at step 2.
-:mod:`kingdom.journal.reader` builds on that.
+So a line is whole or ends where its writer died; no other writer continues it. A renamed file gets no more lines once
+its lock was free: a writer that takes the lock after the rename finds another file in step 2.
+:mod:`kingdom.journal.reader` relies on that.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from kingdom.journal.lines import compose, encode_data, format_ts
 
 Clock = Callable[[], float]  # seconds since the epoch, as time.time
 
-PATIENCE: Final = 1.0  # seconds a line waits for its lock before it goes without
-_LESS_PATIENCE: Final = 0.01  # once a holder was found stuck, until the lock is free again
+PATIENCE: Final = 1.0  # seconds to wait for the lock before writing without it
+_SHORT_PATIENCE: Final = 0.01  # after a holder was found stuck, until the lock is free again
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class Journal:
-    """Appends internal events to one file. Safe to share between threads, and to use after a fork."""
+    """Appends internal events to one file. Threads may share it, and it may be used after a fork."""
 
     def __init__(self, path: str | os.PathLike[str], clock: Clock = time.time) -> None:
         self._path = os.fspath(path)
@@ -55,10 +55,10 @@ class Journal:
     def emit(self, event: str, actor: str, data: Mapping[str, Any] | None = None) -> None: ...
 
     def emit(self, event: EventData | str, actor: str | None = None, data: Mapping[str, Any] | None = None) -> None:
-        """Write down that something happened: ``emit(TaskStarted("task-1"), "gen-pr")``.
+        """Append an event: ``emit(TaskStarted("task-1"), "gen-pr")``.
 
-        Or by name, ``emit("task.started", "gen-pr", {"task_id": "task-1"})``. The actor may be left out of the first
-        form where the catalog knows only one. Raises :class:`InvalidEvent` for what the catalog does not allow, and
+        Or by name: ``emit("task.started", "gen-pr", {"task_id": "task-1"})``. The first form needs no actor where the
+        catalog allows only one. Raises :class:`InvalidEvent` for an event that the catalog does not allow, and
         :class:`JournalUnavailable` when the line could not be written.
         """
         if isinstance(event, str):
@@ -74,14 +74,14 @@ class Journal:
             raise unavailable(error, "write to", self._path) from error
 
     def close(self) -> None:
-        """Close the file. The next line opens it again."""
+        """Close the file. The next event opens it again."""
         with self._mutex:
             self._close()
 
     def _append(self, name: str, actor: str, data: bytes) -> None:
         try:
             fd, size = self._lock_live_file()
-            # The time is taken under the lock: a line in a new file is never of an earlier day than its rotation.
+            # The time is taken under the lock: a line in a new file is never older than the rotation.
             line = compose(self._now(), name, actor, data)
             if size and size != self._end and os.pread(fd, 1, size - 1) != b"\n":
                 line = b"\n" + line
@@ -95,18 +95,18 @@ class Journal:
                 unlock(self._opened[0])
 
     def _lock_live_file(self) -> tuple[int, int]:
-        """Return the locked descriptor of the file that the path names, and its size.
+        """Return the locked descriptor of the live file, and its size.
 
-        Without the lock (its holder is stuck) two things may happen: a line that the holder left unfinished is glued
-        to ours, and our line goes to a file that is renamed at this very moment. Readers report the first, and see the
-        second, because they look at the last closed file until the next rotation.
+        Without the lock, because its holder is stuck, two things may happen: our line may be appended to an unfinished
+        line of the holder, or go to a file that is being renamed. Readers report the first. They see the second,
+        because they keep reading the last rotated file until the next rotation.
         """
         while True:
             if self._opened is None:
                 self._open()
             assert self._opened is not None
             fd, device, inode = self._opened
-            self._patience = PATIENCE if lock(fd, self._patience, required=False) else _LESS_PATIENCE
+            self._patience = PATIENCE if lock(fd, self._patience, required=False) else _SHORT_PATIENCE
             try:
                 found = os.stat(self._path)
             except FileNotFoundError:
@@ -127,11 +127,11 @@ class Journal:
     def _close(self) -> None:
         if self._opened is not None:
             fd, self._opened = self._opened[0], None
-            os.close(fd)  # and with it the lock
+            os.close(fd)  # releases the lock
 
     @staticmethod
     def _write_rest(fd: int, rest: memoryview) -> None:
-        """Finish a line that was cut short; nobody comes between, we hold the lock. Raises if there is no room."""
+        """Finish a line that was written in part. No other writer can intervene: we hold the lock."""
         while rest:
             rest = rest[os.write(fd, rest) :]
 
@@ -142,8 +142,8 @@ class Journal:
         return self._ts
 
     def _after_fork(self) -> None:
-        # A lock belongs to the open file, which parent and child share: the child needs one of its own. The mutex may
-        # be held by a thread that the child does not have.
+        # A lock belongs to the open file, which parent and child share: the child must open the file itself. The mutex
+        # may be held by a thread that does not exist in the child.
         self._mutex = threading.Lock()
         self._close()
 

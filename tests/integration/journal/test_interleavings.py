@@ -159,7 +159,7 @@ def test_each_line_is_read_once_and_in_order(steps: list[Step]):
         world = World(Path(folder))
         for journal in world.journals:
             journal._patience = 0.0
-        with mock.patch.object(writer_module, "_LESS_PATIENCE", 0.0):
+        with mock.patch.object(writer_module, "_SHORT_PATIENCE", 0.0):
             for name, number in steps:
                 STEPS[name](world, number)
             world.finish()

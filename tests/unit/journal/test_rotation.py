@@ -217,11 +217,11 @@ def test_what_is_written_while_a_log_is_copied_is_copied_too(tmp_path: Path, mon
 def test_a_survey_sees_the_live_file_and_the_closed_ones(log: Path):
     seen = take_snapshot(log)
     assert seen is not None
-    assert (seen.live, seen.splits) == (None, ())
+    assert (seen.live, seen.rotated) == (None, ())
     write(log, "2026-02-07T10:00:00Z")
     inode = log.stat().st_ino
     rotate(log, at("2026-02-08 01:00:00"))
     seen = take_snapshot(log)
     assert seen is not None
     assert seen.live == log.stat().st_ino
-    assert [(split.name, split.inode) for split in seen.splits] == [("events-20260207.log", inode)]
+    assert [(split.name, split.inode) for split in seen.rotated] == [("events-20260207.log", inode)]
