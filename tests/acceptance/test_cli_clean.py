@@ -41,14 +41,14 @@ def test_a_dry_run_shows_what_would_go_and_why_and_removes_nothing(home: Path) -
     assert document["bytes"] == 300
     shown = here("clean", "--dry-run", "--home", str(home)).stdout
     assert "prompts: 4.0 days old, kept 3" in shown
-    assert "3 would go, 300 bytes" in shown
+    assert "3 files would be removed, 300 bytes" in shown
     assert (home / "state/prompts/task-20260101-001.md").exists()
 
 
 def test_cleaning_asks_first_and_then_removes_exactly_that(home: Path) -> None:
     refused = here("clean", "--home", str(home))
     assert refused.returncode == 2
-    assert "repeat with --yes" in refused.stderr
+    assert "repeat the command with --yes" in refused.stderr
     assert kingdom_json("clean", "--yes", "--home", str(home)) == {"removed": 3}
     assert not (home / "state/prompts/task-20260101-001.md").exists()
     assert (home / "state/prompts/task-20260101-002.md").exists()

@@ -68,7 +68,7 @@ async def test_before_anything_is_configured_it_says_what_to_do(home: Path) -> N
     done = await connect(home, "github", GITHUB_TOKEN="")
     assert done.returncode == 1
     assert "GITHUB_TOKEN is not set" in done.stdout
-    assert "no github section in config/sentinel.yaml" in done.stdout
+    assert "config/sentinel.yaml has no github section" in done.stdout
     done = await connect(home, "jira")
     assert done.returncode == 1
     assert "no jira section" in done.stderr

@@ -114,7 +114,7 @@ def test_a_general_with_work_is_not_removed_unless_forced(home: Home, source: Pa
     at = ("--home", str(home.root))
     result = kingdom("general", "remove", "gen-x", "--yes", *at)
     assert result.returncode == 1
-    assert "gen-x has 1 task that wait or run (task-20260207-007)" in result.stderr
+    assert "gen-x has 1 unfinished task (task-20260207-007)" in result.stderr
     assert home.general("gen-x").is_dir()
     assert kingdom("general", "remove", "gen-x", "--yes", "--force", *at).returncode == 0
     assert not home.general("gen-x").exists()
@@ -125,7 +125,7 @@ def test_removing_asks_first(home: Home, source: Path) -> None:
     at = ("--home", str(home.root))
     nobody = kingdom("general", "remove", "gen-x", *at)
     assert nobody.returncode == 2
-    assert "repeat with --yes" in nobody.stderr
+    assert "repeat the command with --yes" in nobody.stderr
     code, screen = kingdom_tty("general", "remove", "gen-x", *at, answer="n\n")
     assert code == 1
     assert "nothing was changed" in screen

@@ -136,7 +136,7 @@ def test_lines_that_are_no_events_are_told_of_beside_the_output(home: Path) -> N
 def test_mistakes_are_told_in_one_line(home: Path, tmp_path: Path) -> None:
     done = here("logs", "--home", str(home), "--since", "tomorrow")
     assert done.returncode == 2
-    assert "--since 'tomorrow' is no time" in done.stderr
+    assert "--since 'tomorrow' is not a time" in done.stderr
     assert here("logs", "--home", str(tmp_path / "nowhere")).returncode == 1
     empty = here("logs", "--home", str(home))
     assert (empty.returncode, empty.stdout) == (0, "")

@@ -49,4 +49,4 @@ def test_what_the_chamberlain_wrote_lately_is_taken_as_it_is(home: Path) -> None
 
 
 def test_a_court_in_which_nothing_happened_says_so(home: Path) -> None:
-    assert "nothing has happened yet" in here("stats", "--home", str(home)).stdout
+    assert "the journal is empty" in here("stats", "--home", str(home)).stdout
