@@ -52,7 +52,7 @@ def test_cleaning_asks_first_and_then_removes_exactly_that(home: Path) -> None:
     assert kingdom_json("clean", "--yes", "--home", str(home)) == {"removed": 3}
     assert not (home / "state/prompts/task-20260101-001.md").exists()
     assert (home / "state/prompts/task-20260101-002.md").exists()
-    assert here("clean", "--dry-run", "--home", str(home)).stdout == "nothing is past its time\n"
+    assert here("clean", "--dry-run", "--home", str(home)).stdout == "no file is past its retention time\n"
 
 
 def test_by_a_configuration_with_mistakes_nothing_is_removed(home: Path) -> None:

@@ -171,7 +171,7 @@ def test_a_review_is_waited_for_and_gone_on_after(desk: Desk) -> None:
     workflow = desk.created(pause=True)
     said = desk.run("workflow", "start", workflow)
     assert "PAUSED" in said
-    assert f"kingdom workflow resume {workflow} goes on" in said
+    assert f"kingdom workflow resume {workflow} continues it" in said
     said = desk.run("workflow", "resume", workflow)
     assert desk.show(workflow)["status"] == "COMPLETED", said
 
@@ -387,7 +387,7 @@ def test_templates_repositories_and_servers_are_looked_after(desk: Desk) -> None
         (("workflow", "create", "nothing"), 1, "kingdom template ls"),
         (("workflow", "create", "nothing.yaml"), 1, "nothing.yaml: No such file"),
         (("workflow", "start", "nothing"), 1, "kingdom workflow ls"),
-        (("workflow", "resume", "x", "--retry", "--from", "y"), 2, "give one of them"),
+        (("workflow", "resume", "x", "--retry", "--from", "y"), 2, "use only one of them"),
         (("workflow", "diff", "cp-1", "cp-2", "--base"), 2, "not both"),
         (("workflow", "diff", "nothing"), 1, "kingdom workflow show"),
         (("workflow", "ls", "--status", "odd"), 2, "RUNNING"),
