@@ -145,10 +145,10 @@ async def test_tab_and_arrows_choose(court: SeenCourt) -> None:
         await screen.until(lambda: len(screen.keys("tasks")) == 4, "the tasks")
         await screen.press("tab", "down", "down")
         assert screen.app.focused is screen.app.table("tasks")
-        assert screen.app.table("tasks").chosen.key == screen.keys("tasks")[2]
+        assert screen.app.table("tasks").selected.key == screen.keys("tasks")[2]
         await screen.press("up", "shift+tab")
         assert screen.app.focused is screen.app.table("soldiers")
-        assert screen.app.table("tasks").chosen.key == screen.keys("tasks")[1]
+        assert screen.app.table("tasks").selected.key == screen.keys("tasks")[1]
 
 
 async def test_cancel_asks_back_and_becomes_an_event(court: SeenCourt) -> None:
@@ -216,7 +216,7 @@ async def test_enter_tells_the_story_the_transcript_and_the_last_sign_of_life(co
         await screen.press("q")
         await screen.choose("tasks", WAITING)
         await screen.press("enter", "t")
-        await screen.until(lambda: "no soldier was on it" in screen.text("#content"), "that there is none")
+        await screen.until(lambda: "no soldier has worked on it" in screen.text("#content"), "that there is none")
         await screen.press("escape")
         await screen.choose("roles", "king")
         await screen.press("enter")
@@ -250,7 +250,7 @@ async def test_the_chosen_row_stays_chosen_while_rows_come_and_go(court: SeenCou
         await screen.choose("tasks", RUNNING)
         court.emit("task.started", "gen-pr", task_id=WAITING)
         await screen.until(lambda: screen.keys("tasks")[0] == WAITING, "another order")
-        assert screen.app.table("tasks").chosen.key == RUNNING
+        assert screen.app.table("tasks").selected.key == RUNNING
 
 
 async def test_it_follows_the_size_of_the_terminal(court: SeenCourt) -> None:
@@ -274,7 +274,7 @@ async def test_the_screen_goes_on_while_the_lookout_hangs(court: SeenCourt, monk
         release.wait(60)
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr(watcher, "look", stuck)
+    monkeypatch.setattr(watcher, "read_overview", stuck)
     async with shown(court) as screen:
         await asyncio.to_thread(hangs.wait, 30)
         before = screen.app.focused
