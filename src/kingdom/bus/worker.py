@@ -1,4 +1,18 @@
-"""The worker: claims events of one stream, runs handlers, writes verdicts."""
+"""The worker: claims events of one stream, runs their handlers, and writes the verdicts.
+
+::
+
+    bus.claim ──► Claimer ──► HeldDeliveries ──► handlers ──► Settler ──► bus.settle
+                                     └────── LeaseRenewer ──────┘ bus.extend
+
+A worker stops in this order. Each step needs the following ones to be still running:
+
+1. the claimer stops: nothing new is claimed;
+2. what was claimed but not started is released, so that others can claim it at once;
+3. running handlers finish within ``grace`` while their leases are renewed;
+4. what still runs is cancelled and released unharmed;
+5. the last verdicts are written, then the renewer stops.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +24,7 @@ import re
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
@@ -18,91 +33,25 @@ from weakref import WeakKeyDictionary
 
 from kingdom.bus.delivery import DeadVerdict, Delivery, RetryVerdict
 from kingdom.bus.envelope import check_stream, check_worker
-from kingdom.bus.errors import BusError, InvalidOption
+from kingdom.bus.errors import BusError, InvalidOption, StorageFull, TransportUnavailable
 from kingdom.bus.eventbus import EventBus, Seconds, positive_seconds
 from kingdom.bus.handlers import Classifier, Dispatcher, RetryPolicy, classify_failure, current_delivery_var
 from kingdom.bus.metrics import WorkerStats
 from kingdom.bus.worker_loops import Claimer, HeldDeliveries, LeaseRenewer, LoopTurn, Prefetch, Settler, log
 
-# SIGTERM and SIGINT drain every worker of the event loop, however many there are.
-
-
-_listeners: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Callable[[], None]]] = WeakKeyDictionary()
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-
-def on_stop_signal(callback: Callable[[], None]) -> Callable[[], None]:
-    """Have ``callback`` called on SIGTERM and SIGINT; returns the undo.
-
-    Only in the main thread, and only where nobody installed a handler of their own: then the application decides,
-    and calls ``worker.stop()`` itself. The first signal drains; a second one does what it always does.
-    """
-    loop = asyncio.get_running_loop()
-    if threading.current_thread() is not threading.main_thread():
-        return lambda: None
-    listeners = _listeners.setdefault(loop, [])
-    if not listeners:
-        for number in _SIGNALS:
-            if _is_nobodys(signal.getsignal(number)):
-                with contextlib.suppress(NotImplementedError):  # event loops without signal support
-                    loop.add_signal_handler(number, _tell, loop, listeners)
-    listeners.append(callback)
-
-    def undo() -> None:
-        listeners.remove(callback)
-        if not listeners:
-            _uninstall(loop)
-
-    return undo
-
-
-def _tell(loop: asyncio.AbstractEventLoop, listeners: list[Callable[[], None]]) -> None:
-    _uninstall(loop)
-    for listener in list(listeners):
-        listener()
-
-
-def _uninstall(loop: asyncio.AbstractEventLoop) -> None:
-    for number in _SIGNALS:
-        loop.remove_signal_handler(number)
-
-
-def _is_nobodys(handler: object) -> bool:
-    """Whether a signal has its default handler, or the one asyncio.run() puts on SIGINT."""
-    if handler in (signal.SIG_DFL, signal.default_int_handler):
-        return True
-    return getattr(getattr(handler, "func", None), "__qualname__", "") == "Runner._on_sigint"
-
-
-# The worker itself: what it is made of, and the order in which it stops.
-#
-# ::
-#
-# bus.claim ──► Feeder ──► Held.waiting ──► handlers ──► Settler ──► bus.settle
-# └──────── Renewer ────────┘ bus.extend
-#
-# Stopping, in this order, each step relying on the ones after it still running:
-#
-# 1. the feeder stops: nothing new is claimed;
-# 2. what was claimed but not started is released, claimable by others at once;
-# 3. running handlers finish within ``grace``, their leases renewed all the while;
-# 4. what is still running is cancelled and released unharmed;
-# 5. the last verdicts are written; then the renewer ends.
-
-
 H = TypeVar("H", bound=Callable[..., object])
-_LAST_WORDS = 20.0  # seconds the last verdicts may take to be written when the worker stops
-_MAX_MESSAGE = 4000  # characters of an error kept with the event
+_LAST_FLUSH_SECONDS = 20.0  # that the last verdicts may take when the worker stops
+_MAX_ERROR_CHARS = 4000  # of an error that is kept with the event
 
 
 class Worker:
-    """Handles the events of one stream until told to stop.
+    """Handles the events of one stream until it is stopped.
 
     ``concurrency``: handlers at a time. ``batch``: events per claim and per settle. ``lease``: seconds after which the
-    events of a dead worker are claimable again (renewed while handlers run). ``grace``: seconds running handlers get
-    to finish when the worker stops. ``poll``: seconds between looks at the stream when nothing wakes the worker.
-    ``classify``: asked about each exception first; returns ``"retry"``, ``"dead"`` or None for the default.
-    ``signals``: drain on SIGTERM and SIGINT (in the main thread). ``rng``: where the retry jitter comes from.
+    events of a dead worker are claimable again (renewed while handlers run). ``grace``: seconds that running handlers
+    get to finish when the worker stops. ``poll``: seconds between claims when nothing wakes the worker. ``classify``:
+    called with each exception first; returns ``"retry"``, ``"dead"`` or None for the default. ``signals``: drain on
+    SIGTERM and SIGINT (in the main thread). ``rng``: the source of the retry jitter.
     """
 
     def __init__(
@@ -152,15 +101,15 @@ class Worker:
         return self.dispatcher.on(*types)
 
     def stop(self) -> None:
-        """Ask the worker to drain and return from :meth:`run`. Safe from any thread, and before ``run``."""
+        """Make the worker drain and return from :meth:`run`. Safe from any thread, and before ``run``."""
         self._stop_asked = True
         loop, stopping = self._loop, self._stopping
         if loop is not None and stopping is not None:
-            with contextlib.suppress(RuntimeError):  # the loop may have closed meanwhile: then we are stopped
+            with contextlib.suppress(RuntimeError):  # the loop has closed, so the worker has stopped
                 loop.call_soon_threadsafe(stopping.set)
 
     async def run(self) -> None:
-        """Work until cancelled, :meth:`stop` is called, or SIGTERM arrives; then drain."""
+        """Work until cancelled, until :meth:`stop` is called or until SIGTERM arrives; then drain."""
         if self._loop is not None:
             raise InvalidOption("this worker is running already: make another one to run beside it")
         if self.dispatcher.types == []:
@@ -169,9 +118,9 @@ class Worker:
         self._stopping = asyncio.Event()
         if self._stop_asked:
             self._stopping.set()
-        # Named so that a stack dump says whose threads these are. Made on demand: async handlers need none.
+        # Its threads start on demand: async handlers need none. The name shows in stack dumps.
         self._executor = ThreadPoolExecutor(self._concurrency, thread_name_prefix=f"kingdom-{self.name}")
-        undo_signals = on_stop_signal(self.stop) if self._signals else _nothing
+        undo_signals = on_stop_signal(self.stop) if self._signals else lambda: None
         try:
             await self._work(self._stopping)
         finally:
@@ -179,35 +128,35 @@ class Worker:
             self._executor.shutdown(wait=False, cancel_futures=True)
             self._loop, self._stopping, self._executor, self._stop_asked = None, None, None, False
 
-    # ── the run ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── run ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _work(self, stopping: asyncio.Event) -> None:
         held, turn = self._held, LoopTurn()
-        feeder = Claimer(self._claim, held, self._pace, self._poll, lambda: settler.backlog >= 10 * self._batch)
-        settler = Settler(self.bus, held, self._batch, self.stats, feeder.flushed)
+        claimer = Claimer(self._claim, held, self._pace, self._poll, lambda: settler.backlog >= 10 * self._batch)
+        settler = Settler(self.bus, held, self._batch, self.stats, claimer.flushed)
         renewer = LeaseRenewer(self.bus, held, self._lease, self.stats)
-        unsubscribe = self.bus.subscribe(self.stream, feeder.wake)
+        unsubscribe = self.bus.subscribe(self.stream, claimer.wake)
         handlers = [
-            asyncio.create_task(self._handle_all(settler, feeder, turn), name=f"{self.name}-handler-{number}")
+            asyncio.create_task(self._handle_all(settler, claimer, renewer, turn), name=f"{self.name}-handler-{number}")
             for number in range(self._concurrency)
         ]
-        feeding = asyncio.create_task(feeder.run(), name=f"{self.name}-feeder")
+        claiming = asyncio.create_task(claimer.run(), name=f"{self.name}-claimer")
         settling = asyncio.create_task(settler.run(), name=f"{self.name}-settler")
         renewing = asyncio.create_task(renewer.run(), name=f"{self.name}-renewer")
         asked = asyncio.create_task(stopping.wait(), name=f"{self.name}-stop")
-        everything = [feeding, settling, renewing, *handlers]
+        everything = [claiming, settling, renewing, *handlers]
         try:
             await asyncio.wait([asked, *everything], return_when=asyncio.FIRST_COMPLETED)
-            unstarted = held.drop_waiting()  # at once: ending the feeder may take as long as a claim under way
-            await _end(feeding)
+            unstarted = held.drop_waiting()  # first: stopping the claimer may take as long as a claim under way
+            await _end(claiming)
             await self._release(unstarted + held.drop_waiting())
             await self._finish_running(handlers, everything)
         finally:
             unsubscribe()
             asked.cancel()
-            # Also the way out when run() itself is cancelled: the same steps with no grace left.
-            await _shielded(self._let_go(feeding, handlers, settling, renewing, settler))
-        for task in everything:  # a loop that died of a bug must not look like a clean stop
+            # Also when run() itself is cancelled: the same steps without grace.
+            await _shielded(self._let_go(claiming, handlers, settling, renewing, settler))
+        for task in everything:  # a loop that failed must not look like a clean stop
             if task.done() and not task.cancelled() and (error := task.exception()):
                 raise error
 
@@ -225,19 +174,19 @@ class Worker:
 
     async def _let_go(
         self,
-        feeding: asyncio.Task[None],
+        claiming: asyncio.Task[None],
         handlers: list[asyncio.Task[None]],
         settling: asyncio.Task[None],
         renewing: asyncio.Task[None],
         settler: Settler,
     ) -> None:
-        await _end(feeding)
+        await _end(claiming)
         unharmed = self._held.drop_waiting() + list(self._held.running)
         for task in handlers:
             task.cancel()
-        await asyncio.wait(handlers, timeout=1.0)  # a handler that swallows its cancellation is left behind
+        await asyncio.wait(handlers, timeout=1.0)  # a handler that ignores its cancellation is abandoned
         settler.finish()
-        await asyncio.wait([settling], timeout=_LAST_WORDS)
+        await asyncio.wait([settling], timeout=_LAST_FLUSH_SECONDS)
         await _end(settling)
         await self._release([item for item in unharmed if item in self._held.leased])
         await _end(renewing)
@@ -251,7 +200,19 @@ class Worker:
             self._held.leased.difference_update(deliveries)
             self.stats.released(len(deliveries))
 
-    async def _claim(self, limit: int) -> list[Delivery]:
+    async def _claim(self, limit: int) -> tuple[list[Delivery], float]:
+        """Claim events; return them and the time until which their leases hold at least."""
+        started = time.monotonic()
+        claimed = await self._claim_whole(limit)
+        if claimed and time.monotonic() - started > self._lease / 2:
+            # The answer took so long that the leases may end before the renewer gets to them.
+            with contextlib.suppress(TransportUnavailable, StorageFull):
+                started, lost = time.monotonic(), await self.bus.extend(claimed, self._lease)
+                self.stats.lease_lost(len(lost))
+                claimed = [delivery for delivery in claimed if delivery not in lost]
+        return claimed, started + self._lease
+
+    async def _claim_whole(self, limit: int) -> list[Delivery]:
         claimed = asyncio.ensure_future(
             self.bus.claim(
                 self.stream,
@@ -265,27 +226,39 @@ class Worker:
         try:
             return await asyncio.shield(claimed)
         except asyncio.CancelledError:
-            # A claim cut off half way would hold its events until the lease ends: let it finish and give them back.
+            # An interrupted claim would hold its events until the leases end: let it finish and release them.
             with contextlib.suppress(BusError):
                 await self._release(await claimed)
             raise
 
     # ── one event ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _handle_all(self, settler: Settler, feeder: Claimer, turn: LoopTurn) -> None:
+    async def _handle_all(self, settler: Settler, claimer: Claimer, renewer: LeaseRenewer, turn: LoopTurn) -> None:
         held, task = self._held, asyncio.current_task()
         assert task is not None
-        while not task.cancelling():  # a handler may have swallowed its cancellation: it was meant for us
+        while not task.cancelling():  # a handler may have ignored a cancellation that was meant for this task
             delivery = held.next() or await held.take()
             try:
-                await self._handle(delivery, settler)
+                if not held.is_doubtful(delivery) or await self._holds(delivery, renewer):
+                    await self._handle(delivery, settler)
             finally:
-                held.running.discard(delivery)
-            feeder.finished()
+                held.finish(delivery)
+            claimer.finished()
             if self._on_idle is not None and not held.running and not self._on_idle.done():
                 self._on_idle.set_result(None)
             if turn.is_over():
                 await asyncio.sleep(0)
+
+    async def _holds(self, delivery: Delivery, renewer: LeaseRenewer) -> bool:
+        """Return whether the lease still holds, after an outage that was longer than the lease.
+
+        The handler must not start otherwise: another worker may have claimed the event.
+        """
+        try:
+            return not await renewer.renew([delivery])
+        except (TransportUnavailable, StorageFull):
+            renewer.give_up([delivery])
+            return False
 
     async def _handle(self, delivery: Delivery, settler: Settler) -> None:
         envelope = delivery.envelope
@@ -298,7 +271,7 @@ class Worker:
             if task is not None and task.cancelling():
                 raise  # the worker stops; it releases the event
             failure: BaseException | None = asyncio.CancelledError("the handler cancelled itself")
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises is a verdict, not our failure
+        except Exception as error:  # noqa: BLE001 - what a handler raises becomes a verdict
             failure = error
         else:
             failure = None
@@ -314,7 +287,7 @@ class Worker:
 
     def _failed(self, delivery: Delivery, error: BaseException, seconds: float, settler: Settler) -> None:
         fate, code, message, after = classify_failure(error, self._classify)
-        code, message = code[:_MAX_MESSAGE], message[:_MAX_MESSAGE].replace("\0", "")
+        code, message = code[:_MAX_ERROR_CHARS], message[:_MAX_ERROR_CHARS].replace("\0", "")
         fields = {**delivery.log_fields(), "errorCode": code}
         if fate == "dead" or delivery.attempt >= self.retry_policy.max_attempts:
             self.stats.handled(delivery.envelope.type, "dead", seconds)
@@ -328,19 +301,19 @@ class Worker:
 
 
 def _identity(name: str) -> str:
-    """Who holds a lease, for people who look: name, host and process."""
+    """Return the name under which leases are held, for operators: worker, host and process."""
     host = re.sub(r"[^A-Za-z0-9.\-]", "-", socket.gethostname())[:60]
     return f"{name[:100]}@{host}:{os.getpid()}"
 
 
 async def _end(task: asyncio.Task[None]) -> None:
-    """Cancel a task and wait until it is gone; what it raised is looked at elsewhere."""
+    """Cancel a task and wait until it has ended. Its exception is not raised here."""
     task.cancel()
     await asyncio.wait([task])
 
 
 async def _shielded(step: Coroutine[object, object, None]) -> None:
-    """Run the last steps to their end even while the surrounding task is being cancelled."""
+    """Run the last steps to the end even while the surrounding task is cancelled."""
     task = asyncio.ensure_future(step)
     try:
         await asyncio.shield(task)
@@ -349,11 +322,50 @@ async def _shielded(step: Coroutine[object, object, None]) -> None:
         raise
 
 
-def _nothing() -> None:
-    """The undo of what was not done."""
+# ── signals ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_listeners: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Callable[[], None]]] = WeakKeyDictionary()
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-# The worker: claims events of one stream, runs handlers, writes what became of them.
+def on_stop_signal(callback: Callable[[], None]) -> Callable[[], None]:
+    """Call ``callback`` on SIGTERM and SIGINT; return the undo. Every worker of the event loop is drained.
+
+    Only in the main thread, and only for signals without a handler of the application: otherwise the application
+    decides, and calls ``worker.stop()`` itself. The first signal drains; a second one has its default effect.
+    """
+    loop = asyncio.get_running_loop()
+    if threading.current_thread() is not threading.main_thread():
+        return lambda: None
+    listeners = _listeners.setdefault(loop, [])
+    if not listeners:
+        for number in _SIGNALS:
+            if _has_default_handler(signal.getsignal(number)):
+                with contextlib.suppress(NotImplementedError):  # event loops without signal support
+                    loop.add_signal_handler(number, _notify, loop, listeners)
+    listeners.append(callback)
+
+    def undo() -> None:
+        listeners.remove(callback)
+        if not listeners:
+            _uninstall(loop)
+
+    return undo
 
 
-__all__ = ["Worker"]
+def _notify(loop: asyncio.AbstractEventLoop, listeners: list[Callable[[], None]]) -> None:
+    _uninstall(loop)
+    for listener in list(listeners):
+        listener()
+
+
+def _uninstall(loop: asyncio.AbstractEventLoop) -> None:
+    for number in _SIGNALS:
+        loop.remove_signal_handler(number)
+
+
+def _has_default_handler(handler: object) -> bool:
+    """Return whether this is the default handler, or the one that asyncio.run() installs for SIGINT."""
+    if handler in (signal.SIG_DFL, signal.default_int_handler):
+        return True
+    return getattr(getattr(handler, "func", None), "__qualname__", "") == "Runner._on_sigint"

@@ -1,11 +1,13 @@
-"""The loops of a worker: claim, renew, settle."""
+"""The loops of a worker: claim, renew, settle; and the deliveries they share."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import math
 import random
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
@@ -18,17 +20,22 @@ if TYPE_CHECKING:
     from kingdom.bus.eventbus import EventBus
     from kingdom.bus.metrics import WorkerStats
 
+_PREFETCH_SECONDS: Final = 0.25  # of work to hold in advance
+_MAX_TURN_EVENTS: Final = 32
+_WARM_UP_SECONDS: Final = 1.0  # a new worker runs one event at a time for so long, unless a handler ends sooner
+_LINGER_SECONDS: Final = 0.02  # a verdict may wait this long for others while there is more work
 
-# The deliveries a worker holds, and the queue between claiming and handling them.
+log = logging.getLogger("kingdom.bus.worker")
 
 
 class HeldDeliveries:
-    """Waiting (claimed, not started), running, and everything not settled yet (whose lease must be renewed)."""
+    """The deliveries of a worker: waiting (claimed, not started), running, and leased (not settled yet)."""
 
     def __init__(self) -> None:
         self.waiting: deque[Delivery] = deque()
         self.running: set[Delivery] = set()
         self.leased: set[Delivery] = set()
+        self._valid_until: dict[Delivery, float] = {}  # by the monotonic clock, of what waits or runs
         self._takers: deque[asyncio.Future[None]] = deque()
 
     @property
@@ -36,18 +43,27 @@ class HeldDeliveries:
         """How many deliveries wait or run."""
         return len(self.waiting) + len(self.running)
 
-    def add(self, deliveries: Iterable[Delivery]) -> None:
-        """Queue what was just claimed."""
-        before = len(self.waiting)
-        self.waiting.extend(deliveries)
-        new = list(self.waiting)[before:] if before else list(self.waiting)
+    def add(self, deliveries: Iterable[Delivery], valid_until: float = math.inf) -> None:
+        """Queue what was claimed; its lease holds at least until then, by the monotonic clock of this process."""
+        new = list(deliveries)
+        self.waiting.extend(new)
         self.leased.update(new)
+        self._valid_until.update(dict.fromkeys(new, valid_until))
         for _ in new:
             if not self._wake_one():
                 break
 
+    def renewed(self, deliveries: Iterable[Delivery], valid_until: float) -> None:
+        """Record that the leases were renewed."""
+        known = [delivery for delivery in deliveries if delivery in self._valid_until]
+        self._valid_until.update(dict.fromkeys(known, valid_until))
+
+    def is_doubtful(self, delivery: Delivery) -> bool:
+        """Return whether the lease may have ended: its renewals have failed for longer than the lease."""
+        return time.monotonic() >= self._valid_until.get(delivery, math.inf)
+
     def next(self) -> Delivery | None:
-        """The next delivery to run, if one waits."""
+        """Return the next delivery to run, if one waits."""
         if not self.waiting:
             return None
         delivery = self.waiting.popleft()
@@ -55,7 +71,7 @@ class HeldDeliveries:
         return delivery
 
     async def take(self) -> Delivery:
-        """The next delivery to run; waits for one."""
+        """Return the next delivery to run; wait for one."""
         while (delivery := self.next()) is None:
             taker = asyncio.get_running_loop().create_future()
             self._takers.append(taker)
@@ -63,19 +79,26 @@ class HeldDeliveries:
                 await taker
             except asyncio.CancelledError:
                 if taker.done() and not taker.cancelled() and self.waiting:
-                    self._wake_one()  # hand the wake-up on: it was meant for whoever can take
+                    self._wake_one()  # pass the wake-up on to another taker
                 raise
         return delivery
 
+    def finish(self, delivery: Delivery) -> None:
+        """Record that the handler of a delivery has ended."""
+        self.running.discard(delivery)
+        self._valid_until.pop(delivery, None)
+
     def drop_waiting(self) -> list[Delivery]:
-        """Take back everything that was not started."""
+        """Remove and return everything that was not started."""
         dropped = list(self.waiting)
         self.waiting.clear()
         self.leased.difference_update(dropped)
+        for delivery in dropped:
+            self._valid_until.pop(delivery, None)
         return dropped
 
     def forget(self, lost: Iterable[Delivery]) -> None:
-        """Stop renewing leases that are somebody else's now, and do not start what has not been started."""
+        """Stop renewing leases that were lost, and do not start their events."""
         gone = set(lost)
         self.leased -= gone
         if any(delivery in gone for delivery in self.waiting):
@@ -92,22 +115,15 @@ class HeldDeliveries:
         return False
 
 
-# How far ahead a worker claims.
-
-
-_HORIZON = 0.25  # seconds of work to hold in advance
-
-
 class Prefetch:
-    """Claims ahead what the handlers will get through in a quarter of a second, never more than two batches:
-    one to be worked on while the other is on its way.
+    """Decides how many events to claim ahead: what the handlers finish in a quarter of a second.
 
-    Fast handlers so always find work waiting, while slow ones (an agent that runs for minutes) do not sit on events
-    that another worker could start now.
+    That is at most two batches: one to work on while the other is on its way. Fast handlers then always find work
+    waiting, and slow ones (an agent that runs for minutes) do not hold events that another worker could start now.
 
-    A worker that has just started takes one event and waits until a handler has ended, or :meth:`warmed_up` is called.
-    An event that kills its worker comes first again after each restart: it then dies alone, and does not spend the
-    attempts of others that were merely held with it.
+    A worker that has just started claims one event and waits until its handler has ended, or :meth:`warmed_up` is
+    called. An event that kills its worker comes first again after each restart: it then goes DEAD alone, and does not
+    use up the attempts of others that were held with it.
     """
 
     def __init__(self, concurrency: int, batch: int) -> None:
@@ -117,64 +133,52 @@ class Prefetch:
         self._cold = True
 
     def handled(self, seconds: float) -> None:
-        """Note how long one handler took."""
+        """Record how long a handler took."""
         self._cold = False
         self._mean = seconds if self._mean is None else self._mean * 0.9 + seconds * 0.1
 
     def warmed_up(self) -> None:
-        """The worker has been alive for a while."""
+        """Claim normally from now on."""
         self._cold = False
 
     def ask(self, unfinished: int) -> int:
-        """How many events to claim now, with this many waiting or running; 0 when it is too early."""
+        """Return how many events to claim now, with this many waiting or running; 0 if it is too early."""
         if self._cold:
             return 0 if unfinished else 1
         ahead = 0
         if self._mean is not None:
-            ahead = min(2 * self._batch, int(_HORIZON * self._concurrency / max(self._mean, 1e-9)))
+            ahead = min(2 * self._batch, int(_PREFETCH_SECONDS * self._concurrency / max(self._mean, 1e-9)))
         room = self._concurrency + ahead - unfinished
-        # A whole batch at a time, or as much as there will ever be room for: refilling by ones would cost a statement
-        # for each event.
+        # A whole batch at a time, or as much as there will ever be room for: otherwise each event would cost a
+        # statement.
         if room >= min(self._batch, max(1, ahead)) or unfinished < self._concurrency:
             return max(0, min(self._batch, room))
         return 0
 
 
-# How long handlers may keep the event loop to themselves.
-
-
-_LONGEST: Final = 32  # events
-
-
 class LoopTurn:
-    """Counts the events that end while the loop comes to nothing else.
+    """Counts the events that end in one turn of the event loop.
 
-    Handlers that never wait for anything would go through a whole batch in one step of the loop. The next claim would
-    be sent when they are through with it rather than while they are at it, and whoever else is in the loop would wait.
+    Handlers that never wait for anything would finish a whole batch in one turn. The next claim would then be sent
+    after the batch instead of during it, and other tasks of the loop would have to wait.
     """
 
     def __init__(self) -> None:
         self._ended = 0
 
     def is_over(self) -> bool:
-        """Count one event; whether whoever handled it should let others run now."""
+        """Count one event; return whether its handler task should yield to the loop now."""
         if not self._ended:
             asyncio.get_running_loop().call_soon(self._begin)
         self._ended += 1
-        return self._ended >= _LONGEST
+        return self._ended >= _MAX_TURN_EVENTS
 
     def _begin(self) -> None:
         self._ended = 0
 
 
-# What a worker's loops share: surviving a store that is away.
-
-
-log = logging.getLogger("kingdom.bus.worker")
-
-
 class Outage:
-    """Back-off while the store is away; says so once when it begins and once when it ends, not every time."""
+    """Back-off while the store is away. Logs once when an outage begins and once when it ends."""
 
     def __init__(self, what: str, *, first: float = 0.1, cap: float = 5.0) -> None:
         self._what = what
@@ -183,7 +187,7 @@ class Outage:
         self._failures = 0
 
     async def wait(self, error: Exception) -> None:
-        """Note a failure and wait: 0.1 s, 0.2 s, … up to 5 s, with jitter so that workers do not return together."""
+        """Count a failure and wait: 0.1 s, 0.2 s, … up to 5 s, with jitter so that workers do not return together."""
         if self._failures == 0:
             log.warning("cannot %s, trying again until the store answers: %s", self._what, error)
         delay = min(self._cap, self._first * 2**self._failures) * random.uniform(0.8, 1.2)  # noqa: S311
@@ -191,24 +195,22 @@ class Outage:
         await asyncio.sleep(delay)
 
     def over(self) -> None:
-        """Note a success."""
+        """Record a success."""
         if self._failures:
             log.warning("can %s again after %d failed tries", self._what, self._failures)
             self._failures = 0
 
 
-# Claims events ahead of the handlers.
-
-
-_WARM_UP = 1.0  # seconds a new worker runs one event at a time, unless a handler ends sooner
-
-
 class Claimer:
-    """Keeps the handlers supplied; sleeps until the bus, a due retry or the poll interval wakes it."""
+    """Claims events ahead of the handlers. Sleeps until the bus, a due retry or the poll interval wakes it.
+
+    ``claim`` returns deliveries and the time until which their leases hold at least. ``blocked`` returns whether too
+    many verdicts wait to be written.
+    """
 
     def __init__(
         self,
-        claim: Callable[[int], Awaitable[list[Delivery]]],
+        claim: Callable[[int], Awaitable[tuple[list[Delivery], float]]],
         held: HeldDeliveries,
         pace: Prefetch,
         poll: float,
@@ -223,28 +225,28 @@ class Claimer:
         self._room = asyncio.Event()
 
     def wake(self) -> None:
-        """Something may be claimable."""
+        """Claim soon: events may have become claimable."""
         self._wake.set()
 
     def finished(self) -> None:
-        """A handler ended: there may be room."""
+        """Record that a handler has ended: there may be room."""
         self._room.set()
 
     def flushed(self, due_in: list[float]) -> None:
-        """Verdicts were written, among them retries due after so many seconds.
+        """Record that verdicts were written, among them retries that are due after so many seconds.
 
-        The store wakes nobody when a retry falls due, so we do: a little late is better than a little early.
+        The store wakes no subscriber when a retry falls due, so the worker sets a timer of its own.
         """
         self._room.set()
         for delay in set(due_in):
-            asyncio.get_running_loop().call_later(delay + 0.002, self.wake)
+            asyncio.get_running_loop().call_later(delay + 0.002, self.wake)  # rather late than early
 
     async def run(self) -> None:
         """Claim until cancelled."""
         outage = Outage("claim events")
-        warming = asyncio.get_running_loop().call_later(_WARM_UP, self._warmed_up)
+        warming = asyncio.get_running_loop().call_later(_WARM_UP_SECONDS, self._warmed_up)
         try:
-            await self._claim_for_ever(outage)
+            await self._claim_forever(outage)
         finally:
             warming.cancel()
 
@@ -252,7 +254,7 @@ class Claimer:
         self._pace.warmed_up()
         self._room.set()
 
-    async def _claim_for_ever(self, outage: Outage) -> None:
+    async def _claim_forever(self, outage: Outage) -> None:
         while True:
             self._room.clear()
             ask = 0 if self._blocked() else self._pace.ask(self._held.unfinished)
@@ -261,23 +263,20 @@ class Claimer:
                 continue
             self._wake.clear()  # before the claim: what is published during it must not be missed
             try:
-                claimed = await self._claim(ask)
+                claimed, valid_until = await self._claim(ask)
                 outage.over()
             except (TransportUnavailable, StorageFull) as error:
                 await outage.wait(error)
                 continue
-            self._held.add(claimed)
+            self._held.add(claimed, valid_until)
             if len(claimed) < ask:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._poll * random.uniform(0.8, 1.2)):  # noqa: S311
                         await self._wake.wait()
 
 
-# Keeps leases alive.
-
-
 class LeaseRenewer:
-    """Renews every lease held, three times per lease, until the worker has let go of all of them."""
+    """Renews every lease held, three times per lease, until the worker has settled or released all of them."""
 
     def __init__(self, bus: EventBus, held: HeldDeliveries, lease: float, stats: WorkerStats) -> None:
         self._bus = bus
@@ -286,37 +285,40 @@ class LeaseRenewer:
         self._stats = stats
 
     async def run(self) -> None:
-        """Renew until cancelled. It goes on while the worker drains: handlers that finish late keep their lease."""
+        """Renew until cancelled. It runs while the worker drains: handlers that finish late keep their lease."""
         while True:
             await asyncio.sleep(self._lease / 3)
             leased = list(self._held.leased)
-            if not leased:
-                continue
-            try:
-                lost = await self._bus.extend(leased, self._lease)
-            except (TransportUnavailable, StorageFull) as error:
-                log.warning("leases could not be renewed: %s", error)
-                continue
-            # What was settled while the renewal was under way is not lost, merely no longer ours to renew.
-            lost = [delivery for delivery in lost if delivery in self._held.leased]
-            if lost:
-                self._held.forget(lost)
-                self._stats.lease_lost(len(lost))
-                for delivery in lost:
-                    log.warning("lease lost while the event was held", extra=delivery.log_fields())
+            if leased:
+                try:
+                    await self.renew(leased)
+                except (TransportUnavailable, StorageFull) as error:
+                    log.warning("leases could not be renewed: %s", error)
 
+    async def renew(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """Renew leases; forget and return those that were lost."""
+        started = time.monotonic()
+        lost = await self._bus.extend(deliveries, self._lease)
+        self._held.renewed(deliveries, started + self._lease)
+        # What was settled during the renewal is not lost.
+        lost = [delivery for delivery in lost if delivery in self._held.leased]
+        self.give_up(lost)
+        return lost
 
-# Writes verdicts in batches.
-
-
-_LINGER = 0.02  # seconds a verdict may wait for company while there is more work
+    def give_up(self, lost: list[Delivery]) -> None:
+        """Forget leases that were lost."""
+        if lost:
+            self._held.forget(lost)
+            self._stats.lease_lost(len(lost))
+            for delivery in lost:
+                log.warning("lease lost while the event was held", extra=delivery.log_fields())
 
 
 class Settler:
-    """Collects verdicts and flushes them together.
+    """Collects verdicts and writes them together.
 
-    While one flush is under way the next batch gathers, so that a slow store is asked less often, not more. A flush
-    starts as soon as nothing else is left to do, so that the last event of a burst is not kept waiting.
+    While one flush is under way the next batch gathers, so a slow store gets fewer calls, not more. A flush starts as
+    soon as nothing else is left to do, so that the last event of a burst does not wait.
     """
 
     def __init__(
@@ -345,17 +347,14 @@ class Settler:
         return len(self._done) + len(self._retry) + len(self._dead)
 
     def done(self, delivery: Delivery) -> None:
-        """The handler returned."""
         self._done.append(delivery)
         self._added()
 
     def retry(self, verdict: RetryVerdict) -> None:
-        """The handler failed and the event shall be tried again."""
         self._retry.append(verdict)
         self._added()
 
     def dead(self, verdict: DeadVerdict) -> None:
-        """The event can never succeed, or its attempts are spent."""
         self._dead.append(verdict)
         self._added()
 
@@ -365,19 +364,19 @@ class Settler:
             self._now.set()
 
     def finish(self) -> None:
-        """Write what is left, then end :meth:`run`. A flush under way is never cut off: it may have landed already."""
+        """Write what is left, then end :meth:`run`. A flush under way is not cancelled: it may have succeeded."""
         self._finishing = True
         self._some.set()
         self._now.set()
 
     async def run(self) -> None:
-        """Flush until told to finish."""
+        """Flush until :meth:`finish` is called."""
         outage = Outage("settle events")
         while not self._finishing or self.backlog:
             await self._some.wait()
             if not self._now.is_set():
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_LINGER):
+                    async with asyncio.timeout(_LINGER_SECONDS):
                         await self._now.wait()
             try:
                 await self.flush()
@@ -389,7 +388,7 @@ class Settler:
                 await outage.wait(error)
 
     async def flush(self) -> None:
-        """Write everything gathered so far. When the store fails, the verdicts are kept for the next try."""
+        """Write the verdicts gathered so far. If the store fails, they are kept for the next try."""
         self._some.clear()
         self._now.clear()
         done, retry, dead = self._done, self._retry, self._dead
@@ -402,11 +401,7 @@ class Settler:
             settled = True
         finally:
             if not settled:
-                self._done, self._retry, self._dead = (
-                    done + self._done,
-                    retry + self._retry,
-                    dead + self._dead,
-                )
+                self._done, self._retry, self._dead = done + self._done, retry + self._retry, dead + self._dead
                 self._added()
         self._held.leased.difference_update(done)
         self._held.leased.difference_update(item.delivery for item in retry)
