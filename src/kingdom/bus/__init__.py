@@ -1,4 +1,4 @@
-"""A durable event bus as a library: publish inside your own transaction, consume with workers, lose nothing.
+"""A durable event bus as a library: publish in your own transaction, consume with workers, lose nothing.
 
 ::
 

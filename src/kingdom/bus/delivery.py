@@ -1,4 +1,4 @@
-"""Deliveries, verdicts, stream options, and what operators see of them."""
+"""The values the bus hands out: deliveries, verdicts, stream options, records, and their JSON documents."""
 
 from __future__ import annotations
 
@@ -15,17 +15,14 @@ if TYPE_CHECKING:
     from kingdom.bus.eventbus import EventBus
 
 
-# Streams whose events are documents of the application's own.
-
-
 @dataclass(frozen=True, slots=True)
 class DocumentForm:
-    """Which fields of a document are what the bus needs to know.
+    """How the bus reads the documents of an application: which field is which.
 
-    Where states are seen from outside (files), such a document is stored as it is: its fields ``id``, ``type``,
-    ``time`` and ``priority`` are the envelope's, the whole of it is the envelope's payload, and its field ``status``
-    always says the name of the state it lies in or, once it is DONE, one of ``outcomes`` if it was settled with that.
-    ``None`` for a field means that documents have none. Other stores keep the document as payload.
+    Where states are visible from outside (files), a document is stored as it is. Its fields ``id``, ``type``, ``time``
+    and ``priority`` become those of the envelope, and the whole document is the payload. Its field ``status`` holds
+    the name of its state or, once it is DONE, the one of ``outcomes`` with which it was settled. ``None`` for a field
+    means that documents have none. Other stores keep the document as payload.
     """
 
     id: str = "id"
@@ -36,7 +33,7 @@ class DocumentForm:
     outcomes: tuple[str, ...] = ()
 
     def envelope(self, document: Mapping[str, Any]) -> Envelope:
-        """The envelope of a document, or :class:`InvalidEnvelope` that says what is wrong with it."""
+        """Return the envelope of a document, or raise :class:`InvalidEnvelope` with the reason."""
         more: dict[str, Any] = {}
         if self.time is not None and document.get(self.time) is not None:
             more["occurred_at"] = parse_time(document[self.time], self.time)
@@ -56,9 +53,6 @@ class DocumentForm:
         raise InvalidEnvelope(f"its {field!r} must be text, not {value!r:.60}" if value else f"it has no {field!r}")
 
 
-# What the bus hands out: deliveries, verdicts on them, and what operators see.
-
-
 Status = Literal["PENDING", "PROCESSING", "DONE", "DEAD"]
 DeadHead = Literal["go-on", "park"]
 
@@ -70,7 +64,7 @@ class Delivery:
     stream: str
     envelope: Envelope
     attempt: int  # 1 for the first delivery; crashes and expired leases count
-    token: str  # fences: only the claim that holds the event now may settle it
+    token: str  # fencing: only the claim that holds the event now may settle it
     worker: str
     handle: Any = None  # the transport's own reference (a row id, a file name)
 
@@ -80,7 +74,7 @@ class Delivery:
         return self.envelope.event_id
 
     def log_fields(self) -> dict[str, Any]:
-        """The fields every log line about this event carries."""
+        """Return the fields of every log line about this event."""
         envelope = self.envelope
         return {
             "traceId": envelope.trace_id,
@@ -118,11 +112,11 @@ class DeadVerdict(NamedTuple):
 
 
 class Depth(NamedTuple):
-    """How full one stream is.
+    """The number of events of one stream in each state.
 
     ``pending`` counts events that wait (for a worker, for their retry, or for their ``not_before``) and those whose
     lease ended without a verdict: the next claim takes them. ``oldest_pending_seconds`` is how long the oldest event
-    that could be claimed right now has been waiting; 0 when there is none.
+    that is claimable now has been waiting; 0 if there is none.
     """
 
     pending: int = 0
@@ -132,14 +126,14 @@ class Depth(NamedTuple):
 
 
 class Depths(dict[str, Depth]):
-    """Depths by stream. A stream with nothing unfinished or dead may be missing; asked for by name, it is empty."""
+    """Depths by stream. A stream with nothing to count may be missing; ``depths[name]`` is then all zeros."""
 
     def __missing__(self, stream: str) -> Depth:
         return Depth()
 
 
 class DeadLetter(NamedTuple):
-    """An event in DEAD, with why."""
+    """A DEAD event, with its last error."""
 
     event_id: str
     envelope: Envelope
@@ -151,7 +145,7 @@ class DeadLetter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Everything a store knows of one event (``bus.find``, ``kingdom bus show``)."""
+    """Everything a store knows about one event (``bus.find``, ``kingdom bus show``)."""
 
     stream: str
     envelope: Envelope
@@ -164,17 +158,18 @@ class Record:
     error_code: str | None = None
     error_message: str | None = None
     finished_at: datetime | None = None
-    outcome: str | None = None  # what it was settled as DONE with
+    outcome: str | None = None  # with which it was settled as DONE
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """How one stream behaves, kept in the store so that every process agrees on it.
+    """The options of one stream. They are kept in the store, so that all processes agree.
 
     ``ordered``: events of one aggregate are handled one at a time, in publish order. Events without an aggregate
     count as one aggregate. ``dead_head``: when the first event of an aggregate goes DEAD, its followers ``go-on`` or
-    stay ``park``-ed until an operator requeues or purges it. ``states``: the names of the stream's own states, for
-    transports whose states are seen from outside (directories). ``document``: its events are documents of their own.
+    stay ``park``-ed until an operator requeues or purges it. ``states``: the stream's own names for its states, for
+    transports whose states are visible from outside (directories). ``document``: its events are documents of the
+    application.
     """
 
     ordered: bool = False
@@ -189,7 +184,7 @@ class StreamOptions:
             raise InvalidOption(f"states has no state {min(unknown)!r}: PENDING, PROCESSING, DONE, DEAD")
 
     def check_outcome(self, stream: str, outcome: str | None) -> None:
-        """Raise :class:`InvalidOption` unless events of the stream these are the options of may end so."""
+        """Raise :class:`InvalidOption` unless ``outcome`` is one of this stream's outcomes, or None."""
         known = () if self.document is None else self.document.outcomes
         if outcome is not None and outcome not in known:
             has = f"its outcomes are {', '.join(known)}" if known else "it was declared without outcomes"
@@ -197,7 +192,7 @@ class StreamOptions:
 
 
 class Check(NamedTuple):
-    """One finding of ``doctor``: ``ok``, ``warning`` (look at it) or ``error`` (something is wrong now)."""
+    """One result of ``doctor``: ``ok``, ``warning`` (look at it) or ``error`` (something is wrong now)."""
 
     name: str
     level: Literal["ok", "warning", "error"]
@@ -205,11 +200,11 @@ class Check(NamedTuple):
     hint: str = ""
 
 
-# What operators look at, as plain dictionaries with stable camelCase keys: the command line and the web show them.
+# ── JSON documents for the command line and the web; their camelCase keys are stable ─────────────────────────────
 
 
 def depth_document(stream: str, depth: Depth) -> dict[str, Any]:
-    """How full one stream is."""
+    """Return the depth of one stream as a document."""
     return {
         "stream": stream,
         "pending": depth.pending,
@@ -220,7 +215,7 @@ def depth_document(stream: str, depth: Depth) -> dict[str, Any]:
 
 
 def dead_document(letter: DeadLetter) -> dict[str, Any]:
-    """One dead letter."""
+    """Return one dead letter as a document."""
     return {
         "eventId": letter.event_id,
         "type": letter.envelope.type,
@@ -235,7 +230,7 @@ def dead_document(letter: DeadLetter) -> dict[str, Any]:
 
 
 def record_document(record: Record) -> dict[str, Any]:
-    """Everything known of one event."""
+    """Return everything known about one event as a document."""
     envelope = record.envelope
     return {
         "eventId": envelope.event_id,
@@ -260,19 +255,19 @@ def record_document(record: Record) -> dict[str, Any]:
 
 
 def check_document(check: Check) -> dict[str, Any]:
-    """One finding of the doctor."""
+    """Return one result of the doctor as a document."""
     return {"name": check.name, "level": check.level, "message": check.message, "hint": check.hint}
 
 
 def format_optional_time(when: datetime | None) -> str | None:
-    """A time in the form envelopes use, or None."""
+    """Format a time as envelopes do; None stays None."""
     return None if when is None else format_time(when)
 
 
 async def matching_letters(
     bus: EventBus, stream: str, limit: int, event_type: str | None, code: str | None
 ) -> list[DeadLetter]:
-    """The latest dead letters of a type and an error code, where given; asks for more until enough of them match."""
+    """Return the latest dead letters of a type and an error code; fetch more until enough of them match."""
     ask = limit
     while True:
         letters = await bus.dead(stream, ask)

@@ -278,7 +278,8 @@ def _check_fields(envelope: Envelope) -> None:
             continue
         if not isinstance(value, str) or len(value) > _MAX_LABEL_CHARS or (name == "type" and not value):
             raise InvalidEnvelope(
-                f"event {envelope.event_id}: {name} must be text of 1 to {_MAX_LABEL_CHARS} characters, not {value!r:.80}"
+                f"event {envelope.event_id}: {name} must be text of 1 to {_MAX_LABEL_CHARS} characters, "
+                f"not {value!r:.80}"
             )
         if "\0" in value:
             raise InvalidEnvelope(f"event {envelope.event_id}: {name} contains a NUL character")

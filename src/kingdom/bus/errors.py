@@ -1,26 +1,26 @@
-"""Every exception of the bus, in one place.
+"""The exceptions of the bus.
 
 ::
 
-    BusError                     anything the bus itself raises
+    BusError                     the base of all errors that the bus raises
     ├── InvalidEnvelope          the envelope cannot be stored as it is (a ValueError too)
     ├── InvalidName              a stream name, event id or worker name that is not allowed (a ValueError too)
-    ├── InvalidOption            an option or a URL that makes no sense (a ValueError too)
-    ├── UnknownTransport         no transport answers to the URL's scheme (a ValueError too)
+    ├── InvalidOption            an option or a URL that is not valid (a ValueError too)
+    ├── UnknownTransport         there is no transport for the URL's scheme (a ValueError too)
     ├── TransactionMismatch      ``tx=`` is not a transaction this bus can write into
     ├── NotSetUp                 tables, directories or topics are missing: run ``bus.setup()``
-    ├── SchemaTooNew             what is stored was made by a newer version; nothing was touched
+    ├── SchemaTooNew             a newer version has migrated the store; nothing was changed
     ├── TransportUnavailable     the store did not answer, after retries with back-off
-    └── StorageFull              the disk is full or a quota is spent; nothing half-written is visible
+    └── StorageFull              the disk is full or a quota is exhausted; nothing half-written is visible
 
-    Retry, Reject                raised by handlers to say what shall happen to their event
+    Retry, Reject                raised by handlers to decide what happens to their event
 """
 
 from __future__ import annotations
 
 
 class BusError(Exception):
-    """Base of every error the bus raises by itself."""
+    """The base of all errors that the bus raises."""
 
 
 class InvalidEnvelope(BusError, ValueError):
@@ -32,23 +32,23 @@ class InvalidName(BusError, ValueError):
 
 
 class InvalidOption(BusError, ValueError):
-    """An option of ``connect``, ``Worker`` or a stream is out of its range."""
+    """An option of ``connect``, ``Worker`` or a stream is out of range."""
 
 
 class UnknownTransport(BusError, ValueError):
-    """No transport is known for the scheme of the URL."""
+    """There is no transport for the scheme of the URL."""
 
 
 class TransactionMismatch(BusError, TypeError):
-    """``tx=`` is of a kind, or of a database, that this bus cannot write into."""
+    """``tx=`` is of a driver, or on a database, that this bus cannot write to."""
 
 
 class NotSetUp(BusError):
-    """The store has no tables, directories or topics yet: ``await bus.setup()`` makes them."""
+    """The store has no tables, directories or topics yet: ``await bus.setup()`` creates them."""
 
 
 class SchemaTooNew(BusError):
-    """The store was migrated by a newer version of the code than this one."""
+    """A newer version of the code has migrated the store."""
 
 
 class TransportUnavailable(BusError, ConnectionError):
@@ -56,11 +56,11 @@ class TransportUnavailable(BusError, ConnectionError):
 
 
 class StorageFull(BusError, OSError):
-    """There is no room left where events are stored."""
+    """The disk is full, or a quota is exhausted."""
 
 
 class Retry(Exception):
-    """Raised by a handler: try this event again, ``after`` seconds from now (or when the policy says)."""
+    """Raised by a handler: retry this event ``after`` seconds from now (default: the delay of the policy)."""
 
     def __init__(self, reason: str = "", *, after: float | None = None, code: str = "RETRY") -> None:
         if after is not None and not 0 <= after < float("inf"):

@@ -1,4 +1,7 @@
-"""The event bus: one contract over every transport, and how to connect to one."""
+"""The event bus: one contract over every transport, and ``connect``.
+
+It validates what callers pass, so that a transport gets only valid names, envelopes and numbers.
+"""
 
 from __future__ import annotations
 
@@ -32,18 +35,13 @@ if TYPE_CHECKING:
     from kingdom.bus.delivery import DocumentForm
 
 
-# The event bus: one contract over every transport.
-#
-# It checks what callers pass, so that a transport only ever sees names, envelopes and numbers it can trust.
-
-
 Seconds = float | int | timedelta
 DEFAULT_MAX_ATTEMPTS = 10
-_PAGE = 500  # records that are looked up at once
+_PAGE_RECORDS = 500  # fetched at once by records()
 
 
 class EventBus:
-    """A durable event bus. Made by :func:`kingdom.bus.connect`, used as ``async with connect(url) as bus``."""
+    """A durable event bus, returned by :func:`kingdom.bus.connect`; use it as ``async with connect(url) as bus``."""
 
     def __init__(self, transport: Transport, url: str) -> None:
         self.transport = transport
@@ -59,21 +57,21 @@ class EventBus:
         await self.close()
 
     async def open(self) -> None:
-        """Connect. ``async with`` does it."""
+        """Connect. ``async with`` calls it."""
         try:
             await self.transport.open()
         except BaseException:
-            await self.transport.close()  # whatever was opened before it failed
+            await self.transport.close()  # what was opened before the failure
             raise
 
     async def close(self) -> None:
-        """Disconnect. ``async with`` does it."""
+        """Disconnect. ``async with`` calls it."""
         await self.transport.close()
 
-    # ── publishing ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── publish ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def setup(self) -> list[str]:
-        """Make tables, directories or topics, or migrate old ones. Safe to repeat, and from two processes at once.
+        """Create tables, directories or topics, or migrate old ones. Safe to repeat and to run concurrently.
 
         Returns the names of the migrations that were applied now.
         """
@@ -88,7 +86,7 @@ class EventBus:
         states: dict[Status, str] | None = None,
         document: DocumentForm | None = None,
     ) -> None:
-        """Say how a stream behaves (:class:`StreamOptions`). Kept in the store; a stream nobody declared is plain."""
+        """Set the options of a stream (:class:`StreamOptions`). They are kept in the store."""
         options = StreamOptions(ordered=ordered, dead_head=dead_head, states=dict(states or {}), document=document)
         await self.transport.declare(check_stream(stream), options)
 
@@ -104,7 +102,7 @@ class EventBus:
         unique: Sequence[Envelope] = envelopes if single else unique_envelopes(envelopes)  # type: ignore[assignment]
         return await self.transport.publish(stream, unique, tx) if unique else []
 
-    # ── consuming ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── consume ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def claim(
         self,
@@ -117,7 +115,7 @@ class EventBus:
         ids: Iterable[str] | None = None,
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
     ) -> list[Delivery]:
-        """Take up to ``limit`` events for ``lease`` seconds; ``types`` narrows what is taken, ``ids`` names it.
+        """Claim up to ``limit`` events for ``lease`` seconds; ``types`` and ``ids`` select among them.
 
         ``limit`` is 1 unless given, or as many as there are ``ids``.
 
@@ -142,10 +140,10 @@ class EventBus:
         )
 
     async def recall(self, stream: str, *, worker: str, lease: Seconds = 30) -> list[Delivery]:
-        """Take back what ``worker`` holds, whether its leases have ended or not; the attempts are not counted anew.
+        """Take over everything that ``worker`` holds, whether its leases have ended or not; attempts stay as they are.
 
         For a worker that was restarted and knows that no other process has its name: it need not wait for the leases
-        of its former self, which can settle nothing any more.
+        of its former process, which can no longer settle them.
         """
         return await self.transport.recall(
             check_stream(stream), worker=check_worker(worker), lease=positive_seconds("recall(lease)", lease)
@@ -154,9 +152,9 @@ class EventBus:
     async def peek(
         self, stream: str, *, limit: int = 100, types: Iterable[str] | None = None, skip: Container[str] = ()
     ) -> list[Record]:
-        """What could be claimed now, the first in line first, without claiming it; ``skip`` leaves out what is known.
+        """Return what could be claimed now, in claim order, without claiming it and without the ids in ``skip``.
 
-        A look, not a promise: somebody else may claim it first.
+        Another worker may claim it first.
         """
         if limit < 1:
             raise InvalidOption(f"peek(limit={limit}): must be 1 or more")
@@ -169,65 +167,65 @@ class EventBus:
         retry: Iterable[Delivery | RetryVerdict | tuple[Any, ...]] = (),
         dead: Iterable[Delivery | DeadVerdict | tuple[Any, ...]] = (),
     ) -> list[Delivery]:
-        """Write what became of deliveries; return those whose lease was lost, for which nothing was written.
+        """Write verdicts; return the deliveries whose lease was lost, for which nothing was written.
 
-        ``done`` takes deliveries, or tuples ``(delivery, outcome)``, where the stream's :class:`DocumentForm` names
+        ``done`` takes deliveries, or tuples ``(delivery, outcome)`` if the stream's :class:`DocumentForm` has
         outcomes; ``retry`` takes deliveries, or tuples ``(delivery, after, code, message)`` with ``after`` in seconds;
-        ``dead`` takes deliveries, or tuples ``(delivery, code, message)``. Trailing parts may be left out.
+        ``dead`` takes deliveries, or tuples ``(delivery, code, message)``. Trailing items may be omitted.
         """
         verdicts = [_done(item) for item in done], [_retry(item) for item in retry], [_dead(item) for item in dead]
         return await self.transport.settle(*verdicts) if any(verdicts) else []
 
     async def consume(self, stream: str, event_id: str, *, tx: Any) -> bool:
-        """End an event as DONE in the caller's own transaction, together with what handling it wrote there.
+        """Settle an event as DONE in the caller's own transaction, together with what handling it wrote there.
 
-        A claim and its verdict in one, without a lease: False when the event cannot be claimed now (somebody holds it,
-        it is finished, or an earlier one of its aggregate is not), and then nothing was written. When the caller rolls
-        back, the event is as it was. For transports that have transactions.
+        A claim and its verdict in one, without a lease. Returns False, and writes nothing, if the event cannot be
+        claimed now: it is held, it is finished, or an earlier one of its aggregate is not. If the caller rolls back,
+        the event is unchanged. For transports that have transactions.
         """
         if not isinstance(self.transport, TransactionalTransport):
             raise TransactionMismatch(f"consume(tx=…) needs a bus on sqlite: or postgresql:, not on {self.url}")
         return await self.transport.consume(check_stream(stream), check_event_id(event_id), tx)
 
     async def extend(self, deliveries: Iterable[Delivery], lease: Seconds) -> list[Delivery]:
-        """Let the leases end ``lease`` seconds from now; return the deliveries whose lease was lost."""
+        """Set the leases to end ``lease`` seconds from now; return the deliveries whose lease was lost."""
         held = list(deliveries)
         return await self.transport.extend(held, positive_seconds("extend(lease)", lease)) if held else []
 
     async def release(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
-        """Give events back unharmed: claimable at once, the attempt not counted. Returns those already lost."""
+        """Return events unharmed: claimable at once, the attempt not counted. Returns those whose lease was lost."""
         held = list(deliveries)
         return await self.transport.release(held) if held else []
 
     def subscribe(self, stream: str, wake: Callable[[], None]) -> Callable[[], None]:
-        """Have ``wake`` called when something may have become claimable (a hint); returns the undo."""
+        """Call ``wake`` when events may have become claimable (a hint); return the undo."""
         return self.transport.subscribe(check_stream(stream), wake)
 
-    # ── operating ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── operate ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def depth(self) -> Depths:
-        """How full each stream is; ``depths["stream"]`` is all zeros for a stream that has nothing to count."""
+        """Count the events of each stream; ``depths[name]`` is all zeros for a stream with nothing to count."""
         return Depths(await self.transport.depth())
 
     async def pending_types(self, stream: str) -> dict[str, int]:
-        """How many events of each type wait in a stream; a type no worker knows shows here."""
+        """Count the waiting events of a stream by type; a type without a worker shows here."""
         return await self.transport.pending_types(check_stream(stream))
 
     async def dead(self, stream: str, limit: int = 100) -> list[DeadLetter]:
-        """The latest dead letters of a stream, newest first."""
+        """Return the latest dead letters of a stream, newest first."""
         if limit < 1:
             raise InvalidOption(f"dead(limit={limit}): must be 1 or more")
         return await self.transport.dead(check_stream(stream), limit)
 
     async def find(self, event_id: str) -> Record | None:
-        """Everything the store knows of one event, or None."""
+        """Return everything the store knows about one event, or None."""
         return await self.transport.find(check_event_id(event_id))
 
     async def records(self, stream: str, *, ids: str = "*", within: Seconds | None = None) -> AsyncIterator[Record]:
-        """Everything the store has of a stream, finished events too, in publish order; for a bus in a database.
+        """Yield the events of a stream in publish order, finished ones too; for a bus in a database.
 
-        ``ids`` is a pattern in which ``*`` stands for anything. ``within``: only what was published or changed its
-        state in the last so many seconds. Looked up page by page: what happens meanwhile may be seen or not.
+        ``ids`` is a pattern in which ``*`` matches anything. ``within``: only events that were published or changed
+        their state in the last so many seconds. Fetched page by page: concurrent changes may be seen or not.
         """
         if not isinstance(self.transport, ListingTransport):
             raise InvalidOption(f"records() needs a bus on sqlite: or postgresql:, not on {self.url}")
@@ -235,7 +233,7 @@ class EventBus:
         check_stream(stream)
         after: Any = None
         while True:
-            page, after = await self.transport.records(stream, ids=ids, within=age, after=after, limit=_PAGE)
+            page, after = await self.transport.records(stream, ids=ids, within=age, after=after, limit=_PAGE_RECORDS)
             for record in page:
                 yield record
             if after is None:
@@ -252,8 +250,7 @@ class EventBus:
     ) -> int:
         """Move DEAD events back to PENDING with a fresh count of attempts; return how many moved.
 
-        By ``ids`` (which may name DONE events too), or every DEAD event of a type, with an error code, or both; or
-        all of them, when ``everything`` says so.
+        Select by ``ids`` (DONE events too), by type, by error code, or all DEAD events with ``everything=True``.
         """
         if ids is None and event_type is None and error_code is None and not everything:
             raise InvalidOption("requeue needs ids, event_type, error_code or everything=True: nothing by accident")
@@ -265,10 +262,10 @@ class EventBus:
     async def purge(
         self, older_than: Seconds, *, stream: str | None = None, dead: bool = False, keep: Collection[str] = ()
     ) -> int:
-        """Forget DONE events that ended more than ``older_than`` seconds ago (DEAD too, with ``dead=True``).
+        """Delete DONE events that ended more than ``older_than`` seconds ago (with ``dead=True`` DEAD ones too).
 
-        Those whose ids are in ``keep`` stay: the application still needs them. A forgotten ``event_id`` may be
-        published again. Returns how many were removed.
+        Events whose ids are in ``keep`` stay. A deleted ``event_id`` may be published again. Returns how many were
+        deleted.
         """
         age = _seconds(older_than)
         if age < 0:
@@ -278,12 +275,12 @@ class EventBus:
         return await self.transport.purge(age, stream=stream, dead=dead, keep=frozenset(keep))
 
     async def doctor(self) -> list[Check]:
-        """Check what tends to go wrong with this store."""
+        """Check the store for common problems."""
         return await self.transport.doctor()
 
 
 def unique_envelopes(items: Sequence[Envelope | Iterable[Envelope]]) -> list[Envelope]:
-    """Flatten envelopes and collections of envelopes; of those with one ``event_id``, the first counts."""
+    """Flatten envelopes and collections of envelopes; drop repeated event ids."""
     flat: list[Envelope] = []
     for item in items:
         if isinstance(item, Envelope):
@@ -302,7 +299,7 @@ def unique_envelopes(items: Sequence[Envelope | Iterable[Envelope]]) -> list[Env
 
 
 def positive_seconds(what: str, value: Seconds) -> float:
-    """Return a span in seconds, or raise :class:`InvalidOption` when it is not more than zero."""
+    """Return a duration in seconds, or raise :class:`InvalidOption` unless it is positive."""
     seconds = _seconds(value)
     if not 0 < seconds < float("inf"):
         raise InvalidOption(f"{what} = {value!r}: must be more than zero seconds")
@@ -329,9 +326,6 @@ def _dead(item: Delivery | DeadVerdict | tuple[Any, ...]) -> DeadVerdict:
     return DeadVerdict(item) if isinstance(item, Delivery) else DeadVerdict(*item)
 
 
-# From a URL to a bus.
-
-
 ALIASES: Final = {"postgres": "postgresql", "file": "files"}
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):")
 _GROUP: Final = "kingdom.bus.transports"
@@ -344,7 +338,7 @@ def connect(
     clock: Clock | None = None,
     connect_timeout: float = 15.0,
 ) -> EventBus:
-    """Return the bus at ``url``, to be used as ``async with connect(url) as bus``.
+    """Return the bus at ``url``; use it as ``async with connect(url) as bus``.
 
     ========================== ====================================================================================
     ``files:///var/bus``       a directory; ``files:queue`` for one relative to the working directory
@@ -353,8 +347,8 @@ def connect(
     ``memory:``                this process's memory only, for tests and demos: nothing is durable
     ========================== ====================================================================================
 
-    ``max_bytes`` limits one envelope's JSON form. ``connect_timeout`` is how long a store that is away is tried, with
-    back-off, before ``TransportUnavailable`` is raised. ``clock`` replaces ``time.time`` where the store has no clock.
+    ``max_bytes`` limits one envelope's JSON form. ``connect_timeout``: seconds to retry, with
+    back-off, before ``TransportUnavailable`` is raised. ``clock`` replaces ``time.time`` if the store has no clock.
     """
     if max_bytes < 1024:
         raise InvalidOption(f"connect(max_bytes={max_bytes}): must be 1024 or more")
@@ -373,7 +367,7 @@ def connect(
 
 
 def url_path(url: str) -> str:
-    """The path of a ``files:`` or ``sqlite:`` URL: absolute after ``//``, else relative to the working directory."""
+    """Return the path of a ``files:`` or ``sqlite:`` URL: absolute after ``//``, otherwise relative."""
     parts = urlsplit(url)
     if parts.netloc not in ("", ".", "localhost"):
         raise InvalidOption(
@@ -387,7 +381,7 @@ def url_path(url: str) -> str:
 
 
 def _opener(scheme: str, url: str) -> Callable[[str, TransportOptions], Transport]:
-    """Find the module ``kingdom.bus.transports.<scheme>``, or another distribution's entry point of that name."""
+    """Return ``open`` of the module ``kingdom.bus.transports.<scheme>``, or of an entry point of that name."""
     module: Any
     if re.fullmatch(r"[a-z][a-z0-9]*", scheme):
         try:
@@ -409,5 +403,5 @@ def _known() -> str:
 
 
 def redact_url(url: str) -> str:
-    """The URL without user, password and the like, fit to be shown."""
+    """Return the URL without user and password, for messages."""
     return re.sub(r"(password=)[^&]*", r"\1…", re.sub(r"[^/@]*@", "…@", url, count=1))

@@ -1,4 +1,9 @@
-"""Run the handler of an event, and decide what its failure means."""
+"""Run the handler of an event, and decide what its failure means.
+
+Network errors, time-outs, HTTP 5xx, 408, 425 and 429 are retried. Other HTTP 4xx, validation errors and refused
+permissions are not: the same event would fail the same way. Any other error is retried until no attempts are left. A
+worker's ``classify=`` hook is called first and may decide otherwise.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +23,6 @@ if TYPE_CHECKING:
     from kingdom.bus.delivery import Delivery
 
 
-# From an event to the function that handles it.
-#
-# The dispatcher knows nothing of queues: a worker on any transport, or a Kafka consumer one day, calls the same one.
-
-
 Handler = Callable[[Envelope], Awaitable[object] | object]
 H = TypeVar("H", bound=Callable[..., object])
 
@@ -31,7 +31,7 @@ current_delivery_var: contextvars.ContextVar[Delivery | None] = contextvars.Cont
 
 
 def current_delivery() -> Delivery:
-    """The delivery being handled: its attempt number, stream and worker. Works in sync handlers' threads too."""
+    """Return the delivery being handled: its attempt, stream and worker. Works in the threads of sync handlers too."""
     delivery = current_delivery_var.get()
     if delivery is None:
         raise LookupError("current_delivery() is for use inside a handler, and none is running here")
@@ -39,7 +39,7 @@ def current_delivery() -> Delivery:
 
 
 class Dispatcher:
-    """Handlers by event type. ``on("*")`` takes every type that has none of its own."""
+    """Handlers by event type. ``on("*")`` registers one for all other types. It knows nothing about queues."""
 
     def __init__(self) -> None:
         self._handlers: dict[str, tuple[Handler, bool]] = {}
@@ -60,11 +60,11 @@ class Dispatcher:
 
     @property
     def types(self) -> list[str] | None:
-        """The event types handled, or None when every type is."""
+        """The event types handled, or None if all are."""
         return None if ANY in self._handlers else list(self._handlers)
 
     async def dispatch(self, envelope: Envelope, executor: Executor | None = None) -> None:
-        """Run the handler of this event; whatever it raises is the caller's to judge."""
+        """Run the handler of this event; its exception is raised to the caller."""
         found = self._handlers.get(envelope.type) or self._handlers.get(ANY)
         if found is None:
             raise Reject("NO_HANDLER", f"no handler is registered for {envelope.type!r}")
@@ -84,13 +84,6 @@ def _is_async(handler: Callable[..., object]) -> bool:
     return inspect.iscoroutinefunction(type(handler).__call__)
 
 
-# Which errors are worth another try.
-#
-# Network trouble, time-outs, HTTP 5xx, 408, 425 and 429 are; other HTTP 4xx, validation errors and refused permissions
-# are not: the same event would fail the same way. What nobody can judge is retried until the attempts are spent. A
-# worker's ``classify=`` hook is asked first and may say otherwise.
-
-
 FailureAction = Literal["retry", "dead"]
 Classifier = Callable[[BaseException], "FailureAction | None"]
 
@@ -103,11 +96,11 @@ class HandlerFailure(NamedTuple):
     fate: FailureAction
     code: str
     message: str
-    after: float | None = None  # seconds, when the error itself says how long to wait
+    after: float | None = None  # seconds, if the error itself says how long to wait
 
 
 def classify_failure(error: BaseException, hook: Classifier | None = None) -> HandlerFailure:
-    """Turn a handler's exception into a verdict."""
+    """Decide what a handler's exception means for its event."""
     if isinstance(error, Retry):
         return HandlerFailure("retry", error.code, str(error), error.after)
     if isinstance(error, Reject):
@@ -120,7 +113,7 @@ def classify_failure(error: BaseException, hook: Classifier | None = None) -> Ha
 
 
 def is_permanent(error: BaseException) -> bool:
-    """Whether trying again is pointless."""
+    """Return whether a retry cannot succeed."""
     status = http_status(error)
     if status is not None:
         return 400 <= status < 500 and status not in _RETRYABLE_4XX
@@ -131,7 +124,7 @@ def is_permanent(error: BaseException) -> bool:
 
 
 def http_status(error: BaseException) -> int | None:
-    """The HTTP status an exception carries, whichever client raised it (httpx, requests, aiohttp, urllib)."""
+    """Return the HTTP status of an exception of httpx, requests, aiohttp or urllib, if it has one."""
     response = getattr(error, "response", None)
     for holder, name in (
         (response, "status_code"),
@@ -149,18 +142,15 @@ def http_status(error: BaseException) -> int | None:
 
 
 def retry_after(error: BaseException) -> float | None:
-    """Seconds of a ``Retry-After`` header, when the error carries one in seconds."""
+    """Return the seconds of a ``Retry-After`` header, if the error has one in seconds."""
     holder = getattr(error, "response", None) or error
     headers = getattr(holder, "headers", None)
     value = headers.get("Retry-After") if headers is not None and hasattr(headers, "get") else None
     try:
         seconds = float(value) if value is not None else None
     except (TypeError, ValueError):
-        return None  # a date: the policy's own delay will do
+        return None  # a date: use the delay of the policy
     return seconds if seconds is not None and 0 <= seconds < 86_400 else None
-
-
-# When a failed event is tried again.
 
 
 @dataclass(frozen=True, slots=True)

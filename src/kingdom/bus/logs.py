@@ -1,4 +1,4 @@
-"""Structured logs: every line about an event says which event.
+"""Structured logs: every line about an event names the event.
 
 The bus logs through the standard library under ``kingdom.*`` and attaches the fields of the event as extras. A
 handler's own lines carry them too: the formatters here take them from the delivery being handled. ::
@@ -34,7 +34,7 @@ _STANDARD: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """The extras of a record, preceded by the fields of the event it is about, if it is about one."""
+    """Return the extras of a record, after the fields of the event being handled, if there is one."""
     extras = {key: value for key, value in record.__dict__.items() if key not in _STANDARD}
     delivery = current_delivery_var.get() if "eventId" not in extras else None
     return extras if delivery is None else {**delivery.log_fields(), **extras}
@@ -44,7 +44,7 @@ class JsonFormatter(logging.Formatter):
     """One JSON object per line: ``ts``, ``level``, ``logger``, ``message``, the event's fields, other extras."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the record as one line of JSON; what JSON has no form for is written as text."""
+        """Return the record as one line of JSON; other values are written as text."""
         line: dict[str, Any] = {
             "ts": format_time(datetime.fromtimestamp(record.created, UTC)),
             "level": record.levelname,
@@ -54,39 +54,39 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        elif record.exc_text:  # a queue handler has turned it into text already
+        elif record.exc_text:  # a queue handler has formatted it already
             line["exception"] = record.exc_text
         if record.stack_info:
             line["stack"] = self.formatStack(record.stack_info)
         try:
             return jsonlib.dumps(line, ensure_ascii=False, default=str)
-        except (TypeError, ValueError):  # keys that are no text, or a structure that contains itself
+        except (TypeError, ValueError):  # keys that are not text, or a circular structure
             core = {key: line[key] for key in _CORE}
             return jsonlib.dumps({**core, **{key: str(value) for key, value in line.items() if key not in core}})
 
 
 class TextFormatter(logging.Formatter):
-    """For people: time, level, logger and message, then the event's fields as ``key=value``."""
+    """Readable lines: time, level, logger and message, then the event's fields as ``key=value``."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is the library's
-        """Append the fields to the line itself, so that a traceback still follows below it."""
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name of the standard library
+        """Append the fields to the line itself: a traceback follows below it."""
         pairs = " ".join(f"{key}={value}" for key, value in fields_of(record).items() if value is not None)
         line = super().formatMessage(record)
         return f"{line}  {pairs}" if pairs else line
 
 
 class _Handler(logging.StreamHandler["TextIO"]):
-    """Ours, so that :func:`configure` replaces it when it is called again and leaves others alone."""
+    """Marks the handler of :func:`configure`, which replaces it when called again and keeps all others."""
 
 
 def configure(*, json: bool | None = None, level: int | str = "INFO", stream: TextIO | None = None) -> None:
     """Send the log of this application to ``stream`` (default: standard error).
 
-    ``json``: one JSON object per line, or readable text; left out, text on a terminal and JSON elsewhere. May be
-    called again to change its mind; handlers installed by others stay.
+    ``json``: one JSON object per line, or readable text; by default text on a terminal and JSON elsewhere. May be
+    called again; handlers that were installed otherwise stay.
     """
     target = sys.stderr if stream is None else stream
     root = logging.getLogger()

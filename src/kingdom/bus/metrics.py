@@ -1,4 +1,15 @@
-"""Prometheus metrics of buses and workers."""
+"""Prometheus metrics of buses and workers.
+
+::
+
+    metrics = Metrics()
+    metrics.watch(worker)                  # its counters, and the depth of its bus
+    metrics.register()                     # into prometheus_client's registry; or serve metrics.render() yourself
+    asyncio.create_task(metrics.run())     # samples the depth every 15 seconds
+
+Workers count in plain numbers, without locks or label look-ups, and are read when Prometheus scrapes. Depths come
+from the store, and a scrape must not wait for it: :meth:`Metrics.sample` fetches them.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +32,6 @@ if TYPE_CHECKING:
     from kingdom.bus.worker import Worker
 
 
-# What a worker counts while it works. Plain numbers: the hot path takes no lock and no label look-up.
-
-
 HandlerResult = Literal["done", "retry", "dead", "released"]
 BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
@@ -38,7 +46,7 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Count one duration."""
+        """Count one duration in its bucket."""
         self.counts[bisect_left(BUCKETS, seconds)] += 1
         self.total += seconds
 
@@ -53,7 +61,7 @@ class WorkerStats:
         self.leases_lost = 0
 
     def handled(self, event_type: str, result: HandlerResult, seconds: float) -> None:
-        """A handler ended."""
+        """Count a handler that ended."""
         self.processed[result] += 1
         histogram = self.durations.get(event_type)
         if histogram is None:
@@ -61,25 +69,12 @@ class WorkerStats:
         histogram.observe(seconds)
 
     def released(self, count: int) -> None:
-        """Events were given back unharmed."""
+        """Count events that were released unharmed."""
         self.processed["released"] += count
 
     def lease_lost(self, count: int) -> None:
-        """Leases ended before the verdict could be written."""
+        """Count leases that ended before the verdict was written."""
         self.leases_lost += count
-
-
-# Prometheus metrics of buses and workers.
-#
-# ::
-#
-# metrics = Metrics()
-# metrics.watch(worker)                  # its counters, and the depth of its bus
-# metrics.register()                     # into prometheus_client's registry; or serve metrics.render() yourself
-# asyncio.create_task(metrics.run())     # looks at the depth every 15 seconds
-#
-# Workers count in plain numbers (:mod:`kingdom.bus.metrics`) and are read when somebody scrapes, so handling an event
-# costs nothing more. Depths come from the store, which a scrape must not wait for: :meth:`Metrics.sample` fetches them.
 
 
 log = logging.getLogger("kingdom.bus.metrics")
@@ -94,7 +89,7 @@ _LIMITS: Final = (*(str(limit) for limit in BUCKETS), "+Inf")
 
 
 class Metrics:
-    """Collects from what it watches. Registered with prometheus_client it is a custom collector.
+    """Collects metrics of the workers and buses it watches; a custom collector of prometheus_client.
 
     ==================================================== ==========================================================
     ``{prefix}_outbox_pending{stream}``                  gauge; so are ``processing``, ``dead``,
@@ -111,7 +106,7 @@ class Metrics:
             raise InvalidOption(f"Metrics(prefix={prefix!r}): letters, digits and _ only, not starting with a digit")
         self._prefix = f"{prefix}_outbox"
         self._workers: list[Worker] = []
-        self._buses: dict[str, EventBus] = {}  # by URL: two connections to one store must not count double
+        self._buses: dict[str, EventBus] = {}  # by URL: two connections to one store must not count twice
         self._depths: dict[str, dict[str, Depth]] = {}
         self._unhandled: dict[str, Counter[tuple[str, str]]] = {}
 
@@ -144,7 +139,7 @@ class Metrics:
             raise failure
 
     async def run(self, every: Seconds = 15) -> None:
-        """Sample for ever, until cancelled; a store that is away is logged once and tried again."""
+        """Sample until cancelled. A store that is away is logged once and retried."""
         interval = positive_seconds("Metrics.run(every)", every)
         away = False
         while True:
@@ -165,7 +160,7 @@ class Metrics:
         (REGISTRY if registry is None else registry).register(self)
 
     def render(self) -> bytes:
-        """These metrics alone, in the text format that Prometheus scrapes."""
+        """Return these metrics alone, in the text format of Prometheus."""
         from prometheus_client import CollectorRegistry, generate_latest
 
         registry = CollectorRegistry()
@@ -173,7 +168,7 @@ class Metrics:
         return generate_latest(registry)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metric families: what prometheus_client calls when it is scraped, from any thread."""
+        """Yield the metric families. prometheus_client calls it on each scrape, from any thread."""
         yield from self._collect_depths()
         yield from self._collect_counters()
         yield self._collect_durations()
@@ -224,7 +219,7 @@ class Metrics:
         )
         merged: dict[tuple[str, str], Histogram] = {}
         for worker in self._workers:
-            # Copied at once: the worker's loop may add a type while another thread scrapes.
+            # A copy: the loop of the worker may add a type while another thread scrapes.
             for event_type, histogram in list(worker.stats.durations.items()):
                 total = merged.setdefault((worker.stream, event_type), Histogram())
                 total.counts = [a + b for a, b in zip(total.counts, histogram.counts, strict=True)]
@@ -235,7 +230,7 @@ class Metrics:
         return family
 
     async def _find_unhandled(self, bus: EventBus) -> Counter[tuple[str, str]]:
-        """Streams without a watched worker are left out: somebody else's workers may well handle them."""
+        """Count waiting events without a handler; streams without a watched worker are left out."""
         handled: dict[str, set[str] | None] = {}
         for worker in self._workers:
             if worker.bus.url == bus.url:
@@ -250,7 +245,7 @@ class Metrics:
 
 
 def _merged(samples: dict[str, dict[str, Depth]]) -> dict[str, Depth]:
-    """One depth per stream, where buses have streams of the same name."""
+    """Add up the depths of streams of the same name on several buses."""
     merged: dict[str, Depth] = {}
     for depths in list(samples.values()):
         for stream, depth in depths.items():

@@ -1,4 +1,10 @@
-"""Shared by the SQL transports: statements, migrations, the caller's transaction, and the inbox."""
+"""Shared by the SQL transports: statements, migrations, the caller's transaction, and the inbox.
+
+``tx=`` may be an open transaction of any common driver. Each is wrapped as one function that runs a statement with
+named parameters and returns rows. Statements are written once, with ``:name`` placeholders (and ``CAST`` instead of
+``::``), and translated to the style of the driver. Nothing here commits, rolls back or closes: the caller does.
+Drivers are recognised by the module of the object's class, so that none has to be imported.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +21,19 @@ from kingdom.bus.delivery import DocumentForm
 from kingdom.bus.envelope import PRIORITIES, Envelope, check_worker
 from kingdom.bus.errors import TransactionMismatch
 
-# What the SQL transports share: their statements as named files, and the insert that joins a caller's transaction.
-
-
-PRIORITY: Final = PRIORITIES  # as stored, by their place: the smallest is claimed first
+PRIORITY: Final = PRIORITIES  # stored as their index: the smallest is claimed first
 RANK: Final = {name: rank for rank, name in enumerate(PRIORITIES)}
 
 
 @cache
 def statement(dialect: Dialect, name: str) -> str:
-    """The statement in ``transports/<dialect>/sql/<name>.sql``."""
+    """Return the statement in ``transports/<dialect>/sql/<name>.sql``."""
     return (files("kingdom.bus.transports") / dialect / "sql" / f"{name}.sql").read_text("utf-8")
 
 
 @cache
 def migrations(dialect: Dialect) -> tuple[tuple[int, str, str], ...]:
-    """The numbered migrations of a dialect as (number, name, SQL), in order; files are ``NNN_name.sql``."""
+    """Return the migrations of a dialect as (number, name, SQL), in order; files are named ``NNN_name.sql``."""
     folder = files("kingdom.bus.transports") / dialect / "migrations"
     found = sorted(item.name for item in folder.iterdir() if item.name.endswith(".sql"))
     return tuple((int(name[:3]), name.removesuffix(".sql"), (folder / name).read_text("utf-8")) for name in found)
@@ -44,7 +47,7 @@ def insert_statement(
     schema: str | None = None,
     now: float | None = None,
 ) -> tuple[str, dict[str, Any]]:
-    """The statement and parameters that publish into an open transaction, in one round trip on any driver.
+    """Return the statement and parameters that publish into an open transaction, in one round trip on any driver.
 
     One event, the usual number, is a row of parameters. Several travel as one JSON parameter: it works alike on every
     driver, and on psycopg it is 2.5 times faster than arrays. ``now`` is for SQLite, which has no clock of its own.
@@ -66,7 +69,7 @@ def insert_statement(
 
 
 def with_schema(sql: str, schema: str | None) -> str:
-    """Put the schema's name before our tables, for statements that run on somebody else's connection."""
+    """Qualify our tables with the schema, for statements that run on a connection of the caller."""
     if schema is None:
         return sql
     prefix = '"' + schema.replace('"', '""') + '".'
@@ -76,12 +79,12 @@ def with_schema(sql: str, schema: str | None) -> str:
 
 
 def form_to_json(form: DocumentForm | None) -> str | None:
-    """The form of a stream's documents, as it is stored with the stream."""
+    """Encode a document form as it is stored with the stream."""
     return None if form is None else json.dumps(asdict(form))
 
 
 def form_from_json(text: str | None) -> DocumentForm | None:
-    """What :func:`form_to_json` wrote."""
+    """Decode what :func:`form_to_json` wrote."""
     if text is None:
         return None
     fields = json.loads(text)
@@ -89,7 +92,7 @@ def form_from_json(text: str | None) -> DocumentForm | None:
 
 
 def _head(envelope: Envelope) -> dict[str, Any]:
-    """The columns that are not the envelope itself."""
+    """Return the columns beside the envelope."""
     return {
         "event_id": envelope.event_id,
         "event_type": envelope.type,
@@ -98,15 +101,6 @@ def _head(envelope: Envelope) -> dict[str, Any]:
         "priority": RANK[envelope.priority],
         "not_before": None if envelope.not_before is None else envelope.not_before.timestamp(),
     }
-
-
-# Writing into somebody else's transaction.
-#
-# ``tx=`` may be an open transaction of any of the common drivers. Each is wrapped into one small shape: run a statement
-# with named parameters, get rows back. Statements are written once, with ``:name`` placeholders (and ``CAST`` instead of
-# ``::``), and translated to the driver's own style. Nothing here commits, rolls back or closes: that is the caller's.
-#
-# Drivers are recognised by the module of the object's class, so that none of them has to be imported.
 
 
 Dialect = Literal["postgresql", "sqlite"]
@@ -121,14 +115,14 @@ _KINDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CallerTransaction:
-    """The caller's transaction: its database's dialect, and how to run a statement in it."""
+    """The caller's transaction: its SQL dialect, and how to run a statement in it."""
 
     dialect: Dialect
     run_sync: Callable[[str, Params], Rows] | None = None
     run_async: Callable[[str, Params], Awaitable[Rows]] | None = None
 
     async def run(self, sql: str, params: Params) -> Rows:
-        """Run one statement and return its rows, whichever kind of driver it is."""
+        """Run one statement and return its rows, with a synchronous or an asynchronous driver."""
         if self.run_async is not None:
             return await self.run_async(sql, params)
         assert self.run_sync is not None
@@ -136,7 +130,7 @@ class CallerTransaction:
 
 
 def as_transaction(tx: Any) -> CallerTransaction:
-    """Recognise a transaction object, or raise :class:`TransactionMismatch` that says what is accepted."""
+    """Wrap a transaction object of a known driver, or raise :class:`TransactionMismatch`."""
     for base in type(tx).__mro__:
         package = base.__module__.partition(".")[0]
         if package in _ADOPTERS:
@@ -145,7 +139,7 @@ def as_transaction(tx: Any) -> CallerTransaction:
 
 
 def require_dialect(transaction: CallerTransaction, dialect: Dialect, url: str) -> None:
-    """Raise :class:`TransactionMismatch` when a transaction is not of the bus's kind of database."""
+    """Raise :class:`TransactionMismatch` unless the transaction is on the bus's kind of database."""
     if transaction.dialect != dialect:
         raise TransactionMismatch(
             f"tx= is a transaction on {transaction.dialect}, but this bus is on {dialect} ({url}): "
@@ -193,7 +187,7 @@ def _adopt_sqlite3(tx: Any, names: set[str]) -> CallerTransaction:
         raise TransactionMismatch(f"tx= is an sqlite3 {type(tx).__name__}; pass the connection")
 
     def run(sql: str, params: Params) -> Rows:
-        # sqlite3 opens its implicit transaction for plain INSERTs only, not for those that start with WITH.
+        # sqlite3 begins its implicit transaction for plain INSERTs only, not for those that start with WITH.
         if not tx.in_transaction and tx.isolation_level is not None:
             tx.execute(f"BEGIN {tx.isolation_level}")
         cursor = tx.cursor()
@@ -206,7 +200,7 @@ def _adopt_sqlite3(tx: Any, names: set[str]) -> CallerTransaction:
 def _adopt_sqlalchemy(tx: Any, names: set[str]) -> CallerTransaction:
     from sqlalchemy import text
 
-    if names & {"scoped_session", "async_scoped_session"}:  # Flask-SQLAlchemy's db.session: the one of this scope
+    if names & {"scoped_session", "async_scoped_session"}:  # Flask-SQLAlchemy's db.session: take the current one
         tx = tx()
         names = {item.__name__ for item in type(tx).__mro__}
     if not names & {"Session", "AsyncSession", "Connection", "AsyncConnection"}:
@@ -274,21 +268,7 @@ def _numbered(sql: str) -> tuple[str, tuple[str, ...]]:
     return _NAME.sub(number, sql), tuple(order)
 
 
-# Idempotent consumption in one line.
-#
-# Delivery is at least once, so an effect in a database must know whether it happened already. The inbox writes down
-# (consumer, event id) in the handler's own transaction: effect and mark commit together, or neither does. ::
-#
-# inbox = Inbox("push-sender")
-#
-# @worker.on("OrderAccepted")
-# async def push(event: Envelope) -> None:
-# async with pool.connection() as conn, conn.transaction():
-# if await inbox.first(event, tx=conn):
-# ...            # runs once per event, whatever is redelivered
-
-
-# The same text on SQLite and PostgreSQL.
+# Valid on SQLite and PostgreSQL.
 _INSERT: Final = (
     "INSERT INTO inbox_event (consumer, event_id) VALUES (:consumer, :event_id) "
     "ON CONFLICT (consumer, event_id) DO NOTHING RETURNING event_id"
@@ -296,7 +276,18 @@ _INSERT: Final = (
 
 
 class Inbox:
-    """Which events one consumer has handled. The table is made by ``bus.setup()`` on SQLite and PostgreSQL.
+    """The events one consumer has handled. ``bus.setup()`` creates the table on SQLite and PostgreSQL.
+
+    Delivery is at least once. The inbox stores (consumer, event id) in the handler's own transaction, so the effect
+    and the mark commit together, or neither does::
+
+        inbox = Inbox("push-sender")
+
+        @worker.on("OrderAccepted")
+        async def push(event: Envelope) -> None:
+            async with pool.connection() as conn, conn.transaction():
+                if await inbox.first(event, tx=conn):
+                    ...            # runs once per event, however often it is delivered
 
     ``schema`` names the PostgreSQL schema of the bus when it is not on the transaction's search path.
     """
@@ -306,12 +297,12 @@ class Inbox:
         self._insert = with_schema(_INSERT, schema)
 
     async def first(self, event: Envelope | str, *, tx: Any) -> bool:
-        """Whether this consumer sees the event for the first time; marks it as seen in the transaction ``tx``."""
+        """Mark the event as seen in the transaction ``tx``; return whether this consumer sees it for the first time."""
         transaction = as_transaction(tx)
         return bool(await transaction.run(self._insert, self._params(event)))
 
     def first_sync(self, event: Envelope | str, *, tx: Any) -> bool:
-        """:meth:`first` for synchronous transactions."""
+        """Do the same as :meth:`first` in a synchronous transaction."""
         transaction = as_transaction(tx)
         if transaction.run_sync is None:
             raise TransactionMismatch("first_sync needs a synchronous transaction; use `await inbox.first(…)`")

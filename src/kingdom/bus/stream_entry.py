@@ -18,15 +18,12 @@ if TYPE_CHECKING:
     from kingdom.bus.envelope import Envelope
 
 
-# What is known of one active event.
-
-
-NORMAL: Final = PRIORITIES.index("normal")  # priorities are kept as their place in the order they are claimed
+NORMAL: Final = PRIORITIES.index("normal")  # priorities are kept as their index in claim order
 LEASE_EXPIRED: Final = "LEASE_EXPIRED"  # the error code of an event whose worker died on its last attempt
 
 
 class EventEntry:
-    """One active event: where it stands and what is known of it. Changed by :class:`StreamState` only."""
+    """One active event. Only :class:`~kingdom.bus.stream_state.StreamStateMachine` changes it."""
 
     __slots__ = (
         "aggregate",
@@ -65,9 +62,9 @@ class EventEntry:
         self.type = type
         self.aggregate = aggregate
         self.priority = priority
-        self.seq = seq  # the place in publish order
+        self.seq = seq  # the position in publish order
         self.created_at = created_at
-        self.ready_at = ready_at  # since when it may be claimed; a lease that ends leaves it as it was
+        self.ready_at = ready_at  # when it became claimable; an expired lease does not change it
         self.status: Status = "PENDING"
         self.attempts = 0
         self.token: str | None = None
@@ -83,30 +80,30 @@ class EventEntry:
 
     @property
     def place(self) -> tuple[int, float, int]:
-        """Orders it among others that can be claimed."""
+        """The position in claim order."""
         return self.priority, self.ready_at, self.seq
 
     @property
     def due(self) -> float:
-        """When it becomes ready. What was to be ready at once is, also when the clock is set back behind its time."""
+        """When it becomes ready. An event without a delay is ready at once, even if the clock is set back."""
         return self.ready_at if self.ready_at != self.created_at else 0.0
 
     @property
     def claimable(self) -> bool:
-        """Whether it counts as pending: PENDING, or held under a lease that ended."""
+        """Whether it counts as pending: PENDING, or held under an expired lease."""
         return self.expired or self.status == "PENDING"
 
     @property
-    def epitaph(self) -> str:
-        """The error message of an event that dies because its last lease ended."""
+    def expiry_message(self) -> str:
+        """The error message of an event that goes DEAD because its last lease ended."""
         return f"the lease of {self.worker} ended without a verdict on attempt {self.attempts}, the last one"
 
     def spent(self, max_attempts: int) -> bool:
-        """Whether its lease ended on its last attempt, so that it must not be delivered again."""
+        """Return whether its lease ended on its last attempt, so that it must not be delivered again."""
         return self.expired and self.attempts >= max_attempts
 
     def record(self, stream: str, envelope: Envelope) -> Record:
-        """What ``bus.find`` shows of it."""
+        """Return what ``bus.find`` shows."""
         held = self.status == "PROCESSING"
         return Record(
             stream=stream,
@@ -124,7 +121,7 @@ class EventEntry:
 
 
 def new_entry(envelope: Envelope, *, seq: int, now: float) -> EventEntry:
-    """The entry of an event that is published now."""
+    """Return the entry of an event that is published now."""
     not_before = 0.0 if envelope.not_before is None else envelope.not_before.timestamp()
     return EventEntry(
         envelope.event_id,
@@ -138,29 +135,26 @@ def new_entry(envelope: Envelope, *, seq: int, now: float) -> EventEntry:
 
 
 def aggregate_key(envelope: Envelope) -> str:
-    """What orders an event among others; events without an aggregate share one key."""
+    """Return the key of the event's aggregate; events without an aggregate share one key."""
     if envelope.aggregate_type is None and envelope.aggregate_id is None:
         return ""
     return f"{envelope.aggregate_type or ''}\x1f{envelope.aggregate_id or ''}"
 
 
 def utc_datetime(seconds: float) -> datetime:
-    """A time of the clock as a datetime in UTC."""
+    """Return a time of the clock as a datetime in UTC."""
     return datetime.fromtimestamp(seconds, UTC)
 
 
-# The lines events stand in: by time, and by aggregate.
-
-
-_pushes = count()  # makes heap items unique, so that events themselves are never compared
-_SLACK: Final = 64  # stale items a heap may hold beyond its live ones before it is rebuilt
+_pushes = count()  # makes heap items unique, so that entries are never compared
+_MAX_STALE_ITEMS: Final = 64  # beyond the live ones, before a heap is rebuilt
 
 
 class EntryHeap:
     """Entries by time, then publish order.
 
-    Most come in that order already: those stand in a plain queue, and only the others in a heap, so that a line of
-    100,000 is as quick as one of 100. Removing is O(1): the item is emptied and skipped when it comes up.
+    Most arrive in that order already: those go into a plain queue, and only the others into a heap, so that 100,000
+    entries are as fast as 100. Removing is O(1): the item is emptied, and skipped when it comes first.
     """
 
     __slots__ = ("_heap", "_live", "_queue")
@@ -171,15 +165,15 @@ class EntryHeap:
         self._live = 0
 
     def __len__(self) -> int:
-        """How many items are kept, emptied ones included."""
+        """Return the number of items, including emptied ones."""
         return len(self._queue) + len(self._heap)
 
     def __iter__(self) -> Iterator[list[Any]]:
-        """The items in order, read as they are asked for; nothing may change meanwhile."""
+        """Yield the items in order; the heap must not change meanwhile."""
         return (item for item in heapq.merge(self._queue, sorted(self._heap)) if item[3] is not None)
 
     def push(self, when: float, entry: EventEntry) -> None:
-        """Put an entry in, which must be in no heap."""
+        """Add an entry that is in no heap."""
         item = entry.item = [when, entry.seq, next(_pushes), entry]
         entry.heap = self
         self._live += 1
@@ -189,18 +183,18 @@ class EntryHeap:
             heapq.heappush(self._heap, item)
 
     def remove(self, entry: EventEntry) -> None:
-        """Take an entry out, wherever it stands."""
+        """Remove an entry from any position."""
         assert entry.item is not None
         entry.item[3] = None
         entry.item = entry.heap = None
         self._live -= 1
-        if len(self) > 2 * self._live + _SLACK:
+        if len(self) > 2 * self._live + _MAX_STALE_ITEMS:
             self._queue = deque(item for item in self._queue if item[3] is not None)
             self._heap = [item for item in self._heap if item[3] is not None]
             heapq.heapify(self._heap)
 
     def first(self) -> list[Any] | None:
-        """The first item, ``[when, seq, number, entry]``, or None."""
+        """Return the first item, ``[when, seq, number, entry]``, or None."""
         queue, heap = self._queue, self._heap
         while queue and queue[0][3] is None:
             queue.popleft()
@@ -211,7 +205,7 @@ class EntryHeap:
         return heap[0] if not queue or heap[0] < queue[0] else queue[0]
 
     def pop(self, first: list[Any]) -> EventEntry:
-        """Take out the item that :meth:`first` showed."""
+        """Remove the item that :meth:`first` returned."""
         if self._queue and self._queue[0] is first:
             self._queue.popleft()
         else:
@@ -223,23 +217,23 @@ class EntryHeap:
 
 
 class AggregateQueue:
-    """One aggregate of an ordered stream: its unfinished events in publish order."""
+    """The unfinished events of one aggregate of an ordered stream, in publish order."""
 
     __slots__ = ("_items", "armed", "busy")
 
     def __init__(self) -> None:
         self._items: list[tuple[int, int, EventEntry]] = []
-        self.busy = 0  # how many are held under a lease that has not ended
-        self.armed: EventEntry | None = None  # the one that stands in the heaps
+        self.busy = 0  # how many are held under a valid lease
+        self.armed: EventEntry | None = None  # the one that is in a heap
 
     def add(self, entry: EventEntry) -> None:
-        """Queue an entry in publish order."""
+        """Add an entry, in publish order."""
         if not entry.in_lane:
             entry.in_lane = True
             heapq.heappush(self._items, (entry.seq, next(_pushes), entry))
 
     def head(self, park: bool) -> EventEntry | None:
-        """The first unfinished entry; a DEAD one counts when the stream parks behind it."""
+        """Return the first unfinished entry; a DEAD one counts if the stream parks behind it."""
         while self._items:
             entry = self._items[0][2]
             if entry.status in ("PENDING", "PROCESSING") or (park and entry.status == "DEAD"):

@@ -1,4 +1,16 @@
-"""The state of one stream in memory."""
+"""The state of one stream in memory: what waits, what is held, what is dead, and what comes next.
+
+No input or output, and the time is passed in. The ``memory`` and ``files`` transports use it. It keeps active events
+only; an event that is DONE is removed, so that nothing grows with history. Every operation on an event is O(log n).
+
+An event is in one of three heaps at a time:
+
+* ``waiting``: pending, ordered by the time it becomes ready;
+* ``ready``: claimable now, one heap for each priority and type, ordered by the time it became ready;
+* ``leases``: held, ordered by the end of the lease.
+
+In an ordered stream only the first unfinished event of each aggregate is in a heap.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +31,12 @@ if TYPE_CHECKING:
     from kingdom.bus.delivery import DeadHead
 
 
-# The state machine of one stream.
-
-
 class StreamStateMachine:
     """The active events of one stream."""
 
     def __init__(self, *, ordered: bool = False, dead_head: DeadHead = "go-on") -> None:
         self._entries: dict[str, EventEntry] = {}
-        self.last_seq = 0  # the highest place in publish order so far
+        self.last_seq = 0  # the highest position in publish order so far
         self._dead: dict[str, EventEntry] = {}  # in the order they died
         self._reset(ordered, dead_head)
 
@@ -42,7 +51,7 @@ class StreamStateMachine:
         self._lanes: dict[str, AggregateQueue] = {}
 
     def configure(self, *, ordered: bool, dead_head: DeadHead) -> None:
-        """Change how the stream behaves; O(n), but nothing when it behaves so already."""
+        """Change the options of the stream; O(n) if they differ."""
         if (ordered, dead_head == "park") == (self.ordered, self._park):
             return
         self._reset(ordered, dead_head)
@@ -51,7 +60,7 @@ class StreamStateMachine:
             entry.in_lane = False
             self._enter(entry)
 
-    # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── look up ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def __contains__(self, event_id: str) -> bool:
         return event_id in self._entries
@@ -63,41 +72,41 @@ class StreamStateMachine:
         return iter(self._entries.values())
 
     def get(self, event_id: str) -> EventEntry | None:
-        """The active event of this id, if there is one."""
+        """Return the active event with this id, if there is one."""
         return self._entries.get(event_id)
 
     def held(self, event_id: str, token: str) -> EventEntry | None:
-        """The event, if it is still held under this token; else None: the lease was lost."""
+        """Return the event if it is held under this token; None means that the lease was lost."""
         entry = self._entries.get(event_id)
         return entry if entry is not None and entry.token == token else None
 
     def depth(self, now: float) -> Depth:
-        """How full the stream is."""
+        """Count the events by state."""
         self._advance(now)
         heads = [item[0] for heaps in self._ready for heap in heaps.values() if (item := heap.first())]
         oldest = max(0.0, now - min(heads)) if heads else 0.0
         return Depth(self._counts["pending"], self._counts["processing"], self._counts["dead"], oldest)
 
     def pending_types(self, now: float) -> dict[str, int]:
-        """How many events of each type wait."""
+        """Count the waiting events by type."""
         self._advance(now)
         return dict(self._types)
 
     def dead(self, limit: int | None = None) -> list[EventEntry]:
-        """Dead events, the newest first."""
+        """Return dead events, newest first."""
         return list(islice(reversed(self._dead.values()), limit))
 
-    # ── moving ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── change ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def add(self, entry: EventEntry) -> None:
-        """Put in an event that is not known yet, in whatever status it has."""
+        """Add an event that is not there yet, in any status."""
         assert entry.event_id not in self._entries, entry.event_id
         self._entries[entry.event_id] = entry
         self.last_seq = max(self.last_seq, entry.seq)
         self._enter(entry)
 
     def remove(self, entry: EventEntry) -> None:
-        """Forget an event: it is DONE, or gone."""
+        """Remove an event that is DONE or gone."""
         self._leave(entry)
         del self._entries[entry.event_id]
         entry.status = "DONE"
@@ -105,15 +114,15 @@ class StreamStateMachine:
             self._refresh(entry.aggregate)
 
     def take(self, now: float, limit: int, types: Iterable[str] | None = None) -> list[EventEntry]:
-        """Pick up to ``limit`` claimable events, the first in line first.
+        """Take up to ``limit`` claimable events out of the heaps, in claim order.
 
-        They stand nowhere until the caller says what becomes of each: ``hold``, ``bury``, ``remove`` or ``put_back``.
+        The caller then calls ``hold``, ``bury``, ``remove`` or ``put_back`` for each.
         """
         self._advance(now)
         taken: list[EventEntry] = []
         wanted = None if types is None else set(types)
         for heaps in self._ready:
-            # Merging the types' heaps is as cheap as one heap for all, and types nobody wants cost nothing.
+            # Merging the heaps of the types is as cheap as one heap for all, and other types cost nothing.
             firsts = [
                 (item, kind, heap)
                 for kind, heap in heaps.items()
@@ -135,7 +144,7 @@ class StreamStateMachine:
     def take_named(
         self, now: float, ids: Iterable[str], limit: int, types: Iterable[str] | None = None
     ) -> list[EventEntry]:
-        """:meth:`take`, but only of these ids."""
+        """Take only events with these ids."""
         self._advance(now)
         wanted = None if types is None else set(types)
         named = (self._entries.get(event_id) for event_id in dict.fromkeys(ids))
@@ -151,7 +160,7 @@ class StreamStateMachine:
         return taken
 
     def line(self, now: float, types: Iterable[str] | None = None) -> Iterator[EventEntry]:
-        """What could be taken now, the first in line first. Nothing may change while it is read."""
+        """Yield what could be taken now, in claim order. Nothing may change meanwhile."""
         self._advance(now)
         wanted = None if types is None else set(types)
         for heaps in self._ready:
@@ -159,7 +168,7 @@ class StreamStateMachine:
             yield from (item[3] for item in heapq.merge(*kinds))
 
     def held_by(self, worker: str) -> list[EventEntry]:
-        """What a worker holds, the first in line first; leases that ended without anybody's claim count."""
+        """Return what a worker holds, in claim order, including expired leases that were not claimed again."""
         held = [entry for entry in self._entries.values() if entry.status == "PROCESSING" and entry.worker == worker]
         return sorted(held, key=lambda entry: entry.place)
 
@@ -177,29 +186,29 @@ class StreamStateMachine:
         self._enter(entry)
 
     def recall(self, entry: EventEntry, token: str, until: float) -> None:
-        """Hold an event anew, for the same worker and attempt, under another token."""
+        """Hold an event for the same worker and attempt under another token."""
         self._leave(entry)
         entry.token, entry.until, entry.expired = token, until, False
         self._enter(entry)
 
     def extend(self, entry: EventEntry, until: float) -> None:
-        """Let the lease end at another time."""
+        """Change the end of the lease."""
         self._leave(entry)
         entry.until, entry.expired = until, False
         self._enter(entry)
 
     def retry(self, entry: EventEntry, ready_at: float, code: str | None, message: str | None) -> None:
-        """Back to PENDING, to be claimed from ``ready_at`` on."""
+        """Return to PENDING, claimable from ``ready_at`` on."""
         entry.error_code, entry.error_message = code, message
         self._return(entry, ready_at)
 
     def release(self, entry: EventEntry) -> None:
-        """Back to PENDING as if it had not been claimed: its place in line and its attempts are the old ones."""
+        """Return to PENDING as if it had not been claimed: with its old position and attempts."""
         entry.attempts = max(0, entry.attempts - 1)
         self._return(entry, entry.ready_at)
 
     def requeue(self, entry: EventEntry, now: float) -> None:
-        """Back to PENDING with a fresh count of attempts; the event may be DONE, and so not known here."""
+        """Return to PENDING with no attempts counted. A DONE event, which is not kept here, may be passed too."""
         if entry.event_id in self._entries:
             self._leave(entry)
         self._entries[entry.event_id] = entry
@@ -209,14 +218,14 @@ class StreamStateMachine:
         self._enter(entry)
 
     def bury(self, entry: EventEntry, code: str | None, message: str | None, now: float) -> None:
-        """To DEAD."""
+        """Move to DEAD."""
         self._leave(entry)
         entry.status, entry.ended_at = "DEAD", now
         entry.error_code, entry.error_message = code, message
         self._drop_lease(entry)
         self._enter(entry)
 
-    # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── internal ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _return(self, entry: EventEntry, ready_at: float) -> None:
         self._leave(entry)
@@ -233,7 +242,7 @@ class StreamStateMachine:
         return entry.heap is not None and entry.heap is not self._waiting and entry.heap is not self._leases
 
     def _advance(self, now: float) -> None:
-        """Let the time be ``now``: leases end, and what waited becomes ready."""
+        """Advance the time: leases end, and waiting events become ready."""
         while (item := self._leases.first()) and item[0] <= now:
             entry: EventEntry = item[3]
             self._leave(entry)
@@ -247,7 +256,7 @@ class StreamStateMachine:
             heap.push(entry.ready_at, entry)
 
     def _leave(self, entry: EventEntry) -> None:
-        """Take an event out of the counts and heaps before it changes. :meth:`_enter` follows."""
+        """Remove an event from counts and heaps before it changes. :meth:`_enter` follows."""
         if entry.heap is not None:
             entry.heap.remove(entry)
         if entry.status == "DEAD":
@@ -264,7 +273,7 @@ class StreamStateMachine:
                 self._lanes[entry.aggregate].busy -= 1
 
     def _enter(self, entry: EventEntry) -> None:
-        """Put an event into the counts and heaps where its status says it belongs."""
+        """Add an event to counts and heaps according to its status."""
         if self.ordered:
             lane = self._lanes.setdefault(entry.aggregate, AggregateQueue())
             lane.add(entry)
@@ -285,9 +294,9 @@ class StreamStateMachine:
             self._refresh(entry.aggregate)
 
     def _refresh(self, aggregate: str) -> None:
-        """Let the first unfinished event of an aggregate stand in line, unless another of them is held.
+        """Put the first unfinished event of an aggregate into a heap, unless another one of it is held.
 
-        An earlier event can come back while a later one is held (an operator requeued it): it waits for that one.
+        An operator may requeue an earlier event while a later one is held: it waits for that one.
         """
         lane = self._lanes.get(aggregate)
         if lane is None:

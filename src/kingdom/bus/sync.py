@@ -24,18 +24,15 @@ if TYPE_CHECKING:
     from kingdom.bus.eventbus import EventBus
 
 
-# A bus for callers without an event loop: it stays open in the loop of a thread.
-
-
 T = TypeVar("T")
-# Seconds that a bus stays open for the next call. A connection nobody uses must not stay for ever: a firewall may have
-# forgotten it meanwhile, and the server counts it.
+# A bus stays open so long for the next call. An unused connection must not stay forever: a firewall may drop it
+# silently, and it counts against the limit of the server.
 IDLE_SECONDS: Final = 30.0
-_LEAVE: Final = 5.0  # seconds that closing may take
+_CLOSE_SECONDS: Final = 5.0  # that closing may take
 
 
 class LoopThread:
-    """An event loop in a thread of its own, begun with the first call. The thread does not keep a process alive."""
+    """An event loop in a daemon thread, started by the first call."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -43,22 +40,22 @@ class LoopThread:
         self._thread: threading.Thread | None = None
 
     def run(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """Do ``work`` in the loop and wait for it; whatever ends the waiting ends the work."""
+        """Run ``work`` in the loop and wait for it; an interrupted wait cancels the work."""
         future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._started())
         try:
             return future.result(timeout)
-        except BaseException:  # an interrupt, too
+        except BaseException:  # also KeyboardInterrupt
             future.cancel()
             raise
 
     def stop(self) -> None:
-        """End the thread. Safe to call twice; the next call begins another."""
+        """Stop the thread. Safe to call twice; the next call starts another."""
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None
         if loop is not None and thread is not None:
             loop.call_soon_threadsafe(loop.stop)
-            thread.join(_LEAVE)
+            thread.join(_CLOSE_SECONDS)
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -71,12 +68,12 @@ class LoopThread:
 
 
 def _turn(runner: asyncio.Runner) -> None:
-    with runner:  # which in the end cancels what callers wait for whose process ends under them
+    with runner:  # on exit it cancels the calls that are still waited for
         runner.get_loop().run_forever()
 
 
 class BackgroundPublisher:
-    """One store, served as by a :class:`~kingdom.bus.transport.DirectTransport`: any thread may call.
+    """Serves one store as a :class:`~kingdom.bus.transport.DirectTransport` does: any thread may call.
 
     The bus is opened by the first call, closed after ``idle`` seconds without one, and opened again by the next.
     """
@@ -85,7 +82,7 @@ class BackgroundPublisher:
         self._thread = thread
         self._make = make
         self._idle = idle
-        # All that follows is touched in the loop only.
+        # Everything below is used in the loop only.
         self._opening: asyncio.Task[EventBus] | None = None
         self._calls = 0
         self._leaving: asyncio.TimerHandle | None = None
@@ -97,9 +94,9 @@ class BackgroundPublisher:
         return self._thread.run(self._publish(stream, envelopes))
 
     def close_now(self) -> None:
-        """Close the bus, as soon as those who publish at this moment are through. Safe to call twice."""
-        with contextlib.suppress(TimeoutError):  # a store that is away is not waited for
-            self._thread.run(self._retire(), _LEAVE)
+        """Close the bus after the publishes under way. Safe to call twice."""
+        with contextlib.suppress(TimeoutError):  # do not wait for a store that is away
+            self._thread.run(self._retire(), _CLOSE_SECONDS)
 
     async def _publish(self, stream: str, envelopes: Sequence[Envelope]) -> list[str]:
         if self._leaving is not None:
@@ -116,7 +113,7 @@ class BackgroundPublisher:
                 self._leaving = asyncio.get_running_loop().call_later(pause, self._leave)
 
     async def _open(self) -> EventBus:
-        """The bus. Callers that come while it is being opened wait together, and fail together."""
+        """Return the bus. Callers that come while it is being opened share the result."""
         if self._opening is None:
             self._opening = asyncio.ensure_future(self._opened())
             self._opening.add_done_callback(self._look_at)
@@ -133,7 +130,7 @@ class BackgroundPublisher:
             self._opening = None  # the next call tries again
 
     def _leave(self) -> None:
-        """Close what nobody uses; whoever comes now opens it anew."""
+        """Close the idle bus; the next call opens another."""
         self._leaving = None
         opening, self._opening = self._opening, None
         if opening is not None:
@@ -152,17 +149,14 @@ class BackgroundPublisher:
 
 
 async def _close(opening: asyncio.Task[EventBus]) -> None:
-    if not opening.done():  # whoever waited for it was interrupted
+    if not opening.done():  # the caller that waited for it was interrupted
         opening.cancel()
-    with contextlib.suppress(BusError, OSError, asyncio.CancelledError):  # nothing that was published depends on it
+    with contextlib.suppress(BusError, OSError, asyncio.CancelledError):  # everything published is durable already
         bus = await opening
         await bus.close()
 
 
-# Publishing from synchronous code: Django, Flask, scripts.
-
-
-_MOST: Final = 16  # stores that are kept open
+_MAX_OPEN_STORES: Final = 16
 
 
 def publish_sync(
@@ -176,9 +170,9 @@ def publish_sync(
     """Publish from synchronous code; return the ids accepted now.
 
     With ``tx`` (psycopg, sqlite3, or SQLAlchemy's Session or Connection) the events join that transaction; ``schema``
-    names the PostgreSQL schema of the bus when it is not on the search path. With ``url`` instead, they are published
-    by themselves and durable on return. What that needs stays open for the next call: on SQLite and files in this
-    thread, elsewhere in the event loop of a thread of its own.
+    names the PostgreSQL schema of the bus if it is not on the search path. With ``url`` instead, they are published
+    in a transaction of their own and durable on return. Connections stay open for the next call: on SQLite and files in
+    this thread, elsewhere in the event loop of a background thread.
     """
     check_stream(stream)
     unique = unique_envelopes(envelopes)
@@ -196,7 +190,7 @@ def publish_sync(
 
 
 class _PublisherCache:
-    """What serves synchronous callers, open from one call to the next."""
+    """The publishers of synchronous callers, open from one call to the next."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -205,9 +199,9 @@ class _PublisherCache:
         self._inherited: list[object] = []
 
     def find(self, url: str, max_bytes: int) -> DirectTransport:
-        """What to publish through."""
+        """Return the publisher for a URL."""
         text = str(url)
-        # A relative path means another file in another working directory.
+        # A relative path names another file after a change of the working directory.
         absolute = "://" in text and "://." not in text
         key = text, max_bytes, "" if absolute else str(Path.cwd())
         if found := self._kept.get(key):
@@ -216,12 +210,11 @@ class _PublisherCache:
         transport = made().transport
         place = transport if isinstance(transport, DirectTransport) else BackgroundPublisher(self._thread, made)
         with self._lock:
-            while len(self._kept) >= _MOST:
+            while len(self._kept) >= _MAX_OPEN_STORES:
                 self._kept.pop(next(iter(self._kept))).close_now()
             return self._kept.setdefault(key, place)
 
     def close(self) -> None:
-        """Close them all."""
         with self._lock:
             for place in self._kept.values():
                 place.close_now()
@@ -229,7 +222,7 @@ class _PublisherCache:
             self._thread.stop()
 
     def forget(self) -> None:
-        """In a forked process: what the parent opened is neither used nor closed here, it is still the parent's."""
+        """Start empty in a forked process: what the parent opened is neither used nor closed here."""
         self._inherited += [self._kept, self._thread]
         self._lock, self._thread, self._kept = threading.Lock(), LoopThread(), {}
 

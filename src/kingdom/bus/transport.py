@@ -1,23 +1,23 @@
-"""The port between the bus and what carries it.
+"""The port between the bus and its transports.
 
 A transport is one module (or package) ``kingdom.bus.transports.<scheme>`` with a function ``open(url, options)``, or an
-entry point of another distribution in the group ``kingdom.bus.transports``. Nothing else names it: the bus, the
-worker, the command line and the conformance suite (:mod:`kingdom.bus.testing`) know this protocol only.
+entry point of another distribution in the group ``kingdom.bus.transports``. The bus, the worker, the command line and
+the conformance suite (:mod:`kingdom.bus.testing`) use this protocol only.
 
-Promises every transport keeps (the conformance suite checks them):
+Every transport keeps these promises (the conformance suite checks them):
 
-* ``publish`` returns when the events are durable. Nothing half-written is ever visible; all envelopes of one call are
-  stored, or none.
+* ``publish`` returns when the events are durable. All envelopes of one call are stored, or none; nothing half-written
+  is ever visible.
 * States move PENDING → PROCESSING → DONE | PENDING | DEAD. DONE and DEAD move only by ``requeue``.
 * ``claim`` takes PENDING events whose time has come and PROCESSING events whose lease ended, the highest priority
   first, then by the time they became ready, then in publish order, until it has ``limit`` of them. An event whose
-  lease ended keeps its place: it counts as ready since it was before. Each claim counts an attempt. An event met on
-  the way whose lease ended on its last attempt (``max_attempts``) is not delivered again: it goes DEAD with the code
-  ``LEASE_EXPIRED``. Under a sustained backlog a transport may let what became ready late wait for a moment.
-* ``settle``, ``extend`` and ``release`` act on a delivery only while its token is the one the event is held under;
-  what they refused is returned.
+  lease ended keeps its position. Each claim counts an attempt. An event whose lease ended on its last attempt
+  (``max_attempts``) is not delivered again: it goes DEAD with the code ``LEASE_EXPIRED``. Under a sustained backlog a
+  transport may delay events that became ready late for a moment.
+* ``settle``, ``extend`` and ``release`` act on a delivery only while the event is held under its token; they return
+  the deliveries that they refused.
 * In an ordered stream only the first unfinished event of each aggregate can be claimed.
-* All times are those of one clock, the store's.
+* All times are those of the store's clock.
 """
 
 from __future__ import annotations
@@ -47,25 +47,25 @@ Clock = Callable[[], float]  # seconds since the epoch, as time.time
 
 @dataclass(frozen=True, slots=True)
 class TransportOptions:
-    """What ``connect`` passes on to a transport."""
+    """The options that ``connect`` passes to a transport."""
 
     max_bytes: int = DEFAULT_MAX_BYTES  # of one envelope's JSON form
-    clock: Clock | None = None  # for transports that have no clock of their own; None: time.time
-    connect_timeout: float = 15.0  # seconds to keep trying a store that is away, before giving up
+    clock: Clock | None = None  # for transports without a clock of their own; None: time.time
+    connect_timeout: float = 15.0  # seconds to retry a store that is away
     query: Mapping[str, str] = field(default_factory=dict)  # the query part of the URL
 
 
 class Transport(Protocol):
-    """What carries events. All methods but ``subscribe`` are coroutines; all names and ids they get were checked."""
+    """A store of events. All methods but ``subscribe`` are coroutines; names and ids were validated."""
 
     async def open(self) -> None:
-        """Take what is needed to work (connections, handles). Raises ``TransportUnavailable`` after back-off."""
+        """Open connections or handles. Raises ``TransportUnavailable`` after back-off."""
 
     async def close(self) -> None:
-        """Give everything back. Safe to call twice."""
+        """Close everything. Safe to call twice."""
 
     async def setup(self) -> list[str]:
-        """Make or migrate what is stored; safe to repeat and to run from two processes at once.
+        """Create or migrate the store; safe to repeat and to run from several processes at once.
 
         Returns the names of the migrations applied now.
         """
@@ -87,13 +87,13 @@ class Transport(Protocol):
         ids: Sequence[str] | None,
         max_attempts: int,
     ) -> list[Delivery]:
-        """Take up to ``limit`` events for ``lease`` seconds, of these types and with these ids, if any are given."""
+        """Claim up to ``limit`` events for ``lease`` seconds, only of these types and with these ids, if given."""
 
     async def recall(self, stream: str, *, worker: str, lease: float) -> list[Delivery]:
-        """Hold anew, under a new token, everything ``worker`` holds; the attempts stay as they are."""
+        """Hold everything that ``worker`` holds under a new token and lease; attempts stay as they are."""
 
     async def peek(self, stream: str, limit: int, types: Sequence[str] | None, skip: Container[str]) -> list[Record]:
-        """What could be claimed now (of these types), in the order of claims, but for the ids in ``skip``."""
+        """Return what could be claimed now, of these types, in claim order, without the ids in ``skip``."""
 
     async def settle(
         self, done: Sequence[DoneVerdict], retry: Sequence[RetryVerdict], dead: Sequence[DeadVerdict]
@@ -101,22 +101,22 @@ class Transport(Protocol):
         """Write verdicts; return the deliveries whose lease was lost, for which nothing was written."""
 
     async def extend(self, deliveries: Sequence[Delivery], lease: float) -> list[Delivery]:
-        """Let the leases end ``lease`` seconds from now; return the deliveries whose lease was lost."""
+        """Set the leases to end ``lease`` seconds from now; return the deliveries whose lease was lost."""
 
     async def release(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        """Give events back untouched: claimable at once, the attempt not counted. Returns those already lost."""
+        """Return events unharmed: claimable at once, the attempt not counted. Returns those whose lease was lost."""
 
     async def depth(self) -> dict[str, Depth]:
-        """How full each stream is, for every stream that has unfinished or dead events or was declared."""
+        """Count the events of every stream that has unfinished or dead events or was declared."""
 
     async def pending_types(self, stream: str) -> dict[str, int]:
-        """How many events of each type wait in ``stream``."""
+        """Count the waiting events of ``stream`` by type."""
 
     async def dead(self, stream: str, limit: int) -> list[DeadLetter]:
-        """The latest dead letters, newest first."""
+        """Return the latest dead letters, newest first."""
 
     async def find(self, event_id: str) -> Record | None:
-        """Everything known of one event."""
+        """Return everything known about one event."""
 
     async def requeue(
         self, stream: str, ids: Sequence[str] | None, *, event_type: str | None, error_code: str | None
@@ -127,16 +127,16 @@ class Transport(Protocol):
         """
 
     async def purge(self, older_than: float, *, stream: str | None, dead: bool, keep: Collection[str]) -> int:
-        """Forget DONE (and, with ``dead``, DEAD) events that ended more than ``older_than`` seconds ago.
+        """Delete DONE (and, with ``dead``, DEAD) events that ended more than ``older_than`` seconds ago.
 
-        Those whose ids are in ``keep`` stay.
+        Events whose ids are in ``keep`` stay.
         """
 
     async def doctor(self) -> list[Check]:
-        """Check what tends to go wrong with this store."""
+        """Check the store for common problems."""
 
     def subscribe(self, stream: str, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call ``wake`` (in the event loop) whenever something may have become claimable; returns the undo.
+        """Call ``wake`` (in the event loop) whenever events may have become claimable; return the undo.
 
         A hint only: workers poll as well, so a transport without wake-ups may return a no-op.
         """
@@ -144,36 +144,36 @@ class Transport(Protocol):
 
 @runtime_checkable
 class TransactionalTransport(Protocol):
-    """What a transport in a database can do besides."""
+    """A transport in a database: it can join the caller's transaction."""
 
     async def consume(self, stream: str, event_id: str, tx: Any) -> bool:
-        """End an event as DONE in the caller's transaction, if it can be claimed now; else write nothing."""
+        """Settle an event as DONE in the caller's transaction if it can be claimed now; otherwise write nothing."""
 
 
 @runtime_checkable
 class ListingTransport(Protocol):
-    """What a transport can do besides whose store can be asked for everything in it."""
+    """A transport that can list all events of a stream."""
 
     async def records(
         self, stream: str, *, ids: str, within: float | None, after: Any, limit: int
     ) -> tuple[list[Record], Any]:
-        """Up to ``limit`` events of a stream in publish order, finished ones too, and what to go on ``after``.
+        """Return up to ``limit`` events of a stream in publish order, finished ones too, and the next ``after``.
 
-        ``ids``: a pattern in which ``*`` stands for anything. ``within``: only what was published or changed its state
-        in the last so many seconds by the store's clock. ``after`` is None for the first page, and returned as None
-        with the last one.
+        ``ids``: a pattern in which ``*`` matches anything. ``within``: only events that were published or changed their
+        state in the last so many seconds by the store's clock. ``after`` is None for the first page, and returned as
+        None with the last one.
         """
 
 
 @runtime_checkable
 class DirectTransport(Protocol):
-    """What a transport can do besides whose store needs no event loop: serve synchronous callers in their thread.
+    """A transport that serves synchronous callers in their own thread, without an event loop.
 
-    None of the other methods is called on such an object, not even ``open``.
+    No other method is called on such an object, not even ``open``.
     """
 
     def publish_now(self, stream: str, envelopes: Sequence[Envelope]) -> list[str]:
-        """As ``publish``. What it opens stays open for the next call; any thread may call it."""
+        """Publish, durable on return. What it opens stays open for the next call; any thread may call it."""
 
     def close_now(self) -> None:
-        """Give back what ``publish_now`` opened. Safe to call twice."""
+        """Close what ``publish_now`` opened. Safe to call twice."""

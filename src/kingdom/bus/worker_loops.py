@@ -347,14 +347,17 @@ class Settler:
         return len(self._done) + len(self._retry) + len(self._dead)
 
     def done(self, delivery: Delivery) -> None:
+        """Settle as DONE with the next flush."""
         self._done.append(delivery)
         self._added()
 
     def retry(self, verdict: RetryVerdict) -> None:
+        """Settle as PENDING with the next flush."""
         self._retry.append(verdict)
         self._added()
 
     def dead(self, verdict: DeadVerdict) -> None:
+        """Settle as DEAD with the next flush."""
         self._dead.append(verdict)
         self._added()
 

@@ -133,7 +133,7 @@ def test_spent_only_when_the_lease_of_the_last_attempt_ended() -> None:
     state.depth(10)
     assert held.spent(1)
     assert not held.spent(2)
-    assert "attempt 1" in held.epitaph
+    assert "attempt 1" in held.expiry_message
 
 
 def test_an_event_whose_lease_ended_keeps_its_place() -> None:
@@ -314,7 +314,7 @@ class Model(RuleBasedStateMachine):
         while len(chosen) < limit and (taken := self.state.take(self.now, limit - len(chosen), types)):
             for item in taken:
                 if item.spent(most):
-                    self.state.bury(item, LEASE_EXPIRED, item.epitaph, self.now)
+                    self.state.bury(item, LEASE_EXPIRED, item.expiry_message, self.now)
                 else:
                     chosen.append(item)
         for item in sorted(chosen, key=lambda item: item.place):

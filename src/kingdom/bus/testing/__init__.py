@@ -1,4 +1,4 @@
-"""The conformance suite: what every transport promises, as tests that somebody else's transport can run.
+"""The conformance suite: the promises of every transport, as tests that any transport can run.
 
 ::
 
@@ -12,12 +12,12 @@
                 yield harness
 
 It needs pytest and pytest-asyncio (in strict mode, decorate the fixture with ``pytest_asyncio.fixture``). Every test
-uses streams and ids of its own, so a store that is slow to make may be shared by all of them.
+uses streams and ids of its own, so all tests may share a store that is slow to create.
 """
 
 import pytest
 
-# Before the behaviours are imported: their assertions then explain themselves as those of any test module do.
+# Before the behaviours are imported, so that their assertions show details as in any test module.
 pytest.register_assert_rewrite("kingdom.bus.testing.behaviours")
 
 from kingdom.bus.testing.harness import Harness, ManualClock  # noqa: E402

@@ -1,4 +1,4 @@
-"""What the conformance suite needs to know of a transport: where it is, and how to let time pass for it."""
+"""The harness of the conformance suite: where the store is, and how to let time pass for it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class ManualClock:
-    """A clock that stands still until it is told to go on. Starts at the present, so that what it says looks real."""
+    """A clock that stands still until :meth:`advance` is called. It starts at the current time."""
 
     def __init__(self) -> None:
         self._now = float(int(time.time()))
 
     def __call__(self) -> float:
-        """Seconds since the epoch."""
+        """Return the seconds since the epoch."""
         return self._now
 
     def advance(self, seconds: float) -> None:
@@ -29,7 +29,7 @@ class ManualClock:
 
 
 class Harness:
-    """A bus under test, set up and open, on a store that other buses can be opened on.
+    """A bus under test, set up and open, on a store that other buses can use too.
 
     A transport that takes the ``clock`` of ``connect`` needs nothing more. One whose store has a clock of its own
     (a database) overrides :meth:`advance` to move every time it has stored ``seconds`` into the past: seen from the
@@ -56,7 +56,7 @@ class Harness:
         await self._opened.aclose()
 
     async def open(self) -> EventBus:
-        """Another bus on the same store, as another process would have it. The harness closes it."""
+        """Open another bus on the same store, as another process would. The harness closes it."""
         return await self._opened.enter_async_context(connect(self.url, clock=self.clock))
 
     async def advance(self, seconds: float) -> None:
@@ -66,5 +66,5 @@ class Harness:
         self.clock.advance(seconds)
 
     def now(self) -> datetime:
-        """The present, by the store's clock."""
+        """Return the current time by the store's clock."""
         return datetime.now(UTC) if self.clock is None else datetime.fromtimestamp(self.clock(), UTC)

@@ -35,4 +35,4 @@ class ConformanceSuite(
     WorkerLeaseBehaviours,
     StopBehaviours,
 ):
-    """Every behaviour of a transport. Derive a ``Test…`` class and give it the fixture ``harness``."""
+    """Every behaviour of a transport. Derive a ``Test…`` class with a fixture ``harness``."""

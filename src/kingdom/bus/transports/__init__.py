@@ -1,1 +1,1 @@
-"""What carries events: one module or package per URL scheme, found by its name (see kingdom.bus.transport)."""
+"""The transports: one module or package per URL scheme, found by its name (see kingdom.bus.transport)."""

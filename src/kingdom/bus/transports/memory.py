@@ -1,7 +1,6 @@
 """A transport in this process's memory, for tests and demos. Nothing is durable.
 
-``memory:`` is a store of its own for each bus; buses connected to ``memory:NAME`` share one, which lives until the
-process ends.
+Each bus on ``memory:`` has a store of its own. Buses on ``memory:NAME`` share one, which lives until the process ends.
 """
 
 from __future__ import annotations
@@ -44,19 +43,19 @@ def open(url: str, options: TransportOptions) -> MemoryTransport:  # noqa: A001
 
 
 class StoredEnvelope(NamedTuple):
-    """An event as it was published, so that what is delivered is a copy and never the publisher's own object."""
+    """A published event in its JSON form, so that deliveries are copies and never the publisher's own object."""
 
     text: str
     routing: dict[str, Any]
 
     @classmethod
     def of(cls, envelope: Envelope, max_bytes: int) -> Self:
-        """Keep an envelope, or raise ``InvalidEnvelope``."""
+        """Encode an envelope, or raise ``InvalidEnvelope``."""
         names = ("aggregate_type", "aggregate_id", "priority", "not_before")
         return cls(envelope.to_json(max_bytes), {name: getattr(envelope, name) for name in names})
 
     def envelope(self) -> Envelope:
-        """A fresh copy of the envelope."""
+        """Return a new copy of the envelope."""
         return Envelope.from_json(self.text, **self.routing)
 
 
@@ -69,9 +68,9 @@ class DoneEntry(NamedTuple):
 
 @dataclass
 class MemoryStream:
-    """One stream: its active events in ``state``, the DONE ones in ``done`` in the order they ended."""
+    """One stream: active events in ``state``, DONE ones in ``done`` in the order they ended."""
 
-    options: StreamOptions | None = None  # None: nobody declared it
+    options: StreamOptions | None = None  # None: not declared
     state: StreamStateMachine = field(default_factory=StreamStateMachine)
     stored: dict[str, StoredEnvelope] = field(default_factory=dict)
     done: dict[str, DoneEntry] = field(default_factory=dict)
@@ -79,25 +78,23 @@ class MemoryStream:
     wakers: list[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = field(default_factory=list)
 
     def wake(self) -> None:
-        """Tell the subscribers, each in its own loop."""
+        """Wake the subscribers, each in its own loop."""
         for loop, wake in list(self.wakers):
             with contextlib.suppress(RuntimeError):  # the loop closed without unsubscribing
                 loop.call_soon_threadsafe(wake)
 
     def finish(self, entry: EventEntry, now: float, outcome: str | None) -> None:
-        """To DONE."""
         self.state.remove(entry)
         entry.ended_at = now
         self.done[entry.event_id] = DoneEntry(entry, outcome)
 
     def take(self, now: float, limit: int, types: Sequence[str] | None, ids: Sequence[str] | None) -> list[EventEntry]:
-        """Pick up to ``limit`` claimable events, of these types and with these ids, if any are given."""
+        """Take up to ``limit`` claimable events, of these types and with these ids, if given."""
         if ids is None:
             return self.state.take(now, limit, types)
         return self.state.take_named(now, ids, limit, types)
 
     def deliver(self, name: str, entry: EventEntry) -> Delivery:
-        """The delivery of an event that is held."""
         assert entry.token is not None
         assert entry.worker is not None
         return Delivery(name, self.stored[entry.event_id].envelope(), entry.attempts, entry.token, entry.worker)
@@ -119,7 +116,7 @@ class HeldEntries(dict[Delivery, HeldEntry]):
 
 
 class MemoryStore:
-    """What buses share. One lock: buses of several threads may work on it."""
+    """A store that buses share, with one lock for buses in several threads."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -137,26 +134,23 @@ class MemoryTransport:
         self._clock = options.clock or time.time
 
     async def open(self) -> None:
-        """Nothing to take."""
+        """Do nothing."""
 
     async def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing."""
 
     async def setup(self) -> list[str]:
-        """Let the store be used."""
         with self._store.lock:
             fresh, self._store.ready = not self._store.ready, True
         return ["001_memory"] if fresh else []
 
     async def declare(self, stream: str, options: StreamOptions) -> None:
-        """Set the options of a stream."""
         with self._using(stream) as found:
             found.options = options
             found.state.configure(ordered=options.ordered, dead_head=options.dead_head)
             found.wake()
 
     async def publish(self, stream: str, envelopes: Sequence[Envelope], tx: Any | None) -> list[str]:
-        """Store the envelopes."""
         if tx is not None:
             raise TransactionMismatch(f"tx= was given, but {self._url} is no database: there is no transaction to join")
         new = [(envelope, StoredEnvelope.of(envelope, self._max_bytes)) for envelope in envelopes]
@@ -184,24 +178,24 @@ class MemoryTransport:
         ids: Sequence[str] | None,
         max_attempts: int,
     ) -> list[Delivery]:
-        """Take up to ``limit`` events for ``lease`` seconds."""
         with self._using(stream) as found:
             now, token, state = self._clock(), new_event_id(), found.state
             chosen: list[EventEntry] = []
             while len(chosen) < limit and (taken := found.take(now, limit - len(chosen), types, ids)):
                 for entry in taken:
                     if entry.spent(max_attempts):
-                        state.bury(entry, LEASE_EXPIRED, entry.epitaph, now)
+                        state.bury(entry, LEASE_EXPIRED, entry.expiry_message, now)
                     else:
                         chosen.append(entry)
             claimed = []
-            for entry in sorted(chosen, key=lambda entry: entry.place):  # a burial may set another free
+            for entry in sorted(
+                chosen, key=lambda entry: entry.place
+            ):  # an event that goes DEAD may make another claimable
                 state.hold(entry, token, worker, now + lease)
                 claimed.append(found.deliver(stream, entry))
             return claimed
 
     async def recall(self, stream: str, *, worker: str, lease: float) -> list[Delivery]:
-        """Hold anew, under a new token, everything a worker holds."""
         with self._using(stream) as found:
             until, token = self._clock() + lease, new_event_id()
             held = found.state.held_by(worker)
@@ -210,7 +204,6 @@ class MemoryTransport:
             return [found.deliver(stream, entry) for entry in held]
 
     async def peek(self, stream: str, limit: int, types: Sequence[str] | None, skip: Container[str]) -> list[Record]:
-        """What could be claimed now, in the order of claims."""
         with self._using(stream) as found:
             unknown = (entry for entry in found.state.line(self._clock(), types) if entry.event_id not in skip)
             return [entry.record(stream, found.stored[entry.event_id].envelope()) for entry in islice(unknown, limit)]
@@ -218,7 +211,6 @@ class MemoryTransport:
     async def settle(
         self, done: Sequence[DoneVerdict], retry: Sequence[RetryVerdict], dead: Sequence[DeadVerdict]
     ) -> list[Delivery]:
-        """Write verdicts; return the deliveries whose lease was lost."""
         with self._acting([item.delivery for verdicts in (done, retry, dead) for item in verdicts]) as held:
             now = self._clock()
             for good in done:
@@ -237,7 +229,6 @@ class MemoryTransport:
             return held.lost
 
     async def extend(self, deliveries: Sequence[Delivery], lease: float) -> list[Delivery]:
-        """Let the leases end ``lease`` seconds from now; return those that were lost."""
         with self._acting(deliveries) as held:
             until = self._clock() + lease
             for found in held.values():
@@ -245,14 +236,12 @@ class MemoryTransport:
             return held.lost
 
     async def release(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        """Give events back untouched; return those that were lost."""
         with self._acting(deliveries) as held:
             for found in held.values():
                 found.stream.state.release(found.entry)
             return held.lost
 
     async def depth(self) -> dict[str, Depth]:
-        """How full each stream is."""
         with self._locked():
             now = self._clock()
             return {
@@ -262,12 +251,10 @@ class MemoryTransport:
             }
 
     async def pending_types(self, stream: str) -> dict[str, int]:
-        """How many events of each type wait."""
         with self._using(stream) as found:
             return found.state.pending_types(self._clock())
 
     async def dead(self, stream: str, limit: int) -> list[DeadLetter]:
-        """The latest dead letters, newest first."""
         with self._using(stream) as found:
             return [
                 DeadLetter(
@@ -282,7 +269,6 @@ class MemoryTransport:
             ]
 
     async def find(self, event_id: str) -> Record | None:
-        """Everything known of one event."""
         with self._locked():
             for name, found in self._store.streams.items():
                 if entry := found.state.get(event_id):
@@ -295,7 +281,6 @@ class MemoryTransport:
     async def requeue(
         self, stream: str, ids: Sequence[str] | None, *, event_type: str | None, error_code: str | None
     ) -> int:
-        """Move DEAD events, and DONE ones that are named, back to PENDING."""
         with self._using(stream) as found:
             now, moved = self._clock(), 0
             finished = {entry.event_id: entry for entry in found.state.dead()}
@@ -312,7 +297,6 @@ class MemoryTransport:
             return moved
 
     async def purge(self, older_than: float, *, stream: str | None, dead: bool, keep: Collection[str]) -> int:
-        """Forget DONE, and with ``dead`` also DEAD events."""
         purged = 0
         with self._locked():
             before = self._clock() - older_than
@@ -330,11 +314,10 @@ class MemoryTransport:
         return purged
 
     async def doctor(self) -> list[Check]:
-        """There is one thing to know of it."""
+        """Warn that nothing is durable."""
         return [Check("durability", "warning", "events are kept in memory only", "use files:, sqlite: or postgresql:")]
 
     def subscribe(self, stream: str, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call ``wake`` when something may have become claimable; returns the undo."""
         waker = (asyncio.get_running_loop(), wake)
         with self._store.lock:
             wakers = self._store.streams.setdefault(stream, MemoryStream()).wakers
@@ -360,7 +343,7 @@ class MemoryTransport:
 
     @contextlib.contextmanager
     def _acting(self, deliveries: Sequence[Delivery]) -> Iterator[HeldEntries]:
-        """The deliveries that are still held; their streams' subscribers are woken afterwards."""
+        """Yield the deliveries that are still held; wake the subscribers of their streams afterwards."""
         with self._locked():
             held = HeldEntries()
             for delivery in deliveries:

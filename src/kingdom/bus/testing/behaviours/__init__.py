@@ -1,1 +1,1 @@
-"""The behaviours, one module for each part of the contract. Each test is named for the sentence it checks."""
+"""The behaviours, one module for each part of the contract. The name of a test states what it checks."""

@@ -17,11 +17,9 @@ from kingdom.bus.eventbus import EventBus, Seconds
 from kingdom.bus.testing.harness import Harness
 from kingdom.bus.worker import Worker
 
-# What the behaviours share: fixtures, and short ways to make events and look at them.
-
 
 class Behaviours:
-    """The fixtures of every behaviour. ``harness`` is for the transport's own test class to give."""
+    """The fixtures of every behaviour. The test class of the transport defines ``harness``."""
 
     pytestmark = pytest.mark.asyncio
 
@@ -42,12 +40,11 @@ class Behaviours:
 
 
 def event(event_type: str = "Happened", **fields: Any) -> Envelope:
-    """An event."""
     return Envelope(type=event_type, **fields)
 
 
 def events(count: int, **fields: Any) -> list[Envelope]:
-    """Several events, all alike but for their ids."""
+    """Return several events that differ in their ids and numbers."""
     return [event(payload={"number": number}, **fields) for number in range(count)]
 
 
@@ -62,12 +59,12 @@ def ids(items: Iterable[Envelope | Delivery]) -> list[str]:
 
 
 async def take(bus: EventBus, stream: str, limit: int = 100, **options: Any) -> list[Delivery]:
-    """Claim as any worker would; the lease outlives every test that does not say otherwise."""
+    """Claim as any worker would; the default lease outlives every test."""
     return await bus.claim(stream, limit=limit, **{"worker": "anyone", "lease": 1_000_000, **options})
 
 
 async def take_one(bus: EventBus, stream: str, **options: Any) -> Delivery:
-    """Claim the one event there is to claim."""
+    """Claim the only claimable event."""
     [delivery] = await take(bus, stream, **options)
     return delivery
 
@@ -85,38 +82,37 @@ async def finish(bus: EventBus, stream: str, *envelopes: Envelope) -> None:
 
 
 async def known(bus: EventBus, event_id: str) -> Record:
-    """What the store knows of an event that it must know."""
+    """Return the record of an event, which must exist."""
     record = await bus.find(event_id)
     assert record is not None, f"the store does not know {event_id}"
     return record
 
 
 async def depth_of(bus: EventBus, stream: str) -> Depth:
-    """How full a stream is; a store may leave out streams that have nothing waiting, held or dead."""
+    """Return the depth of a stream; a store may omit streams with nothing to count."""
     return (await bus.depth()).get(stream, Depth())
 
 
 async def counts(bus: EventBus, stream: str) -> tuple[int, int, int]:
-    """How many events are pending, processing and dead."""
+    """Return the numbers of pending, processing and dead events."""
     depth = await depth_of(bus, stream)
     return depth.pending, depth.processing, depth.dead
 
 
-# Signals instead of sleeps: what the worker's behaviours wait for.
+# ── signals instead of sleeps ─────────────────────────────────────────────────────────────────────────────────────
 
-
-PATIENCE = 30.0  # seconds after which a signal that has not come never will
+PATIENCE = 30.0  # seconds to wait for a signal
 
 
 class Signal:
-    """Something that can be waited for: a count that grows."""
+    """A change that can be waited for."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
 
     def pulse(self) -> None:
-        """Something changed. Safe from any thread."""
+        """Report a change. Safe from any thread."""
         self._loop.call_soon_threadsafe(self._changed.set)
 
     async def wait(self) -> None:
@@ -138,7 +134,7 @@ class SeenEvents:
         return [item.event_id for item in self.events]
 
     def add(self, item: Envelope) -> None:
-        """A handler saw an event. Safe from any thread."""
+        """Record that a handler saw an event. Safe from any thread."""
         self.events.append(item)
         self._signal.pulse()
 
@@ -150,7 +146,7 @@ class SeenEvents:
 
 
 class WatchedBus(EventBus):
-    """The same bus, which tells when a worker's calls have returned."""
+    """The same bus, which reports when a worker's calls have returned."""
 
     def __init__(self, bus: EventBus) -> None:
         super().__init__(bus.transport, bus.url)
@@ -158,15 +154,12 @@ class WatchedBus(EventBus):
         self._signal = Signal()
 
     async def claim(self, stream: str, **options: Any) -> list[Delivery]:
-        """Claim, and tell."""
         return self._note("claim", await super().claim(stream, **options))
 
     async def settle(self, **verdicts: Any) -> list[Delivery]:
-        """Settle, and tell."""
         return self._note("settle", await super().settle(**verdicts))
 
     async def extend(self, deliveries: Iterable[Delivery], lease: Seconds) -> list[Delivery]:
-        """Extend, and tell."""
         return self._note("extend", await super().extend(deliveries, lease))
 
     def _note(self, call: str, result: list[Delivery]) -> list[Delivery]:
@@ -175,7 +168,7 @@ class WatchedBus(EventBus):
         return result
 
     async def returns(self, call: str) -> None:
-        """Wait until ``call`` returns once more from now on."""
+        """Wait until ``call`` returns the next time."""
         before = self._returned[call]
         async with asyncio.timeout(PATIENCE):
             while self._returned[call] == before:
@@ -184,7 +177,7 @@ class WatchedBus(EventBus):
 
 @asynccontextmanager
 async def running(*workers: Worker) -> AsyncIterator[None]:
-    """Run workers meanwhile; then stop them and wait until they have drained."""
+    """Run workers in the background; then stop them and wait until they have drained."""
     tasks = [asyncio.create_task(worker.run()) for worker in workers]
     try:
         yield
@@ -196,5 +189,5 @@ async def running(*workers: Worker) -> AsyncIterator[None]:
 
 
 def worker_on(bus: EventBus, stream: str, **options: Any) -> Worker:
-    """A worker that looks often enough for a test and leaves the signals of the test run alone."""
+    """Return a worker that polls often and leaves signals alone."""
     return Worker(bus, stream, **{"poll": 0.05, "signals": False, **options})

@@ -14,8 +14,6 @@ from kingdom.bus.eventbus import EventBus
 from kingdom.bus.testing.behaviours.base import Behaviours, counts, event, events, ids, known, of, take, take_one
 from kingdom.bus.testing.harness import Harness
 
-# Claiming: what is taken, in which order, by whom.
-
 
 class ClaimBehaviours(Behaviours):
     """``claim``."""
@@ -186,9 +184,6 @@ class ClaimBehaviours(Behaviours):
             await bus.claim(stream, worker="a/b")
 
 
-# Claiming by name: only events with the ids given.
-
-
 class NamedClaimBehaviours(Behaviours):
     """``claim(ids=…)``."""
 
@@ -320,11 +315,7 @@ class NamedClaimBehaviours(Behaviours):
             await bus.claim(stream, worker="anyone", ids=["../etc"])
 
 
-# Peeking: what a claim would take, without taking it.
-
-
 def names(records: list[Record]) -> list[str]:
-    """The ids of what was seen."""
     return [record.envelope.event_id for record in records]
 
 

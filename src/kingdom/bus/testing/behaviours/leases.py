@@ -22,8 +22,6 @@ from kingdom.bus.testing.behaviours.base import (
 )
 from kingdom.bus.testing.harness import Harness
 
-# Leases: they end by themselves, can be renewed, and can be given back.
-
 
 class LeaseBehaviours(Behaviours):
     """Lease expiry, ``extend`` and ``release``."""
@@ -47,7 +45,7 @@ class LeaseBehaviours(Behaviours):
     async def test_the_events_of_a_dead_worker_are_finished_by_another(self, harness: Harness, stream: str) -> None:
         several, other = events(20), await harness.open()
         await harness.bus.publish(stream, several)
-        await take(harness.bus, stream, limit=15, lease=30)  # and then it dies
+        await take(harness.bus, stream, limit=15, lease=30)  # a worker that dies
         assert len(await take(other, stream)) == 5
         await harness.advance(31)
         inherited = await take(other, stream)
@@ -207,9 +205,6 @@ class LeaseBehaviours(Behaviours):
 
     async def test_releasing_nothing_loses_nothing(self, bus: EventBus) -> None:
         assert await bus.release([]) == []
-
-
-# Recalling: a worker that was restarted goes on with what it held.
 
 
 class RecallBehaviours(Behaviours):

@@ -24,8 +24,6 @@ from kingdom.bus.testing.behaviours.base import (
 )
 from kingdom.bus.testing.harness import Harness
 
-# What operators see: how full streams are, dead letters, one event's record.
-
 
 class OperatorBehaviours(Behaviours):
     """``depth``, ``pending_types``, ``dead``, ``find``."""
@@ -174,9 +172,6 @@ class OperatorBehaviours(Behaviours):
         checks = await bus.doctor()
         assert [check for check in checks if check.level == "error"] == []
         assert all(check.name and check.message for check in checks)
-
-
-# What operators do: requeue and purge.
 
 
 class RequeueBehaviours(Behaviours):

@@ -1,5 +1,4 @@
 """Ordered streams: one event of an aggregate at a time, in publish order."""
-# ruff: noqa: D102 - the names of the tests are the documentation
 
 from __future__ import annotations
 
@@ -156,7 +155,7 @@ class OrderBehaviours(Behaviours):
         await take(harness.bus, ordered, lease=10, max_attempts=1)
         await harness.advance(11)
         claimed = await take(harness.bus, ordered, max_attempts=1)
-        claimed += await take(harness.bus, ordered, max_attempts=1)  # the burial may take a claim of its own
+        claimed += await take(harness.bus, ordered, max_attempts=1)  # going DEAD may take a claim of its own
         assert ids(claimed) == [orders[1].event_id]
         assert await counts(harness.bus, ordered) == (0, 1, 1)
 
@@ -290,7 +289,7 @@ class OrderBehaviours(Behaviours):
                 ordered, [of(name, event_id=names[turn])[0] for name, names in aggregates.items()]
             )
         handled: dict[str, list[str]] = defaultdict(list)
-        for _ in range(24):  # at least one head falls in every round
+        for _ in range(24):  # at least one head is settled in every round
             claims = await asyncio.gather(*(take(bus, ordered, limit=3) for bus in buses * 2))
             held = [(bus, item) for bus, batch in zip(buses * 2, claims, strict=True) for item in batch]
             owners = [item.envelope.aggregate_id for _, item in held]

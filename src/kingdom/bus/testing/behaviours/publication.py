@@ -27,9 +27,6 @@ from kingdom.bus.testing.behaviours.base import (
 )
 from kingdom.bus.testing.harness import Harness
 
-# Publishing: what is accepted, what is left out, what is refused.
-
-
 BAD_STREAMS = ["", "a/b", "..", ".hidden", "a b", "größe", "x" * 101, "a\0b", "a\n"]
 BAD_IDS = ["", "a/b", "..", ".hidden", "a b", "größe", "x" * 201, "a\0b", "a\n"]
 
@@ -209,11 +206,8 @@ class PublishBehaviours(Behaviours):
                     await call
 
 
-# What comes out of a claim is what went into publish.
-
-
 class RoundTripBehaviours(Behaviours):
-    """The envelope, through the store and back."""
+    """A delivered envelope equals the published one."""
 
     async def test_every_field_of_an_envelope_survives(self, bus: EventBus, stream: str) -> None:
         sent = Envelope(
@@ -296,9 +290,6 @@ class RoundTripBehaviours(Behaviours):
         assert (await take_one(bus, stream)).envelope == sent
 
 
-# Waking up: a hint that saves the wait for the next poll.
-
-
 class WakeBehaviours(Behaviours):
     """``subscribe``."""
 
@@ -346,7 +337,7 @@ async def _must_wake(harness: Harness, subscriber: EventBus, publisher: EventBus
 
 
 async def _woken_by_publishing(publisher: EventBus, stream: str, woken: asyncio.Event) -> bool:
-    """Publish until it wakes: a subscription may take a moment to be known to the store."""
+    """Publish until it wakes: the store may learn of a subscription with a delay."""
     for _ in range(10):
         await publisher.publish(stream, event())
         with contextlib.suppress(TimeoutError):
@@ -359,9 +350,6 @@ async def _woken_by_publishing(publisher: EventBus, stream: str, woken: asyncio.
 def _needs_wakes(harness: Harness) -> None:
     if not harness.wakes:
         pytest.skip("this transport has no wake-ups: its workers poll")
-
-
-# The store itself: made once, shared by many, outliving them.
 
 
 class StoreBehaviours(Behaviours):

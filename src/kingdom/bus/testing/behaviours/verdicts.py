@@ -14,8 +14,6 @@ from kingdom.bus.eventbus import EventBus
 from kingdom.bus.testing.behaviours.base import Behaviours, counts, event, events, ids, known, take, take_one
 from kingdom.bus.testing.harness import Harness
 
-# Settling: done, retry and dead, by the one who holds the event and nobody else.
-
 
 class SettleBehaviours(Behaviours):
     """``settle``."""
@@ -224,14 +222,10 @@ class SettleBehaviours(Behaviours):
         assert await counts(harness.bus, stream) == (0, 0, 0)
 
 
-# Outcomes: events that are done in one of several ways.
-
-
 FORM = DocumentForm(time=None, priority=None, outcomes=("failed", "needs_human"))
 
 
 def document(name: str, **fields: Any) -> Envelope:
-    """The envelope of a document."""
     return FORM.envelope({"id": name, "type": "Task", "status": "pending", **fields})
 
 
@@ -306,7 +300,7 @@ class OutcomeBehaviours(Behaviours):
 
     async def test_every_bus_knows_the_outcomes_one_has_declared(self, harness: Harness, stream: str) -> None:
         other = await harness.open()
-        assert await take(other, stream) == []  # whatever it knows of the stream, it knows by now
+        assert await take(other, stream) == []  # it has cached the options of the stream
         await harness.bus.declare(stream, document=FORM)
         await harness.bus.publish(stream, document("a"))
         assert await other.settle(done=[(await take_one(other, stream), "failed")]) == []

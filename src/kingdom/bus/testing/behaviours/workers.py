@@ -32,9 +32,6 @@ from kingdom.bus.testing.behaviours.base import (
 from kingdom.bus.testing.harness import Harness
 from kingdom.bus.worker import Worker
 
-# The worker on a real store: what becomes of events, whatever their handlers do.
-
-
 AT_ONCE = RetryPolicy(base=0, jitter=0, max_attempts=3)
 
 
@@ -64,7 +61,7 @@ class WorkerBehaviours(Behaviours):
         worker.on("Happened")(seen.add)
 
         async with running(worker):
-            for _ in range(10):  # a subscription may take a moment to be known to the store
+            for _ in range(10):  # the store may learn of a subscription with a delay
                 await publisher.publish(stream, event())
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(1):
@@ -253,9 +250,6 @@ class WorkerBehaviours(Behaviours):
         assert seen.ids == ids(orders)
 
 
-# Workers that die, hang or lose their lease: their events are finished all the same, and once.
-
-
 class WorkerLeaseBehaviours(Behaviours):
     """Leases, seen from the worker."""
 
@@ -315,7 +309,7 @@ class WorkerLeaseBehaviours(Behaviours):
     async def test_a_worker_that_lost_its_lease_writes_nothing(self, harness: Harness, stream: str) -> None:
         watched, other, seen, finish = WatchedBus(harness.bus), await harness.open(), SeenEvents(), asyncio.Event()
         [event_id] = await harness.bus.publish(stream, event())
-        worker = worker_on(watched, stream, lease=60, concurrency=1)  # busy, so that it does not claim the event anew
+        worker = worker_on(watched, stream, lease=60, concurrency=1)  # busy, so that it does not claim the event again
 
         @worker.on("Happened")
         async def handle(item: Envelope) -> None:
@@ -333,9 +327,6 @@ class WorkerLeaseBehaviours(Behaviours):
         assert (record.status, record.attempts, record.error_code) == ("PROCESSING", 2, None)
         assert worker.stats.leases_lost == 1
         assert await other.settle(done=[holder]) == []
-
-
-# Stopping a worker: nothing is lost, nothing is kept, nothing is harmed.
 
 
 class StopBehaviours(Behaviours):
@@ -412,7 +403,7 @@ class StopBehaviours(Behaviours):
 
 
 def _blocked_worker(bus: EventBus, stream: str, **options: object) -> tuple[Worker, SeenEvents, asyncio.Event]:
-    """A worker whose handlers wait for the event returned with it."""
+    """Return a worker whose handlers wait for the returned event."""
     worker, seen, finish = worker_on(bus, stream, **options), SeenEvents(), asyncio.Event()
 
     @worker.on("Happened")
@@ -424,4 +415,4 @@ def _blocked_worker(bus: EventBus, stream: str, **options: object) -> tuple[Work
 
 
 async def _nothing(item: Envelope) -> None:
-    """A handler that is done at once."""
+    """Do nothing."""

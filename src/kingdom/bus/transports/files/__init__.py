@@ -1,22 +1,21 @@
-"""Events as files: one JSON document each, and the directory it lies in is its state.
+"""Events as files: one JSON document for each event, in the directory of its state.
 
 ::
 
     queue/                        the directory of the URL
       .kingdom-bus.json           the version of this layout
       <stream>/
-        pending/<event id>.json   also processing/, done/ and dead/; a stream may name them otherwise
-        invalid/<name>            what could not be understood, with <name>.reason beside it
+        pending/<event id>.json   also processing/, done/ and dead/; a stream may use other names
+        invalid/<name>            files that could not be read, each with <name>.reason
         .stream.json              the stream's options
         .ledger                   attempts, leases, errors: one JSON line for each operation
         .lock                     one process at a time changes something
         .tmp-…                    documents being written
 
-A state change is one rename. What a directory cannot say (how often an event was tried, until when it is held, why it
-failed) stands in the ledger, which every process reads on from where it was, so that nobody ever searches the
-directories to find the next event. :mod:`~.stream` tells how the two are kept together when a process dies between
-them; when they disagree otherwise, somebody moved files by hand or the power failed, and the directories are right
-(:mod:`~.scan`).
+A state change is one rename. What a directory cannot hold (attempts, leases, errors) is in the ledger. Every process
+reads the ledger from where it stopped, so no process searches the directories for the next event. :mod:`~.stream`
+describes how the two stay consistent when a process dies between them. If they disagree otherwise, files were moved by
+hand or the power failed, and the directories are right (:mod:`~.directories`).
 """
 
 from kingdom.bus.transports.files.transport import FilesTransport, open  # noqa: A004

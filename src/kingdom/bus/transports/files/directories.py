@@ -1,4 +1,13 @@
-"""Move files between the state directories, and find files that were moved by hand."""
+"""Move files between the state directories, and find files that were moved by hand.
+
+A rename cannot change the contents of a file. A document whose ``status`` field must agree with its directory is
+therefore rewritten: all new files of a line are made durable under temporary names, then renamed into place, then the
+old ones are removed. In between there are two copies, and each agrees with its directory.
+
+Files may be put into ``pending/`` by hand, moved from ``dead/`` to ``pending/``, or deleted; after a power cut the
+ledger may lack its last lines. In each case the directories are right, and the scanner writes what it finds into the
+ledger, so that all processes agree. It lists names only, and reads only unknown files.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +32,8 @@ if TYPE_CHECKING:
     from kingdom.bus.transports.files.stream import FileStream
 
 
-# Carrying out moves: renames, and for documents with a status of their own, new files that say the new status.
-#
-# A rename cannot change what is in a file. A document whose ``status`` must agree with its directory is therefore written
-# anew: all new files of a line are made durable under temporary names, then renamed into place, then the old ones are
-# removed. Whoever looks in between sees two copies, and each agrees with its directory.
-
-
 class _Rewrite(NamedTuple):
-    """A document on its way: where it lies, its new file, where that goes."""
+    """A document to rewrite: its file, the temporary file, and the target."""
 
     move: FileMove
     source: str
@@ -48,9 +50,9 @@ class FileMover:
         self._syncer = syncer
 
     def carry_out(self, moves: Sequence[FileMove]) -> list[FileMove]:
-        """Do all of them, or none and raise ``OSError``; return those whose file is nowhere to be found.
+        """Do all moves, or none and raise ``OSError``; return the moves whose file does not exist.
 
-        May be repeated: what is done already stays as it is.
+        May be repeated: what is done already stays unchanged.
         """
         if self._paths.form is None:
             return self._rename_all(moves)
@@ -60,7 +62,7 @@ class FileMover:
         return missing + self._rename_all([move for move in moves if id(move) not in again])
 
     def restate(self, path: str, status: Status) -> None:
-        """Let the document in a file say the status of its directory, if it does not."""
+        """Set the status field of a document to the state of its directory."""
         form, word = self._paths.form, self._paths.word(status)
         if form is None or form.status is None or word is None:
             return
@@ -106,7 +108,7 @@ class FileMover:
         return True
 
     def _seek(self, move: FileMove) -> bool:
-        """Move a file that is not where it should be from wherever it is; False when it is nowhere."""
+        """Find a file that is not at its source, and move it; return False if it does not exist."""
         self._paths.make()
         target = self._target(move)
         if target is None:
@@ -119,11 +121,11 @@ class FileMover:
                 return True
         return False
 
-    # ── documents written anew ────────────────────────────────────────────────────────────────────────────────
+    # ── rewritten documents ──────────────────────────────────────────────────────────────────────────────────
 
     def _says_another_status(self, move: FileMove) -> bool:
         if move.target == "GONE" or move.source not in self._paths.states:
-            return False  # removed, or published: what is published says its status already
+            return False  # removed, or published with its status
         word = self._paths.word(move.target, move.outcome)
         return word is not None and self._source(move) != self._target(move)
 
@@ -159,7 +161,7 @@ class FileMover:
         return missing
 
     def _plan(self, move: FileMove, prefix: str) -> _Rewrite | None:
-        """The new file of a document; None when there is no old one to make it from."""
+        """Plan the new file of a document; None if there is no old one."""
         form = self._paths.form
         word = self._paths.word(_status(move), move.outcome)
         assert form is not None
@@ -175,12 +177,12 @@ class FileMover:
                 continue
             except InvalidEnvelope:
                 data = b""
-            with contextlib.suppress(InvalidEnvelope):  # whoever reads it next sets it aside
+            with contextlib.suppress(InvalidEnvelope):  # the next reader sets it aside
                 data = encode_form(parse(data), (form.status, word))
             return _Rewrite(move, path, f"{self._paths.home}{prefix}{move.event_id}{SUFFIX}", target, data)
         return None
 
-    # ── where things are ──────────────────────────────────────────────────────────────────────────────────────
+    # ── paths ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _source(self, move: FileMove) -> str:
         if move.source in self._paths.states:
@@ -191,12 +193,12 @@ class FileMover:
         return None if move.target == "GONE" else self._paths.file(move.target, move.event_id)
 
     def _places(self, move: FileMove) -> list[str]:
-        """Where the file of a move may be: where it should, then anywhere."""
+        """Return where the file of a move may be: its source first, then every state."""
         elsewhere = (self._paths.file(status, move.event_id) for status in self._paths.states)
         return list(dict.fromkeys([self._source(move), *elsewhere]))
 
     def _give_reason(self, move: FileMove, target: str) -> None:
-        """The dead that lie among the invalid have, as those have, their reason beside them."""
+        """Write a .reason file for a DEAD event in ``invalid/``, as other files there have."""
         if move.target == "DEAD" and self._paths.states["DEAD"] == self._paths.invalid:
             with contextlib.suppress(OSError), open(f"{target}.reason", "w", encoding="utf-8") as file:
                 file.write(f"{move.error_message or move.error_code or 'rejected'}\n")
@@ -212,19 +214,12 @@ def _status(move: FileMove) -> Status:
     return move.target
 
 
-# Looking into the directories, for what the ledger does not say.
-#
-# Files are put into ``pending/`` by hand, moved from ``dead/`` to ``pending/``, or deleted; after a power cut the ledger
-# may lack its last lines. In each case the directories are right, and what is found is written into the ledger, so that
-# all processes agree. Only names are listed, and only files nobody knows are read.
-
-
-INTERVAL: Final = 10.0  # seconds between looks at directories in which something moves
-GROWING: Final = 2.0  # seconds a file that makes no sense must lie unchanged before it is set aside
-_RARELY: Final = 100  # at most one part in this many of the time is spent looking in case something was missed,
-_OFTEN: Final = 20  # or one in this many when something has changed for certain,
-_CHEAP: Final = 0.02  # unless a look takes less than this, in seconds
-_SLACK_BYTES: Final = 4096  # what a document may be longer than its envelope
+INTERVAL: Final = 10.0  # seconds between scans of directories that change
+GROWING: Final = 2.0  # seconds that an invalid file must be unchanged before it is set aside
+_ROUTINE_SHARE: Final = 100  # routine scans take at most one part in this many of the time,
+_CHANGED_SHARE: Final = 20  # scans after a certain change one in this many,
+_CHEAP_SECONDS: Final = 0.02  # unless a scan takes less than this
+_ROUTING_BYTES: Final = 4096  # by which a document may be longer than its envelope
 
 
 class DirectoryScanner:
@@ -232,14 +227,14 @@ class DirectoryScanner:
 
     def __init__(self, stream: FileStream) -> None:
         self._stream = stream
-        self._seen = b""  # the fingerprint of the directories at the last look
-        self._earliest = 0.0  # by the monotonic clock: no look before this,
+        self._seen = b""  # the fingerprint of the directories at the last scan
+        self._earliest = 0.0  # by the monotonic clock: no scan before this,
         self._latest = 0.0  # one after this if anything moved meanwhile,
         self._again = float("inf")  # and one after this in any case
-        self._last = 0  # the last place in publish order given away
+        self._last = 0  # the last position in publish order that was assigned
 
     def look(self, note: bytes, *, urgent: bool, changed: bool) -> bool:
-        """Scan when it is time to: at once if ``urgent``, soon if somebody else ``changed`` the directories.
+        """Scan if due: at once if ``urgent``, soon if the directories were ``changed`` from outside.
 
         Returns whether it did.
         """
@@ -251,18 +246,18 @@ class DirectoryScanner:
         began = time.thread_time()
         self._scan()
         took = time.thread_time() - began
-        self._earliest = now + (took * _OFTEN if took > _CHEAP else 0.0)
-        self._latest = now + max(INTERVAL, took * _RARELY)
+        self._earliest = now + (took * _CHANGED_SHARE if took > _CHEAP_SECONDS else 0.0)
+        self._latest = now + max(INTERVAL, took * _ROUTINE_SHARE)
         self._seen = note
         return True
 
     @property
     def due(self) -> bool:
-        """Whether the next one to take the lock looks. Needs no lock."""
+        """Whether the next holder of the lock scans. Needs no lock."""
         return self._again <= time.monotonic()
 
     def hurry(self) -> None:
-        """Let the next one to take the lock look. Needs no lock."""
+        """Make the next holder of the lock scan. Needs no lock."""
         self._again = 0.0
 
     def _scan(self) -> None:
@@ -293,23 +288,23 @@ class DirectoryScanner:
                 stream.commit({"op": "forget", "ids": lost})
 
     def _explain(self, event_id: str, status: Status) -> EventEntry | None:
-        """A file that is not where it is known to be: what the ledger should say of it, if anything."""
+        """Return what the ledger should say about a file in an unexpected directory, if anything."""
         paths, known = self._stream.paths, self._stream.state.get(event_id)
         if known is None:
             return self._adopt(paths.file(status, event_id), event_id, status)
         if os.path.lexists(home := paths.file(known.status, event_id)):
             if paths.form is not None and self._same(home, paths.file(status, event_id)):
-                os.unlink(paths.file(status, event_id))  # a change of status the power cut interrupted
+                os.unlink(paths.file(status, event_id))  # a power cut interrupted a change of status
                 return None
             self._stream.set_aside(paths.file(status, event_id), f"a copy: event {event_id} lies in {home}")
             return None
         return self._moved(known, status)
 
     def _adopt(self, path: str, event_id: str, status: Status) -> EventEntry | None:
-        """Take in a file nobody knows, or set it aside; None when it is not taken in (yet)."""
+        """Adopt an unknown file, or set it aside; None if it is not adopted (yet)."""
         stream = self._stream
         try:
-            document = read_document(path, event_id, stream.max_bytes + _SLACK_BYTES, stream.paths.form)
+            document = read_document(path, event_id, stream.max_bytes + _ROUTING_BYTES, stream.paths.form)
             entry = document.entry(stream.clock())
             if "createdAt" not in document.bus:
                 self._last = entry.seq = max(entry.seq, self._last + 1)
@@ -317,7 +312,7 @@ class DirectoryScanner:
             return None
         except InvalidEnvelope as error:
             age = time.time() - os.lstat(path).st_mtime
-            if 0 <= age < GROWING:  # perhaps it is being written this moment
+            if 0 <= age < GROWING:  # it may still be being written
                 self._again = min(self._again, time.monotonic() + GROWING - age + 0.01)
             else:
                 stream.set_aside(path, str(error))
@@ -334,7 +329,7 @@ class DirectoryScanner:
         return entry
 
     def _same(self, path: str, other: str) -> bool:
-        """Whether two files hold the same document, but for its status."""
+        """Return whether two files hold the same document, except for its status."""
         form = self._stream.paths.form
         assert form is not None
         with contextlib.suppress(InvalidEnvelope, FileNotFoundError):
@@ -343,10 +338,10 @@ class DirectoryScanner:
         return False
 
     def _moved(self, known: EventEntry, status: Status) -> EventEntry | None:
-        """An event whose file lies in the directory of another status: what becomes of it."""
+        """Return the new entry of an event whose file was moved to the directory of another status."""
         stream = self._stream
         entry = entry_from_row(entry_row(known))
-        if status == "PROCESSING":  # nobody claimed it, so it waits
+        if status == "PROCESSING":  # not claimed, so it waits
             stream.mover.carry_out([FileMove(entry.event_id, "PROCESSING", "PENDING")])
         if status == "DEAD":
             entry.status, entry.ended_at = "DEAD", stream.clock()

@@ -1,4 +1,4 @@
-"""What tends to go wrong with a queue directory."""
+"""The checks of ``doctor`` for a bus in a directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _LOW_BYTES: Final = 256 << 20
 _LOW_INODES: Final = 10_000
-_LARGE_FOLDER: Final = 256 << 20  # bytes of a directory itself: millions of names
+_LARGE_FOLDER: Final = 256 << 20  # bytes of the directory itself: millions of names
 _LOCK_WAIT: Final = 2.0
 
 
@@ -42,7 +42,7 @@ def examine(root: str) -> list[Check]:
 def _room(root: str) -> Iterator[Check]:
     found = os.statvfs(root)
     free = found.f_bavail * found.f_frsize
-    # Some file systems make inodes as they go and report none at all.
+    # Some file systems allocate inodes on demand and report none.
     if free < _LOW_BYTES or (found.f_files > 0 and found.f_favail < _LOW_INODES):
         yield Check(
             "room",

@@ -1,4 +1,14 @@
-"""The file of an event: its document, its marks when DONE, and how it is read."""
+"""The file of an event: its document, and its marks when it is DONE.
+
+A document is the envelope's JSON form on one line, with the routing under the key ``bus``.
+
+DONE events are in no ledger and no memory, so that nothing grows with history, and their documents are not rewritten.
+Two marks on the file hold the rest:
+
+* its modification time is the time it was done. The bus counts in microseconds, so the last three digits of the
+  nanoseconds hold the number of attempts;
+* an extended attribute holds the last error, if there was one and the file system supports it.
+"""
 
 from __future__ import annotations
 
@@ -22,24 +32,21 @@ if TYPE_CHECKING:
     from kingdom.bus.transports.files.stream import FileStream
 
 
-# The document of an event: the envelope's JSON form on one line, and the routing under the key ``bus``.
-
-
 KEY: Final = "bus"
 _MICRO: Final = 1_000_000
 _encode_ascii = json.JSONEncoder(allow_nan=False).encode
 
 
 class EventDocument(NamedTuple):
-    """An event as it lies in its file."""
+    """The contents of an event's file."""
 
     envelope: Envelope
     bus: Mapping[str, Any]
-    own: bool = False  # a document of the application's own, without our routing
+    own: bool = False  # a document of the application, without our routing
 
     def entry(self, now: float) -> EventEntry:
-        """The entry of an event that nothing but its document is known of."""
-        if self.own:  # written by whoever: a time to come must not keep it waiting
+        """Return the entry of an event of which only the document is known."""
+        if self.own:  # its time may be wrong: one in the future must not delay it
             created = min(self.envelope.occurred_at.timestamp(), now)
             return new_entry(self.envelope, seq=sequence_number(created, 0), now=created)
         created = parse_time(self.bus["createdAt"], "bus.createdAt").timestamp() if "createdAt" in self.bus else now
@@ -50,12 +57,12 @@ class EventDocument(NamedTuple):
 
 
 def sequence_number(created_at: float, index: int) -> int:
-    """The place in publish order of the ``index``-th event of a call. It is the time: known without a ledger, too."""
+    """Return the position in publish order of the ``index``-th event of a call: the time, which needs no ledger."""
     return round(created_at * _MICRO) + index
 
 
 def encode(envelope: Envelope, max_bytes: int, created_at: str, index: int) -> bytes:
-    """The document of an event published at ``created_at`` (of :func:`write_time`), or :class:`InvalidEnvelope`."""
+    """Encode an event published at ``created_at`` (of :func:`write_time`), or raise :class:`InvalidEnvelope`."""
     text = envelope.to_json(max_bytes)
     bus: dict[str, Any] = {}
     if envelope.aggregate_type is not None:
@@ -66,7 +73,7 @@ def encode(envelope: Envelope, max_bytes: int, created_at: str, index: int) -> b
         bus["priority"] = envelope.priority
     if envelope.not_before is not None:
         bus["notBefore"] = envelope.not_before.isoformat()
-    if KEY in envelope.attributes:  # an attribute of that name moves over for ours
+    if KEY in envelope.attributes:  # an attribute of the same name moves into ours
         document = envelope.to_dict()
         bus["attribute"] = document.pop(KEY)
         text = _encode(document)
@@ -76,12 +83,12 @@ def encode(envelope: Envelope, max_bytes: int, created_at: str, index: int) -> b
 
 
 def write_time(seconds: float) -> str:
-    """A time of the clock as it stands in documents."""
+    """Format a time of the clock for documents."""
     return utc_datetime(seconds).isoformat(timespec="microseconds")
 
 
 def decode(data: bytes, event_id: str, form: DocumentForm | None = None) -> EventDocument:
-    """Read a document, or raise :class:`InvalidEnvelope` that says why it is none."""
+    """Decode a document, or raise :class:`InvalidEnvelope` with the reason."""
     document = parse(data)
     if form is not None:
         envelope = form.envelope(document)
@@ -108,9 +115,9 @@ def decode(data: bytes, event_id: str, form: DocumentForm | None = None) -> Even
 
 
 def parse(data: bytes) -> dict[str, Any]:
-    """The JSON object in a file, or :class:`InvalidEnvelope`."""
+    """Return the JSON object in a file, or raise :class:`InvalidEnvelope`."""
     try:
-        # Ours begin with a brace, in UTF-8. For others json finds out the encoding, which takes longer.
+        # Our documents begin with a brace, in UTF-8. For others json detects the encoding, which takes longer.
         document = json.loads(data.decode() if data[:1] == b"{" else data, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise InvalidEnvelope(f"not JSON: {error}" if data.strip() else "the file is empty") from None
@@ -120,11 +127,11 @@ def parse(data: bytes) -> dict[str, Any]:
 
 
 def encode_form(document: Mapping[str, Any], status: tuple[str, str] | None = None) -> bytes:
-    """A document of the application's own: a line for each field, with the ``status`` field (name, word) as given."""
+    """Encode a document of the application, one line per field, with this ``status`` field (name, value)."""
     fields = {**document, status[0]: status[1]} if status else document
     try:
         return _lines(fields, _encode)
-    except UnicodeEncodeError:  # half a surrogate pair: JSON can say it, UTF-8 cannot
+    except UnicodeEncodeError:  # a lone surrogate: valid in JSON, not in UTF-8
         return _lines(fields, _encode_ascii)
 
 
@@ -141,22 +148,13 @@ def _time(text: str | None) -> datetime | None:
     return None if text is None else parse_time(text, "bus.notBefore")
 
 
-# What is known of a DONE event beside its document.
-#
-# DONE events are in no ledger and no memory, so that nothing grows with history, and their documents are not rewritten.
-# What remains to be said fits on the file itself:
-#
-# * its modification time is the time it was done. The bus counts in microseconds, so the last three digits of the
-# nanoseconds are free for the number of attempts;
-# * an extended attribute holds the last error, if there was one; a file system without them forgets it.
-
 _MAX_ATTEMPTS: Final = 999
 _ERROR: Final = "user.kingdom.error"
-_MAX_ERROR: Final = 1000  # characters: file systems keep only a little beside the file
+_MAX_ERROR_CHARS: Final = 1000  # extended attributes are small
 
 
 class DoneMarks(NamedTuple):
-    """What the marks of a DONE file say."""
+    """The marks of a DONE file."""
 
     at: float
     attempts: int
@@ -166,24 +164,24 @@ class DoneMarks(NamedTuple):
 
 def mark(path: str, at: float, attempts: int, code: str | None, message: str | None) -> None:
     """Mark a file that is about to be DONE."""
-    with contextlib.suppress(PermissionError):  # another user's file: its time stays as it is
+    with contextlib.suppress(PermissionError):  # a file of another user keeps its time
         stamp = round(at * _MICRO) * 1000 + min(attempts, _MAX_ATTEMPTS)
         os.utime(path, ns=(stamp, stamp))
     if code is not None and hasattr(os, "setxattr"):
-        text = json.dumps([code[:_MAX_ERROR], message and message[:_MAX_ERROR]])
+        text = json.dumps([code[:_MAX_ERROR_CHARS], message and message[:_MAX_ERROR_CHARS]])
         with contextlib.suppress(OSError):
             os.setxattr(path, _ERROR, text.encode())
 
 
 def unmark(path: str) -> None:
-    """Remove the error from a file that is DONE no more."""
+    """Remove the error from a file that is no longer DONE."""
     if hasattr(os, "removexattr"):
         with contextlib.suppress(OSError):
             os.removexattr(path, _ERROR)
 
 
 def read_marks(path: str) -> DoneMarks:
-    """Read the marks of a DONE file; raises ``FileNotFoundError`` when there is none."""
+    """Read the marks of a DONE file; raises ``FileNotFoundError`` if there is none."""
     micros, attempts = divmod(os.lstat(path).st_mtime_ns, 1000)
     code = message = None
     if hasattr(os, "getxattr"):
@@ -193,17 +191,14 @@ def read_marks(path: str) -> DoneMarks:
 
 
 def done_at(stat: os.stat_result) -> float:
-    """When a DONE file was done."""
+    """Return when a DONE file was done."""
     return stat.st_mtime_ns // 1000 / _MICRO
 
 
-# Reading documents from files that may be anything.
-
-
 _FIRST_BYTES: Final = 65536
-# Errors that are the file's own: no permission, a directory, a link in a circle, a socket. Any other is the machine's
-# (a full disk, too few descriptors), and says nothing about the document.
-_THE_FILES_OWN: Final = {
+# Errors of the file itself: no permission, a directory, a circular link, a socket. Other errors come from the machine
+# (a full disk, too few descriptors) and say nothing about the document.
+_FILE_ERRORS: Final = {
     errno.EACCES,
     errno.EPERM,
     errno.EISDIR,
@@ -217,7 +212,7 @@ _THE_FILES_OWN: Final = {
 def read_document(
     path: str, event_id: str, max_bytes: int | None = None, form: DocumentForm | None = None
 ) -> EventDocument:
-    """The document in a file.
+    """Read the document in a file.
 
     Raises ``FileNotFoundError`` when there is no file, and :class:`InvalidEnvelope` that says why when there is one but
     it cannot be understood. With ``max_bytes`` it is also checked to be a regular file no longer than that.
@@ -226,17 +221,17 @@ def read_document(
 
 
 def read_bytes(path: str, max_bytes: int | None = None) -> bytes:
-    """What is in a file. Raises as :func:`read_document` does."""
+    """Return the contents of a file. Raises as :func:`read_document` does."""
     try:
         return _read(path, max_bytes)
     except OSError as error:
-        if error.errno not in _THE_FILES_OWN:
+        if error.errno not in _FILE_ERRORS:
             raise
         raise InvalidEnvelope(f"the file cannot be read: {error.strerror}") from None
 
 
 def _read(path: str, max_bytes: int | None) -> bytes:
-    # Neither does a link lead elsewhere, nor a pipe make us wait.
+    # Do not follow links, and do not wait for pipes.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         if max_bytes is not None:
@@ -255,7 +250,7 @@ def _read(path: str, max_bytes: int | None) -> bytes:
 
 
 def read_event(stream: FileStream, event_id: str, status: Status) -> EventDocument | None:
-    """The document of an event in this status; when it makes no sense, it is set aside, and None returned."""
+    """Read the document of an event in this status; set an invalid one aside and return None."""
     try:
         return read_document(stream.paths.file(status, event_id), event_id, form=stream.paths.form)
     except (FileNotFoundError, InvalidEnvelope):
@@ -265,7 +260,7 @@ def read_event(stream: FileStream, event_id: str, status: Status) -> EventDocume
 
 
 def load_event(stream: FileStream, event_id: str, status: Status) -> EventDocument | None:
-    """:func:`read_event` for those who have the lock."""
+    """Do the same as :func:`read_event` under the lock."""
     path = stream.paths.file(status, event_id)
     try:
         return read_document(path, event_id, form=stream.paths.form)

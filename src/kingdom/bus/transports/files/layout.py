@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import time
@@ -14,15 +15,12 @@ from kingdom.base.files import remove_abandoned, sync_directory, write_atomic, w
 from kingdom.base.locks import is_current, lock, unlock
 from kingdom.bus.delivery import DocumentForm, StreamOptions
 from kingdom.bus.envelope import check_stream
-from kingdom.bus.errors import BusError, InvalidName, InvalidOption, NotSetUp, SchemaTooNew, TransportUnavailable
+from kingdom.bus.errors import BusError, InvalidName, InvalidOption, NotSetUp, SchemaTooNew, StorageFull, TransportUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kingdom.bus.delivery import Status
-
-
-# Where everything lies, and the version of the layout.
 
 
 VERSION: Final = 1
@@ -31,6 +29,20 @@ SUFFIX: Final = ".json"
 REASON: Final = ".reason"  # beside a file that was set aside
 STATES: Final[dict[Status, str]] = {"PENDING": "pending", "PROCESSING": "processing", "DONE": "done", "DEAD": "dead"}
 ACTIVE: Final[tuple[Status, ...]] = ("PENDING", "PROCESSING", "DEAD")
+_DISK_FULL_ERRORS: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+def bus_error(error: OSError, where: str) -> BusError:
+    """Return the error of the bus for an ``OSError``; a worker retries after either kind."""
+    if isinstance(error, BusError):
+        return error
+    place = error.filename or where
+    if error.errno in _DISK_FULL_ERRORS:
+        fault: BusError = StorageFull(f"no room left at {place}: {error.strerror}; nothing was written")
+    else:
+        fault = TransportUnavailable(f"{place}: {error.strerror or error}")
+    fault.__cause__ = error
+    return fault
 
 
 class StreamPaths:
@@ -46,14 +58,14 @@ class StreamPaths:
         self.use(StreamOptions())
 
     def use(self, options: StreamOptions) -> None:
-        """Take the names of the state directories from the options."""
+        """Use the state directories that the options name."""
         names = check_states({**STATES, **options.states})
         self.states: dict[Status, str] = {status: f"{self.home}{name}/" for status, name in names.items()}
         self.active = list(dict.fromkeys(self.states[status] for status in ACTIVE))
         self.form = options.document
 
     def word(self, status: Status, outcome: str | None = None) -> str | None:
-        """What the status field of a document says in a state; None when it is left as it is."""
+        """Return the value of a document's status field in a state; None leaves the field unchanged."""
         if self.form is None or self.form.status is None or self.states[status] == self.invalid:
             return None
         if status == "DONE" and outcome is not None:
@@ -61,16 +73,16 @@ class StreamPaths:
         return os.path.basename(self.states[status].rstrip("/"))
 
     def outcome(self, document: Any) -> str | None:
-        """What a document that is DONE was settled with: its status field says so."""
+        """Return the outcome of a DONE document, which is in its status field."""
         word = document.get(self.form.status) if self.form is not None and self.form.status is not None else None
         return word if self.form is not None and word in self.form.outcomes else None
 
     def file(self, status: Status, event_id: str) -> str:
-        """The path of an event's document in a state."""
+        """Return the path of an event's document in a state."""
         return f"{self.states[status]}{event_id}{SUFFIX}"
 
     def make(self) -> None:
-        """Make the directories that are missing."""
+        """Create the missing directories."""
         if not os.path.isdir(self.home):
             os.makedirs(self.home, exist_ok=True)
             sync_directory(os.path.dirname(self.home.rstrip("/")))
@@ -81,7 +93,7 @@ class StreamPaths:
             sync_directory(self.home)
 
     def fingerprint(self) -> bytes:
-        """Changes whenever a file enters or leaves a directory of active events."""
+        """Return a value that changes whenever a file enters or leaves a directory of active events."""
         try:
             return b" ".join(b"%d" % os.stat(path).st_mtime_ns for path in self.active)
         except FileNotFoundError:
@@ -96,13 +108,13 @@ class StreamPaths:
         return os.path.exists(self._options)
 
     def load_options(self) -> StreamOptions:
-        """Read the options and use their names of states; finish what :meth:`store_options` began. Under the lock."""
+        """Read and use the options; finish renames that :meth:`store_options` began. Call it under the lock."""
         options, formerly = self.read_options()
         self._rename_states(formerly)
         return options
 
     def read_options(self) -> tuple[StreamOptions, dict[Status, str]]:
-        """Read the options and use their names of states; also returns what the states were called before."""
+        """Read and use the options; also return the former names of the states."""
         options, formerly = StreamOptions(), {}
         try:
             with open(self._options, "rb") as file:
@@ -124,10 +136,10 @@ class StreamPaths:
         return options, formerly
 
     def store_options(self, options: StreamOptions) -> None:
-        """Write the options; directories whose state has a new name are renamed."""
+        """Write the options, and rename the directories of states that have a new name."""
         check_states({**STATES, **options.states})
-        # The old names are written down with the new ones: whoever reads the options next finishes the renaming,
-        # should this process die in the middle of it.
+        # The old names are stored too: if this process dies in between, the next one that reads the options finishes
+        # the renames.
         formerly = {status: os.path.basename(path.rstrip("/")) for status, path in self.states.items()}
         document: dict[str, object] = {
             "ordered": options.ordered,
@@ -155,17 +167,17 @@ class StreamPaths:
 
 
 def check_states(names: dict[Status, str]) -> dict[Status, str]:
-    """Return the names of states when they can be directories; raise :class:`InvalidOption` when not."""
+    """Return the names of states if they can be directories; otherwise raise :class:`InvalidOption`."""
     for status, name in names.items():
         try:
             check_stream(name)
         except InvalidName as error:
             raise InvalidOption(f"states[{status!r}] = {name!r} cannot be a directory: {error}") from None
-    # Held events may stay where they waited: the ledger knows the difference. All else must be told apart by place.
+    # PENDING and PROCESSING may share a directory: the ledger tells them apart. Other states need their own.
     places = [names["PENDING"], names["DONE"], "invalid"]
     if names["PROCESSING"] != names["PENDING"]:
         places.append(names["PROCESSING"])
-    if names["DEAD"] != "invalid":  # the dead may lie there: they, too, have their reason beside them
+    if names["DEAD"] != "invalid":  # DEAD may share it: dead events have a .reason file too
         places.append(names["DEAD"])
     if len(set(places)) < len(places):
         raise InvalidOption(
@@ -180,7 +192,7 @@ def _form(fields: dict[str, Any] | None) -> DocumentForm | None:
 
 
 def check_version(root: str) -> None:
-    """Raise :class:`NotSetUp` when there is no bus in the directory, :class:`SchemaTooNew` when a newer one is."""
+    """Raise :class:`NotSetUp` if the directory holds no bus, :class:`SchemaTooNew` if it holds a newer one."""
     version = _read_version(root)
     if version is None:
         raise NotSetUp(
@@ -194,7 +206,7 @@ def check_version(root: str) -> None:
 
 
 def set_up(root: str) -> list[str]:
-    """Make the directory and its marker, unless they are there; return the names of what was done."""
+    """Create the directory and its marker unless they exist; return the names of what was done."""
     if _read_version(root) is not None:
         check_version(root)
         remove_abandoned(root)
@@ -207,7 +219,7 @@ def set_up(root: str) -> list[str]:
 
 
 def list_streams(root: str) -> list[str]:
-    """The names of the streams in the directory."""
+    """Return the names of the streams in the directory."""
     names = []
     for name in sorted(os.listdir(root)):
         with contextlib.suppress(InvalidName):
@@ -227,21 +239,19 @@ def _read_version(root: str) -> int | None:
         raise BusError(f'{root}/{MARKER} cannot be read ({error}): it should be {{"version": {VERSION}}}') from None
 
 
-# The lock of a stream, and the note of whoever held it last.
-#
-# The lock is ``flock``: the kernel releases it when its process dies. Because a process can die in the middle of its
-# renames, it writes ``dirty`` into the lock file before the first one, and ``clean`` with a fingerprint of the
-# directories after the last. Whoever takes the lock next then knows, without looking into any directory, whether there is
-# something to finish and whether somebody else has moved files meanwhile.
-
-
 _NOTE_BYTES: Final = 128
-_FIRST_WAIT: Final = 0.0002
-LONGEST_WAIT: Final = 0.005
+_MIN_WAIT_SECONDS: Final = 0.0002
+MAX_WAIT_SECONDS: Final = 0.005
 
 
 class StreamLock:
-    """The lock file of one stream."""
+    """The lock file of one stream, with a note of its last holder.
+
+    The lock is ``flock``: the kernel releases it when its process dies. A process can die between renames, so it
+    writes ``dirty`` into the file before the first rename, and ``clean`` with a fingerprint of the directories after
+    the last. The next holder then knows, without reading a directory, whether renames are unfinished and whether files
+    were moved by hand.
+    """
 
     def __init__(self, path: str, timeout: float, make_folder: Callable[[], None]) -> None:
         self.path = path
@@ -250,37 +260,36 @@ class StreamLock:
         self._fd: int | None = None
 
     def close(self) -> None:
-        """Let go of the file."""
         if self._fd is not None:
             fd, self._fd = self._fd, None
             os.close(fd)
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the lock. Raises :class:`TransportUnavailable` when it cannot be had in time."""
+        """Hold the lock. Raises :class:`TransportUnavailable` on timeout."""
         deadline = time.monotonic() + self._timeout
         while True:
             fd = self._open() if self._fd is None else self._fd
-            if not lock(fd, deadline - time.monotonic(), (_FIRST_WAIT, LONGEST_WAIT)):
+            if not lock(fd, deadline - time.monotonic(), (_MIN_WAIT_SECONDS, MAX_WAIT_SECONDS)):
                 raise TransportUnavailable(
                     f"{self.path} has been locked by another process for {self._timeout:g} s: "
                     f"is it stopped? (lslocks shows which process it is)"
                 )
             if is_current(fd, self.path):
                 break
-            self.close()  # somebody deleted the file: those who come now lock another one
+            self.close()  # the file was deleted: other processes now lock a new one
         try:
             yield
         finally:
             unlock(fd)
 
     def read(self) -> bytes:
-        """The note: ``clean`` and a fingerprint, ``dirty``, or nothing."""
+        """Return the note: ``clean`` and a fingerprint, ``dirty``, or nothing."""
         assert self._fd is not None
         return os.pread(self._fd, _NOTE_BYTES, 0).rstrip()
 
     def write(self, note: bytes) -> None:
-        """Leave a note. It always has the same length, so it needs no room on a disk that is full."""
+        """Write the note. Its length is constant, so it needs no space on a full disk."""
         assert self._fd is not None
         os.pwrite(self._fd, note.ljust(_NOTE_BYTES), 0)
 

@@ -1,4 +1,14 @@
-"""The ledger of a stream, and what its lines mean."""
+"""The ledger: an append-only file of JSON lines, one for each operation on a stream.
+
+It is written and read under the stream's lock only, so a reader with the lock has seen everything. A line that a dying
+process left half-written has no newline: it does not count, and the next process removes it.
+
+A ledger that has grown is replaced by a new file that begins with a snapshot. The first line holds the generation of
+the file and where its snapshot ends: a process that had read the previous generation to its end skips the snapshot.
+
+A line changes the state of the stream and requires renames. The same functions serve the process that acts, the
+processes that read the line, and the process that finishes the renames of one that died.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +33,6 @@ if TYPE_CHECKING:
     from kingdom.bus.stream_state import StreamStateMachine
 
 
-# The ledger: an append-only file of JSON lines, one for each operation on a stream.
-#
-# It is written and read under the stream's lock only, so a reader that has the lock has seen everything. A line that a
-# dying process left half-written has no newline: it never happened, and is cut off by whoever comes next.
-#
-# When it has grown, it is replaced by a new file that begins with a snapshot. The first line says which generation the
-# file is and where its snapshot ends: a process that had read the previous one to its end skips the snapshot.
-
-
 LedgerLine = dict[str, Any]
 
 _HEADER_BYTES: Final = 96
@@ -41,31 +42,31 @@ log = logging.getLogger("kingdom.bus.files")
 
 
 class StreamLedger:
-    """One process's view of a stream's ledger: everything up to ``offset`` has been read."""
+    """The ledger as one process sees it: everything up to ``offset`` has been read."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.offset = 0
         self.inode = 0
         self._fd: int | None = None
-        self.vanished = False  # somebody deleted the file: it has to be replaced
+        self.vanished = False  # the file was deleted and must be replaced
         self._generation = 0
         self._snapshot_end = 0
 
     def close(self) -> None:
-        """Let go of the file. The next :meth:`read` starts anew."""
+        """Close the file. The next :meth:`read` starts from the beginning."""
         if self._fd is not None:
             fd, self._fd = self._fd, None
             os.close(fd)
 
     def size_on_disk(self) -> int:
-        """How long the file is; unlike ``offset`` as soon as another process has written. Needs no lock."""
+        """Return the size of the file; it differs from ``offset`` once another process has written. Needs no lock."""
         return 0 if self._fd is None else os.fstat(self._fd).st_size
 
     def read(self) -> tuple[bool, list[LedgerLine]]:
-        """What was written since the last call: whether to begin from nothing, and the lines to apply."""
+        """Read what was written since the last call: whether to reset the state, and the lines to apply."""
         lines: list[LedgerLine] = []
-        continued = self._fd is not None and self.size_on_disk() >= self.offset  # shorter: a hand was at it
+        continued = self._fd is not None and self.size_on_disk() >= self.offset  # shorter: it was edited by hand
         if continued:
             lines = self._rest()
             self.vanished = not os.path.exists(self.path)
@@ -80,7 +81,7 @@ class StreamLedger:
         return True, self._rest()
 
     def append(self, line: LedgerLine) -> int:
-        """Write one line; return where it starts. When it cannot be written whole, nothing of it stays."""
+        """Append one line, all or nothing; return its offset."""
         assert self._fd is not None
         start = self.offset
         data = encode(line).encode("utf-8", "surrogatepass") + b"\n"
@@ -93,13 +94,13 @@ class StreamLedger:
         return start
 
     def rewind(self, start: int) -> None:
-        """Take back everything from ``start`` on. Nobody has read it: the lock is still ours."""
+        """Remove everything from ``start`` on. No process has read it: the lock is still held."""
         assert self._fd is not None
         os.ftruncate(self._fd, start)
         self.offset = start
 
     def sync(self) -> None:
-        """Make the ledger durable. Needs no lock: should it be replaced this moment, the new one is durable already."""
+        """Make the ledger durable. Needs no lock: if it is replaced now, the new one is durable already."""
         fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -107,7 +108,7 @@ class StreamLedger:
             os.close(fd)
 
     def replace(self, lines: Iterable[LedgerLine]) -> None:
-        """Begin a new generation with a snapshot."""
+        """Start a new generation with a snapshot."""
         body = b"".join(encode(line).encode("utf-8", "surrogatepass") + b"\n" for line in lines)
         header = {"ledger": 1, "generation": self._generation + 1, "snapshotEnd": _HEADER_BYTES + len(body)}
         temporary = f"{os.path.dirname(self.path)}/{temporary_prefix()}ledger"
@@ -116,7 +117,7 @@ class StreamLedger:
             write_all(fd, encode(header).encode().ljust(_HEADER_BYTES - 1) + b"\n" + body)
             os.fsync(fd)
             if self._fd is not None:
-                # Wakes whoever watches the old file and waits: they take the lock next, and find the new one.
+                # Wakes processes that watch the old file: they take the lock next, and find the new file.
                 with contextlib.suppress(OSError):
                     os.write(self._fd, b'{"op":"replaced"}\n')
             os.rename(temporary, self.path)
@@ -165,7 +166,7 @@ class StreamLedger:
 
 
 def _parse(text: bytes) -> LedgerLine | None:
-    """One line, or None when it is garbled: what it said is then found out from the directories."""
+    """Parse one line; None if it is garbled. The directories then show what happened."""
     try:
         line = json.loads(text)
     except ValueError:
@@ -174,17 +175,11 @@ def _parse(text: bytes) -> LedgerLine | None:
     return line if isinstance(line, dict) else None
 
 
-# What the lines of a ledger mean: each changes the state of the stream and asks for renames.
-#
-# The same functions serve the process that acts, the others that read about it, and whoever finishes the renames of a
-# process that died in between: there is one meaning of each operation, not three.
-
-
 _SNAPSHOT_ROWS: Final = 1000  # entries per line of a snapshot
 
 
 class FileMove(NamedTuple):
-    """A file that changes its directory. ``source`` may be a temporary name; the target ``GONE`` means unlinked."""
+    """A file that moves to another directory. ``source`` may be a temporary name; target ``GONE`` means unlink."""
 
     event_id: str
     source: Status | str
@@ -193,17 +188,17 @@ class FileMove(NamedTuple):
     attempts: int = 0
     error_code: str | None = None
     error_message: str | None = None
-    outcome: str | None = None  # of a document that is done
+    outcome: str | None = None  # of a DONE document
 
 
 def apply_line(state: StreamStateMachine, line: LedgerLine) -> list[FileMove]:
-    """Change the state as the line says; return the moves that belong to it. Unknown lines mean nothing."""
+    """Apply a line to the state; return the moves that it requires. Unknown lines have no effect."""
     meaning = _MEANINGS.get(line.get("op", ""))
     return [] if meaning is None else meaning(state, line)
 
 
 def makes_claimable(line: LedgerLine, ordered: bool) -> bool:
-    """Whether an event may have become claimable by what the line says."""
+    """Return whether the line may have made an event claimable."""
     op = line.get("op")
     if op == "settle":
         return ordered or "retry" in line
@@ -211,7 +206,7 @@ def makes_claimable(line: LedgerLine, ordered: bool) -> bool:
 
 
 def new_entry_row(envelope: Envelope, seq: int, now: float) -> list[Any]:
-    """The row of an event that is published now; the short form of :func:`row`."""
+    """Return the row of an event that is published now: the short form of :func:`entry_row`."""
     return [
         envelope.event_id,
         envelope.type,
@@ -224,7 +219,7 @@ def new_entry_row(envelope: Envelope, seq: int, now: float) -> list[Any]:
 
 
 def entry_row(entry: EventEntry) -> list[Any]:
-    """An entry as it stands in a line. The short form is that of an event nothing has happened to yet."""
+    """Return an entry as a row of a line; an event that was only published has a short form."""
     head = [
         entry.event_id,
         entry.type,
@@ -250,7 +245,6 @@ def entry_row(entry: EventEntry) -> list[Any]:
 
 
 def entry_from_row(fields: list[Any]) -> EventEntry:
-    """The entry of a row."""
     event_id, kind, aggregate, priority, seq, created_at, ready_at, *rest = fields
     entry = EventEntry(
         event_id,
@@ -276,7 +270,7 @@ def entry_from_row(fields: list[Any]) -> EventEntry:
 
 
 def snapshot(state: StreamStateMachine) -> Iterator[LedgerLine]:
-    """Lines that bring an empty state to this one. The dead come last, in the order they died."""
+    """Yield lines that turn an empty state into this one. DEAD events come last, in the order they died."""
     entries = [entry for entry in state if entry.status != "DEAD"] + state.dead()[::-1]
     for start in range(0, len(entries), _SNAPSHOT_ROWS):
         yield {"op": "set", "entries": [entry_row(entry) for entry in entries[start : start + _SNAPSHOT_ROWS]]}

@@ -14,7 +14,7 @@ from kingdom.bus.delivery import DeadLetter, Delivery, Depth, Record, StreamOpti
 from kingdom.bus.envelope import new_event_id
 from kingdom.bus.stream_entry import LEASE_EXPIRED, utc_datetime
 from kingdom.bus.transports.files.document import done_at, load_event, read_event, read_marks
-from kingdom.bus.transports.files.layout import LONGEST_WAIT
+from kingdom.bus.transports.files.layout import MAX_WAIT_SECONDS
 from kingdom.bus.transports.files.ledger import entry_from_row, entry_row
 
 if TYPE_CHECKING:
@@ -26,11 +26,8 @@ if TYPE_CHECKING:
     from kingdom.bus.transports.files.stream import FileStream
 
 
-# What workers do with the events of a stream: claim, settle, extend, release. These block.
-
-
 class ClaimRequest(NamedTuple):
-    """What a worker asks for."""
+    """The parameters of one claim."""
 
     worker: str
     limit: int
@@ -41,7 +38,7 @@ class ClaimRequest(NamedTuple):
 
 
 def claim(stream: FileStream, wanted: ClaimRequest) -> list[Delivery]:
-    """Take up to ``limit`` events for ``lease`` seconds."""
+    """Claim up to ``limit`` events for ``lease`` seconds."""
     claimed: list[Delivery] = []
     while len(claimed) < wanted.limit:
         token = new_event_id()
@@ -53,20 +50,20 @@ def claim(stream: FileStream, wanted: ClaimRequest) -> list[Delivery]:
                     all_there = False
                 else:
                     claimed.append(Delivery(stream.name, document.envelope, attempt, token, wanted.worker))
-        except OSError:  # nobody would know of these claims until their leases end
+        except OSError:  # the caller does not get these claims: release them
             _give_back(stream, [(item.event_id, item.token) for item in claimed])
             _give_back(stream, [(event_id, token) for event_id, _ in held])
             raise
         if all_there:
             break
     if claimed and stream.paths.form is not None:
-        # Such a document lies in its new directory under a new status: what holds it must outlive a power cut, too.
+        # The document was rewritten with a new status: after a power cut the ledger must agree with it.
         stream.sync({"PENDING", "PROCESSING"}, ledger=True)
     return claimed
 
 
 def recall(stream: FileStream, worker: str, lease: float) -> list[Delivery]:
-    """Hold anew, under a new token, everything a worker holds."""
+    """Hold everything that a worker holds under a new token."""
     token = new_event_id()
     with stream.locked() as state:
         held = [(entry.event_id, entry.attempts) for entry in state.held_by(worker)]
@@ -93,10 +90,10 @@ def _hold(stream: FileStream, wanted: ClaimRequest, limit: int, token: str) -> t
             while len(taken) < limit and (more := _take(state, now, limit - len(taken), wanted)):
                 taken += more
                 if spent := [entry for entry in more if entry.spent(wanted.max_attempts)]:
-                    dead = [[entry.event_id, LEASE_EXPIRED, entry.epitaph] for entry in spent]
+                    dead = [[entry.event_id, LEASE_EXPIRED, entry.expiry_message] for entry in spent]
                     stream.commit({"op": "settle", "at": now, "dead": dead})
                     taken = [entry for entry in taken if entry not in spent]
-            taken.sort(key=lambda entry: entry.place)  # a burial may have set another free
+            taken.sort(key=lambda entry: entry.place)  # an event that went DEAD may have made another claimable
             if not taken:
                 return [], True
             line = {"op": "claim", "ids": [entry.event_id for entry in taken], "token": token}
@@ -121,7 +118,7 @@ def settle(
 ) -> tuple[list[Delivery], bool]:
     """Write verdicts, durably.
 
-    Returns the deliveries whose lease was lost, and whether something may have become claimable by it.
+    Returns the deliveries whose lease was lost, and whether events may have become claimable.
     """
     lost: list[Delivery] = []
     with stream.locked() as state:
@@ -136,7 +133,7 @@ def settle(
                 lost.append(delivery)
                 return False
             if delivery.event_id in seen:
-                return False  # named twice: the first verdict counts
+                return False  # given twice: the first verdict counts
             seen.add(delivery.event_id)
             return True
 
@@ -162,7 +159,7 @@ def settle(
 
 
 def extend(stream: FileStream, deliveries: Sequence[Delivery], lease: float) -> list[Delivery]:
-    """Let the leases end ``lease`` seconds from now; return those that were lost."""
+    """Set the leases to end ``lease`` seconds from now; return those that were lost."""
     with stream.locked():
         held, lost = _split(stream, deliveries)
         if held:
@@ -171,7 +168,7 @@ def extend(stream: FileStream, deliveries: Sequence[Delivery], lease: float) -> 
 
 
 def release(stream: FileStream, deliveries: Sequence[Delivery]) -> list[Delivery]:
-    """Give events back untouched; return those that were lost."""
+    """Return events unharmed; return the deliveries whose lease was lost."""
     with stream.locked():
         held, lost = _split(stream, deliveries)
         if held:
@@ -189,15 +186,14 @@ def _split(stream: FileStream, deliveries: Sequence[Delivery]) -> tuple[list[str
     return held, lost
 
 
-# What operators ask of streams: how full they are, what died, what to run again, what to forget. These block.
+# ── operators ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-
-_PURGE_HOLD = 0.01  # seconds for which the lock is held, however slow the disk is
-_PURGE_PAUSE = 2 * LONGEST_WAIT  # and then not: whoever waits for the lock looks again in that time
+_PURGE_HOLD_SECONDS = 0.01  # for which purge holds the lock
+_PURGE_PAUSE_SECONDS = 2 * MAX_WAIT_SECONDS  # in between, in which every waiting process tries to lock again
 
 
 def depths(streams: Iterable[FileStream]) -> dict[str, Depth]:
-    """How full each stream is; those that were not declared and have nothing unfinished or dead are left out."""
+    """Count the events of each stream that was declared or has unfinished or dead events."""
     found = {}
     for stream in streams:
         with stream.locked() as state:
@@ -207,7 +203,6 @@ def depths(streams: Iterable[FileStream]) -> dict[str, Depth]:
 
 
 def pending_types(stream: FileStream) -> dict[str, int]:
-    """How many events of each type wait."""
     if not stream.exists:
         return {}
     with stream.locked() as state:
@@ -215,18 +210,17 @@ def pending_types(stream: FileStream) -> dict[str, int]:
 
 
 def peek(stream: FileStream, limit: int, types: Sequence[str] | None, skip: Container[str]) -> list[Record]:
-    """What could be claimed now, the first in line first."""
+    """Return what could be claimed now, in claim order."""
     if not stream.exists:
         return []
     with stream.locked() as state:
         waiting = (entry for entry in state.line(stream.clock(), types) if entry.event_id not in skip)
-        entries = [entry_from_row(entry_row(entry)) for entry in islice(waiting, limit)]  # as they are now
+        entries = [entry_from_row(entry_row(entry)) for entry in islice(waiting, limit)]  # copies
     found = ((entry, read_event(stream, entry.event_id, entry.status)) for entry in entries)
     return [entry.record(stream.name, document.envelope) for entry, document in found if document is not None]
 
 
 def dead(stream: FileStream, limit: int) -> list[DeadLetter]:
-    """The latest dead letters, newest first."""
     if not stream.exists:
         return []
     with stream.locked() as state:
@@ -239,7 +233,6 @@ def dead(stream: FileStream, limit: int) -> list[DeadLetter]:
 
 
 def find(streams: Sequence[FileStream], event_id: str) -> Record | None:
-    """Everything known of one event."""
     return next((record for stream in streams if (record := _record(stream, event_id))), None)
 
 
@@ -270,7 +263,7 @@ def _record(stream: FileStream, event_id: str) -> Record | None:
 
 
 def requeue(stream: FileStream, ids: Sequence[str] | None, event_type: str | None, error_code: str | None) -> int:
-    """Move DEAD events, and DONE ones that are named, back to PENDING."""
+    """Move DEAD events, and DONE ones given by id, back to PENDING."""
     if not stream.exists:
         return 0
     with stream.locked() as state:
@@ -311,7 +304,7 @@ def _done_entries(
 
 
 def purge(stream: FileStream, older_than: float, with_dead: bool, keep: Collection[str] = ()) -> int:
-    """Forget DONE, and with ``with_dead`` also DEAD events, but for those in ``keep``."""
+    """Delete DONE, and with ``with_dead`` also DEAD events, except those in ``keep``."""
     if not stream.exists:
         return 0
     before = stream.clock() - older_than
@@ -331,14 +324,14 @@ def purge(stream: FileStream, older_than: float, with_dead: bool, keep: Collecti
         )
     while old:
         with stream.locked():
-            until = time.monotonic() + _PURGE_HOLD
+            until = time.monotonic() + _PURGE_HOLD_SECONDS
             while old and time.monotonic() < until:
                 path = old.popleft()
-                if _ended_before(path, before):  # again: it may have been requeued, and done again, meanwhile
+                if _ended_before(path, before):  # checked again: it may have been requeued meanwhile
                     os.unlink(path)
                     purged += 1
         if old:
-            time.sleep(_PURGE_PAUSE)
+            time.sleep(_PURGE_PAUSE_SECONDS)
     return purged
 
 

@@ -1,4 +1,8 @@
-"""Publish to a stream: group commit, and publishing from a caller's thread."""
+"""Publish to a stream: group commit, and publishing from a caller's thread.
+
+Documents are written and made durable under temporary names, then appear all at once. Calls that arrive while others
+are being written are written together next (group commit), with one wait for the disk.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from typing import TYPE_CHECKING
 from kingdom.base.files import sync_directory, temporary_prefix
 from kingdom.base.syncer import Syncer
 from kingdom.bus.errors import BusError, InvalidEnvelope
-from kingdom.bus.transports.files.disk import bus_error
+from kingdom.bus.transports.files.layout import bus_error
 from kingdom.bus.transports.files.document import encode, encode_form, sequence_number, write_time
 from kingdom.bus.transports.files.layout import MARKER, SUFFIX, check_version
 from kingdom.bus.transports.files.ledger import new_entry_row
@@ -25,18 +29,12 @@ if TYPE_CHECKING:
     from kingdom.bus.transports.files.stream import FileStream
 
 
-# Publishing: documents are written and made durable under temporary names, then appear all at once.
-#
-# Calls that arrive while one is being written are written together next (group commit): the disk is asked to be durable
-# once for all of them.
-
-
-_GROUP = 2000  # events written together, unless one call alone has more
+_MAX_GROUP_EVENTS = 2000  # written together, unless one call alone has more
 
 
 @dataclass(eq=False)
 class PublishCall:
-    """One call of ``publish``: what it brings, and what comes of it."""
+    """One call of ``publish``: its envelopes and its result."""
 
     envelopes: Sequence[Envelope]
     at: float
@@ -51,10 +49,10 @@ class _Awaited(PublishCall):
 
 
 class _FormChanged(Exception):
-    """The stream's documents have another form than those that were written."""
+    """The document form of the stream changed after the documents were encoded."""
 
 
-NewEvents = dict[str, tuple[PublishCall, int]]  # event ids: whose they are, and which of that call's envelopes
+NewEvents = dict[str, tuple[PublishCall, int]]  # by event id: the call, and the index of the envelope in it
 
 
 class FilesPublisher:
@@ -86,7 +84,7 @@ class FilesPublisher:
                 group = self._next_group()
                 try:
                     await self._run(publish, self._stream, self._syncer, group)
-                except Exception as error:  # noqa: BLE001 - whoever called shall see it, not this task
+                except Exception as error:  # noqa: BLE001 - the callers get it
                     for call in group:
                         call.error = error
                 for call in group:
@@ -98,7 +96,7 @@ class FilesPublisher:
         events = 0
         for count, call in enumerate(self._waiting):
             events += len(call.envelopes)
-            if events > _GROUP and count:
+            if events > _MAX_GROUP_EVENTS and count:
                 group, self._waiting = self._waiting[:count], self._waiting[count:]
                 return group
         group, self._waiting = self._waiting, []
@@ -107,7 +105,7 @@ class FilesPublisher:
 
 def _answer(call: _Awaited) -> None:
     if call.future.done():
-        return  # nobody waits any more
+        return  # the caller was cancelled
     if call.error is not None:
         call.future.set_exception(call.error)
     else:
@@ -115,7 +113,7 @@ def _answer(call: _Awaited) -> None:
 
 
 def publish_now(stream: FileStream, syncer: Syncer, envelopes: Sequence[Envelope]) -> list[str]:
-    """Store the envelopes, in this thread and by themselves; return the ids accepted, in order."""
+    """Store the envelopes in this thread; return the ids accepted, in order."""
     call = PublishCall(envelopes, _now(stream))
     publish(stream, syncer, [call])
     if call.error is not None:
@@ -145,7 +143,7 @@ def publish(stream: FileStream, syncer: Syncer, calls: Sequence[PublishCall]) ->
         if len(good) == 1:
             good[0].error = bus_error(error, stream.paths.home)
             return
-        # One of them may be what does not fit: each gets its own chance and its own error.
+        # One of them may be too large for the disk: try each alone, so that each gets its own error.
         for call in good:
             publish(stream, syncer, [call])
 
@@ -158,7 +156,7 @@ def _encode(stream: FileStream, envelope: Envelope, created_at: str, index: int)
     form, word = stream.paths.form, stream.paths.word("PENDING")
     if form is None:
         return encode(envelope, stream.max_bytes, created_at, index)
-    envelope.to_json(stream.max_bytes)  # raises for what cannot be stored
+    envelope.to_json(stream.max_bytes)  # raises if it cannot be stored
     return encode_form(envelope.payload, (form.status, word) if form.status and word else None)
 
 
@@ -166,7 +164,7 @@ def _publish(stream: FileStream, syncer: Syncer, calls: Sequence[PublishCall]) -
     new: NewEvents = {}
     form = stream.paths.form
     with stream.locked():
-        if stream.paths.form != form:  # declared by another process since we looked: write the documents again
+        if stream.paths.form != form:  # declared by another process meanwhile: encode again
             raise _FormChanged
         for call in calls:
             for index, envelope in enumerate(call.envelopes):
@@ -197,9 +195,9 @@ def _publish(stream: FileStream, syncer: Syncer, calls: Sequence[PublishCall]) -
 
 
 def _reveal(stream: FileStream, prefix: str, new: NewEvents, seen: tuple[int, int]) -> NewEvents:
-    """Let the written files appear, all at once; returns which of them are new, now that nobody else can act."""
+    """Make the written files visible, all at once; return those that are new, now that the lock is held."""
     with stream.locked():
-        if seen != (stream.ledger.inode, stream.ledger.offset):  # somebody was faster with one of them, perhaps
+        if seen != (stream.ledger.inode, stream.ledger.offset):  # another process may have published one of them
             new = {item: where for item, where in new.items() if not _known(stream, item)}
         missing = stream.commit({"op": "publish", "tmp": prefix, "entries": _rows(stream, new)}) if new else []
     if missing:
@@ -209,21 +207,21 @@ def _reveal(stream: FileStream, prefix: str, new: NewEvents, seen: tuple[int, in
 
 
 def _known(stream: FileStream, event_id: str) -> bool:
-    # os.access: that a file is not there is the normal case, and not worth an exception.
+    # os.access: the file is usually not there, and an exception would cost more.
     return event_id in stream.state or os.access(stream.paths.file("DONE", event_id), os.F_OK)
 
 
 def _rows(stream: FileStream, new: NewEvents) -> list[list[object]]:
     rows, last = [], stream.state.last_seq
     for call, index in new.values():
-        # The clock's time or the next number, whichever is later: later calls come later even if the clock steps back.
+        # The time of the clock or the next number, whichever is higher: order holds even if the clock steps back.
         last = max(last + 1, sequence_number(call.at, index))
         rows.append(new_entry_row(call.envelopes[index], last, call.at))
     return rows
 
 
 def _withdraw(stream: FileStream, new: NewEvents) -> None:
-    """Take back what a failed call had already made visible, unless somebody has claimed it."""
+    """Remove what a failed call had already made visible, unless it was claimed."""
     with contextlib.suppress(Exception), stream.locked() as state:
         entries = [entry for item in new if (entry := state.get(item))]
         untouched = [entry.event_id for entry in entries if entry.status == "PENDING" and not entry.attempts]
@@ -231,11 +229,8 @@ def _withdraw(stream: FileStream, new: NewEvents) -> None:
             stream.commit({"op": "purge", "ids": untouched})
 
 
-# Publishing in the thread of a caller that has no event loop.
-
-
 class SyncFilesPublisher:
-    """Streams whose files stay open between calls; threads publish at the same time."""
+    """Publishes in the threads of callers without an event loop. Files stay open between calls."""
 
     def __init__(self, root: str, make: Callable[[str], FileStream], syncer: Syncer) -> None:
         self._root = root
@@ -243,47 +238,47 @@ class SyncFilesPublisher:
         self._syncer = syncer
         self._lock = threading.Lock()
         self._streams: dict[str, FileStream] = {}
-        self._marker: tuple[int, int, int] | None = None  # of the bus whose streams these are
+        self._marker: tuple[int, int, int] | None = None  # identifies the bus that the streams belong to
 
     def publish(self, name: str, envelopes: Sequence[Envelope]) -> list[str]:
         """Publish, durable on return."""
         try:
             return publish_now(self._stream(name), self._syncer, envelopes)
-        except BusError:  # some of them are OSErrors, too
+        except BusError:  # some of these are OSErrors too
             raise
         except OSError as error:
             raise bus_error(error, self._root) from error
 
     def close(self) -> None:
-        """Let go of all files. Safe to call twice."""
+        """Close all files. Safe to call twice."""
         with self._lock:
-            self._let_go()
+            self._close_streams()
             self._syncer.close()
 
     def _stream(self, name: str) -> FileStream:
         with self._lock:
-            self._look_at_the_marker()
+            self._follow_marker()
             stream = self._streams.get(name)
             if stream is None:
                 stream = self._streams[name] = self._make(name)
             return stream
 
-    def _look_at_the_marker(self) -> None:
-        """Look at the bus anew when another one lies there than before, or none.
+    def _follow_marker(self) -> None:
+        """Start over if the directory now holds another bus, or none.
 
-        Directories that are missing would be made, and nobody looks into those without a bus.
+        Publishing would otherwise recreate directories that no worker reads.
         """
         marker = None
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             found = os.stat(f"{self._root}/{MARKER}")
             marker = found.st_dev, found.st_ino, found.st_mtime_ns
         if marker is None or marker != self._marker:
-            self._let_go()
+            self._close_streams()
             self._marker = None
             check_version(self._root)
             self._marker = marker
 
-    def _let_go(self) -> None:
+    def _close_streams(self) -> None:
         for stream in self._streams.values():
             stream.close()
         self._streams.clear()

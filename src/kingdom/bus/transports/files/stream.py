@@ -1,4 +1,15 @@
-"""One stream on disk, and the watch that wakes its subscribers."""
+"""One stream on disk: its directories, its ledger and its state in memory; and the watch that wakes its subscribers.
+
+Every change follows one protocol, under the stream's lock:
+
+1. read what others wrote into the ledger;
+2. decide, on the state in memory, what to do;
+3. note ``dirty``; append one line to the ledger; rename the files; note ``clean``.
+
+The line is the commit. If the process dies before it, nothing has happened (an incomplete line is removed). If it dies
+after it, the note is still ``dirty``, and the next holder of the lock reads the line and finishes its renames. If a
+rename fails, the renames are undone and the line is removed: no process has read it.
+"""
 
 from __future__ import annotations
 
@@ -27,28 +38,15 @@ if TYPE_CHECKING:
     from kingdom.bus.transports.files.ledger import LedgerLine
 
 
-# One stream on disk: its directories, its ledger and its state in memory, kept together.
-#
-# Every change follows one protocol, under the stream's lock:
-#
-# 1. read what others wrote into the ledger;
-# 2. decide, on the state in memory, what to do;
-# 3. note ``dirty``; append one line to the ledger; rename the files; note ``clean``.
-#
-# The line is the moment it happens. Dying before it, nothing was done (a line without its end is cut off). Dying after
-# it, the note is still ``dirty``, and the next process to take the lock reads the line and finishes its renames. A rename
-# that fails is answered by renaming back and taking the line out again: nobody has read it.
-
-
-COMPACT_BYTES: Final = 4 << 20  # the ledger is replaced when it is longer than this and twice what a snapshot needs
+COMPACT_BYTES: Final = 4 << 20  # the ledger is replaced when it exceeds this and twice the size of a snapshot
 _DIRTY: Final = b"dirty"
-_ROW_BYTES: Final = 200  # of one entry in a snapshot, about
+_ROW_BYTES: Final = 200  # of one entry in a snapshot, roughly
 
 log = logging.getLogger("kingdom.bus.files")
 
 
 class FileStream:
-    """One process's hold on one stream. Its methods block, and may be called from any thread."""
+    """One stream as one process uses it. Its methods block, and may be called from any thread."""
 
     def __init__(
         self, root: str, name: str, clock: Clock, lock_timeout: float, max_bytes: int, syncer: Syncer | None = None
@@ -63,13 +61,12 @@ class FileStream:
         self._mutex = threading.Lock()
         self._guard = StreamLock(self.paths.lock, lock_timeout, self.paths.make)
         self._scanner = DirectoryScanner(self)
-        self.news = False  # others wrote of something claimable; whoever tells the subscribers sets it back
+        self.news = False  # other processes made events claimable; reset when the subscribers are woken
         self._loaded = False
         self._clean = b""
         self._compact_at = COMPACT_BYTES
 
     def close(self) -> None:
-        """Let go of the files."""
         with self._mutex:
             self.ledger.close()
             self._guard.close()
@@ -85,23 +82,23 @@ class FileStream:
                 self._compact()
 
     def prepare(self) -> None:
-        """Make the stream's directories and its ledger, so that they can be watched. Takes no lock."""
+        """Create the stream's directories and ledger, so that they can be watched. Takes no lock."""
         self.know_options()
         self.paths.make()
         os.close(os.open(self.paths.ledger, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
 
     def know_options(self) -> None:
-        """Read the options, unless that was done. Takes no lock."""
+        """Read the options unless they are loaded. Takes no lock."""
         if not self._loaded:
             self.paths.read_options()
 
     @property
     def exists(self) -> bool:
-        """Whether anybody has used the stream yet."""
+        """Whether the stream has been used."""
         return os.path.isdir(self.paths.home)
 
     def changed_outside(self) -> bool:
-        """Whether another process, or a hand, has changed something since we looked. Takes no lock, so it is a hint."""
+        """Return whether files or ledger were changed by others. Takes no lock, so it is a hint."""
         if not self._loaded:
             return True
         if self._mutex.locked():
@@ -109,15 +106,15 @@ class FileStream:
         return self._scanner.due or self.ledger.size_on_disk() != self.ledger.offset or self._note() != self._clean
 
     def look_soon(self) -> None:
-        """Have the directories looked into by the next operation. Takes no lock."""
+        """Make the next operation scan the directories. Takes no lock."""
         self._scanner.hurry()
 
-    # ── changing ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── change ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def commit(self, line: LedgerLine) -> list[FileMove]:
-        """Do what a line says, in the ledger, in memory and in the directories, or none of it.
+        """Apply a line in the ledger, in memory and in the directories, or not at all.
 
-        Returns the moves whose file was nowhere to be found: somebody removed it, and the event is forgotten.
+        Returns the moves whose file does not exist: it was removed by hand, and the event is forgotten.
         """
         self._guard.write(_DIRTY)
         try:
@@ -132,7 +129,7 @@ class FileStream:
             self.ledger.rewind(start)
             self._tidy()
             raise
-        # It has happened. A note that cannot be written stays dirty, and the next one finds nothing left to finish.
+        # It is committed. If the note cannot be written, it stays dirty, and the next holder finds nothing to finish.
         with contextlib.suppress(OSError):
             self._tidy()
         if missing:
@@ -140,14 +137,14 @@ class FileStream:
         return missing
 
     def sync(self, statuses: set[Status], *, ledger: bool) -> None:
-        """Make the names in these directories durable, and the ledger if its facts matter. Takes no lock."""
+        """Make the names in these directories durable, and optionally the ledger. Takes no lock."""
         for folder in {self.paths.states[status] for status in statuses}:
             sync_directory(folder)
         if ledger:
             self.ledger.sync()
 
     def configure(self, options: StreamOptions) -> None:
-        """Store other options, unless they are the old ones."""
+        """Store the options if they differ."""
         with self.locked():
             before = self.paths.load_options()
             if self.paths.declared and before == options:
@@ -163,13 +160,13 @@ class FileStream:
             self._tidy()
 
     def set_aside(self, path: str, reason: str) -> None:
-        """Move a file that cannot be understood to ``invalid/``, with the reason beside it. Under the lock."""
+        """Move an invalid file to ``invalid/``, with a .reason file. Call it under the lock."""
         name = os.path.basename(path)
         target = f"{self.paths.invalid}{name}"
         if os.path.lexists(target) and target != path:
             target = f"{target}.{time.time_ns()}"
         os.makedirs(self.paths.invalid, exist_ok=True)
-        # A disk that is full must not keep a broken file in everybody's way: then the log alone has the reason.
+        # On a full disk the file is still moved; then only the log has the reason.
         with contextlib.suppress(OSError), open(f"{target}.reason", "w", encoding="utf-8") as file:
             file.write(f"{reason}\n")
         with contextlib.suppress(FileNotFoundError):
@@ -182,7 +179,7 @@ class FileStream:
             log.warning("forgetting %d events whose files are gone, such as %s", len(ids), ids[0])
             self.commit({"op": "forget", "ids": ids})
 
-    # ── keeping up ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── catch up ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _catch_up(self) -> None:
         note = self._guard.read()
@@ -197,7 +194,7 @@ class FileStream:
             moves = self._apply(line)
         self._loaded = True
         if note == _DIRTY:
-            # Only the last line can be unfinished: its writer died under the lock, and nobody had it since.
+            # Only the last line can be unfinished: its writer died under the lock, and no process had it since.
             self.mover.carry_out(moves)
         self._clean = self._note()
         if self._scanner.look(self._clean, urgent=reset or note == _DIRTY, changed=note != self._clean):
@@ -234,15 +231,12 @@ class FileStream:
             log.warning("the ledger %s could not be compacted: %s", self.paths.ledger, error)
 
 
-# Waking the subscribers of one stream: from this process directly, from others and from hands by inotify.
-
-
-_SETTLE: Final = 0.005  # seconds after a file appeared before we look: our own renames come in bursts
-_POLL: Final = 0.25  # seconds between looks where there is no inotify
+_DEBOUNCE_SECONDS: Final = 0.005  # after a file appeared: our own renames come in bursts
+_POLL_SECONDS: Final = 0.25  # without inotify
 
 
 class StreamWatch:
-    """The subscribers of one stream, and the watches that serve them. Used from the event loop only."""
+    """The subscribers of one stream, and the inotify watches for them. Used in the event loop only."""
 
     def __init__(self, stream: FileStream, watch: FileWatcher) -> None:
         self._stream = stream
@@ -253,11 +247,11 @@ class StreamWatch:
         self._timer: asyncio.TimerHandle | None = None
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Add a subscriber; returns the undo."""
+        """Add a subscriber; return the undo."""
         self._wakers.append(wake)
         self.refresh()
         if not self._watch.available and self._timer is None:
-            self._look_after(_POLL)
+            self._look_after(_POLL_SECONDS)
 
         def undo() -> None:
             with contextlib.suppress(ValueError):
@@ -268,7 +262,6 @@ class StreamWatch:
         return undo
 
     def close(self) -> None:
-        """Stop watching."""
         for undo in self._undo:
             undo()
         self._undo.clear()
@@ -278,17 +271,17 @@ class StreamWatch:
             self._timer = None
 
     def wake(self) -> None:
-        """Tell the subscribers."""
+        """Wake the subscribers."""
         self.refresh()
         for wake in list(self._wakers):
             wake()
 
     def refresh(self) -> None:
-        """Watch the files as they are now; the ledger is replaced from time to time."""
+        """Watch the current files; the ledger is replaced now and then."""
         if not self._wakers:
             return
         paths = self._stream.paths
-        with contextlib.suppress(OSError):  # replaced again, or removed: the workers poll
+        with contextlib.suppress(OSError):  # replaced again, or removed: workers poll
             inode = os.stat(paths.ledger).st_ino
             if inode == self._inode:
                 return
@@ -303,11 +296,11 @@ class StreamWatch:
         self._look()
 
     def _file_appeared(self, changes: list[FileChange]) -> None:
-        # Ours are renamed into place; one that was closed after writing is somebody else's, and finished now.
+        # Our files are renamed into place; one that was closed after writing comes from outside, and is complete.
         if any(change.mask & (CLOSE_WRITE | OVERFLOW) for change in changes):
             self._stream.look_soon()
         if self._timer is None:
-            self._look_after(_SETTLE)
+            self._look_after(_DEBOUNCE_SECONDS)
 
     def _look_after(self, seconds: float) -> None:
         self._timer = asyncio.get_running_loop().call_later(seconds, self._timed_out)
@@ -316,7 +309,7 @@ class StreamWatch:
         self._timer = None
         self._look()
         if not self._watch.available and self._wakers:
-            self._look_after(_POLL)
+            self._look_after(_POLL_SECONDS)
 
     def _look(self) -> None:
         with contextlib.suppress(OSError):

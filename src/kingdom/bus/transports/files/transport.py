@@ -1,4 +1,4 @@
-"""The ``files`` transport: the port of the bus on top of blocking operations in threads."""
+"""The ``files`` transport: blocking operations on streams, run in threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kingdom.base.syncer import Syncer
 from kingdom.bus.errors import BusError, InvalidOption, TransactionMismatch
 from kingdom.bus.eventbus import url_path
 from kingdom.bus.transports.files import operations
-from kingdom.bus.transports.files.disk import bus_error
+from kingdom.bus.transports.files.layout import bus_error
 from kingdom.bus.transports.files.doctor import examine
 from kingdom.bus.transports.files.layout import check_version, list_streams, set_up
 from kingdom.bus.transports.files.publisher import FilesPublisher, SyncFilesPublisher
@@ -47,13 +47,13 @@ def open(url: str, options: TransportOptions) -> FilesTransport:  # noqa: A001
     """Return the transport of a ``files:`` URL.
 
     ``?sync=files`` makes large batches durable file by file instead of with one ``syncfs``, which also waits for what
-    other programs wrote to the same file system.
+    other programs have written to the same file system.
     """
     return FilesTransport(url, options)
 
 
 class FilesTransport:
-    """See :class:`kingdom.bus.transport.Transport`."""
+    """Events in the directories below one root, which several processes may share."""
 
     def __init__(self, url: str, options: TransportOptions) -> None:
         self._root = os.path.abspath(url_path(url))
@@ -73,11 +73,10 @@ class FilesTransport:
         self._direct = SyncFilesPublisher(self._root, self._new_stream, self._syncer)
 
     async def open(self) -> None:
-        """Start the threads."""
         self._pool = self._pool or ThreadPoolExecutor(_THREADS, thread_name_prefix="kingdom-files")
 
     async def close(self) -> None:
-        """Wait for what is under way, then let go of all files."""
+        """Wait for publishes under way, then close all files."""
         for publisher in list(self._publishers.values()):
             await publisher.drained()
         for watch in self._watches.values():
@@ -93,16 +92,13 @@ class FilesTransport:
         self._streams, self._publishers, self._watches = {}, {}, {}
 
     async def setup(self) -> list[str]:
-        """Make the directory, unless there is one."""
         return await self._run(set_up, self._root)
 
     async def declare(self, stream: str, options: StreamOptions) -> None:
-        """Store the options of a stream; directories whose state is named anew are renamed."""
         await self._call(FileStream.configure, stream, options)
         self._wake(stream)
 
     async def publish(self, stream: str, envelopes: Sequence[Envelope], tx: Any | None) -> list[str]:
-        """Store the envelopes; durable on return."""
         if tx is not None:
             raise TransactionMismatch(
                 f"tx= was given, but {self._url} is a directory, which has no transactions: "
@@ -118,11 +114,9 @@ class FilesTransport:
         return accepted
 
     def publish_now(self, stream: str, envelopes: Sequence[Envelope]) -> list[str]:
-        """Store the envelopes in the calling thread; durable on return."""
         return self._direct.publish(stream, envelopes)
 
     def close_now(self) -> None:
-        """Let go of what ``publish_now`` opened."""
         self._direct.close()
 
     async def claim(
@@ -136,23 +130,19 @@ class FilesTransport:
         ids: Sequence[str] | None,
         max_attempts: int,
     ) -> list[Delivery]:
-        """Take up to ``limit`` events for ``lease`` seconds."""
         return await self._call(
             operations.claim, stream, operations.ClaimRequest(worker, limit, lease, types, ids, max_attempts)
         )
 
     async def recall(self, stream: str, *, worker: str, lease: float) -> list[Delivery]:
-        """Hold anew, under a new token, everything a worker holds."""
         return await self._call(operations.recall, stream, worker, lease)
 
     async def peek(self, stream: str, limit: int, types: Sequence[str] | None, skip: Container[str]) -> list[Record]:
-        """What could be claimed now, in the order of claims."""
         return await self._call(operations.peek, stream, limit, types, skip)
 
     async def settle(
         self, done: Sequence[DoneVerdict], retry: Sequence[RetryVerdict], dead: Sequence[DeadVerdict]
     ) -> list[Delivery]:
-        """Write verdicts, durably; return the deliveries whose lease was lost."""
         lost: list[Delivery] = []
         deliveries = [item.delivery for verdicts in (done, retry, dead) for item in verdicts]
         for name in {item.stream for item in deliveries}:
@@ -169,7 +159,6 @@ class FilesTransport:
         return lost
 
     async def extend(self, deliveries: Sequence[Delivery], lease: float) -> list[Delivery]:
-        """Let the leases end ``lease`` seconds from now; return those that were lost."""
         lost: list[Delivery] = []
         for name in {item.stream for item in deliveries}:
             held = [item for item in deliveries if item.stream == name]
@@ -177,7 +166,6 @@ class FilesTransport:
         return lost
 
     async def release(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        """Give events back untouched; return those that were lost."""
         lost: list[Delivery] = []
         for name in {item.stream for item in deliveries}:
             lost += await self._call(operations.release, name, [item for item in deliveries if item.stream == name])
@@ -185,33 +173,27 @@ class FilesTransport:
         return lost
 
     async def depth(self) -> dict[str, Depth]:
-        """How full each stream is."""
         streams = [self._stream(name) for name in await self._names()]
         return await self._run(operations.depths, streams)
 
     async def pending_types(self, stream: str) -> dict[str, int]:
-        """How many events of each type wait."""
         return await self._call(operations.pending_types, stream)
 
     async def dead(self, stream: str, limit: int) -> list[DeadLetter]:
-        """The latest dead letters, newest first."""
         return await self._call(operations.dead, stream, limit)
 
     async def find(self, event_id: str) -> Record | None:
-        """Everything known of one event."""
         streams = [self._stream(name) for name in await self._names()]
         return await self._run(operations.find, streams, event_id)
 
     async def requeue(
         self, stream: str, ids: Sequence[str] | None, *, event_type: str | None, error_code: str | None
     ) -> int:
-        """Move DEAD events, and DONE ones that are named, back to PENDING."""
         moved = await self._call(operations.requeue, stream, ids, event_type, error_code)
         self._wake(stream)
         return moved
 
     async def purge(self, older_than: float, *, stream: str | None, dead: bool, keep: Collection[str]) -> int:
-        """Forget DONE, and with ``dead`` also DEAD events."""
         purged = 0
         for name in await self._names() if stream is None else [stream]:
             purged += await self._call(operations.purge, name, older_than, dead, keep)
@@ -219,22 +201,20 @@ class FilesTransport:
         return purged
 
     async def doctor(self) -> list[Check]:
-        """Check what tends to go wrong with a directory."""
         return await self._run(examine, self._root)
 
     def subscribe(self, stream: str, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call ``wake`` when something may have become claimable; returns the undo."""
         if self._watch is None:
             self._watch = FileWatcher(asyncio.get_running_loop())
         watch = self._watches.get(stream)
         if watch is None:
-            with contextlib.suppress(BusError, OSError):  # not set up yet, or away: watched from the first claim on
+            with contextlib.suppress(BusError, OSError):  # not set up yet, or away: watched after the first claim
                 check_version(self._root)
                 self._stream(stream).prepare()
             watch = self._watches[stream] = StreamWatch(self._stream(stream), self._watch)
         return watch.subscribe(wake)
 
-    # ── inside ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── internal ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _call(
         self, work: Callable[Concatenate[FileStream, P], R], name: str, *args: P.args, **kwargs: P.kwargs

@@ -1,5 +1,5 @@
 """PostgreSQL: the outbox of the specification, claimed with SKIP LOCKED, in batches."""
 
-from kingdom.bus.transports.postgresql._transport import PostgresTransport as open  # noqa: A004, N813 - the name the port asks for
+from kingdom.bus.transports.postgresql._transport import PostgresTransport as open  # noqa: A004, N813 - the name that the port requires
 
 __all__ = ["open"]

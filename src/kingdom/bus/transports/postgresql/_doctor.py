@@ -1,4 +1,4 @@
-"""What goes wrong with a queue in PostgreSQL, checked."""
+"""The checks of ``doctor`` for a bus in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TRIGGERS: Final = ("outbox_event_changed", "outbox_event_added")
 
 
 async def examine(connections: ConnectionPool) -> list[Check]:
-    """Every check, in the order an operator would look."""
+    """Run every check, in the order an operator would look."""
     found: list[Check] = []
 
     async def work(connection: Any) -> None:
@@ -143,7 +143,7 @@ async def _triggers(connection: Any, schema: str | None) -> Check:
 
 
 async def _order(connection: Any, schema: str | None) -> Check:
-    """Look for events outside the order of their stream. For an hour after it changed, consumers see to them."""
+    """Look for events without the ordering key of their stream. Claims set it for an hour after a declaration."""
     lost = with_schema(
         "SELECT s.stream FROM outbox_stream s WHERE coalesce(s.changed_at < now() - interval '1 hour', true) "
         "AND EXISTS (SELECT 1 FROM outbox_event e WHERE e.stream = s.stream AND NOT e.finished "
