@@ -15,7 +15,15 @@ from kingdom.base.files import remove_abandoned, sync_directory, write_atomic, w
 from kingdom.base.locks import is_current, lock, unlock
 from kingdom.bus.delivery import DocumentForm, StreamOptions
 from kingdom.bus.envelope import check_stream
-from kingdom.bus.errors import BusError, InvalidName, InvalidOption, NotSetUp, SchemaTooNew, StorageFull, TransportUnavailable
+from kingdom.bus.errors import (
+    BusError,
+    InvalidName,
+    InvalidOption,
+    NotSetUp,
+    SchemaTooNew,
+    StorageFull,
+    TransportUnavailable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 from kingdom.base.files import sync_directory, temporary_prefix
 from kingdom.base.syncer import Syncer
 from kingdom.bus.errors import BusError, InvalidEnvelope
-from kingdom.bus.transports.files.layout import bus_error
 from kingdom.bus.transports.files.document import encode, encode_form, sequence_number, write_time
-from kingdom.bus.transports.files.layout import MARKER, SUFFIX, check_version
+from kingdom.bus.transports.files.layout import MARKER, SUFFIX, bus_error, check_version
 from kingdom.bus.transports.files.ledger import new_entry_row
 
 if TYPE_CHECKING:

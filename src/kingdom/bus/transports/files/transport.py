@@ -15,9 +15,8 @@ from kingdom.base.syncer import Syncer
 from kingdom.bus.errors import BusError, InvalidOption, TransactionMismatch
 from kingdom.bus.eventbus import url_path
 from kingdom.bus.transports.files import operations
-from kingdom.bus.transports.files.layout import bus_error
 from kingdom.bus.transports.files.doctor import examine
-from kingdom.bus.transports.files.layout import check_version, list_streams, set_up
+from kingdom.bus.transports.files.layout import bus_error, check_version, list_streams, set_up
 from kingdom.bus.transports.files.publisher import FilesPublisher, SyncFilesPublisher
 from kingdom.bus.transports.files.stream import FileStream, StreamWatch
 
