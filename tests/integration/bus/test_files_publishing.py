@@ -165,7 +165,7 @@ async def test_concurrent_calls_share_the_price_of_durability(
 async def test_many_large_calls_at_once_are_written_in_several_groups(
     bus: EventBus, files: QueueFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publisher, "_GROUP", 10)
+    monkeypatch.setattr(publisher, "_MAX_GROUP_EVENTS", 10)
     calls = [[event(f"c{call}-{number}") for number in range(6)] for call in range(5)]
     accepted = await asyncio.gather(*(bus.publish(STREAM, call) for call in calls))
     assert accepted == [[item.event_id for item in call] for call in calls]

@@ -152,7 +152,7 @@ def test_what_is_closed_is_opened_again(url: str, kept: sync._PublisherCache, op
 def test_one_that_made_room_for_others_still_serves_who_has_it(
     url: str, kept: sync._PublisherCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sync, "_MOST", 1)
+    monkeypatch.setattr(sync, "_MAX_OPEN_STORES", 1)
     first, second = made(2)
     place = kept.find(url, 5000)
     place.publish_now(STREAM, [first])

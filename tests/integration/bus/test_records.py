@@ -59,7 +59,7 @@ async def test_what_waits_is_held_or_finished_is_there_as_find_tells_of_it(bus: 
 async def test_of_more_than_a_page_none_is_missing_and_none_comes_twice(
     bus: EventBus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(eventbus, "_PAGE", 3)
+    monkeypatch.setattr(eventbus, "_PAGE_RECORDS", 3)
     for number in range(10):
         assert await ids(bus) == [f"o-{one}" for one in range(number)]
         await bus.publish(STREAM, order(f"o-{number}"))
@@ -68,7 +68,7 @@ async def test_of_more_than_a_page_none_is_missing_and_none_comes_twice(
 async def test_what_goes_and_comes_while_one_looks_keeps_nothing_else_from_being_seen(
     bus: EventBus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(eventbus, "_PAGE", 2)
+    monkeypatch.setattr(eventbus, "_PAGE_RECORDS", 2)
     await bus.publish(STREAM, *(order(f"o-{number}") for number in range(6)))
     seen = []
     async for record in bus.records(STREAM):

@@ -80,7 +80,7 @@ def test_a_relative_path_is_of_the_working_directory(
 
 def test_more_stores_than_are_kept_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sync, "_cache", sync._PublisherCache())
-    monkeypatch.setattr(sync, "_MOST", 2)
+    monkeypatch.setattr(sync, "_MAX_OPEN_STORES", 2)
     folders = [tmp_path / name for name in "abc"]
     urls = [prepared(folder) for folder in folders]
     for _ in range(2):
