@@ -29,7 +29,7 @@ def test_importing_the_bus_imports_no_driver_no_command_line_and_no_transport() 
     assert "kingdom.bus.worker" in loaded
     heavy = ("typer", "rich", "prometheus_client", "asyncpg", "psycopg", "sqlalchemy", "sqlite3")
     assert within(loaded, *heavy) == set()
-    assert within(loaded, "kingdom") == within(loaded, "kingdom.bus") | {"kingdom"}
+    assert within(loaded, "kingdom") == within(loaded, "kingdom.bus", "kingdom.base") | {"kingdom"}
     assert within(loaded, "kingdom.bus.transports") == set()
 
 
