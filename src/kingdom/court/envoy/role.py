@@ -90,8 +90,8 @@ class Envoy:
 
     def report(self) -> Mapping[str, Any]:
         """Return the counts since the start, and the reports of sender and listener."""
-        heard = {} if self._listener is None else self._listener.report()
-        return {"sent": self._sent, "failed": self._failed, **self._sender.report(), **heard}
+        replies = {} if self._listener is None else self._listener.report()
+        return {"sent": self._sent, "failed": self._failed, **self._sender.report(), **replies}
 
     async def stop(self) -> None:
         """Close the connections. No message is held between two ticks."""

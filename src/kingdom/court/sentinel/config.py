@@ -227,7 +227,7 @@ def read_secret(variable: str, what: str, environment: Mapping[str, str] | None 
     """Return the value of an environment variable. Raises :class:`InvalidConfig` if it is not set."""
     value = (os.environ if environment is None else environment).get(variable, "").strip()
     if not value:
-        raise InvalidConfig(f"{what}: the environment variable {variable} is not set: it must hold the token")
+        raise InvalidConfig(f"{what}: the environment variable {variable} is not set")
     if not value.isprintable() or not value.isascii():
         raise InvalidConfig(f"{what}: {variable} contains characters that no token has: copy the token again")
     return value

@@ -135,14 +135,14 @@ class SourceClient:
 
         Raises :class:`SourceUnavailable` if the links form a circle.
         """
-        answer, been = first, set[str]()
+        answer, followed = first, set[str]()
         yield answer
         while answer.next is not None:
-            if answer.next in been or len(been) >= _MAX_PAGES:
+            if answer.next in followed or len(followed) >= _MAX_PAGES:
                 raise SourceUnavailable(
                     f"{self.source}: {answer.next} is a circular link, or there are over {_MAX_PAGES} pages"
                 )
-            been.add(answer.next)
+            followed.add(answer.next)
             answer = await self.get(answer.next)
             yield answer
 

@@ -37,7 +37,7 @@ _DAY_SECONDS: Final = 86400.0
 def connect_jira(section: JiraSection, clock: Callable[[], float]) -> SourceClient:
     """Create a client with the account's token. Raises :class:`InvalidConfig` if it is not set."""
     token = read_secret(section.token_env, "jira")
-    email = section.email or read_secret(section.email_env, "jira (or give the address as jira.email)")
+    email = section.email or read_secret(section.email_env, "jira (and jira.email is not configured)")
     basic = base64.b64encode(f"{email}:{token}".encode()).decode()
     headers = {"Authorization": f"Basic {basic}", "Accept": "application/json"}
     return SourceClient("jira", section.url, headers, clock, hint=" (kingdom connect jira checks the token)")
@@ -69,20 +69,20 @@ def jql_since(section: JiraSection, since: float) -> str:
 async def search_issues(client: SourceClient, jql: str) -> AsyncIterator[list[dict[str, Any]]]:
     """Yield all tickets of a query, page by page. An empty page need not be the last; one without a token is."""
     token: str | None = None
-    been: set[str] = set()
+    seen_tokens: set[str] = set()
     for _ in range(_MAX_PAGES):
         request = {"jql": jql, "fields": SEARCH_FIELDS, "expand": "changelog", "maxResults": _PAGE_SIZE}
         body = (await client.post(SEARCH_PATH, request | ({"nextPageToken": token} if token else {}))).body
         if not isinstance(body, dict) or not isinstance(body.get("issues"), list):
-            raise SourceUnavailable("jira: the answer to a search has no issues")
+            raise SourceUnavailable("jira: the response to a search contains no list of issues")
         yield [issue for issue in body["issues"] if isinstance(issue, dict)]
         token = body.get("nextPageToken")
         if not isinstance(token, str) or not token or body.get("isLast") is True:
             return
-        if token in been:
+        if token in seen_tokens:
             log.warning("jira: received the same page twice; continuing from there at the next poll")
             return
-        been.add(token)
+        seen_tokens.add(token)
 
 
 async def complete_issue(client: SourceClient, issue: dict[str, Any], since: float) -> None:

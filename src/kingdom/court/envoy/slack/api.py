@@ -35,8 +35,13 @@ _ERROR_ADVICE: Final = {
     "missing_scope": "the app lacks a scope: kingdom connect slack lists the scopes it needs",
     "not_allowed_token_type": "the token has the wrong kind: bot tokens begin with xoxb-, app-level tokens with xapp-",
 }
-_GET_METHODS: Final = ("conversations.history", "conversations.replies", "conversations.list", "conversations.info")
-_GET_USER_METHODS: Final = ("users.info",)
+_GET_METHODS: Final = (
+    "conversations.history",
+    "conversations.replies",
+    "conversations.list",
+    "conversations.info",
+    "users.info",
+)
 _CALL_TIMEOUT_SECONDS: Final = 10.0
 _DEFAULT_RETRY_SECONDS: Final = 30.0  # for a rate limit that names no time
 _API_BACK_OFF_SECONDS: Final = (2.0, 60.0)  # first and longest pause while Slack is unreachable
@@ -109,9 +114,8 @@ class SlackApi:
         """
         client = self._client(self._tokens.app if method.startswith("apps.") else self._tokens.bot)
         given = {key: value for key, value in arguments.items() if value is not None}
-        reading = method in _GET_METHODS or method in _GET_USER_METHODS
         try:
-            if reading:
+            if method in _GET_METHODS:
                 answer = await client.api_call(method, http_verb="GET", params=given)
             else:
                 answer = await client.api_call(method, json=given)
@@ -121,7 +125,7 @@ class SlackApi:
             raise self._unreachable(f"{type(error).__name__}: {error}") from None
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise SlackOutcomeUnknown(
-                f"no answer from Slack to {method}: {type(error).__name__} {error}".rstrip()
+                f"no response from Slack to {method}: {type(error).__name__} {error}".rstrip()
             ) from None
         self._failures, self.down_until = 0, 0.0
         self.scopes = frozenset(filter(None, str(answer.headers.get("x-oauth-scopes", "")).replace(" ", "").split(",")))
@@ -165,11 +169,11 @@ def _api_error(method: str, error: SlackApiError) -> Exception:
     status = getattr(response, "status_code", None) or getattr(response, "status", 0)
     data = getattr(response, "data", None)
     answer = data if isinstance(data, dict) else {}
-    word = str(answer.get("error") or "")
-    if status == 429 or word in ("ratelimited", "rate_limited"):
+    code = str(answer.get("error") or "")
+    if status == 429 or code in ("ratelimited", "rate_limited"):
         return SlackRateLimited(_retry_after(response), f"Slack asks to wait before the next {method}")
-    if word:
-        return SlackRefused(method, word, str(answer.get("needed") or ""))
+    if code:
+        return SlackRefused(method, code, str(answer.get("needed") or ""))
     return SlackOutcomeUnknown(f"Slack answers {method} with status {status} and a body that makes no sense")
 
 
@@ -235,7 +239,7 @@ class SocketModeReceiver:
                 self._readers.add(reading)
                 reading.add_done_callback(self._readers.discard)
                 await _wait_first(reading, connection.ready.wait())
-                self._end_others(reading, connection)
+                self._drain_others(reading, connection)
                 await _wait_first(reading, connection.replace.wait())
                 if connection.problem:
                     self.problem = connection.problem
@@ -250,7 +254,7 @@ class SocketModeReceiver:
                 reading.cancel()
             await asyncio.gather(*readings, return_exceptions=True)
 
-    def _end_others(self, reading: asyncio.Task[None], connection: _Connection) -> None:
+    def _drain_others(self, reading: asyncio.Task[None], connection: _Connection) -> None:
         """Give the old connections some time to end, now that a new one is open."""
         if connection.ready.is_set():
             self.problem = ""
@@ -292,9 +296,9 @@ class _Connection:
             if frame.type is aiohttp.WSMsgType.TEXT:
                 envelope = json.loads(frame.data)
                 if isinstance(envelope, dict):
-                    await self._take(socket, envelope)
+                    await self._handle(socket, envelope)
 
-    async def _take(self, socket: aiohttp.ClientWebSocketResponse, envelope: dict[str, Any]) -> None:
+    async def _handle(self, socket: aiohttp.ClientWebSocketResponse, envelope: dict[str, Any]) -> None:
         kind = envelope.get("type")
         if kind == "hello":
             if not self.ready.is_set():

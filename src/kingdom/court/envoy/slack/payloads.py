@@ -43,12 +43,8 @@ MAX_SECTION_CHARS: Final = 2_900  # of one block; Slack's limit is 3,000
 ACTION_PREFIX: Final = "kingdom_answer"  # of our buttons' action ids; the number of the choice follows
 BLOCK_PREFIX: Final = "kingdom_question:"  # of our button blocks' ids; the task id follows
 _TIMESTAMP: Final = re.compile(r"\d{1,12}\.\d{1,9}\Z")
-_USER_SUBTYPES: Final = (
-    None,
-    "file_share",
-    "thread_broadcast",
-    "me_message",
-)  # all other subtypes are Slack's own notices
+# All other subtypes of messages are Slack's own notices.
+_USER_SUBTYPES: Final = (None, "file_share", "thread_broadcast", "me_message")
 METADATA_EVENT_TYPE: Final = "kingdom_message"  # of the metadata of our posts
 _MAX_BUTTONS: Final = 25  # Slack's limit for one block
 _MAX_LABEL_CHARS: Final = 75  # Slack's limit for the text on a button
