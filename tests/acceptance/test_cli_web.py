@@ -76,7 +76,7 @@ def test_any_folder_is_served_and_the_token_is_shown_only_when_asked_for(tmp_pat
         assert f"{url}/login?token={token_of(tmp_path)}" in link
         again = kingdom("web", "--home", str(tmp_path), "--port", url.rpartition(":")[2])
         assert again.returncode == 1
-        assert f"runs already, at {url}" in again.stderr
+        assert f"is already running at {url}" in again.stderr
         assert len(again.stderr.splitlines()) == 1
         old = token_of(tmp_path)
         renewed = kingdom("web", "--home", str(tmp_path), "--new-token").stdout

@@ -1,4 +1,4 @@
-"""A client of the web server: ``Client(url, token)``, with a method for each operation of the API.
+"""A client of the web server: ``Client(url, token)``, with one method per operation of the API.
 
 >>> from kingdom.client import Client
 >>> with Client("http://127.0.0.1:8700", token) as kingdom:          # doctest: +SKIP

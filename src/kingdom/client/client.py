@@ -1,4 +1,4 @@
-"""The client: a method for each operation, lists without pages, and what happens as it happens."""
+"""The client: one method per operation, iteration over pages, and live events."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 class Client(Operations):
-    """One server; see :class:`kingdom.client.connection.Connection` for what becomes of errors."""
+    """A connection to one server. Errors are described at :class:`kingdom.client.connection.Connection`."""
 
     def every(self, operation: Callable[..., Page[T]], *args: Any, **query: Any) -> Iterator[T]:
-        """Everything that an operation with pages lists: ``client.every(client.list_tasks, general="gen-pr")``."""
+        """Iterate over all pages of a list operation: ``client.every(client.list_tasks, general="gen-pr")``."""
         cursor = None
         while True:
             page = operation(*args, cursor=cursor, **query)
@@ -27,11 +27,11 @@ class Client(Operations):
                 return
 
     def follow(self, *, workflow_id: str | None = None, last: int | None = None) -> Iterator[dict[str, Any]]:
-        """What happens, as it happens: to one workflow, or everywhere. ``last``: the number of the last one known.
+        """Yield live events of one workflow, or all. ``last`` is the sequence number of the last event received.
 
-        Each is a document with ``sequenceNumber`` and ``event``. Ends when the connection does
-        (:class:`~kingdom.client.connection.ServerAway`): go on with the last number. Raises
-        :class:`~kingdom.client.connection.TooOld` when what came behind that number is not kept any more.
+        Each item has ``sequenceNumber`` and ``event``. Raises :class:`~kingdom.client.connection.ServerAway` when the
+        connection ends: call again with the last number. Raises :class:`~kingdom.client.connection.TooOld` when the
+        events after that number are no longer stored.
         """
         headers = {"Accept": "text/event-stream"} | ({} if last is None else {"Last-Event-ID": str(last)})
         data: list[str] = []

@@ -16,19 +16,19 @@ import httpx
 
 
 class ClientError(Exception):
-    """The root of all errors of the client."""
+    """Base class of the client's errors."""
 
     code = "SYS_CLIENT"
 
 
 class ServerAway(ClientError):
-    """Nobody answers at the address, or what answers is not our server."""
+    """The server does not respond, or it is not a Kingdom server."""
 
     code = "SYS_AWAY"
 
 
 class Refused(ClientError):
-    """The server answered with an error: its ``code``, ``status`` and ``details``."""
+    """The server answered with an error. ``code``, ``status`` and ``details`` are those of the response."""
 
     def __init__(self, status: int, code: str, message: str, details: list[Any]) -> None:
         super().__init__(message)
@@ -38,12 +38,14 @@ class Refused(ClientError):
 
 
 class TooOld(ClientError):
-    """Events behind the number given are not kept any more: read the state anew, and follow from ``number`` on."""
+    """The events after the given number are no longer stored: reload the state and follow from ``number``."""
 
     code = "SYS_TOO_OLD"
 
     def __init__(self, number: int, oldest: int) -> None:
-        super().__init__(f"events before number {oldest} are not kept: read the state anew and go on from {number}")
+        super().__init__(
+            f"events before number {oldest} are no longer stored: reload the state, continue from {number}"
+        )
         self.number = number
         self.oldest = oldest
 
@@ -58,7 +60,11 @@ _MAX_RETRY_SECONDS: Final = 10.0  # seconds that we wait because the server said
 
 
 class Connection:
-    """One server. A request may be sent again after a broken connection: a change carries a key that makes it one."""
+    """A connection to one server.
+
+    A request is retried after a broken connection. This is safe: requests that change something carry an
+    ``Idempotency-Key``.
+    """
 
     def __init__(
         self, url: str, token: str, *, timeout: float = 60.0, transport: httpx.BaseTransport | None = None
@@ -69,7 +75,7 @@ class Connection:
             headers={"Authorization": f"Bearer {token}", "Accept": "application/json"},
             timeout=timeout,
             transport=transport,
-            trust_env=False,  # a proxy has no business with a server on loopback
+            trust_env=False,  # no proxy for a server on loopback
         )
 
     def __enter__(self) -> Self:
@@ -79,13 +85,13 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._http.close()
 
     def request(self, method: str, path: str, *, query: Mapping[str, Any] | None = None, body: Any = None) -> Any:
-        """Send a request; returns the ``data`` of the answer, or its text where it is not JSON.
+        """Send a request. Returns the ``data`` of the response, or its text if it is not JSON.
 
-        Raises :class:`Refused` for an error of the server and :class:`ServerAway` when there is none.
+        Raises :class:`Refused` for an error response and :class:`ServerAway` when there is no response.
         """
         headers = {"Idempotency-Key": str(uuid.uuid4())} if method != "GET" else {}
         params = {name: value for name, value in (query or {}).items() if value is not None}
@@ -104,7 +110,7 @@ class Connection:
         return _response_data(answer)
 
     def lines(self, path: str, *, query: Mapping[str, Any] | None = None, headers: Mapping[str, str]) -> Iterator[str]:
-        """The lines of an answer without an end, as they come."""
+        """Yield the lines of a streaming response as they arrive."""
         params = {name: value for name, value in (query or {}).items() if value is not None}
         try:
             with self._http.stream("GET", path, params=params, headers=dict(headers)) as answer:
@@ -117,12 +123,12 @@ class Connection:
 
     def _away(self, error: httpx.TransportError) -> ServerAway:
         return ServerAway(
-            f"no answer from {self.url} ({str(error) or type(error).__name__}): is the server up? (kingdom web)"
+            f"no response from {self.url} ({str(error) or type(error).__name__}): is the server running? (kingdom web)"
         )
 
 
 def path_segment(value: str) -> str:
-    """A value as one part of a path: no slash in it leads elsewhere."""
+    """Quote a value as one segment of a path."""
     return quote(value, safe="")
 
 
@@ -140,10 +146,10 @@ def _response_data(answer: httpx.Response) -> Any:
     if not kind.startswith("application/json"):
         if answer.is_success:
             return answer.text
-        raise ServerAway(f"{answer.url} answered {answer.status_code} and not in our form: is it a kingdom server?")
+        raise ServerAway(f"{answer.url} answered {answer.status_code} without an envelope: is it a kingdom server?")
     document = answer.json()
     if not isinstance(document, dict) or "success" not in document:
-        raise ServerAway(f"{answer.url} did not answer in our form: is it a kingdom server?")
+        raise ServerAway(f"{answer.url} answered without an envelope: is it a kingdom server?")
     if document["success"]:
         return document["data"]
     error = document["error"]
@@ -154,20 +160,22 @@ def _response_data(answer: httpx.Response) -> Any:
 
 
 class NoServer(ClientError):
-    """No server runs for the folder."""
+    """No server is running for the folder."""
 
     code = "SYS_NO_SERVER"
 
 
 def find_server(root: Path) -> tuple[str, str]:
-    """The address and token of the server that runs for the home of a court or a folder of workflows.
+    """Return the URL and token of the server that runs for a court's home or a workflow folder.
 
-    Raises :class:`NoServer`. Whether it answers, the first request tells.
+    Raises :class:`NoServer` when no server is recorded there. Does not check that the server responds.
     """
     folder = root / "state" / "web"
     try:
         url = json.loads((folder / "server.json").read_text("utf-8"))["url"]
         token = (folder / "token").read_text("utf-8").strip()
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise NoServer(f"no server runs for {root}: kingdom web --home {root}, or kingdom up") from error
+        raise NoServer(
+            f"no server is running for {root}: start one with kingdom web --home {root}, or kingdom up"
+        ) from error
     return str(url), token

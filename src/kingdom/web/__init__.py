@@ -1,1 +1,1 @@
-"""The court and the workflows over HTTP: an API, live events, and a dashboard. :mod:`kingdom.web.app` begins it."""
+"""The court and its workflows over HTTP: API, live events, dashboard. Entry point: :mod:`kingdom.web.app`."""

@@ -11,32 +11,27 @@ from kingdom.web.envelope import Failed
 from kingdom.web.middleware import ETagMiddleware, IdempotencyMiddleware, ResponseStore, SizeLimitMiddleware
 from kingdom.web.record import STATE_FOLDER
 
-# What holds for all requests under ``/api``: how large they may be, that a POST is done once, tags of answers.
-
 
 def add_middleware(app: FastAPI, context: WebContext) -> None:
-    """Have an application keep these rules, and its OpenAPI document tell of them."""
-    answers = ResponseStore(context.root / STATE_FOLDER / "idempotency.db", context.clock)
+    """Add the middleware of ``/api`` and complete the OpenAPI document."""
+    store = ResponseStore(context.root / STATE_FOLDER / "idempotency.db", context.clock)
     app.add_middleware(ETagMiddleware)
-    app.add_middleware(IdempotencyMiddleware, answers=answers)
-    app.add_middleware(SizeLimitMiddleware)  # the last one added is the first one met
+    app.add_middleware(IdempotencyMiddleware, store=store)
+    app.add_middleware(SizeLimitMiddleware)  # added last, runs first
     openapi.complete_openapi(app)
 
 
-# The application: routes, live events, dashboard, and what stands guard before them.
-
-
 def create_app(context: WebContext, *, pages: bool = True) -> FastAPI:
-    """Everything under one roof. Whoever serves it opens and closes ``context``.
+    """Create the application. The caller opens and closes ``context``.
 
-    Without ``pages`` there is no dashboard, and its toolkit is not even imported.
+    Without ``pages`` there is no dashboard, and NiceGUI is not imported.
     """
     app = FastAPI(
         title="Kingdom",
         version=__version__,
         summary="The court and its workflows over HTTP",
         openapi_url="/api/openapi.json",
-        docs_url=None,  # its page would load scripts from elsewhere
+        docs_url=None,  # its page would load scripts from another host
         redoc_url=None,
         responses={"4XX": {"model": Failed}, "5XX": {"model": Failed}},
     )

@@ -27,29 +27,27 @@ if TYPE_CHECKING:
     from kingdom.court.loop import Services
 
 
-# Control of workflows from the web: by the engine of this process, or by the one that another process runs.
-#
-# There is one engine for each store. The server takes the place whenever it is free, so that what a person starts in
-# the dashboard is worked on; while a command line runs the engine, the server asks that one.
-
-
 log = logging.getLogger("kingdom.web")
 _ENGINE_RETRY_SECONDS: Final = 2.0  # seconds between two tries to become the engine
 _ANSWER_SECONDS: Final = 30.0  # seconds for another engine to answer
 
 
 class WorkflowControl:
-    """Has workflows started, paused, resumed, cancelled and deleted."""
+    """Executes workflow commands: in this process if it runs the engine, else through the store's bus.
+
+    One engine runs per store. The server becomes the engine whenever no other process is, so that workflows started
+    in the dashboard make progress. While another process (a command line) runs the engine, commands go to it.
+    """
 
     def __init__(self, parts: WorkflowContext) -> None:
         self._parts = parts
-        self._carriers = command_handlers(parts)
+        self._handlers = command_handlers(parts)
         self.is_engine = False
-        self._begun: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def engine_running(self) -> AsyncIterator[None]:
-        """Be the engine for the length of the block, whenever nobody else is."""
+        """Run the engine inside the block whenever no other process does."""
         keeper = asyncio.create_task(self._keep(), name="web-workflow-engine")
         try:
             yield
@@ -58,33 +56,33 @@ class WorkflowControl:
             with contextlib.suppress(asyncio.CancelledError):
                 await keeper
 
-    async def carry(self, kind: str, workflow_id: str, **arguments: Any) -> None:
-        """Have a command of :func:`kingdom.workflow.engine.command_handlers` carried out, and wait for it.
+    async def execute(self, kind: str, workflow_id: str, **arguments: Any) -> None:
+        """Execute a command of :func:`kingdom.workflow.engine.command_handlers` and wait for it.
 
-        Raises what the use case raises, or :class:`kingdom.workflow.commands.CommandRefused` and
-        :class:`~kingdom.workflow.commands.CommandPending` when another process runs the engine.
+        Raises the errors of the use case. If another process runs the engine, raises
+        :class:`kingdom.workflow.commands.CommandRefused` or :class:`~kingdom.workflow.commands.CommandPending`.
         """
         if self.is_engine:
-            await self._carriers[kind](workflow_id, **arguments)
+            await self._handlers[kind](workflow_id, **arguments)
             return
         bus = self._parts.store.bus
         await wait_for_command(bus, await send_command(bus, kind, workflow_id, **arguments), _ANSWER_SECONDS)
 
-    def begin(self, kind: str, workflow_id: str, **arguments: Any) -> asyncio.Task[None]:
-        """The same for what may take minutes: begun, and not waited for. What goes wrong is logged as well."""
-        task = asyncio.create_task(self.carry(kind, workflow_id, **arguments), name=f"{kind} {workflow_id}")
-        self._begun.add(task)
+    def start(self, kind: str, workflow_id: str, **arguments: Any) -> asyncio.Task[None]:
+        """Start a command that may take minutes without waiting for it. Errors are also logged."""
+        task = asyncio.create_task(self.execute(kind, workflow_id, **arguments), name=f"{kind} {workflow_id}")
+        self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
     async def close(self) -> None:
-        """Let go of what was begun; the next engine finds it, and goes on with it."""
-        for task in self._begun:
+        """Cancel running commands. The next engine finds them in the store and continues them."""
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._begun, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._begun.discard(task)
+        self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("%s: %s", task.get_name(), error)
 
@@ -96,14 +94,11 @@ class WorkflowControl:
                     await engine.wait()
             except EngineAlreadyRunning:
                 pass
-            except Exception:  # an engine that breaks is made anew; nothing is lost with it
-                log.exception("the workflow engine broke; it is started again")
+            except Exception:  # restart an engine that fails: its state is in the store
+                log.exception("the workflow engine failed; restarting it")
             finally:
                 self.is_engine = False
             await asyncio.sleep(_ENGINE_RETRY_SECONDS)
-
-
-# From a folder to everything the web works with, opened, and closed on the way out.
 
 
 @contextlib.asynccontextmanager
@@ -119,8 +114,8 @@ async def open_context(
 ) -> AsyncIterator[WebContext]:
     """Open the court and the workflows of a folder.
 
-    ``store`` is the URL of a workflow store that lies elsewhere; without ``engine`` workflows are only looked at, and
-    commands go to whoever runs them. ``services`` are those of a court that is open already, and stays so.
+    ``store`` is the URL of a workflow store in another place. Without ``engine``, this process does not run workflows;
+    commands go to the process that does. ``services`` are those of a court that is already open; they stay open.
     """
     place = WorkflowHome(root / WORKFLOWS_FOLDER, store)
     async with contextlib.AsyncExitStack() as stack:

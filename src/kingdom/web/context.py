@@ -1,4 +1,4 @@
-"""What every route and every page of the web is given."""
+"""The context that every route and page receives."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class WebContext:
-    """Made by :func:`kingdom.web.bootstrap.open_context`."""
+    """Everything the web server works with. Opened by :func:`kingdom.web.bootstrap.open_context`."""
 
     root: Path
-    """The home of the court, or the folder that has ``workflows/``."""
+    """The court's home, or the folder that contains ``workflows/``."""
     settings: WebSettings
     token: str
     place: WorkflowHome
@@ -37,35 +37,35 @@ class WebContext:
     control: WorkflowControl
     live: Hub
     services: Services | None
-    """The court; None where there are workflows only."""
+    """The court's services; None if the folder has workflows only."""
     clock: Callable[[], float]
-    _kept: dict[type[Any], Any] = field(default_factory=dict, init=False, repr=False)
+    _cached: dict[type[Any], Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def court(self) -> Services:
-        """The court; raises :class:`ApiError` where there is none."""
+        """Return the court's services. Raises :class:`ApiError` if there is no court."""
         if self.services is None:
-            raise ApiError(404, "SYS_NO_COURT", f"{self.root} is not the home of a court: kingdom init {self.root}")
+            raise ApiError(404, "SYS_NO_COURT", f"{self.root} has no court: create one with kingdom init {self.root}")
         return self.services
 
-    def keep(self, kind: type[T], make: Callable[[], T]) -> T:
-        """What is kept between two looks: the one thing of its kind, made when it is first asked for."""
-        if kind not in self._kept:
-            self._kept[kind] = make()
-        found: T = self._kept[kind]
+    def cached(self, kind: type[T], make: Callable[[], T]) -> T:
+        """Return the one object of a type that lives as long as this context; ``make`` creates it on first use."""
+        if kind not in self._cached:
+            self._cached[kind] = make()
+        found: T = self._cached[kind]
         return found
 
     def buses(self) -> dict[str, EventBus]:
-        """The buses people look into, by name."""
+        """Return the buses that the API and the dashboard show, by name."""
         found = {"workflow": self.parts.store.bus}
         return found if self.services is None else {"court": self.services.bus, **found}
 
 
 def context_of(connection: HTTPConnection) -> WebContext:
-    """The context of the application a request or WebSocket came to."""
+    """Return the context of the application that received a request or WebSocket."""
     context: WebContext = connection.app.state.context
     return context
 
 
 Context: TypeAlias = Annotated[WebContext, Depends(context_of)]
-"""For the signature of a route: ``async def route(context: Context)``."""
+"""Parameter type for routes: ``async def route(context: Context)``."""

@@ -1,4 +1,4 @@
-"""What becomes of errors: each in the envelope, with a status that says whose fault it was."""
+"""Convert exceptions to error responses."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _MAX_INPUT_CHARS: Final = 200
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Have every error of an application told in the envelope."""
+    """Return every error of an application in the envelope."""
     app.add_exception_handler(ApiError, _error_response)
     app.add_exception_handler(RequestValidationError, _error_response)
     app.add_exception_handler(HTTPException, _error_response)
@@ -59,29 +59,29 @@ def add_error_handlers(app: FastAPI) -> None:
 
 
 async def _error_response(request: Request, error: Exception) -> JSONResponse:
-    told = as_api_error(error)
-    if told.status >= 500:
+    problem = as_api_error(error)
+    if problem.status >= 500:
         log.error("%s %s: %s", request.method, request.url.path, error, exc_info=error)
-    return JSONResponse(told.body(), told.status, told.headers)
+    return JSONResponse(problem.body(), problem.status, problem.headers)
 
 
 def as_api_error(error: Exception) -> ApiError:
-    """The error of the interface that tells of one of a layer below."""
+    """Convert any exception to an :class:`ApiError` with the matching status and code."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, RequestValidationError):
         return ApiError(
             _UNPROCESSABLE,
             "SYS_INVALID",
-            "the request is not valid: details say what, and where",
+            "the request is invalid; see details",
             _invalid_fields(error),
         )
     if isinstance(error, HTTPException):
-        told = ApiError(
+        problem = ApiError(
             error.status_code, f"SYS_{_CODE_BY_STATUS.get(error.status_code, 'REFUSED')}", str(error.detail)
         )
-        told.headers.update(error.headers or {})
-        return told
+        problem.headers.update(error.headers or {})
+        return problem
     if isinstance(error, WorkflowError | CourtError | AgentsError | YamlProblem):
         status = _STATUS_BY_CODE.get(error.code, 409 if isinstance(error, WorkflowError) else _UNPROCESSABLE)
         return ApiError(status, _prefixed(error.code), str(error))
@@ -91,7 +91,7 @@ def as_api_error(error: Exception) -> ApiError:
         return ApiError(_UNPROCESSABLE, "SYS_INVALID", str(error))
     if isinstance(error, BusError):
         return ApiError(503, "SYS_STORE", str(error))
-    return ApiError(500, "SYS_INTERNAL", "something went wrong here that is not your fault: the server's log has it")
+    return ApiError(500, "SYS_INTERNAL", "internal server error; see the server's log")
 
 
 def _prefixed(code: str) -> str:

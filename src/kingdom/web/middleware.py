@@ -25,55 +25,54 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
-# ETags: a client that has an answer already is told so, and not sent it again.
-#
-# They are weak: made of the body without its timestamp, which every answer has anew.
+# ── ETags ──
 
 
 _TIMESTAMP_PATTERN: Final = re.compile(rb',"timestamp":"[^"]*"\}\Z')
 _NOT_MODIFIED_HEADERS: Final = frozenset({"etag", "cache-control", "vary", "date"})
-"""Headers a 304 has as well."""
+"""Headers that a 304 response keeps."""
 _NOT_MODIFIED: Final = 304
 
 
 def etag_of(body: bytes) -> str:
-    """The tag of the body of an answer."""
-    told = _TIMESTAMP_PATTERN.sub(b"}", body)
-    return f'W/"{hashlib.blake2b(told, digest_size=12).hexdigest()}"'
+    """Return a weak ETag of a response body. The timestamp is ignored: it differs in every response."""
+    content = _TIMESTAMP_PATTERN.sub(b"}", body)
+    return f'W/"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'
 
 
-def matches(asked: str | None, etag: str) -> bool:
-    """Whether ``If-None-Match`` names this tag."""
-    if asked is None:
+def matches(if_none_match: str | None, etag: str) -> bool:
+    """Return whether ``If-None-Match`` contains this ETag."""
+    if if_none_match is None:
         return False
-    tags = [tag.strip().removeprefix("W/") for tag in asked.split(",")]
+    tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
     return tags == ["*"] or etag.removeprefix("W/") in tags
 
 
 class ETagMiddleware:
-    """ASGI middleware: tags JSON answers to GET under ``/api``. Streams are passed on as they are."""
+    """ASGI middleware that adds ETags to JSON responses of GET under ``/api`` and answers 304.
+
+    Streams pass unchanged.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and its answer with a tag."""
         if scope["type"] == "http" and scope["method"] == "GET" and scope["path"].startswith("/api/"):
             send = _TaggedSend(send, Headers(scope=scope).get("if-none-match"))
         await self._app(scope, receive, send)
 
 
 class _TaggedSend:
-    """Holds a JSON answer back until it is whole."""
+    """Buffers a JSON response until it is complete."""
 
-    def __init__(self, send: Send, asked: str | None) -> None:
+    def __init__(self, send: Send, if_none_match: str | None) -> None:
         self._send = send
-        self._asked = asked
+        self._if_none_match = if_none_match
         self._start: Message | None = None
         self._body: list[bytes] = []
 
     async def __call__(self, message: Message) -> None:
-        """Take a message of an answer."""
         if message["type"] == "http.response.start" and _is_json(message):
             self._start = message
         elif self._start is None:
@@ -88,7 +87,7 @@ class _TaggedSend:
         headers = MutableHeaders(raw=list(start["headers"]))
         headers["ETag"] = etag
         start = {**start, "headers": headers.raw}
-        if matches(self._asked, etag):
+        if matches(self._if_none_match, etag):
             kept = [
                 (name, value) for name, value in headers.raw if name.decode("latin-1").lower() in _NOT_MODIFIED_HEADERS
             ]
@@ -102,22 +101,21 @@ def _is_json(start: Message) -> bool:
     return bool(start["status"] == 200 and kind.startswith("application/json"))
 
 
-# How large a request may be: whoever sends more is refused before it fills the memory.
+# ── Size limit ──
 
 
 MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024
 
 
 class SizeLimitMiddleware:
-    """ASGI middleware: counts the bytes of requests under ``/api``."""
+    """ASGI middleware that refuses requests under ``/api`` with a body over the limit."""
 
     def __init__(self, app: ASGIApp, largest: int = MAX_REQUEST_BYTES) -> None:
         self._app = app
         self._largest = largest
-        self._refusal = f"a request may have at most {largest:,} bytes: send less at once"
+        self._refusal = f"a request may have at most {largest:,} bytes"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, as far as it is not too large."""
         if scope["type"] != "http" or not scope["path"].startswith("/api/"):
             await self._app(scope, receive, send)
             return
@@ -125,22 +123,20 @@ class SizeLimitMiddleware:
         if said.isdecimal() and int(said) > self._largest:
             await JSONResponse(ApiError(413, "SYS_TOO_LARGE", self._refusal).body(), 413)(scope, receive, send)
             return
-        heard = 0
+        received = 0
 
         async def counted() -> Message:
-            nonlocal heard
+            nonlocal received
             message = await receive()
-            heard += len(message.get("body", b""))
-            if heard > self._largest:
+            received += len(message.get("body", b""))
+            if received > self._largest:
                 raise HTTPException(413, self._refusal)
             return message
 
         await self._app(scope, counted, send)
 
 
-# ``Idempotency-Key``: a request that is sent again, because its answer was lost, is not carried out again.
-#
-# For a day the answer is kept beside the key; the same request with the same key gets it once more.
+# ── Idempotency keys ──
 
 
 T = TypeVar("T")
@@ -148,9 +144,9 @@ IDEMPOTENCY_HEADER: Final = "Idempotency-Key"
 REPLAYED_HEADER: Final = "Idempotency-Replayed"
 KEY_PATTERN: Final = r"^[\x21-\x7e]{1,200}$"
 CHANGING_METHODS: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-"""Of requests that change something, and so may carry a key."""
+"""Methods of requests that change something and may carry an idempotency key."""
 _KEPT_SECONDS: Final = 24 * 3600.0
-_MAX_STORED_RESPONSES: Final = 10_000  # answers that are kept
+_MAX_STORED_RESPONSES: Final = 10_000
 _IDEMPOTENCY_SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS answer (
     key TEXT PRIMARY KEY, asked TEXT NOT NULL, owner TEXT NOT NULL, at REAL NOT NULL,
@@ -162,7 +158,7 @@ CREATE INDEX IF NOT EXISTS answer_by_age ON answer (at);
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """What a request was answered."""
+    """The response to a request."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -170,37 +166,37 @@ class StoredResponse:
 
 
 class ResponseStore:
-    """The answers of the last day, in a small database. A row without a status is of a request under way."""
+    """The responses of the last day by idempotency key, in a SQLite file. A row without a status is in progress."""
 
     def __init__(self, path: Path, clock: Callable[[], float], *, most: int = _MAX_STORED_RESPONSES) -> None:
         self._path = path
         self._clock = clock
         self._most = most
-        self._owner = secrets.token_hex(8)  # what another process left under way was cut off
+        self._owner = secrets.token_hex(8)  # rows in progress with another owner were interrupted
         self._lock = asyncio.Lock()
 
-    async def begin(self, key: str, asked: str) -> StoredResponse | None:
-        """The answer that was given before; None: there is none, and the request is to be carried out now.
+    async def begin(self, key: str, fingerprint: str) -> StoredResponse | None:
+        """Return the stored response of a key, or None if the request is new and must be executed now.
 
-        Raises :class:`ApiError` when the key belongs to another request, or to one that is under way or was cut off.
+        Raises :class:`ApiError` if the key was used for another request, or its request is in progress or was cut off.
         """
-        return await self._do(lambda connection: self._begin(connection, key, asked))
+        return await self._do(lambda connection: self._begin(connection, key, fingerprint))
 
     async def finish(self, key: str, answer: StoredResponse) -> None:
-        """Keep an answer."""
+        """Store a response."""
         values = (answer.status, json.dumps(answer.headers), answer.body, key)
         statement = "UPDATE answer SET status = ?, headers = ?, body = ? WHERE key = ?"
         await self._do(lambda connection: connection.execute(statement, values))
 
     async def forget(self, key: str) -> None:
-        """Nothing was done: it may be tried again."""
+        """Remove a key: nothing was done, and the request may be retried."""
         await self._do(lambda connection: connection.execute("DELETE FROM answer WHERE key = ?", (key,)))
 
     async def cut_off(self, key: str) -> None:
-        """Whether it was done is not known."""
+        """Mark a request as interrupted: whether it was done is unknown."""
         await self._do(lambda connection: connection.execute("UPDATE answer SET owner = '' WHERE key = ?", (key,)))
 
-    def _begin(self, connection: sqlite3.Connection, key: str, asked: str) -> StoredResponse | None:
+    def _begin(self, connection: sqlite3.Connection, key: str, fingerprint: str) -> StoredResponse | None:
         now = self._clock()
         connection.execute("DELETE FROM answer WHERE at < ?", (now - _KEPT_SECONDS,))
         found = connection.execute(
@@ -212,24 +208,24 @@ class ResponseStore:
                 (self._most - 1,),
             )
             connection.execute(
-                "INSERT INTO answer (key, asked, owner, at) VALUES (?, ?, ?, ?)", (key, asked, self._owner, now)
+                "INSERT INTO answer (key, asked, owner, at) VALUES (?, ?, ?, ?)", (key, fingerprint, self._owner, now)
             )
             return None
         before, owner, status, headers, body = found
-        if before != asked:
+        if before != fingerprint:
             raise ApiError(
-                422, "SYS_IDEMPOTENCY", f"{IDEMPOTENCY_HEADER} {key} belongs to another request: use a new one"
+                422, "SYS_IDEMPOTENCY", f"{IDEMPOTENCY_HEADER} {key} was used for another request: use a new key"
             )
         if status is not None:
             return StoredResponse(status, [(name, value) for name, value in json.loads(headers)], body)
         if owner == self._owner:
             raise ApiError(
-                409, "SYS_IN_PROGRESS", f"the request with {IDEMPOTENCY_HEADER} {key} is under way: ask again later"
+                409, "SYS_IN_PROGRESS", f"the request with {IDEMPOTENCY_HEADER} {key} is in progress: retry later"
             )
         raise ApiError(
             409,
             "SYS_CUT_OFF",
-            f"the request with {IDEMPOTENCY_HEADER} {key} was cut off: look whether it was done, and use a new key if it was not",
+            f"the request with {IDEMPOTENCY_HEADER} {key} was interrupted: check its effect, then use a new key",
         )
 
     async def _do(self, action: Callable[[sqlite3.Connection], T]) -> T:
@@ -247,14 +243,13 @@ class ResponseStore:
 
 
 class IdempotencyMiddleware:
-    """ASGI middleware: looks at changes under ``/api`` with a key, and passes everything else on."""
+    """ASGI middleware that executes a request with an ``Idempotency-Key`` once and replays its response for a day."""
 
-    def __init__(self, app: ASGIApp, answers: ResponseStore) -> None:
+    def __init__(self, app: ASGIApp, store: ResponseStore) -> None:
         self._app = app
-        self._answers = answers
+        self._store = store
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Carry a request out, or give the answer it had before."""
         key = Headers(scope=scope).get(IDEMPOTENCY_HEADER) if scope["type"] == "http" else None
         if key is None or scope["method"] not in CHANGING_METHODS or not scope["path"].startswith("/api/"):
             await self._app(scope, receive, send)
@@ -262,50 +257,49 @@ class IdempotencyMiddleware:
         try:
             await self._keyed(key, scope, receive, send)
         except (ApiError, HTTPException) as error:
-            told = as_api_error(error)
-            await JSONResponse(told.body(), told.status)(scope, receive, send)
+            problem = as_api_error(error)
+            await JSONResponse(problem.body(), problem.status)(scope, receive, send)
 
     async def _keyed(self, key: str, scope: Scope, receive: Receive, send: Send) -> None:
         if not re.match(KEY_PATTERN, key):
-            raise ApiError(422, "SYS_IDEMPOTENCY", f"{IDEMPOTENCY_HEADER} has 1 to 200 visible ASCII characters")
+            raise ApiError(422, "SYS_IDEMPOTENCY", f"{IDEMPOTENCY_HEADER} must have 1 to 200 visible ASCII characters")
         body = await _read_body(receive)
-        if body is None:  # cut off before it was whole: nothing is done, and nobody is there to be told
+        if body is None:  # the client disconnected: nothing is done, and nobody waits for a response
             return
-        known = await self._answers.begin(key, _fingerprint(scope, body))
+        known = await self._store.begin(key, _fingerprint(scope, body))
         if known is not None:
             headers = {**dict(known.headers), REPLAYED_HEADER: "true"}
             await Response(known.body, known.status, headers)(scope, receive, send)
             return
-        heard = _RecordedResponse()
+        recorded = _RecordedResponse()
         try:
-            await self._app(scope, _replay_body(body, receive), heard)
+            await self._app(scope, _replay_body(body, receive), recorded)
         except asyncio.CancelledError:
-            await asyncio.shield(self._answers.cut_off(key))
+            await asyncio.shield(self._store.cut_off(key))
             raise
         except Exception:
-            await self._answers.forget(key)
+            await self._store.forget(key)
             raise
-        answer = heard.answer()
-        if answer.status >= 500 or answer.status == 429:  # nothing was done: it may be tried again
-            await self._answers.forget(key)
+        answer = recorded.answer()
+        if answer.status >= 500 or answer.status == 429:  # nothing was done: the request may be retried
+            await self._store.forget(key)
         else:
-            await self._answers.finish(key, answer)
-        for message in heard.messages:
+            await self._store.finish(key, answer)
+        for message in recorded.messages:
             await send(message)
 
 
 class _RecordedResponse:
-    """Takes an answer, to be sent once it is kept."""
+    """Records a response, which is sent after it is stored."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
 
     async def __call__(self, message: Message) -> None:
-        """Take a message."""
         self.messages.append(message)
 
     def answer(self) -> StoredResponse:
-        """The whole of it."""
+        """Return the recorded response."""
         start = self.messages[0]
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in start["headers"]]
         return StoredResponse(
@@ -314,7 +308,7 @@ class _RecordedResponse:
 
 
 async def _read_body(receive: Receive) -> bytes | None:
-    """The body of a request; None when the client went away in the middle of it."""
+    """Read the body of a request; None if the client disconnected before its end."""
     parts = []
     while True:
         message = await receive()
@@ -326,7 +320,7 @@ async def _read_body(receive: Receive) -> bytes | None:
 
 
 def _replay_body(body: bytes, receive: Receive) -> Receive:
-    """A body that was read, to be read by the application; then whatever else the client says."""
+    """Return a receive function that replays a body, then passes further messages."""
     waiting: list[dict[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def received() -> Message:
@@ -336,7 +330,7 @@ def _replay_body(body: bytes, receive: Receive) -> Receive:
 
 
 def _fingerprint(scope: Scope, body: bytes) -> str:
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in (scope["method"].encode(), scope["path"].encode(), scope.get("query_string", b""), body):
-        told.update(len(part).to_bytes(8, "big") + part)
-    return told.hexdigest()
+        digest.update(len(part).to_bytes(8, "big") + part)
+    return digest.hexdigest()

@@ -12,22 +12,19 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 
-# An example of what a JSON schema describes, from the examples of its parts.
-
-
 _MAX_EXAMPLE_DEPTH: Final = 12
 _EXAMPLE_BY_TYPE: Final = {"string": "…", "integer": 1, "number": 1.0, "boolean": False, "null": None}
 _EXAMPLE_BY_FORMAT: Final = {"date-time": "2026-01-31T12:00:00Z", "date": "2026-01-31", "binary": ""}
 
 
 class SchemaExamples:
-    """Makes examples; ``components`` are the schemas that others refer to by name."""
+    """Creates examples of JSON schemas from the examples of their fields. ``components`` are the named schemas."""
 
     def __init__(self, components: dict[str, Any]) -> None:
         self._components = components
 
     def of(self, schema: dict[str, Any], deep: int = 0) -> Any:
-        """One example."""
+        """Return an example of a schema."""
         if "$ref" in schema:
             name = str(schema["$ref"]).rpartition("/")[2]
             return self.of({**self._components[name], **{k: v for k, v in schema.items() if k == "examples"}}, deep)
@@ -58,53 +55,49 @@ class SchemaExamples:
         return {name: self.of(part, deep + 1) for name, part in schema.get("properties", {}).items()}
 
 
-# The OpenAPI document: what holds for every operation is written into it here, once.
-#
-# Errors by status, the token, ``Idempotency-Key``, ``ETag``, and an example of every body that has none of its own.
-
-
 _JSON_TYPE: Final = "application/json"
 _OPENAPI_METHODS: Final = ("get", "post", "put", "patch", "delete")
 _SECURITY_SCHEME: Final = "token"
 _OPEN_PATHS: Final = (*OPEN_PATHS, OPEN_PREFIX)  # without a token
 _FAILED_REF: Final = "#/components/schemas/Failed"
 _ERRORS: Final = {
-    "401": ("There is no token, or a wrong one.", "SYS_UNAUTHORIZED"),
-    "403": ("Host, Origin or CSRF token are not ours.", "SYS_FORBIDDEN"),
-    "404": ("There is no such thing.", "WFL_NOT_FOUND"),
-    "409": ("Not as things stand: a wrong state, a name that is taken, something in use.", "WFL_ILLEGAL_TRANSITION"),
+    "401": ("The token is missing or wrong.", "SYS_UNAUTHORIZED"),
+    "403": ("Host, Origin or CSRF token is not accepted.", "SYS_FORBIDDEN"),
+    "404": ("Not found.", "WFL_NOT_FOUND"),
+    "409": ("Conflict: wrong state, name already taken, or item in use.", "WFL_ILLEGAL_TRANSITION"),
     "413": ("The request is too large.", "SYS_TOO_LARGE"),
-    "422": ("The request is not valid; details say what, and where.", "SYS_INVALID"),
-    "429": ("Too many requests; `Retry-After` says when to come back.", "SYS_TOO_OFTEN"),
-    "500": ("Something went wrong that is not your fault.", "SYS_INTERNAL"),
-    "503": ("The store, or a part of the court, cannot be reached.", "SYS_STORE"),
+    "422": ("The request is invalid; see `details`.", "SYS_INVALID"),
+    "429": ("Too many requests; retry after `Retry-After` seconds.", "SYS_TOO_OFTEN"),
+    "500": ("Internal server error.", "SYS_INTERNAL"),
+    "503": ("The store or a part of the court is unavailable.", "SYS_STORE"),
 }
 _DESCRIPTION: Final = """\
-Every answer has one form: `{"success": true, "data": …, "timestamp": …}`, or for an error
-`{"success": false, "error": {"code": …, "message": …, "details": […]}, "timestamp": …}`. Codes begin with the part they
-are of: `GIT_`, `MCP_`, `TPL_`, `WFL_`, `MOD_` (changes of a plan), `SYS_`.
+Every response is an envelope: `{"success": true, "data": …, "timestamp": …}`, or for an error
+`{"success": false, "error": {"code": …, "message": …, "details": […]}, "timestamp": …}`. The prefix of a code names its
+area: `GIT_`, `MCP_`, `TPL_`, `WFL_`, `MOD_` (changes of a plan), `SYS_`.
 
-Lists come in pages: `limit` (1 to 100), and as `cursor` the `nextCursor` of the page before; null: that was the last.
+Lists are paged: `limit` is 1 to 100; `cursor` is the `nextCursor` of the previous page. A null `nextCursor` marks the
+last page.
 
-Requests carry `Authorization: Bearer TOKEN`; the token is in `state/web/token` of the home. GET answers have an `ETag`:
-with `If-None-Match` an answer you have already is 304. A request that changes something and has an `Idempotency-Key` is
-carried out once, however often it is sent within a day.
+Requests carry `Authorization: Bearer TOKEN`; the token is in `state/web/token` of the home. GET responses have an
+`ETag`; with `If-None-Match` an unchanged response is 304. A request with an `Idempotency-Key` is executed once, however
+often it is sent within a day.
 """
 _TAGS: Final = {
     "repositories": "Repositories that workflows work on.",
-    "MCP servers": "MCP servers that agents of workflows can be given.",
-    "templates": "The plans workflows are made from.",
-    "court": "Events, tasks, messages, questions, generals and figures of the court.",
+    "MCP servers": "MCP servers for the agents of workflows.",
+    "templates": "Templates of workflows.",
+    "court": "Events, tasks, messages, questions, generals and statistics of the court.",
     "bus": "Streams and their dead letters.",
-    "webhooks": "Where others report what happened; each has a secret of its own.",
-    "live": "What happens, as it happens.",
-    "health": "Whether the server lives, can work, and how it is.",
-    "workflows": "Workflows: made from templates, started, paused, resumed, changed, looked at.",
+    "webhooks": "Webhook endpoints. Each has its own secret.",
+    "live": "Live events.",
+    "health": "Liveness, readiness, metrics and health.",
+    "workflows": "Create, run, change and inspect workflows.",
 }
 
 
 def complete_openapi(app: FastAPI) -> None:
-    """Have the document of an application completed."""
+    """Complete the OpenAPI document of an application when it is first requested."""
     made = app.openapi
 
     def document() -> dict[str, Any]:
@@ -116,11 +109,11 @@ def complete_openapi(app: FastAPI) -> None:
 
 
 def complete(document: dict[str, Any]) -> dict[str, Any]:
-    """The document with everything that holds for all operations."""
+    """Add what holds for all operations: errors, security, headers, examples."""
     components = document.setdefault("components", {})
     document["info"]["description"] = _DESCRIPTION
     components["securitySchemes"] = {
-        _SECURITY_SCHEME: {"type": "http", "scheme": "bearer", "description": "The token of the server."}
+        _SECURITY_SCHEME: {"type": "http", "scheme": "bearer", "description": "The server's access token."}
     }
     components["responses"] = _error_responses()
     document["security"] = [{_SECURITY_SCHEME: []}]
@@ -131,7 +124,10 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
         _add_errors(path, method, operation)
         if method.upper() in CHANGING_METHODS and path.startswith("/api/"):
             _add_parameter(
-                operation, IDEMPOTENCY_HEADER, {"type": "string", "pattern": KEY_PATTERN}, "Carried out once per key."
+                operation,
+                IDEMPOTENCY_HEADER,
+                {"type": "string", "pattern": KEY_PATTERN},
+                "Execute the request once per key.",
             )
         if method == "get" and path.startswith("/api/") and _JSON_TYPE in _content(operation, "200"):
             _add_etag(operation)
@@ -173,7 +169,7 @@ def _add_errors(path: str, method: str, operation: dict[str, Any]) -> None:
 
 
 def _error_responses() -> dict[str, Any]:
-    """Each by a name that operations refer to."""
+    """Return the error responses by the names that operations refer to."""
     made = {}
     for status, (words, code) in _ERRORS.items():
         error = {"code": code, "message": words, "details": []}
@@ -194,10 +190,10 @@ def _add_parameter(operation: dict[str, Any], name: str, schema: dict[str, Any],
 
 
 def _add_etag(operation: dict[str, Any]) -> None:
-    _add_parameter(operation, "If-None-Match", {"type": "string"}, "The `ETag` of the answer you have.")
-    tag = {"schema": {"type": "string"}, "description": "Changes with what is answered."}
+    _add_parameter(operation, "If-None-Match", {"type": "string"}, "`ETag` of the response you have.")
+    tag = {"schema": {"type": "string"}, "description": "Changes with the content."}
     operation["responses"]["200"].setdefault("headers", {})["ETag"] = tag
-    operation["responses"]["304"] = {"description": "You have it already.", "headers": {"ETag": tag}}
+    operation["responses"]["304"] = {"description": "Not modified.", "headers": {"ETag": tag}}
 
 
 def _add_examples(operation: dict[str, Any], examples: SchemaExamples) -> None:

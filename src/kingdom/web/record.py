@@ -1,4 +1,4 @@
-"""``state/web/server.json``: which server runs for a root, and where it is. Reading it imports no web framework."""
+"""``state/web/server.json``: the server that runs for a root, and its URL. Imports no web framework."""
 
 from __future__ import annotations
 
@@ -14,28 +14,26 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STATE_FOLDER: Final = "state/web"
-"""Where a server keeps its own files, below its root."""
+"""The folder of the server's own files, relative to its root."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerRecord:
-    """A server, and the process it runs in."""
+    """A running server: its URL and process."""
 
     url: str
     process: ProcessHandle
 
     def document(self) -> dict[str, Any]:
-        """The JSON form."""
         return {"url": self.url, **self.process.document()}
 
 
 def record_path(root: Path) -> Path:
-    """Where the file lies."""
     return root / STATE_FOLDER / "server.json"
 
 
 def running_server(root: Path) -> ServerRecord | None:
-    """The server that runs for a root now, or None."""
+    """Return the server that runs for a root, or None."""
     document = read_json(record_path(root))
     process = ProcessHandle.read(document)
     if document is None or process is None or not isinstance(document.get("url"), str) or not process.alive:
@@ -45,7 +43,7 @@ def running_server(root: Path) -> ServerRecord | None:
 
 @contextlib.contextmanager
 def record_server(root: Path, url: str) -> Iterator[None]:
-    """Let others find a server of this process while the block runs."""
+    """Record a server of this process while the block runs, so that others find it."""
     own = ServerRecord(url, own_process())
     path = record_path(root)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,11 +51,11 @@ def record_server(root: Path, url: str) -> Iterator[None]:
     try:
         yield
     finally:
-        if running_server(root) == own:  # another server of this root may have put its own in the place of ours
+        if running_server(root) == own:  # another server of this root may have replaced the record
             path.unlink(missing_ok=True)
 
 
 def url_of(host: str, port: int) -> str:
-    """Where a browser of this machine finds a server that listens there."""
+    """Return the URL at which a browser on this machine reaches a server that listens on this address."""
     name = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - not bound to
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"

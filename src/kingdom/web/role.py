@@ -1,4 +1,4 @@
-"""The web as a role of the court. Importing this is cheap: the frameworks come when the role is started."""
+"""The web server as a role of the court. Importing this module is cheap: frameworks are imported on start."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger("kingdom.web")
 
 
 class WebRole:
-    """Keeps the server running. A port that is taken is tried again, and told in ``kingdom status``."""
+    """Keeps the web server running. If its port is in use, retries and reports it in ``kingdom status``."""
 
     name = "web"
     interval = _TICK_SECONDS
@@ -35,12 +35,12 @@ class WebRole:
         self._trouble = ""
 
     async def start(self) -> None:
-        """Nothing to reconcile: what a former process left is found when the server is opened."""
+        """Nothing to reconcile: opening the server recovers what a former process left."""
 
     async def tick(self) -> float | None:
-        """See to it that the server runs."""
+        """Start the server if it is not running."""
         if self._running is not None and self._running.broken is not None:
-            log.error("the web server broke; it is started again", exc_info=self._running.broken)
+            log.error("the web server failed; restarting it", exc_info=self._running.broken)
             await self.stop()
         if self._running is None:
             try:
@@ -52,20 +52,20 @@ class WebRole:
                 self._trouble = str(error)
                 return _LISTEN_RETRY_SECONDS
             except BaseException:
-                await self.stop()  # above all the port: the next try needs it
+                await self.stop()  # release the port: the next attempt needs it
                 raise
         return None
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Nothing of the court's concerns it: those who look ask for themselves."""
+        """No event of the court wakes this role."""
         return lambda: None
 
     def report(self) -> Mapping[str, Any]:
-        """Where it is found, or why it is not."""
+        """Report the URL, or why the server is not running."""
         return {"url": None if self._running is None else self._running.url, "trouble": self._trouble}
 
     async def stop(self) -> None:
-        """End the connections, and close everything."""
+        """Close all connections and stop the server."""
         held, self._held, self._running = self._held, contextlib.AsyncExitStack(), None
         await held.aclose()
 
@@ -74,7 +74,9 @@ class WebRole:
 
         self._settings.check()
         root = self._services.home.root
-        listener = listen(root, self._settings)  # first, and cheap: nothing else is opened while the port is taken
+        listener = listen(
+            root, self._settings
+        )  # first, because it is cheap: nothing else is opened if the port is in use
         self._held.callback(listener.close)
 
         from kingdom.web.app import create_app
@@ -92,5 +94,5 @@ class WebRole:
 
 
 def make(services: Services) -> WebRole:
-    """The role for a court; the entry point that the court finds."""
+    """Create the role for a court. This is the entry point that the court loads."""
     return WebRole(services, settings_of(services.home.root))

@@ -1,4 +1,4 @@
-"""An application on a socket, in the event loop of whoever asks for it."""
+"""Serve an application with uvicorn inside the caller's event loop."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from kingdom.web.context import WebContext
     from kingdom.web.settings import WebSettings
 
-_DATE_SECONDS: Final = 1.0  # seconds for which the date in an answer holds
-_GRACE_SECONDS: Final = 2  # seconds for requests that are being answered; streams end then
-_TOKEN_CHECK_SECONDS: Final = 1.0  # seconds between two looks whether there is a new token
-_MAX_WEBSOCKET_BYTES: Final = 2 * 1024 * 1024  # bytes from a client's WebSocket
+_DATE_SECONDS: Final = 1.0  # how often the Date header is updated
+_GRACE_SECONDS: Final = 2  # for running requests at shutdown; streams end then
+_TOKEN_CHECK_SECONDS: Final = 1.0  # interval of checks for a renewed token
+_MAX_WEBSOCKET_BYTES: Final = 2 * 1024 * 1024  # per message of a client
 log = logging.getLogger("kingdom.web")
 
 
 class CannotServe(CourtError):
-    """The address cannot be listened on, or the application does not start."""
+    """Cannot listen on the address, or the application does not start."""
 
     code = "CANNOT_SERVE"
 
 
 class _UvicornServer(uvicorn.Server):
-    """Says when it is ready, and leaves signals to whoever runs the loop."""
+    """A uvicorn server that signals readiness and leaves signal handling to the caller."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -55,20 +55,20 @@ class _UvicornServer(uvicorn.Server):
         self.ready.set()
 
     async def main_loop(self) -> None:
-        """Wait for the end, with a new date for the answers every second. Uvicorn's own looks ten times as often."""
+        """Wait for shutdown and update the Date header every second. Uvicorn's own loop wakes ten times as often."""
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_DATE_SECONDS):
                     await self._ending.wait()
 
     def end(self) -> None:
-        """Have it stop."""
+        """Request shutdown."""
         self.should_exit = True
         self._ending.set()
 
 
 class RunningServer:
-    """A server that runs."""
+    """A running server."""
 
     def __init__(self, url: str, server: _UvicornServer, task: asyncio.Task[None]) -> None:
         self.url = url
@@ -76,18 +76,18 @@ class RunningServer:
         self._task = task
 
     async def wait(self) -> None:
-        """Wait until it ends, which it does by itself only when it breaks; raises why."""
+        """Wait until the server ends. It ends by itself only on an error, which is raised."""
         await asyncio.shield(self._task)
 
     @property
     def broken(self) -> BaseException | None:
-        """Why it ended, if it did."""
+        """The error that ended the server; None while it runs."""
         if not self._task.done():
             return None
         return asyncio.CancelledError() if self._task.cancelled() else self._task.exception() or CannotServe("it ended")
 
     def drop_connections(self) -> None:
-        """End every connection there is, whatever runs on it."""
+        """Abort all connections."""
         for connection in list(self._server.server_state.connections):
             transport: Any = getattr(connection, "transport", None)
             if transport is not None:
@@ -100,14 +100,14 @@ async def serve(
 ) -> AsyncIterator[RunningServer]:
     """Serve an application for the length of the block. Raises :class:`CannotServe`.
 
-    ``listener`` is what :func:`listen` gave; without it that is done here.
+    ``listener`` is the result of :func:`listen`; by default it is called here.
 
-    At the end no new connection is taken, WebSockets are closed, requests get a moment to be answered. A token that is
-    renewed meanwhile counts from then on, and whoever came with the old one is thrown out.
+    At the end no new connections are accepted, WebSockets are closed, and running requests get a moment to finish. If
+    the token is renewed meanwhile, the new one takes effect and all connections are dropped.
     """
     listener = listener or listen(context.root, context.settings)
-    # No access log: it would hold the token of the login link. No compression on WebSockets: it takes 300 KiB for each,
-    # and the network is most often none.
+    # No access log: it would contain the token of the login link. No compression on WebSockets: it takes 300 KiB per
+    # connection, and most connections are local.
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -145,10 +145,10 @@ async def serve(
 
 
 def freeze_garbage_collector() -> None:
-    """Take what a server was made of out of the garbage collector's sight: it stays for as long as the process does.
+    """Exclude all current objects from garbage collection.
 
-    For a process that is nothing but a server. A full collection looked at 100,000 objects of the web toolkit alone,
-    for a third of a second in which nobody was answered.
+    For processes that only run a server. A full collection scanned 100,000 objects of NiceGUI alone and blocked the
+    event loop for a third of a second.
     """
     gc.collect()
     gc.freeze()
@@ -157,12 +157,12 @@ def freeze_garbage_collector() -> None:
 async def _run(server: _UvicornServer, listener: socket.socket) -> None:
     try:
         await server.serve([listener])
-    except SystemExit:  # uvicorn's way to say that the application did not start; the guard has told why
-        raise CannotServe("the web application did not start: the log has the reason") from None
+    except SystemExit:  # uvicorn raises it when the application does not start; the guard has logged why
+        raise CannotServe("the web application did not start; see the log") from None
 
 
 async def _wait_for_requests(server: _UvicornServer) -> None:
-    """Wait for the requests that uvicorn cancels at the end of its patience, but does not wait for."""
+    """Wait for requests that uvicorn cancelled after the grace period: it does not wait for them itself."""
     if tasks := [task for task in server.server_state.tasks if not task.done()]:
         await asyncio.wait(tasks, timeout=_GRACE_SECONDS)
 
@@ -174,11 +174,11 @@ async def _follow_token(context: WebContext, running: RunningServer) -> None:
         if found is not None and found != context.token:
             context.token = found
             running.drop_connections()
-            log.info("there is a new token: everybody has to log in again")
+            log.info("the token was renewed: all clients have to log in again")
 
 
 def listen(root: Path, settings: WebSettings) -> socket.socket:
-    """A socket at the address of the settings. Raises :class:`CannotServe`, which says who has it, if that is known."""
+    """Listen on the address of the settings. Raises :class:`CannotServe`, which names the other user if known."""
     host, port = settings.host, settings.port
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -186,8 +186,8 @@ def listen(root: Path, settings: WebSettings) -> socket.socket:
         listener = socket.create_server(address, family=family)
     except OSError as error:
         raise CannotServe(_listen_error(root, host, port, error)) from None
-    # Without it the body of an answer waits up to 40 ms for the client to acknowledge the head. The event loop sets it
-    # on connections of sockets that it made itself, not of ours; those that are accepted inherit it.
+    # Without TCP_NODELAY the body of a response waits up to 40 ms for the client to acknowledge the headers. The event
+    # loop sets it only for sockets that it created itself. Accepted connections inherit it.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listener.setblocking(False)
     return listener
@@ -200,10 +200,10 @@ def _listen_error(root: Path, host: str, port: int, error: OSError) -> str:
     other = running_server(root)
     if other is not None and other.url == url_of(host, port):
         return (
-            f"the web server of {root} runs already, at {other.url} (pid {other.process.pid}): "
-            "kingdom web --link shows the link to it"
+            f"the web server of {root} is already running at {other.url} (pid {other.process.pid}): "
+            "kingdom web --link shows its link"
         )
     return (
-        f"port {port} is taken: another program listens on {where}; choose another one with --port "
-        "(web.port in config/system.yaml), 0 takes any that is free"
+        f"port {port} is in use: another program listens on {where}; choose another port with --port "
+        "(web.port in config/system.yaml), or 0 for any free port"
     )

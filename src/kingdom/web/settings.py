@@ -1,4 +1,4 @@
-"""How the web server is to behave."""
+"""Settings of the web server."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ DEFAULT_PORT: Final = 8700
 
 @dataclass(frozen=True, slots=True)
 class WebSettings:
-    """Set on the command line or in ``config/system.yaml``."""
+    """Settings from the command line or ``config/system.yaml``."""
 
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
     allowed_hosts: tuple[str, ...] = ()
-    """Further names the server may be called by (without port), as behind a proxy. Loopback names always may."""
+    """Further host names (without port) that are accepted, for example behind a proxy. Loopback names always are."""
     requests_per_second: float = 50.0
-    """Of one token, on average; bursts may be four times as many."""
+    """Average rate per client; bursts may be four times as high."""
     idle_seconds: float = 60.0
-    """A live connection whose client says nothing for that long is closed."""
+    """A live connection is closed if its client sends nothing for this long."""
     locale: str = "en"
-    """The language of the dashboard until somebody chooses another."""
+    """Default language of the dashboard."""
 
     def check(self) -> None:
-        """Refuse to be open to the network by mistake. Raises :class:`~kingdom.court.errors.InvalidConfig`."""
+        """Refuse to listen on the network by accident. Raises :class:`~kingdom.court.errors.InvalidConfig`."""
         if not is_loopback(self.host) and not self.allowed_hosts:
             raise InvalidConfig(
-                f"the address {self.host!r:.80} is open to the network: say by which names the server may be called, "
-                "with --allow-host NAME (web.allowed_hosts in config/system.yaml), or listen on 127.0.0.1"
+                f"the address {self.host!r:.80} is reachable from the network: give the accepted host names with "
+                "--allow-host NAME (web.allowed_hosts in config/system.yaml), or listen on 127.0.0.1"
             )
 
 
 def settings_of(root: Path) -> WebSettings:
-    """What the ``config/system.yaml`` of a court says; the usual where there is no court."""
+    """Return the settings in the court's ``config/system.yaml``; defaults if there is no court."""
     if not is_court(root):
         return WebSettings()
     system = load_system(Home(root))
@@ -59,7 +59,7 @@ def settings_of(root: Path) -> WebSettings:
 
 
 def is_loopback(name: str) -> bool:
-    """Whether a name or address means this machine, whoever resolves it."""
+    """Return whether a name or address is always this machine."""
     if name == "localhost":
         return True
     try:

@@ -37,7 +37,7 @@ async def test_it_is_not_ready_and_says_why_when_something_does_not_answer(tmp_p
         assert answer.status_code == 503
         error = answer.json()["error"]
         assert error["code"] == "SYS_NOT_READY"
-        assert error["details"] == ["the workflow bus does not answer", "live events stand still"]
+        assert error["details"] == ["the workflow bus does not respond", "the live feed has stopped"]
         assert "hunter2" not in answer.text
 
 

@@ -295,7 +295,7 @@ async def test_nothing_is_missed_across_a_restart_of_the_server(tmp_path: Path) 
                 await client.subscribe(lastSequenceNumber=heard[-1] if heard else 0)
                 await happen(store, "wf-a", 5)
                 write(web.context, start)
-                # Some of them are heard before the server stops, some are not.
+                # Some of them are heard before the server is stopping, some are not.
                 heard += numbers(await client.events(2 + start))
             ear = Ear(web.context.live)
             await happen(store, "wf-a")

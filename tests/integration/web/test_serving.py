@@ -55,7 +55,7 @@ async def test_a_server_leaves_the_record_of_another_one_alone(tmp_path: Path) -
 async def test_a_port_that_this_folder_has_already_is_told_with_its_address(tmp_path: Path) -> None:
     async with served(tmp_path, court=False) as web:
         taken = replace(SETTINGS, port=int(web.url.rpartition(":")[2]))
-        with pytest.raises(CannotServe, match=f"runs already, at {web.url} .pid {os.getpid()}.*--link"):
+        with pytest.raises(CannotServe, match=f"is already running at {web.url} .pid {os.getpid()}.*--link"):
             listen(tmp_path, taken)
 
 

@@ -11,14 +11,11 @@ from pydantic import ConfigDict, Field, RootModel, StringConstraints
 from kingdom.web.envelope import ApiModel, Ok, Page
 from kingdom.web.views.documents import DocumentPage, DocumentSummary
 
-# What the routes of the court have in common: ids, filters, pages, and who asks.
-
-
 WEB_SOURCE: Final = "web"
-"""Where events come from that people make here."""
+"""Source of events and commands that come through the web."""
 S = TypeVar("S", bound=DocumentSummary)
 
-# What kingdom.court.home.check_name lets through, so that the OpenAPI document says it, too.
+# The same names that kingdom.court.home.check_name accepts; stated here for the OpenAPI document.
 _NAME_PATTERN: Final = r"^[A-Za-z0-9_:@+][A-Za-z0-9._:@+\-]*$"
 TaskIdPath: TypeAlias = Annotated[
     str, Path(alias="taskId", max_length=200, pattern=_NAME_PATTERN, examples=["task-20260207-001"])
@@ -35,41 +32,41 @@ BusName: TypeAlias = Annotated[str, Path(max_length=60, pattern=r"^[a-z]+$", exa
 WordQuery: TypeAlias = Annotated[str | None, Query(min_length=1, max_length=200)]
 TypeQuery: TypeAlias = Annotated[str | None, Query(alias="type", min_length=1, max_length=200)]
 SinceQuery: TypeAlias = Annotated[
-    datetime | None, Query(description="Made then or later. A time without a zone is UTC.")
+    datetime | None, Query(description="Created at or after this time. Without a time zone: UTC.")
 ]
-UntilQuery: TypeAlias = Annotated[datetime | None, Query(description="Made before then.")]
+UntilQuery: TypeAlias = Annotated[datetime | None, Query(description="Created before this time.")]
 SearchQuery: TypeAlias = Annotated[
-    str | None, Query(min_length=1, max_length=10_000, description="Words that all occur somewhere, in any case.")
+    str | None,
+    Query(min_length=1, max_length=10_000, description="All of these words must occur, in any field; case is ignored."),
 ]
 TextField: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=10_000)]
 UserField: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=100)]
 
 
 class CountedPage(Page[S], Generic[S]):
-    """One page of a list, and how many there are on all pages."""
+    """One page of a list, with the total number of items."""
 
     total: int
 
 
 class RequestedBy(ApiModel):
-    """Who asks for something."""
+    """The user who requests a command."""
 
-    user: UserField = Field(default=WEB_SOURCE, description="Shown in the story of the task.", examples=["ann"])
+    user: UserField = Field(default=WEB_SOURCE, description="Shown in the trace of the task.", examples=["ann"])
 
 
 class CommandAccepted(ApiModel):
-    """What was asked for is durable, and done when the king comes to it: at once, or when the court is up."""
+    """A command that was stored durably. The king executes it at once, or when the court is started."""
 
     event_id: str = Field(examples=["evt-web-cancel-task-20260207-001-1770465600"])
     task_id: str = Field(examples=["task-20260207-001"])
 
 
 def counted_page(listing: DocumentPage[S]) -> Ok[CountedPage[S]]:
-    """Wrap one page of documents."""
     return Ok(data=CountedPage(items=listing.items, next_cursor=listing.next_cursor, total=listing.total))
 
 
-# The documents of the court, each given as it lies in its file, with an example for the OpenAPI document.
+# ── Documents as stored, with examples for the OpenAPI document ──
 
 
 def _with_example(example: dict[str, Any]) -> ConfigDict:
@@ -77,7 +74,7 @@ def _with_example(example: dict[str, Any]) -> ConfigDict:
 
 
 class CourtEventDocument(RootModel[dict[str, Any]]):
-    """One event."""
+    """An event document."""
 
     model_config = _with_example(
         {
@@ -94,7 +91,7 @@ class CourtEventDocument(RootModel[dict[str, Any]]):
 
 
 class MessageDocument(RootModel[dict[str, Any]]):
-    """One message."""
+    """A message document."""
 
     model_config = _with_example(
         {
@@ -111,7 +108,7 @@ class MessageDocument(RootModel[dict[str, Any]]):
 
 
 class StatsDocument(RootModel[dict[str, Any]]):
-    """How much was done."""
+    """Statistics of the court."""
 
     model_config = _with_example(
         {
@@ -126,7 +123,7 @@ class StatsDocument(RootModel[dict[str, Any]]):
 
 
 class ReportDocument(RootModel[dict[str, Any]]):
-    """The report of a day."""
+    """A daily report."""
 
     model_config = _with_example(
         {

@@ -53,14 +53,14 @@ from kingdom.web.views.documents import (
 )
 from kingdom.web.views.redaction import check_payload
 
-# ``/api/events``: what happened outside, and making something happen.
+# ── /api/events ──
 
 
 events_router = APIRouter(prefix="/api/events", tags=["court"])
 
 
 class NewEvent(ApiModel):
-    """Something that happened, told by whoever calls."""
+    """An event to inject."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -80,17 +80,17 @@ class NewEvent(ApiModel):
     source: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$", max_length=100)] = WEB_SOURCE
     repo: Annotated[str, StringConstraints(min_length=1, max_length=200)] | None = None
     priority: Priority = "normal"
-    id: EventId | None = Field(default=None, description="One that was seen before changes nothing.")
+    id: EventId | None = Field(default=None, description="An id that is already known changes nothing.")
 
 
 class InjectedEvent(ApiModel):
-    """The event is durable."""
+    """Result of injecting an event. The event is stored durably."""
 
     id: str = Field(examples=["evt-web-0199a7c2"])
-    accepted: bool = Field(description="False: one with this id was there before, and nothing changed.")
+    accepted: bool = Field(description="False: an event with this id existed already; nothing changed.")
 
 
-@events_router.get("", operation_id="listEvents", summary="Events, the newest first")
+@events_router.get("", operation_id="listEvents", summary="List events, newest first")
 async def get_events(
     context: Context,
     status: WordQuery = None,
@@ -102,14 +102,17 @@ async def get_events(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Ok[CountedPage[EventSummary]]:
-    """Events from outside, filtered and searched. `type` may end with `*`; `status=invalid` are those put aside."""
+    """External events, filtered and searched.
+
+    `type` may end with `*`. `status=invalid` lists files that could not be read.
+    """
     wanted = DocumentFilter(status=status, type=kind, source=source, since=since, until=until, text=q)
     return counted_page(await list_events(context, wanted, limit, cursor))
 
 
-@events_router.post("", operation_id="injectEvent", summary="Put an event into the court", status_code=201)
+@events_router.post("", operation_id="injectEvent", summary="Inject an event", status_code=201)
 async def post_event(context: Context, event: NewEvent, response: Response) -> Ok[InjectedEvent]:
-    """It is durable when this answers, and taken up at once when the court is up. 200: its id was known before."""
+    """Store an event durably; a running court processes it at once. 201: stored. 200: the id was already known."""
     check_payload(event.payload)
     event_id = event.id or f"evt-{WEB_SOURCE}-{new_event_id()}"
     accepted = await inject_event(context.court, {**event.model_dump(exclude={"id"}), "id": event_id})
@@ -118,26 +121,26 @@ async def post_event(context: Context, event: NewEvent, response: Response) -> O
     return ok(InjectedEvent(id=event_id, accepted=accepted))
 
 
-@events_router.get("/{eventId}", operation_id="getEvent", summary="One event as it lies in its file")
+@events_router.get("/{eventId}", operation_id="getEvent", summary="Get an event")
 async def get_event(context: Context, event_id: EventIdPath) -> Ok[CourtEventDocument]:
-    """The document, whatever state it is in."""
+    """The document as stored, in any state."""
     return ok(CourtEventDocument(await read_event(context, event_id)))
 
 
-@events_router.get("/{eventId}/trace", operation_id="traceEvent", summary="The whole story of an event")
+@events_router.get("/{eventId}/trace", operation_id="traceEvent", summary="Trace an event")
 async def get_event_trace(context: Context, event_id: EventIdPath) -> Ok[Page[TraceLine]]:
-    """Event, tasks, soldiers, results, messages: in time order, from every file that knows of it."""
+    """History of an event from all files, in time order: event, tasks, soldiers, results, messages."""
     return page(await trace(context, event_id))
 
 
-# ``/api/tasks``: look at tasks, and have them ended or done again.
+# ── /api/tasks ──
 
 
 tasks_router = APIRouter(prefix="/api/tasks", tags=["court"])
 _REQUESTED_BY_WEB = RequestedBy()
 
 
-@tasks_router.get("", operation_id="listTasks", summary="Tasks, the newest first")
+@tasks_router.get("", operation_id="listTasks", summary="List tasks, newest first")
 async def get_tasks(
     context: Context,
     general: WordQuery = None,
@@ -150,72 +153,75 @@ async def get_tasks(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Ok[CountedPage[TaskSummary]]:
-    """Tasks, filtered and searched. `type` may end with `*`; `status=invalid` are those put aside."""
+    """Tasks, filtered and searched. `type` may end with `*`. `status=invalid` lists files that could not be read."""
     wanted = DocumentFilter(
         general=general, status=status, type=kind, priority=priority, since=since, until=until, text=q
     )
     return counted_page(await list_tasks(context, wanted, limit, cursor))
 
 
-@tasks_router.get("/{taskId}", operation_id="getTask", summary="One task: what it is, what came of it, who was on it")
+@tasks_router.get("/{taskId}", operation_id="getTask", summary="Get a task")
 async def get_task(context: Context, task_id: TaskIdPath) -> Ok[TaskState]:
-    """The documents of the court as they lie in their files, the soldiers, the cost, and what can be asked of it."""
+    """The task and its result as stored, its soldiers, its cost, and the actions that are possible now."""
     return ok(await read_task(context, task_id))
 
 
-@tasks_router.get("/{taskId}/trace", operation_id="traceTask", summary="The whole story of a task")
+@tasks_router.get("/{taskId}/trace", operation_id="traceTask", summary="Trace a task")
 async def get_task_trace(context: Context, task_id: TaskIdPath) -> Ok[Page[TraceLine]]:
-    """Event, task, soldiers, result, messages: in time order, from every file that knows of it."""
+    """History of a task from all files, in time order: event, task, soldiers, result, messages."""
     return page(await trace(context, task_id))
 
 
-@tasks_router.get("/{taskId}/transcript", operation_id="getTranscript", summary="What a soldier of a task said and did")
+@tasks_router.get("/{taskId}/transcript", operation_id="getTranscript", summary="Get a transcript")
 async def get_transcript(
     context: Context,
     task_id: TaskIdPath,
     offset: Annotated[
-        int, Query(ge=-(2**40), le=2**40, description="The byte to begin at; negative: so many from the end.")
+        int, Query(ge=-(2**40), le=2**40, description="First byte to read; a negative value counts from the end.")
     ] = 0,
     soldier: Annotated[
-        str | None, Query(max_length=200, description="Of this one; else of the last one on the task.")
+        str | None, Query(max_length=200, description="Soldier id; default: the last soldier of the task.")
     ] = None,
-    raw: Annotated[bool, Query(description="Every line as the agent wrote it.")] = False,
+    raw: Annotated[bool, Query(description="Return every line as the agent wrote it.")] = False,
 ) -> Ok[TranscriptPart]:
-    """About 64 KiB of it. Ask again with `nextOffset` for what follows: so a run is read while it goes on."""
+    """What a soldier said and did, about 64 KiB at a time.
+
+    Call again with `nextOffset` to read on, also while the run continues.
+    """
     return ok(await read_transcript(context, task_id, offset, soldier=soldier, raw=raw))
 
 
-@tasks_router.post("/{taskId}/cancel", operation_id="cancelTask", summary="Have a task ended", status_code=202)
+@tasks_router.post("/{taskId}/cancel", operation_id="cancelTask", summary="Cancel a task", status_code=202)
 async def post_task_cancel(
     context: Context, task_id: TaskIdPath, asked: RequestedBy = _REQUESTED_BY_WEB
 ) -> Ok[CommandAccepted]:
-    """It is taken out of the queue, or its soldier is stopped. 409 when it has ended already."""
+    """Remove a task from the queue, or stop its soldier. 409: it has already ended."""
     event_id = await cancel_task(context.court, task_id, asked.user, WEB_SOURCE)
     return ok(CommandAccepted(event_id=event_id, task_id=task_id))
 
 
-@tasks_router.post("/{taskId}/retry", operation_id="retryTask", summary="Have a task done once more", status_code=202)
+@tasks_router.post("/{taskId}/retry", operation_id="retryTask", summary="Retry a task", status_code=202)
 async def post_task_retry(
     context: Context, task_id: TaskIdPath, asked: RequestedBy = _REQUESTED_BY_WEB
 ) -> Ok[CommandAccepted]:
-    """As a new task. 409 while it has not ended."""
+    """Run a task again, as a new task. 409: it has not ended."""
     event_id = await retry_task(context.court, task_id, asked.user, WEB_SOURCE)
     return ok(CommandAccepted(event_id=event_id, task_id=task_id))
 
 
-# ``/api/messages``: what people are told.
+# ── /api/messages ──
 
 
 messages_router = APIRouter(prefix="/api/messages", tags=["court"])
 
 
 class ResentMessage(ApiModel):
-    """The message waits to be sent once more."""
+    """A message that was queued again."""
 
     id: str = Field(examples=["msg-20260207-001"])
 
 
-@messages_router.get("", operation_id="listMessages", summary="Messages to people, the newest first")
+@messages_router.get("", operation_id="listMessages", summary="List messages, newest first")
 async def get_messages(
     context: Context,
     status: WordQuery = None,
@@ -226,38 +232,41 @@ async def get_messages(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Ok[CountedPage[MessageSummary]]:
-    """Messages, filtered and searched. `status` is pending, sent, failed, or invalid for those put aside."""
+    """Messages to people, filtered and searched.
+
+    `status` is pending, sent, failed, or invalid for files that could not be read.
+    """
     wanted = DocumentFilter(status=status, type=kind, since=since, until=until, text=q)
     return counted_page(await list_messages(context, wanted, limit, cursor))
 
 
-@messages_router.get("/{messageId}", operation_id="getMessage", summary="One message as it lies in its file")
+@messages_router.get("/{messageId}", operation_id="getMessage", summary="Get a message")
 async def get_message(context: Context, message_id: MessageIdPath) -> Ok[MessageDocument]:
-    """The document, whatever state it is in."""
+    """The document as stored, in any state."""
     return ok(MessageDocument(await read_message(context, message_id)))
 
 
 @messages_router.post(
-    "/{messageId}/resend", operation_id="resendMessage", summary="Send a failed message again", status_code=202
+    "/{messageId}/resend", operation_id="resendMessage", summary="Resend a failed message", status_code=202
 )
 async def post_message_resend(context: Context, message_id: MessageIdPath) -> Ok[ResentMessage]:
-    """It goes back into the queue. 409 when it has not failed."""
+    """Queue a failed message again. 409: the message has not failed."""
     document = await read_message(context, message_id)
     if not (await requeue_dead(context, COURT_BUS, MESSAGES, [message_id])).requeued:
         raise ApiError(
-            409, "SYS_NOT_FAILED", f"{message_id} is {document.get('status')}: only failed ones are sent again"
+            409, "SYS_NOT_FAILED", f"{message_id} is {document.get('status')}: only failed messages can be resent"
         )
     return ok(ResentMessage(id=message_id))
 
 
-# ``/api/questions``: what people are asked, and answering it.
+# ── /api/questions ──
 
 
 questions_router = APIRouter(prefix="/api/questions", tags=["court"])
 
 
 class AnswerBody(ApiModel):
-    """What a person answers."""
+    """A person's answer to a question."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"text": "The second one.", "user": "ann"}]})
 
@@ -265,16 +274,14 @@ class AnswerBody(ApiModel):
     user: UserField = WEB_SOURCE
 
 
-@questions_router.get("", operation_id="listQuestions", summary="Questions that wait for an answer")
+@questions_router.get("", operation_id="listQuestions", summary="List open questions")
 async def get_questions(context: Context) -> Ok[Page[OpenQuestion]]:
-    """Each belongs to a task, which waits."""
+    """Questions to people. Each belongs to a waiting task."""
     return page(await list_questions(context))
 
 
-@questions_router.post(
-    "/{taskId}/answer", operation_id="answerQuestion", summary="Answer the question of a task", status_code=202
-)
+@questions_router.post("/{taskId}/answer", operation_id="answerQuestion", summary="Answer a question", status_code=202)
 async def post_answer(context: Context, task_id: TaskIdPath, given: AnswerBody) -> Ok[CommandAccepted]:
-    """The first answer counts, and the work goes on with it. 409 when the task asks nothing, or not any more."""
+    """Answer the question of a task, which then continues. The first answer counts. 409: there is no open question."""
     event_id = await answer_question(context.court, task_id, given.text, given.user, WEB_SOURCE)
     return ok(CommandAccepted(event_id=event_id, task_id=task_id))

@@ -1,4 +1,4 @@
-"""Whether it lives, whether it can work, how it is: for programs that watch, and for pages that begin."""
+"""Liveness, readiness, metrics, session and health endpoints."""
 
 from __future__ import annotations
 
@@ -28,55 +28,57 @@ router = APIRouter(tags=["health"])
 
 
 class Alive(ApiModel):
-    """The server answers."""
+    """The server is alive."""
 
     status: Literal["alive"] = "alive"
 
 
 class Ready(ApiModel):
-    """Everything the server needs answers."""
+    """The server is ready: everything it depends on responds."""
 
     status: Literal["ready"] = "ready"
     checked: list[str] = Field(examples=[["workflow store", "court bus", "live events"]])
 
 
 class SessionInfo(ApiModel):
-    """Who asks, and what a page needs to begin."""
+    """The session of the caller."""
 
-    csrf_token: str = Field(description="Send it as `X-CSRF-Token` with everything that changes something.")
-    identity: Literal["bearer", "session"] = Field(description="By token, or by cookie.")
-    user: str = Field(description="Whom the server acts for.", examples=["ada"])
+    csrf_token: str = Field(description="Send it as `X-CSRF-Token` with every request that changes something.")
+    identity: Literal["bearer", "session"] = Field(
+        description="How the request was authenticated: by token, or by cookie."
+    )
+    user: str = Field(description="The user the server acts for.", examples=["ada"])
     version: str = Field(examples=["0.1.0"])
-    root: str = Field(description="The folder that is served.")
+    root: str = Field(description="The folder that the server serves.")
     court: bool = Field(description="Whether it is the home of a court.")
     locale: str = Field(examples=["en"])
 
 
 class HealthInfo(ApiModel):
-    """How the court is, and whether workflows are worked on from here."""
+    """Health of the court, and whether this server runs the workflow engine."""
 
     level: str = Field(description="green, yellow, orange or red", examples=["green"])
     reason: str
-    court: bool = Field(description="Whether there is a court; without one there are no roles.")
-    running: bool = Field(description="Whether the court is up.")
+    court: bool = Field(description="Whether the folder has a court; without one there are no roles.")
+    running: bool = Field(description="Whether the court is running.")
     roles: list[RoleState]
-    workflow_engine: bool = Field(description="Whether this server is the engine of the workflows.")
+    workflow_engine: bool = Field(description="Whether this server runs the workflow engine.")
 
 
-@router.get("/healthz", operation_id="checkAlive", summary="Is the server alive?")
+@router.get("/healthz", operation_id="checkAlive", summary="Check liveness")
 async def check_alive() -> Ok[Alive]:
-    """Answers as long as the process does. Needs no token."""
+    """Responds while the process runs. Needs no token."""
     return ok(Alive())
 
 
 @router.get(
     "/readyz",
     operation_id="checkReady",
-    summary="Can the server work?",
-    responses={503: {"model": Failed, "description": "Not all of it answers: details say what"}},
+    summary="Check readiness",
+    responses={503: {"model": Failed, "description": "A dependency does not respond; details name it"}},
 )
 async def check_ready(context: Context) -> Ok[Ready]:
-    """Asks the store, the buses and the feed of live events. Needs no token, and gives no details away."""
+    """Checks the store, the buses and the live feed. Needs no token and reveals no details."""
     checks: dict[str, Awaitable[Any]] = {
         "workflow store": context.parts.store.events(None, 0, 1),
         **{f"{name} bus": bus.depth() for name, bus in context.buses().items()},
@@ -87,27 +89,27 @@ async def check_ready(context: Context) -> Ok[Ready]:
     reasons = []
     for name, answer in zip(checks, answers, strict=True):
         if isinstance(answer, BaseException):
-            log.warning("not ready: the %s does not answer: %s", name, answer)
-            reasons.append(f"the {name} does not answer")
+            log.warning("not ready: the %s does not respond: %s", name, answer)
+            reasons.append(f"the {name} does not respond")
     if trouble := context.live.trouble():
-        log.warning("not ready: live events stand still: %s", trouble)
-        reasons.append("live events stand still")
+        log.warning("not ready: the live feed has stopped: %s", trouble)
+        reasons.append("the live feed has stopped")
     if reasons:
-        raise ApiError(503, "SYS_NOT_READY", "the server cannot work now: its log says why", reasons)
+        raise ApiError(503, "SYS_NOT_READY", "the server is not ready; see its log", reasons)
     return ok(Ready(checked=[*checks, "live events"]))
 
 
-@router.get("/metrics", operation_id="readMetrics", summary="Metrics for Prometheus", response_class=PlainTextResponse)
+@router.get("/metrics", operation_id="readMetrics", summary="Get Prometheus metrics", response_class=PlainTextResponse)
 async def read_metrics(context: Context) -> PlainTextResponse:
-    """The court (roles, queues, soldiers, health, cost) and the depth of the buses, in Prometheus' text form."""
-    watching = context.keep(_MetricsSampler, lambda: _MetricsSampler(context))
+    """Metrics of the court (roles, queues, soldiers, health, cost) and bus depths, in Prometheus text format."""
+    watching = context.cached(_MetricsSampler, lambda: _MetricsSampler(context))
     await watching.sample()
     return PlainTextResponse(generate_latest(watching.registry), media_type=CONTENT_TYPE_LATEST)
 
 
-@router.get("/api/session", operation_id="readSession", summary="Who am I here?")
+@router.get("/api/session", operation_id="readSession", summary="Get the session")
 async def read_session(context: Context, request: Request) -> Ok[SessionInfo]:
-    """What a page needs to begin: above all the token against forged requests."""
+    """Session data for a page, including the CSRF token."""
     return ok(
         SessionInfo(
             csrf_token=csrf_token(context.token),
@@ -121,9 +123,9 @@ async def read_session(context: Context, request: Request) -> Ok[SessionInfo]:
     )
 
 
-@router.get("/api/health", operation_id="readHealth", summary="How is the court?")
+@router.get("/api/health", operation_id="readHealth", summary="Get the health of the court")
 async def read_health(context: Context) -> Ok[HealthInfo]:
-    """The level the chamberlain sees, and every role."""
+    """The health level set by the chamberlain, and all roles."""
     engine = context.control.is_engine
     if context.services is None:
         state, roles, running = HealthState(level="green", reason=""), [], False
@@ -143,7 +145,7 @@ async def read_health(context: Context) -> Ok[HealthInfo]:
 
 
 class _MetricsSampler:
-    """What is scraped, kept between two scrapes: counters of the bus count on."""
+    """The metrics registry. It is kept between scrapes so that bus counters keep counting."""
 
     def __init__(self, context: WebContext) -> None:
         self.registry = CollectorRegistry()
@@ -157,7 +159,7 @@ class _MetricsSampler:
     async def sample(self) -> None:
         try:
             await self._buses.sample()
-        except BusError as error:  # its gauges are absent then, which a watcher notices
-            log.warning("the depth of a bus cannot be read: %s", error)
+        except BusError as error:  # its gauges are absent then, which monitoring notices
+            log.warning("cannot read the depth of a bus: %s", error)
         if self._court is not None:
             await self._court.sample()

@@ -1,4 +1,4 @@
-"""``PATCH /api/workflows/{id}`` and its plan: what is not done yet is changed, as long as nobody works on it."""
+"""``PATCH /api/workflows/{id}`` and ``/plan``: change the part of a plan that has not started."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ router = workflow_router("workflows", "workflows")
 
 
 class TaskValues(ApiModel):
-    """What is to be different about a task."""
+    """New values of a task; omitted fields are unchanged."""
 
     name: Name | None = None
     query: QueryText | None = None
@@ -54,11 +54,11 @@ class TaskValues(ApiModel):
 
 
 class WorkValues(ApiModel):
-    """What is to be different about a work."""
+    """New values of a work; omitted fields are unchanged."""
 
     name: Name | None = None
     engine: EngineName | None = None
-    model: ModelName | None = Field(default=None, description="null: the engine's own choice.")
+    model: ModelName | None = Field(default=None, description="null: the engine's default model.")
     engine_options: Variables | None = None
     mcp_server_refs: Annotated[list[McpServerRefBody], Field(max_length=20)] | None = None
     after: Annotated[list[Name], Field(max_length=50)] | None = None
@@ -67,7 +67,7 @@ class WorkValues(ApiModel):
 
 
 class AddTaskChange(ApiModel):
-    """A new task of a work; `at` is its place, the end by default."""
+    """Add a task to a work, at position `at` (default: the end)."""
 
     type: Literal["addTask"]
     work_id: IdText
@@ -76,14 +76,14 @@ class AddTaskChange(ApiModel):
 
 
 class RemoveTaskChange(ApiModel):
-    """A task less."""
+    """Remove a task."""
 
     type: Literal["removeTask"]
     task_id: IdText
 
 
 class UpdateTaskChange(ApiModel):
-    """A task with other values."""
+    """Change the values of a task."""
 
     type: Literal["updateTask"]
     task_id: IdText
@@ -91,7 +91,7 @@ class UpdateTaskChange(ApiModel):
 
 
 class ReorderTasksChange(ApiModel):
-    """The tasks of a work in another order: all that have not begun."""
+    """Reorder the tasks of a work. List all tasks that have not started."""
 
     type: Literal["reorderTasks"]
     work_id: IdText
@@ -99,7 +99,7 @@ class ReorderTasksChange(ApiModel):
 
 
 class AddWorkChange(ApiModel):
-    """A new work; `at` is its place, the end by default."""
+    """Add a work, at position `at` (default: the end)."""
 
     type: Literal["addWork"]
     work: WorkBody
@@ -107,14 +107,14 @@ class AddWorkChange(ApiModel):
 
 
 class RemoveWorkChange(ApiModel):
-    """A work less."""
+    """Remove a work."""
 
     type: Literal["removeWork"]
     work_id: IdText
 
 
 class UpdateWorkChange(ApiModel):
-    """A work with other values."""
+    """Change the values of a work."""
 
     type: Literal["updateWork"]
     work_id: IdText
@@ -122,21 +122,21 @@ class UpdateWorkChange(ApiModel):
 
 
 class ReorderWorksChange(ApiModel):
-    """The works in another order: all that have not begun."""
+    """Reorder the works. List all works that have not started."""
 
     type: Literal["reorderWorks"]
     work_ids: Annotated[list[IdText], Field(max_length=100)]
 
 
 class SetGitRefsChange(ApiModel):
-    """Other repositories."""
+    """Replace the repositories of the workflow."""
 
     type: Literal["setGitRefs"]
     git_refs: Annotated[list[GitRefBody], Field(max_length=20)]
 
 
 class SetMcpServerRefsChange(ApiModel):
-    """Other MCP servers, from the next work on."""
+    """Replace the MCP servers of the workflow; effective for works that start later."""
 
     type: Literal["setMcpServerRefs"]
     mcp_server_refs: Annotated[list[McpServerRefBody], Field(max_length=20)]
@@ -158,7 +158,7 @@ PlanChange: TypeAlias = Annotated[
 
 
 class ModifyBody(ApiModel):
-    """Changes of a plan, made one after the other: all of them, or none."""
+    """Changes of a plan. They are applied in order, all or none."""
 
     changes: Annotated[list[PlanChange], Field(min_length=1, max_length=100)] = Field(
         examples=[[{"type": "updateTask", "taskId": "task-0198c2d5", "values": {"query": "Fix it properly."}}]]
@@ -166,22 +166,22 @@ class ModifyBody(ApiModel):
 
 
 class PlanBody(ApiModel):
-    """The plan as it shall be. Works and tasks are known by their names."""
+    """The complete new plan. Works and tasks are matched by name."""
 
     yaml: Yaml = Field(examples=[EXAMPLE_YAML])
-    dry_run: bool = Field(default=False, description="Only say what would change.")
+    dry_run: bool = Field(default=False, description="Only return the changes; do not apply them.")
 
 
 class PlanChangeResult(ApiModel):
-    """What changes."""
+    """The changes between the old and the new plan."""
 
     changes: list[str] = Field(examples=[["work fix: task task-1: another query"]])
-    made: bool = Field(description="False when nothing changes, or it was only asked what would.")
+    made: bool = Field(description="Whether the changes were applied; false for a dry run and when nothing changes.")
 
 
 @router.patch("/{workflowId}", summary="Modify a workflow")
 async def modify_workflow(context: Context, workflow_id: WorkflowId, body: ModifyBody) -> Ok[WorkflowFull]:
-    """Change what is not done yet. Only while it is CREATED, READY, PAUSED or FAILED (else 409 MOD_NOT_NOW)."""
+    """Change the part of the plan that has not started. 409 MOD_NOT_NOW unless CREATED, READY, PAUSED or FAILED."""
     workflow, works = await _read(context, workflow_id)
     workflow.check_modifiable()
     changes = [await _domain_change(context, change, workflow, works) for change in body.changes]
@@ -192,13 +192,13 @@ async def modify_workflow(context: Context, workflow_id: WorkflowId, body: Modif
 
 @router.get("/{workflowId}/plan", summary="Get the plan of a workflow as YAML", operation_id="getWorkflowPlan")
 async def get_plan(context: Context, workflow_id: WorkflowId) -> Ok[YamlText]:
-    """The plan as it is now, in the form of a template."""
+    """The current plan, in the format of a template."""
     return ok(YamlText(yaml=await workflows.read_plan(context, workflow_id)))
 
 
-@router.put("/{workflowId}/plan", summary="Change the plan of a workflow as a whole", operation_id="changeWorkflowPlan")
+@router.put("/{workflowId}/plan", summary="Replace the plan of a workflow", operation_id="changeWorkflowPlan")
 async def change_plan(context: Context, workflow_id: WorkflowId, body: PlanBody) -> Ok[PlanChangeResult]:
-    """Give the plan as it shall be; what differs is changed, and told. Rules as for PATCH."""
+    """Apply the differences to the given plan and return them. The rules of PATCH apply."""
     workflow, works = await _read(context, workflow_id)
     workflow.check_modifiable()
     wanted = restore_secrets(await templates.from_yaml(context, body.yaml, workflow_id), plan_of(workflow, works))
@@ -216,7 +216,7 @@ async def _read(context: WebContext, workflow_id: str) -> tuple[Workflow, list[W
 
 
 async def _domain_change(context: WebContext, change: Any, workflow: Workflow, works: list[Work]) -> domain.Change:
-    """A change as the domain has it, with its references checked."""
+    """Check the references of a change and convert it to the domain's form."""
     match change:
         case AddTaskChange():
             return domain.AddTask(change.work_id, task_definition(change.task), change.at)
@@ -257,10 +257,10 @@ async def _update_work(context: WebContext, change: UpdateWorkChange, works: lis
 
 
 def _given_values(values: TaskValues | WorkValues) -> dict[str, Any]:
-    """What is to be different; only a model may be null."""
+    """Return the given values. Only `model` may be null."""
     given = values.model_dump(exclude_unset=True)
     if nothing := [name for name, value in given.items() if value is None and name != "model"]:
-        raise ApiError(422, "MOD_INVALID", f"values.{nothing[0]} is null: leave it out, and it stays as it is")
+        raise ApiError(422, "MOD_INVALID", f"values.{nothing[0]} is null: omit it to leave it unchanged")
     return given
 
 
@@ -274,4 +274,4 @@ async def _checked_refs(
 def _check_engine(context: WebContext, name: str) -> None:
     known = sorted(workflow_state(context).engines)
     if name not in known:
-        raise ApiError(422, "MOD_INVALID", f"there is no engine {name!r:.80}: use one of {', '.join(known)}")
+        raise ApiError(422, "MOD_INVALID", f"unknown engine {name!r:.80}: use one of {', '.join(known)}")

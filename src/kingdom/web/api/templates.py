@@ -1,4 +1,4 @@
-"""``/api/workflow-templates``: the plans workflows are made from, as fields and as YAML."""
+"""``/api/workflow-templates``: templates of workflows, as fields and as YAML."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ TemplateId: TypeAlias = Annotated[
 
 
 class YamlBody(ApiModel):
-    """A template as the text of a YAML file."""
+    """A template as YAML text."""
 
     yaml: Yaml = Field(examples=[EXAMPLE_YAML])
 
 
 class YamlText(ApiModel):
-    """The text of a YAML file."""
+    """YAML text."""
 
     yaml: str = Field(examples=[EXAMPLE_YAML])
 
 
 class ConvertBody(ApiModel):
-    """A template in one of its forms."""
+    """A template as YAML or as fields."""
 
     yaml: Yaml | None = Field(default=None, examples=[EXAMPLE_YAML])
     fields: TemplateBody | None = None
@@ -53,7 +53,7 @@ class ConvertBody(ApiModel):
     @model_validator(mode="after")
     def _one_of_them(self) -> ConvertBody:
         if (self.yaml is None) == (self.fields is None):
-            raise ValueError("give yaml or fields, one of them")
+            raise ValueError("give either yaml or fields")
         return self
 
 
@@ -61,71 +61,71 @@ class ConvertBody(ApiModel):
 async def list_templates(
     context: Context, search: NameSearch = None, limit: Limit = 50, cursor: Cursor = None
 ) -> Ok[Page[TemplateSummary]]:
-    """The templates, the newest first."""
+    """Templates, newest first."""
     return ok(await templates.list_templates(context, search=search, limit=limit, cursor=cursor))
 
 
 @router.post("", status_code=201, summary="Create a template")
 async def create_template(context: Context, body: TemplateBody) -> Ok[Template]:
-    """Refused: what is not valid (422 TPL_INVALID; details has every problem), a taken name (409 TPL_NAME_TAKEN)."""
+    """422 TPL_INVALID: details lists every problem. 409 TPL_NAME_TAKEN: the name exists."""
     return await _create(context, await templates.from_fields(context, body, context.parts.ids.new("tpl")))
 
 
 @router.post("/yaml", status_code=201, summary="Create a template from YAML", operation_id="createTemplateFromYaml")
 async def create_from_yaml(context: Context, body: YamlBody) -> Ok[Template]:
-    """The same, from the text of a file."""
+    """The same, from YAML text."""
     return await _create(context, await templates.from_yaml(context, body.yaml, context.parts.ids.new("tpl")))
 
 
-@router.post("/convert", summary="Turn fields into YAML, or YAML into fields")
+@router.post("/convert", summary="Convert a template between fields and YAML")
 async def convert_template(context: Context, body: ConvertBody) -> Ok[ConvertedTemplate]:
-    """Check a template and give it in both forms. Nothing is kept."""
+    """Validate a template and return it in both forms. Nothing is stored."""
     return ok(await templates.convert(context, yaml=body.yaml, fields=body.fields))
 
 
 @router.get("/{templateId}", summary="Get a template")
 async def get_template(context: Context, template_id: TemplateId) -> Ok[Template]:
-    """The fields of a template."""
+    """Fields of a template."""
     return ok(await templates.read_template(context, template_id))
 
 
 @router.get("/{templateId}/yaml", summary="Get a template as YAML")
 async def get_template_yaml(context: Context, template_id: TemplateId) -> Ok[YamlText]:
-    """The file of a template."""
+    """A template as YAML."""
     return ok(YamlText(yaml=await templates.read_yaml(context, template_id)))
 
 
 @router.put("/{templateId}", summary="Update a template")
 async def update_template(context: Context, template_id: TemplateId, body: TemplateBody) -> Ok[Template]:
-    """Workflows that were made from it stay as they are."""
+    """Existing workflows are not changed."""
     return await _update(context, await templates.from_fields(context, body, template_id))
 
 
 @router.put("/{templateId}/yaml", summary="Update a template from YAML", operation_id="updateTemplateFromYaml")
 async def update_from_yaml(context: Context, template_id: TemplateId, body: YamlBody) -> Ok[Template]:
-    """The same, from the text of a file."""
+    """The same, from YAML text."""
     return await _update(context, await templates.from_yaml(context, body.yaml, template_id))
 
 
 @router.delete("/{templateId}", summary="Delete a template")
 async def delete_template(context: Context, template_id: TemplateId) -> Ok[Deleted]:
-    """Workflows that were made from it stay."""
+    """Existing workflows are not affected."""
     with error_prefix("TPL"):
         await usecases.delete_workflow_template(context.parts, template_id)
     return ok(Deleted(id=template_id))
 
 
 async def check_name(context: WebContext, name: str, own_id: str | None = None) -> None:
-    """Raise when another template has this name. Call it holding the desk's ``naming``."""
+    """Raise when another template has this name. The caller holds the name lock."""
     async with context.parts.store.reading() as tx:
         others = await tx.templates.list(limit=MAX_NAMES)
     if any(one.name == name and one.id != own_id for one in others):
-        raise ApiError(409, "TPL_NAME_TAKEN", f"there is a template called {name} already: choose another name")
+        raise ApiError(409, "TPL_NAME_TAKEN", f"a template named {name} already exists: choose another name")
 
 
 async def _create(context: WebContext, template: WorkflowTemplate) -> Ok[Template]:
     template = restore_secrets(template, None)
-    async with workflow_state(context).naming:
+    async with workflow_state(context).name_lock:
         await check_name(context, template.name)
         with error_prefix("TPL"):
             await usecases.create_workflow_template(context.parts, template)
@@ -133,7 +133,7 @@ async def _create(context: WebContext, template: WorkflowTemplate) -> Ok[Templat
 
 
 async def _update(context: WebContext, template: WorkflowTemplate) -> Ok[Template]:
-    async with workflow_state(context).naming:
+    async with workflow_state(context).name_lock:
         before = await templates.find_template(context, template.id)
         await check_name(context, template.name, template.id)
         template = restore_secrets(template, before)

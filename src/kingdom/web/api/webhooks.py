@@ -1,4 +1,4 @@
-"""``/hooks``: where webhooks arrive. They prove themselves by their own secrets, not by the token of the API."""
+"""``/hooks``: webhook endpoints. Senders authenticate with their own secrets, not with the API token."""
 
 from __future__ import annotations
 
@@ -22,38 +22,47 @@ HookName = Annotated[str, Path(pattern=f"^{HOOK_NAME_PATTERN}$", max_length=60, 
 
 
 class WebhookAccepted(ApiModel):
-    """What became of a webhook. It is durable."""
+    """A webhook that was accepted and stored durably."""
 
-    delivery: str = Field(description="The same when it is delivered again.")
+    delivery: str = Field(description="Delivery id; a repeated delivery has the same id.")
     outcome: Literal["hint", "events", "ignored"] = Field(
-        description="The source is looked at now, or events were made, or it told nothing."
+        description="`hint`: the source is polled now. `events`: events were created. `ignored`: nothing to do."
     )
-    events: list[str] = Field(description="The ids of events that were not there before.")
+    events: list[str] = Field(description="Ids of the events that are new.")
 
 
 @router.post(
-    "/github", operation_id="receiveGithub", summary="From GitHub", status_code=202, openapi_extra=_OPENAPI_BODY
+    "/github",
+    operation_id="receiveGithub",
+    summary="Receive a GitHub webhook",
+    status_code=202,
+    openapi_extra=_OPENAPI_BODY,
 )
 async def github(context: Context, request: Request) -> Ok[WebhookAccepted]:
-    """Signed with the secret in `X-Hub-Signature-256`. 401 for a wrong signature, 404 when it is not set up."""
+    """Signed in `X-Hub-Signature-256`. 401: wrong signature. 404: not configured."""
     return await _accept(context, request, "github", MAX_BODY_BYTES)
 
 
-@router.post("/jira", operation_id="receiveJira", summary="From Jira", status_code=202, openapi_extra=_OPENAPI_BODY)
+@router.post(
+    "/jira", operation_id="receiveJira", summary="Receive a Jira webhook", status_code=202, openapi_extra=_OPENAPI_BODY
+)
 async def jira(context: Context, request: Request) -> Ok[WebhookAccepted]:
-    """Signed with the secret in `X-Hub-Signature`, or with the secret in `X-Kingdom-Token`."""
+    """Signed in `X-Hub-Signature`, or with the secret itself in `X-Kingdom-Token`."""
     return await _accept(context, request, "jira", _MAX_OTHER_BODY_BYTES)
 
 
 @router.post(
     "/generic/{name}",
     operation_id="receiveGeneric",
-    summary="From any other program",
+    summary="Receive a webhook from another program",
     status_code=202,
     openapi_extra=_OPENAPI_BODY,
 )
 async def generic(context: Context, request: Request, name: HookName) -> Ok[WebhookAccepted]:
-    """With the token in `Authorization: Bearer` or `X-Kingdom-Token`; one `Idempotency-Key` is one event."""
+    """Authenticated by the token in `Authorization: Bearer` or `X-Kingdom-Token`.
+
+    Requests with the same `Idempotency-Key` create one event.
+    """
     if name in ("github", "jira"):
         raise ApiError(404, "SYS_NOT_FOUND", f"webhooks of {name} arrive at /hooks/{name}")
     return await _accept(context, request, name, _MAX_OTHER_BODY_BYTES)
@@ -70,7 +79,7 @@ async def _accept(context: WebContext, request: Request, source: str, most: int)
 
 
 async def _read_body(request: Request, most: int) -> bytes:
-    """The bytes as they were sent: the signature is over them. No more than ``most`` are ever kept."""
+    """Read the raw body, which the signature covers. Stops reading after ``most`` bytes."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk

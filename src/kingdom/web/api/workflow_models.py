@@ -19,11 +19,11 @@ from kingdom.workflow.errors import NotFound, StillInUse, WorkflowError
 from kingdom.workflow.store import ConcurrentChange
 from kingdom.workflow.template_file import Heading, Retries, checked_name
 
-# What the routers of workflows share: how routes are named, ids in paths, and errors with the domain they are of.
+# ── Routers and errors ──
 
 
 ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
-# By code: an engine of another process tells no more.
+# Looked up by code: a command that another process executes returns only the code.
 _PREFIXED_ERRORS: Final = {
     NotFound.code: (404, "NOT_FOUND"),
     StillInUse.code: (409, "IN_USE"),
@@ -34,18 +34,18 @@ WorkflowId: TypeAlias = Annotated[
 ]
 NameSearch: TypeAlias = Annotated[
     str | None,
-    Query(max_length=100, pattern=r"^[^\x00-\x1f\x7f]*$", description="Words that name or issue key have in them."),
+    Query(max_length=100, pattern=r"^[^\x00-\x1f\x7f]*$", description="Text that the name or the issue key contains."),
 ]
 
 
 class Deleted(ApiModel):
-    """What is gone."""
+    """Id of the deleted item."""
 
     id: str = Field(examples=["git-0198c2d0"])
 
 
 def workflow_router(path: str, tag: str) -> APIRouter:
-    """A router whose operations are called as their functions, in camelCase."""
+    """Return a router whose operation ids are its function names in camelCase."""
     return APIRouter(prefix=f"/api/{path}", tags=[tag], generate_unique_id_function=_operation_id)
 
 
@@ -55,17 +55,17 @@ def _operation_id(route: APIRoute) -> str:
 
 @contextlib.contextmanager
 def error_prefix(prefix: str) -> Iterator[None]:
-    """Errors that say nothing of their domain get it: ``GIT_NOT_FOUND``, ``GIT_IN_USE``, ``GIT_CHANGED``."""
+    """Add a prefix to generic error codes: ``GIT_NOT_FOUND``, ``GIT_IN_USE``, ``GIT_CHANGED``."""
     try:
         yield
     except WorkflowError as error:
-        if (told := _PREFIXED_ERRORS.get(error.code)) is None:
+        if (found := _PREFIXED_ERRORS.get(error.code)) is None:
             raise
-        status, word = told
+        status, word = found
         raise ApiError(status, f"{prefix}_{word}", str(error)) from error
 
 
-# What may stand in requests: names, texts, ids, variables.
+# ── Values ──
 
 
 _MAX_JSON_CHARS: Final = 100_000  # characters
@@ -73,7 +73,7 @@ _MAX_JSON_CHARS: Final = 100_000  # characters
 
 def _name_without_at(text: str) -> str:
     if "@" in text:
-        raise ValueError("a name has no @: NAME@BRANCH stands for a branch")
+        raise ValueError("a name must not contain @: NAME@BRANCH selects a branch")
     return checked_name(text)
 
 
@@ -90,9 +90,9 @@ def _check_json(value: dict[str, Any]) -> dict[str, Any]:
         text = json.dumps(value, allow_nan=False, ensure_ascii=False)
         text.encode()
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"this cannot be kept as JSON: {error}") from None
+        raise ValueError(f"cannot be stored as JSON: {error}") from None
     if len(text) > _MAX_JSON_CHARS:
-        raise ValueError(f"this is larger than {_MAX_JSON_CHARS:,} characters")
+        raise ValueError(f"larger than {_MAX_JSON_CHARS:,} characters")
     return value
 
 
@@ -121,39 +121,39 @@ EnvName: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[A-Z0-9_]+$", m
 EnvValue: TypeAlias = Annotated[str, StringConstraints(max_length=5000, pattern=r"^[^\x00\r\n]*$")]
 
 
-# Parts of plans as requests give them: the fields of the views, with what is allowed in them.
+# ── Bodies ──
 
 
 class GitRefBody(GitRefFields):
-    """A repository of a template or workflow."""
+    """Reference to a repository."""
 
     git_id: IdText = Field(examples=["git-0198c2d0"])
-    base: Branch | None = Field(default=None, description="The branch to start from; null: the default branch.")
+    base: Branch | None = Field(default=None, description="Branch to start from; null: the default branch.")
 
 
 class McpServerRefBody(McpServerRefFields):
-    """An MCP server of a template, workflow or work."""
+    """Reference to an MCP server, with environment overrides."""
 
     mcp_server_id: IdText = Field(examples=["mcp-0198c2d1"])
     env: dict[EnvName, EnvValue] = Field(
         default_factory=dict,
         max_length=100,
-        description="Overrides the server's own. `***` stands for a value that is not shown: given back, it stays.",
+        description="Overrides the server's variables. `***` is a hidden value; sent back, the value is kept.",
         examples=[{"TRACKER_TOKEN": "${TRACKER_TOKEN}"}],
     )
 
 
 class TaskBody(TaskFields):
-    """A task of a plan."""
+    """A task in a plan."""
 
     name: Name = Field(examples=["task-1"])
     query: QueryText = Field(examples=["Fix {{ issue.key }}."])
-    outline: Outline = Field(default_factory=list, description="The sections of the report it asks for.")
+    outline: Outline = Field(default_factory=list, description="Section headings of the report the task writes.")
     retries: RetryCount = 1
 
 
 class WorkBody(WorkFields):
-    """A work of a plan."""
+    """A work in a plan."""
 
     name: Name = Field(examples=["fix"])
     tasks: Annotated[list[TaskBody], Field(min_length=1, max_length=50)]  # type: ignore[assignment]
@@ -162,18 +162,18 @@ class WorkBody(WorkFields):
     engine_options: Variables = Field(default_factory=dict)
     mcp_server_refs: Annotated[list[McpServerRefBody], Field(max_length=20)] = Field(default_factory=list)  # type: ignore[assignment]
     after: Annotated[list[Name], Field(max_length=50)] = Field(
-        default_factory=list, description="The works it waits for; empty: all before it."
+        default_factory=list, description="Names of the works it waits for; empty: all works before it."
     )
 
     @model_validator(mode="after")
     def _merges(self) -> WorkBody:
         if self.merge and len(self.after) < 2:
-            raise ValueError("merge needs the works to merge in `after`, at least two")
+            raise ValueError("merge needs at least two works in `after`")
         return self
 
 
 class TemplateBody(TemplateFields):
-    """A plan with a name."""
+    """Fields of a template."""
 
     name: Name = Field(examples=["fix"])
     description: Description = ""

@@ -38,31 +38,30 @@ from kingdom.workflow.domain.resources import GitRef, McpServerRef
 from kingdom.workflow.domain.statuses import WorkflowStatus
 from kingdom.workflow.errors import IllegalTransition
 
-# ``/api/workflows``: the list, a new one, one in full, and a template made of one.
-
-
 router = workflow_router("workflows", "workflows")
 
 
 class WorkflowBody(ApiModel):
-    """A workflow to make from a template; what is given here stands in the place of the template's."""
+    """A workflow to create from a template. Given fields replace those of the template."""
 
     template_id: IdText = Field(examples=["tpl-0198c2d2"])
     name: Name | None = Field(default=None, examples=["Fix the timeout"])
     issue_key: IssueKey | None = Field(default=None, examples=["WEB-42"])
     description: Description | None = None
     variables: Variables = Field(
-        default_factory=dict, description="For the queries: `{{ issue.title }}`.", examples=[{"issue": {"title": "x"}}]
+        default_factory=dict,
+        description="Values of the variables in queries, such as `{{ issue.title }}`.",
+        examples=[{"issue": {"title": "x"}}],
     )
     git_refs: Annotated[list[GitRefBody], Field(max_length=20)] | None = None
     mcp_server_refs: Annotated[list[McpServerRefBody], Field(max_length=20)] | None = None
     on_failure: Literal["pause", "fail"] | None = Field(
-        default=None, description="What becomes of it when a task failed for good."
+        default=None, description="Whether the workflow pauses or fails when a task has failed permanently."
     )
 
 
 class TemplateOfWorkflowBody(ApiModel):
-    """What the template shall be called."""
+    """Name and description of the new template."""
 
     name: Name = Field(examples=["fix"])
     description: Description | None = None
@@ -72,19 +71,23 @@ class TemplateOfWorkflowBody(ApiModel):
 async def list_workflows(
     context: Context,
     status: Annotated[
-        list[WorkflowStatus] | None, Query(max_length=9, description="Only in this state; may be repeated.")
+        list[WorkflowStatus] | None,
+        Query(max_length=9, description="Only workflows with this status; may be repeated."),
     ] = None,
     search: NameSearch = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Ok[Page[WorkflowSummary]]:
-    """The workflows with their progress, the newest first."""
+    """Workflows with their progress, newest first."""
     return ok(await workflows.list_workflows(context, statuses=status or (), search=search, limit=limit, cursor=cursor))
 
 
 @router.post("", status_code=201, summary="Create a workflow")
 async def create_workflow(context: Context, body: WorkflowBody) -> Ok[WorkflowFull]:
-    """It does nothing until it is started. Refused: a template, repository or MCP server that is not there."""
+    """Create a workflow; it does nothing until it is started.
+
+    404 or 422: an unknown template, repository or MCP server.
+    """
     template = await templates.find_template(context, body.template_id)
     gits = None if body.git_refs is None else git_refs(body.git_refs)
     servers = None
@@ -108,16 +111,16 @@ async def create_workflow(context: Context, body: WorkflowBody) -> Ok[WorkflowFu
 
 @router.get("/{workflowId}", summary="Get a workflow")
 async def get_workflow(context: Context, workflow_id: WorkflowId) -> Ok[WorkflowFull]:
-    """Its works and tasks, its repositories, its checkpoints, and what can be asked of it."""
+    """Works, tasks, repositories and checkpoints of a workflow, and the actions that are allowed now."""
     return ok(await workflows.read_workflow(context, workflow_id))
 
 
-@router.post("/{workflowId}/template", status_code=201, summary="Make a template of a workflow")
+@router.post("/{workflowId}/template", status_code=201, summary="Create a template from a workflow")
 async def create_template_from_workflow(
     context: Context, workflow_id: WorkflowId, body: TemplateOfWorkflowBody
 ) -> Ok[Template]:
-    """A template of the plan as it is now."""
-    async with workflow_state(context).naming:
+    """Save the current plan of a workflow as a template."""
+    async with workflow_state(context).name_lock:
         await check_name(context, body.name)
         with error_prefix("WFL"):
             template_id = await usecases.create_template_from_workflow(
@@ -129,53 +132,54 @@ async def create_template_from_workflow(
 async def check_refs(
     context: WebContext, git_refs: tuple[GitRef, ...], mcp_server_refs: tuple[McpServerRef, ...]
 ) -> None:
-    """Raise when one of these is not there."""
+    """Raise when a referenced repository or MCP server does not exist."""
     async with context.parts.store.reading() as tx:
         for at, git in enumerate(git_refs):
             if await tx.gits.find(git.git_id) is None:
-                raise ApiError(422, "GIT_NOT_FOUND", f"gitRefs.{at}: there is no repository {git.git_id!r}")
+                raise ApiError(422, "GIT_NOT_FOUND", f"gitRefs.{at}: no repository {git.git_id!r}")
         for at, server in enumerate(mcp_server_refs):
             if await tx.mcp_servers.find(server.mcp_server_id) is None:
-                raise ApiError(
-                    422, "MCP_NOT_FOUND", f"mcpServerRefs.{at}: there is no MCP server {server.mcp_server_id!r}"
-                )
+                raise ApiError(422, "MCP_NOT_FOUND", f"mcpServerRefs.{at}: no MCP server {server.mcp_server_id!r}")
 
 
-# ``/api/workflows/{id}/start|pause|resume|cancel|fork``, and deleting one.
+# ── Lifecycle ──
 #
-# Starting clones, resuming resets: both may take minutes. They are begun, and the answer is 202; what becomes of them is
-# told by the workflow's state and events. What is refused is refused at once.
+# Starting clones repositories and resuming resets worktrees; both may take minutes. These routes start the command and
+# answer 202. Refusals are returned at once; later errors show in the workflow's state and events.
+
 
 _REFUSAL_SECONDS: Final = 0.25  # seconds in which a refusal is waited for
 
 
 class StartBody(ApiModel):
-    """How to start."""
+    """Options for starting a workflow."""
 
-    prepare_only: bool = Field(default=False, description="Only make its worktrees: it stays READY.")
+    prepare_only: bool = Field(default=False, description="Only create the worktrees; the workflow stays READY.")
 
 
 class PauseBody(ApiModel):
-    """Why it is paused."""
+    """Options for pausing a workflow."""
 
     reason: str | None = Field(default=None, min_length=1, max_length=1000, examples=["I want to look at it"])
 
 
 class ResumeBody(ApiModel):
-    """Where to go on from: the last checkpoint, a chosen one, or (`retry`) where it stopped."""
+    """Where to resume: the last checkpoint (default), `checkpointId`, or with `retry` the task at which it stopped."""
 
     checkpoint_id: IdText | None = Field(default=None, examples=["cp-0198c2d7"])
-    retry: bool = Field(default=False, description="Do not go back: try the task again at which it stopped.")
+    retry: bool = Field(
+        default=False, description="Retry the task at which the workflow stopped, without going back to a checkpoint."
+    )
 
     @model_validator(mode="after")
     def _one_of_them(self) -> ResumeBody:
         if self.retry and self.checkpoint_id is not None:
-            raise ValueError("retry goes back to no checkpoint: give checkpointId or retry, not both")
+            raise ValueError("give checkpointId or retry, not both")
         return self
 
 
 class ForkBody(ApiModel):
-    """Where to fork from."""
+    """Options for forking a workflow."""
 
     checkpoint_id: IdText = Field(examples=["cp-0198c2d7"])
     name: Name | None = Field(default=None, examples=["Fix the timeout, another way"])
@@ -185,7 +189,7 @@ class ForkBody(ApiModel):
 async def start_workflow(
     context: Context, workflow_id: WorkflowId, body: StartBody | None = None
 ) -> Ok[WorkflowSummary]:
-    """Repositories are cloned, worktrees made, the first works begun. Only a CREATED or READY one can be started."""
+    """Clone repositories, create worktrees and start the first works. The workflow must be CREATED or READY."""
     await _check_allowed(context, workflow_id, "start", "started")
     await _start_command(context, "StartWorkflow", workflow_id, prepare_only=(body or StartBody()).prepare_only)
     return ok(await workflows.read_summary(context, workflow_id))
@@ -195,7 +199,10 @@ async def start_workflow(
 async def resume_workflow(
     context: Context, workflow_id: WorkflowId, body: ResumeBody | None = None
 ) -> Ok[WorkflowSummary]:
-    """Worktrees go back to a checkpoint, works behind it begin anew. What would be lost is kept under a rescue ref."""
+    """Reset the worktrees to a checkpoint and restart the works after it.
+
+    Commits that this drops are kept under rescue refs.
+    """
     body = body or ResumeBody()
     await _check_allowed(context, workflow_id, "resume", "resumed")
     if body.checkpoint_id is not None:
@@ -210,33 +217,36 @@ async def resume_workflow(
 async def pause_workflow(
     context: Context, workflow_id: WorkflowId, body: PauseBody | None = None
 ) -> Ok[WorkflowSummary]:
-    """Its agents are stopped before the answer is given."""
+    """Stop the agents of a workflow. Responds when they have stopped."""
     await _check_allowed(context, workflow_id, "pause", "paused")
     with error_prefix("WFL"):
-        await context.control.carry("PauseWorkflow", workflow_id, reason=(body or PauseBody()).reason)
+        await context.control.execute("PauseWorkflow", workflow_id, reason=(body or PauseBody()).reason)
     return ok(await workflows.read_summary(context, workflow_id))
 
 
 @router.post("/{workflowId}/cancel", summary="Cancel a workflow")
 async def cancel_workflow(context: Context, workflow_id: WorkflowId) -> Ok[WorkflowSummary]:
-    """Its agents are stopped before the answer is given; what is not done will not be."""
+    """Stop the agents of a workflow and end it; it cannot be resumed. Responds when they have stopped."""
     await _check_allowed(context, workflow_id, "cancel", "cancelled")
     with error_prefix("WFL"):
-        await context.control.carry("CancelWorkflow", workflow_id)
+        await context.control.execute("CancelWorkflow", workflow_id)
     return ok(await workflows.read_summary(context, workflow_id))
 
 
 @router.delete("/{workflowId}", summary="Delete a workflow")
 async def delete_workflow(context: Context, workflow_id: WorkflowId) -> Ok[Deleted]:
-    """With its worktrees, workspaces and reports; branches stay. Refused while it is busy (409 MOD_NOT_NOW)."""
+    """Delete a workflow with its worktrees, workspaces and reports; branches remain. 409 MOD_NOT_NOW: it is busy."""
     with error_prefix("WFL"):
-        await context.control.carry("DeleteWorkflow", workflow_id)
+        await context.control.execute("DeleteWorkflow", workflow_id)
     return ok(Deleted(id=workflow_id))
 
 
 @router.post("/{workflowId}/fork", status_code=201, summary="Fork a workflow")
 async def fork_workflow(context: Context, workflow_id: WorkflowId, body: ForkBody) -> Ok[WorkflowFull]:
-    """A second workflow that goes on from a checkpoint, on branches of its own. The first one stays as it is."""
+    """Create a second workflow that continues from a checkpoint on its own branches.
+
+    The first workflow is unchanged.
+    """
     async with context.parts.store.reading() as tx:
         await find_workflow(tx, workflow_id)
         point = await find_checkpoint(tx, workflow_id, body.checkpoint_id)
@@ -246,7 +256,7 @@ async def fork_workflow(context: Context, workflow_id: WorkflowId, body: ForkBod
 
 
 async def _check_allowed(context: WebContext, workflow_id: str, act: WorkflowAction, wanted: str) -> None:
-    """Raise when this cannot be asked of a workflow as it stands."""
+    """Raise when the action is not allowed in the workflow's current state."""
     async with context.parts.store.reading() as tx:
         workflow = await find_workflow(tx, workflow_id)
     if act not in allowed_actions(workflow):
@@ -254,15 +264,16 @@ async def _check_allowed(context: WebContext, workflow_id: str, act: WorkflowAct
 
 
 async def _start_command(context: WebContext, kind: str, workflow_id: str, **arguments: Any) -> None:
-    """Have something begun that takes long; what is refused right away is raised."""
-    begun = context.control.begin(kind, workflow_id, **arguments)
+    """Start a long-running command. Raises an immediate refusal; later errors show in the workflow's state."""
+    task = context.control.start(kind, workflow_id, **arguments)
     with error_prefix("WFL"):
-        await asyncio.wait({begun}, timeout=_REFUSAL_SECONDS)
-        if begun.done():
-            begun.result()
+        await asyncio.wait({task}, timeout=_REFUSAL_SECONDS)
+        if task.done():
+            task.result()
 
 
-# What one sees of a workflow: its events, checkpoints and their differences, reports, words of agents, cost.
+# ── Events, checkpoints, reports, output, usage ──
+
 
 CheckpointId: TypeAlias = Annotated[
     str, Path(alias="checkpointId", pattern=ID_PATTERN, max_length=100, examples=["cp-0198c2d7"])
@@ -276,20 +287,20 @@ ReportId: TypeAlias = Annotated[
 async def list_workflow_events(
     context: Context,
     workflow_id: WorkflowId,
-    after: Annotated[int, Query(ge=0, le=2**53, description="Only behind this sequence number.")] = 0,
+    after: Annotated[int, Query(ge=0, le=2**53, description="Only events after this sequence number.")] = 0,
     limit: Limit = 100,
 ) -> Ok[Page[WorkflowEvent]]:
-    """What happened, in order, without a gap. `nextCursor` is the `after` of the next page."""
+    """Events of a workflow, in order and without gaps. `nextCursor` is the `after` of the next page."""
     return ok(await workflows.read_events(context, workflow_id, after=after, limit=limit))
 
 
 @router.get("/{workflowId}/checkpoints", summary="List the checkpoints of a workflow")
 async def list_checkpoints(context: Context, workflow_id: WorkflowId) -> Ok[Page[CheckpointInfo]]:
-    """All of them on one page, the oldest first; also those the workflow went back behind."""
+    """All checkpoints on one page, oldest first, including those that a resume went back past."""
     return ok(Page(items=await checkpoints.list_checkpoints(context, workflow_id)))
 
 
-@router.get("/{workflowId}/checkpoints/{checkpointId}/diff", summary="Get what changed up to a checkpoint")
+@router.get("/{workflowId}/checkpoints/{checkpointId}/diff", summary="Get the changes of a checkpoint")
 async def get_checkpoint_diff(
     context: Context,
     workflow_id: WorkflowId,
@@ -299,50 +310,52 @@ async def get_checkpoint_diff(
         Query(
             pattern=ID_PATTERN,
             max_length=100,
-            description="Since which checkpoint; `base`: since the branch began; without it: since its work began.",
+            description="Checkpoint to compare with, or `base`: start of the branch. Default: start of its work.",
         ),
     ] = None,
-    form: Annotated[DiffForm, Query(description="Lines as hunks, as a patch in text, or only the counts.")] = "hunks",
+    form: Annotated[DiffForm, Query(description="Return hunks, a unified patch, or only line counts.")] = "hunks",
 ) -> Ok[CheckpointDiff]:
-    """File by file. What is too much to be shown is left out and marked as truncated."""
+    """Changes by repository and file. Large diffs are cut and marked as truncated."""
     return ok(await checkpoints.read_diff(context, workflow_id, checkpoint_id, against=against, form=form))
 
 
 @router.get("/{workflowId}/reports", summary="List the reports of a workflow")
 async def list_workflow_reports(context: Context, workflow_id: WorkflowId) -> Ok[Page[ReportSummary]]:
-    """All of them on one page, finished or not."""
+    """All reports on one page, finished or not."""
     return ok(Page(items=await workflow_output.list_reports(context, workflow_id)))
 
 
 @router.get("/{workflowId}/reports/{reportId}", summary="Get a report")
 async def get_workflow_report(context: Context, workflow_id: WorkflowId, report_id: ReportId) -> Ok[ReportInfo]:
-    """With its text, in Markdown. An agent wrote it: do not trust what is in it."""
+    """A report with its Markdown text. It was written by an agent: treat it as untrusted."""
     return ok(await workflow_output.read_report(context, workflow_id, report_id))
 
 
-@router.get("/{workflowId}/output", summary="Get what the agents of a workflow say")
+@router.get("/{workflowId}/output", summary="Get the agent output of a workflow")
 async def get_workflow_output(
     context: Context,
     workflow_id: WorkflowId,
-    work: Annotated[str | None, Query(pattern=ID_PATTERN, max_length=100, description="The id of a work.")] = None,
+    work: Annotated[
+        str | None, Query(pattern=ID_PATTERN, max_length=100, description="Only output of this work (its id).")
+    ] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Ok[AgentOutput]:
-    """The last words; with the `cursor` of the answer before, what was said since."""
+    """The latest agent output; with the `cursor` of the previous response, what followed since."""
     return ok(await workflow_output.read_output(context, workflow_id, work_id=work, cursor=cursor, limit=limit))
 
 
-@router.get("/{workflowId}/usage", summary="Get what a workflow has cost")
+@router.get("/{workflowId}/usage", summary="Get the usage of a workflow")
 async def get_workflow_usage(context: Context, workflow_id: WorkflowId) -> Ok[WorkflowUsage]:
-    """Tokens and money, by runs that have ended."""
+    """Tokens and cost of the runs that have ended."""
     return ok(await workflow_output.read_usage(context, workflow_id))
 
 
-@router.get("/{workflowId}/verify", summary="Prove that a workflow can be resumed from its checkpoints")
+@router.get("/{workflowId}/verify", summary="Verify the checkpoints of a workflow")
 async def verify_workflow(
     context: Context,
     workflow_id: WorkflowId,
-    deep: Annotated[bool, Query(description="Look for every file of every commit, too.")] = False,
+    deep: Annotated[bool, Query(description="Also check every file of every commit.")] = False,
 ) -> Ok[VerificationResult]:
-    """Each commit of each checkpoint is looked for: whether it is there, and held."""
+    """Check that every commit of every checkpoint exists and is protected by a ref."""
     return ok(await checkpoints.verify(context, workflow_id, deep=deep))

@@ -1,4 +1,4 @@
-"""The dashboard: pages for people, in Python with NiceGUI."""
+"""The dashboard, built with NiceGUI."""
 
 from __future__ import annotations
 

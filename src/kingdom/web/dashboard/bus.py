@@ -43,38 +43,36 @@ if TYPE_CHECKING:
     from kingdom.web.views.bus import DeadLetterState, StreamInfo
 
 
-# Charts of a stream over the last half hour.
+# ── Charts ──
 
 
 _CHART_MILLISECONDS: Final = 30 * 60 * 1000  # milliseconds
-_MAX_POINTS: Final = 120  # on a chart: more than anybody sees cost each open page memory
+_MAX_POINTS: Final = 120  # per chart; more are not visible and cost memory in every open page
 
 
 def depth_chart(visit: Visit, stream: str) -> ui.echart:
-    """How much waited, was held and was dead."""
+    """Create the chart of pending, processing and dead events."""
     words = visit.words
     names = [words("bus.pending"), words("bus.processing"), words("bus.dead.short")]
     return _chart(words("bus.depth", stream=stream), names, ["first", "second", "third"])
 
 
 def rate_chart(visit: Visit, stream: str) -> ui.echart:
-    """How much came in and was finished in a minute."""
+    """Create the chart of events that arrived and finished per minute."""
     words = visit.words
     return _chart(words("bus.rates", stream=stream), [words("bus.arrived"), words("bus.finished")], ["first", "second"])
 
 
 def show_depth(chart: ui.echart, samples: Sequence[StreamSample]) -> None:
-    """Show these."""
     _fill(chart, samples, [lambda one: one.pending, lambda one: one.processing, lambda one: one.dead])
 
 
 def show_rates(chart: ui.echart, samples: Sequence[StreamSample]) -> None:
-    """Show these."""
     _fill(chart, samples, [lambda one: _per_minute(one.arrived, one), lambda one: _per_minute(one.finished, one)])
 
 
 def thin_samples(samples: Sequence[StreamSample]) -> list[StreamSample]:
-    """Fewer samples that tell the same: what happened is added up, the depth is that of the last of each."""
+    """Reduce samples to at most 120: counts are summed, the depth is the last of each group."""
     step = -(-len(samples) // _MAX_POINTS) or 1
     groups = [samples[begin : begin + step] for begin in range(0, len(samples), step)]
     return [
@@ -102,7 +100,7 @@ def _fill(chart: ui.echart, samples: Sequence[StreamSample], values: Sequence[Ca
 
 
 def _chart(label: str, names: Sequence[str], colours: Sequence[str]) -> ui.echart:
-    """An empty chart. It is drawn as SVG, in which colours may be variables and so follow the theme."""
+    """Create an empty chart. It is rendered as SVG so that colours can be CSS variables and follow the theme."""
     muted, line = "var(--k-muted)", "var(--k-line)"
     options: dict[str, Any] = {
         "animation": False,
@@ -117,7 +115,7 @@ def _chart(label: str, names: Sequence[str], colours: Sequence[str]) -> ui.echar
             "itemHeight": 4,
             "textStyle": {"color": muted, "fontSize": 12},
         },
-        # as text: what a stream is called must never become markup
+        # rendered as text: the name of a stream must never become markup
         "tooltip": {
             "trigger": "axis",
             "renderMode": "richText",
@@ -156,7 +154,7 @@ def _chart(label: str, names: Sequence[str], colours: Sequence[str]) -> ui.echar
     return labelled(chart, label)
 
 
-# Dead letters: why each failed, what it carries, and another chance for it.
+# ── Dead letters ──
 
 
 _LETTERS_PER_PAGE: Final = 25
@@ -165,22 +163,22 @@ _READ_BATCH: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterPage:
-    """What is shown: the first pages together."""
+    """The dead letters that are shown, and whether there are more."""
 
     items: list[DeadLetterState]
     more: bool
 
 
 class DeadLetterList:
-    """The dead letters of one stream."""
+    """The dead letters of a stream, with buttons to requeue them."""
 
     def __init__(
-        self, visit: Visit, bus: str, stream: str, pulse: PageRefresher, body: Element, side: Element, zone: tzinfo
+        self, visit: Visit, bus: str, stream: str, refresher: PageRefresher, body: Element, side: Element, zone: tzinfo
     ) -> None:
         self._visit = visit
         self._bus = bus
         self._stream = stream
-        self._pulse = pulse
+        self._refresher = refresher
         self._zone = zone
         self._wanted = _LETTERS_PER_PAGE
         self._chosen: set[str] = set()
@@ -199,7 +197,7 @@ class DeadLetterList:
         self._side = side
 
     async def load(self) -> DeadLetterPage:
-        """Read as many as are wanted."""
+        """Read as many dead letters as are shown."""
         found: list[DeadLetterState] = []
         cursor = None
         while len(found) < self._wanted:
@@ -212,7 +210,6 @@ class DeadLetterList:
         return DeadLetterPage(found, cursor is not None)
 
     def show(self, letters: DeadLetterPage) -> None:
-        """Have these."""
         self._chosen &= {one.event_id for one in letters.items}
         self._list.show(letters.items)
         self._pager.set_visibility(letters.more)
@@ -269,13 +266,13 @@ class DeadLetterList:
 
     def _more(self) -> None:
         self._wanted += _LETTERS_PER_PAGE
-        self._pulse.wake()
+        self._refresher.wake()
 
     async def _requeue_chosen(self) -> None:
         await self._requeue(sorted(self._chosen))
 
     async def _requeue_type(self) -> None:
-        """All of a type, however many pages they are on."""
+        """Requeue all dead letters of the selected type, on all pages."""
         kind, ids = str(self._kind.value), list[str]()
         cursor = None
         while True:
@@ -301,7 +298,7 @@ class DeadLetterList:
 
         if await run_and_notify(self._visit, act, words("bus.requeued", n=len(ids))):
             self._chosen -= set(ids)
-            self._pulse.wake()
+            self._refresher.wake()
 
 
 def _draw_payload(letter: DeadLetterState, label: str) -> None:
@@ -314,7 +311,7 @@ def _draw_payload(letter: DeadLetterState, label: str) -> None:
         code(f"{shown or ''}{'…' if payload.value is None else ''}")
 
 
-# The buses: their streams, how full they were lately, and what failed for good.
+# ── Page ──
 
 
 _REFRESH_SECONDS: Final = 5.0
@@ -322,30 +319,30 @@ _REFRESH_SECONDS: Final = 5.0
 
 @page("/bus", title="nav.bus", nav="bus")
 async def bus_page(visit: Visit, bus: str | None = None, stream: str | None = None) -> None:
-    """All streams of one bus, and one of them more closely: the one with dead letters, unless another is named."""
+    """Show the streams of a bus and the details of one: the named stream, or the one with most dead letters."""
     words = visit.words
     names = list(visit.context.buses())
     chosen = bus or names[0]
-    bus_of(visit.context, chosen)  # one that is not there is told of in place of the page
+    bus_of(visit.context, chosen)  # an unknown bus raises here, and the error replaces the page
     with page_head(words("nav.bus")), tag("div", "k-tabs", role="navigation", aria_label=words("nav.bus")):
         for name in names:
             tab(words.of("bus", name), f"/bus?bus={quote(name)}", chosen=name == chosen)
-    pulse = PageRefresher(visit, every=_REFRESH_SECONDS)
+    refresher = PageRefresher(visit, every=_REFRESH_SECONDS)
 
     async def load() -> list[StreamInfo]:
         return await visit.shared.read(("streams", chosen), lambda: list_streams(visit.context, chosen))
 
     with card(words("bus.streams"), flush=True) as (body, _), tag("div", "k-scroll"):
         table: DataTable[StreamInfo] = DataTable(words("bus.streams"), lambda one: one.stream, _columns(visit, chosen))
-    await pulse.panel(body, load, table.show, keep=True)
+    await refresher.panel(body, load, table.show, keep=True)
     streams = await load()
     looked_at = stream or _default_stream(streams)
     if looked_at is not None:
-        await _stream_details(visit, chosen, looked_at, pulse)
+        await _stream_details(visit, chosen, looked_at, refresher)
 
 
-async def _stream_details(visit: Visit, bus: str, stream: str, pulse: PageRefresher) -> None:
-    """One stream: its charts and its dead letters."""
+async def _stream_details(visit: Visit, bus: str, stream: str, refresher: PageRefresher) -> None:
+    """Show the charts and dead letters of a stream."""
     words = visit.words
     with tag("div", "k-grid k-below"):
         with card(words("bus.depth", stream=stream), "k-col-6") as (body, side):
@@ -353,15 +350,15 @@ async def _stream_details(visit: Visit, bus: str, stream: str, pulse: PageRefres
                 text(words("bus.span"))
             depth = depth_chart(visit, stream)
         load = partial(_samples, visit, bus, stream)
-        await pulse.panel(body, load, partial(show_depth, depth), keep=True)
+        await refresher.panel(body, load, partial(show_depth, depth), keep=True)
         with card(words("bus.rates", stream=stream), "k-col-6") as (body, side):
             with side:
                 text(words("bus.per.minute"))
             rates = rate_chart(visit, stream)
-        await pulse.panel(body, load, partial(show_rates, rates), keep=True)
+        await refresher.panel(body, load, partial(show_rates, rates), keep=True)
         with card(words("bus.dead", stream=stream), "k-col-12", flush=True) as (body, side):
-            letters = DeadLetterList(visit, bus, stream, pulse, body, side, await court_timezone(visit))
-        await pulse.panel(body, letters.load, letters.show, keep=True)
+            letters = DeadLetterList(visit, bus, stream, refresher, body, side, await court_timezone(visit))
+        await refresher.panel(body, letters.load, letters.show, keep=True)
 
 
 async def _samples(visit: Visit, bus: str, stream: str) -> list[StreamSample]:
@@ -369,7 +366,7 @@ async def _samples(visit: Visit, bus: str, stream: str) -> list[StreamSample]:
 
 
 def _default_stream(streams: list[StreamInfo]) -> str | None:
-    """The stream to look at when none is named."""
+    """Return the stream with the most dead letters, then the most waiting events."""
     return max(streams, key=lambda one: (one.dead, one.pending + one.processing)).stream if streams else None
 
 

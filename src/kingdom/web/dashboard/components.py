@@ -19,14 +19,17 @@ if TYPE_CHECKING:
     from kingdom.web.dashboard.visit import Visit
 
 
-# Small things: texts, badges, cards, figures.
+# ── Basic elements ──
 
 
 E = TypeVar("E", bound="Element")
 
 
 def tag(name: str, classes: str = "", **attributes: str) -> Element:
-    """An HTML element: ``with tag("section", "k-card", aria_label=…):``. Attributes are data, never markup."""
+    """Create an HTML element: ``with tag("section", "k-card", aria_label=…):``.
+
+    Attributes are set as data, not parsed.
+    """
     element = ui.element(name).classes(classes)
     for key, value in attributes.items():
         element.props[key.rstrip("_").replace("_", "-")] = value
@@ -34,40 +37,40 @@ def tag(name: str, classes: str = "", **attributes: str) -> Element:
 
 
 def labelled(element: E, label: str) -> E:
-    """Name an element for those who cannot see it (``.props("aria-label=…")`` would read the text as code)."""
+    """Set the accessible name of an element. (``.props("aria-label=…")`` would parse the text.)"""
     element.props["aria-label"] = label
     return element
 
 
 def text(content: object, classes: str = "", name: str = "span") -> ui.label:
-    """A text, in an element of this name."""
+    """Create an element that contains text."""
     label = ui.label(str(content)).classes(classes)
     label.tag = name
     return label
 
 
 def link(content: str, target: str, classes: str = "") -> ui.link:
-    """A link to a page of ours."""
+    """Create a link to a page of the dashboard."""
     return ui.link(content, target).classes(classes)
 
 
 @contextmanager
 def row(classes: str = "") -> Iterator[Element]:
-    """Side by side."""
+    """Lay out the elements of the block in a row."""
     with tag("div", f"k-row {classes}") as element:
         yield element
 
 
 @contextmanager
 def stack(classes: str = "") -> Iterator[Element]:
-    """One below the other."""
+    """Lay out the elements of the block in a column."""
     with tag("div", f"k-stack {classes}") as element:
         yield element
 
 
 @contextmanager
 def card(title: str, classes: str = "", *, flush: bool = False) -> Iterator[tuple[Element, Element]]:
-    """A card with a title; gives its body, in which the block builds, and the right side of its head."""
+    """Create a card with a title. Yields its body, in which the block builds, and the right side of its header."""
     with tag("section", f"k-card {classes}", aria_label=title):
         with tag("div", "k-card-head"):
             text(title, name="h2")
@@ -77,12 +80,12 @@ def card(title: str, classes: str = "", *, flush: bool = False) -> Iterator[tupl
 
 
 def badge(shown: str, status: str, classes: str = "") -> ui.label:
-    """A status in its colour: ``badge(words.of("status", status), status)``."""
+    """Show a status in its colour: ``badge(words.of("status", status), status)``."""
     return text(shown, f"k-badge k-tone-{tone_of(status)} {classes}")
 
 
 def figure(value: str, label: str, tone: Tone | None = None) -> ui.label:
-    """A number that matters, with what it counts; gives the label of the number."""
+    """Show a number with a caption. Returns the label of the number."""
     with tag("div", "k-figure"):
         shown = text(value, f"k-figure-value {f'k-text-{tone}' if tone else ''}")
         text(label, "k-figure-label")
@@ -90,7 +93,7 @@ def figure(value: str, label: str, tone: Tone | None = None) -> ui.label:
 
 
 def meter(part: float, label: str) -> Element:
-    """How much of something is used, 0 to 1 and beyond."""
+    """Show a usage bar; ``part`` is the used fraction and may exceed 1."""
     tone = "k-meter-bad" if part >= 1 else "k-meter-warn" if part >= 0.8 else ""
     percent = round(min(max(part, 0.0), 1.0) * 100)
     bar = tag("div", f"k-meter {tone}", role="meter", aria_label=label, aria_valuemin="0", aria_valuemax="100")
@@ -101,7 +104,7 @@ def meter(part: float, label: str) -> Element:
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> None:
-    """Names and what they stand for."""
+    """Show names and values as a description list."""
     with tag("dl", "k-facts"):
         for name, value in pairs:
             text(name, name="dt")
@@ -109,22 +112,22 @@ def facts(pairs: Sequence[tuple[str, str]]) -> None:
 
 
 def code(content: str, classes: str = "k-code") -> ui.label:
-    """Text as it is, in lines: output, JSON, an error."""
+    """Show preformatted text, such as output, JSON or an error."""
     element = text(content, classes, name="pre")
-    element.props["tabindex"] = "0"  # what scrolls must be reachable by the keyboard
+    element.props["tabindex"] = "0"  # scrollable elements must be reachable by keyboard
     return element
 
 
 def button(
     content: str, on_click: Callable[..., Any] | None = None, *, kind: str = "", icon: str | None = None
 ) -> ui.button:
-    """A button; ``kind`` is ``primary`` or ``danger``."""
+    """Create a button; ``kind`` is ``primary``, ``danger`` or empty."""
     element = ui.button(content, on_click=on_click, icon=icon, color=None).props("flat no-caps")
     return element.classes(f"k-button {f'k-{kind}' if kind else ''}")
 
 
 def tab(content: str, target: str, *, chosen: bool, count: int | None = None) -> None:
-    """One of several views of the same, as a link."""
+    """Create a tab that is a link, optionally with a count."""
     with link("", target, "k-tab") as element:
         text(content)
         if count is not None:
@@ -133,14 +136,14 @@ def tab(content: str, target: str, *, chosen: bool, count: int | None = None) ->
         element.props["aria-current"] = "page"
 
 
-# Asking before something is done, and telling what came of it.
+# ── Dialogs and notifications ──
 
 
 log = logging.getLogger("kingdom.web")
 
 
 async def confirm(visit: Visit, question: str, *, detail: str = "", yes: str, danger: bool = False) -> bool:
-    """Ask in a dialog; True when the visitor says so, False for anything else."""
+    """Ask for confirmation in a dialog. Returns True only if the visitor confirms."""
     with ui.dialog() as dialog, ui.card().classes("k-dialog"):
         dialog.props["aria-label"] = question
         text(question, name="h2")
@@ -156,10 +159,10 @@ async def confirm(visit: Visit, question: str, *, detail: str = "", yes: str, da
 
 
 async def run_and_notify(visit: Visit, act: Callable[[], Awaitable[object]], done: str) -> bool:
-    """Do something, and tell that it is done or why it is not; True when it is."""
+    """Run an action and notify the visitor of success or of the error. Returns whether it succeeded."""
     try:
         await act()
-    except Exception as error:  # whatever it was, the visitor learns of it, and the log has the rest
+    except Exception as error:  # show every error to the visitor; log unexpected ones
         problem = as_api_error(error)
         if problem.status >= 500:
             log.exception("%s", visit.path)
@@ -169,11 +172,11 @@ async def run_and_notify(visit: Visit, act: Callable[[], Awaitable[object]], don
     return True
 
 
-# What a part of a page says when it has nothing to show.
+# ── Empty, error and loading states ──
 
 
 def empty(title: str, hint: str = "", command: str = "", *, page: bool = False) -> None:
-    """There is nothing, why that is fine, and what to do: ``command`` is for the shell."""
+    """Show an empty state: a title, a hint, and a shell command that helps."""
     with tag("div", f"k-state {'k-state-page' if page else ''}"):
         text(title, "k-state-title", name="div")
         if hint:
@@ -183,33 +186,34 @@ def empty(title: str, hint: str = "", command: str = "", *, page: bool = False) 
 
 
 def failed(visit: Visit, error: Exception, *, page: bool = False) -> None:
-    """Something went wrong: what, by which code, and what to do."""
-    told = as_api_error(error)
-    title = visit.words("error.title") if told.status >= 500 else visit.words("error.refused")
+    """Show an error with its message and code."""
+    problem = as_api_error(error)
+    title = visit.words("error.title") if problem.status >= 500 else visit.words("error.refused")
     with tag("div", f"k-state k-state-bad {'k-state-page' if page else ''}", role="alert"):
         text(title, "k-state-title", name="div")
-        text(str(told), "k-wrap", name="div")
-        text(told.code, "k-mono k-small", name="div")
+        text(str(problem), "k-wrap", name="div")
+        text(problem.code, "k-mono k-small", name="div")
 
 
 def loading(visit: Visit) -> None:
-    """It is being read."""
+    """Show a loading indicator."""
     with tag("div", "k-loading", role="status"):
         ui.spinner(size="18px", color=None)
         text(visit.words("state.loading"))
 
 
-# Lists that change without jumping: what stays keeps its elements, with the focus and the text somebody types.
+# ── Lists ──
 
 
 T = TypeVar("T")
 
 
 class KeyedList(Generic[T]):
-    """Keeps the children of an element in step with a list.
+    """Keeps the children of an element in sync with a list.
 
-    ``make(item)`` builds exactly one element and gives what it wants called with each later version of the item.
-    ``none()`` builds one element that is shown while the list is empty.
+    Elements of unchanged items are kept, with their focus and typed text. ``make(item)`` builds exactly one element and
+    returns a function that updates it, or None to rebuild it when the item changes. ``none()`` builds one element that
+    is shown while the list is empty.
     """
 
     def __init__(
@@ -227,7 +231,7 @@ class KeyedList(Generic[T]):
         self._there: dict[Hashable, tuple[Element, Callable[[T], None] | None, T]] = {}
 
     def show(self, items: Iterable[T]) -> None:
-        """Have these, in this order."""
+        """Show these, in this order."""
         wanted = {self._key(item): item for item in items}
         self._show_nothing(not wanted)
         for key in [key for key in self._there if key not in wanted]:
@@ -261,41 +265,38 @@ class KeyedList(Generic[T]):
             self._nothing = self._inside.default_slot.children[-1]
 
 
-# Many lines at the price of one element: a table, a list, a log.
-#
-# An element of the toolkit costs the server half a millisecond and several kilobytes; a table made of them would cost
-# hundreds. Here the browser makes the rows, from data, and changes only those that changed.
-
-
 RowListKind: TypeAlias = Literal["table", "list", "log"]
-# Tuples, since the toolkit would wrap each dict and each list to observe it.
+# Tuples, because NiceGUI would wrap every dict and list in an observable.
 CellPart: TypeAlias = tuple[str, str, str, str]
 RowCell: TypeAlias = tuple[str, tuple[CellPart, ...]]
 ListRow: TypeAlias = tuple[str, str, tuple[RowCell, ...]]
 
 
 def part(text: str, classes: str = "", *, href: str = "", title: str = "") -> CellPart:
-    """Some words of a cell; a link with ``href``."""
+    """Create a piece of text in a cell; with ``href`` it is a link."""
     return text, classes, href, title
 
 
 def cell(parts: Sequence[CellPart] | str, classes: str = "") -> RowCell:
-    """One cell of a row."""
     return classes, (part(parts),) if isinstance(parts, str) else tuple(parts)
 
 
 def list_row(key: str, cells: Sequence[RowCell], classes: str = "") -> ListRow:
-    """One row; by its key the browser knows it again."""
+    """Create a row. Its key identifies it across updates."""
     return key, classes, tuple(cells)
 
 
 class RowList(ui.element, component="lines.js"):
-    """The rows."""
+    """A table, list or log that is one NiceGUI element.
+
+    A NiceGUI element costs the server half a millisecond and several kilobytes, so a table of elements would cost
+    hundreds of them. Here the browser renders the rows from data and updates only those that changed.
+    """
 
     def __init__(
         self, kind: RowListKind, label: str, classes: str, columns: Sequence[tuple[str, str, str]] = ()
     ) -> None:
-        """``columns`` are title, classes and width of each, for the head of a table."""
+        """``columns`` are the title, classes and width of each column of a table."""
         super().__init__()
         self.classes(classes)
         self.props["kind"] = kind
@@ -304,33 +305,33 @@ class RowList(ui.element, component="lines.js"):
         self.props["rows"] = ()
 
     def show(self, rows: Sequence[ListRow]) -> None:
-        """Have these, in this order."""
+        """Show these, in this order."""
         shown = tuple(rows)
         if self.props["rows"] != shown:
             self.props["rows"] = shown
             self.update()
 
 
-# Tables whose rows are links and change in place.
+# ── Tables ──
 
 
 @dataclass(frozen=True, slots=True)
 class TableColumn(Generic[T]):
-    """One column: its title, and what it says of an item."""
+    """A column of a table: its title and how it shows an item."""
 
     title: str
     value: Callable[[T], str]
     status: Callable[[T], str] | None = None
-    """Shown as a badge in the colour of this status."""
+    """If set, the value is a badge in the colour of this status."""
     target: Callable[[T], str] | None = None
-    """Where the whole row leads to: for one column, the first."""
+    """The link target of the whole row. Set it on the first column only."""
     classes: str = ""
     """``k-num``, ``k-clip``, ``k-mono``, ``k-muted``, ``k-hide-narrow``."""
     width: str = ""
 
 
 class DataTable(Generic[T]):
-    """A table of items. ``show`` changes it in place; ``none`` draws what stands below while it is empty."""
+    """A table of items, updated in place by ``show``. ``none`` draws the empty state below it."""
 
     def __init__(
         self,
@@ -341,7 +342,7 @@ class DataTable(Generic[T]):
         *,
         classes: str = "",
     ) -> None:
-        """``classes`` may be ``k-stacked``: on a phone each row becomes two lines of two cells."""
+        """With the class ``k-stacked``, a row becomes two lines of two cells on a phone."""
         self._key = key
         self._columns = columns
         self._none = none
@@ -350,7 +351,7 @@ class DataTable(Generic[T]):
         self._below = tag("div")
 
     def show(self, items: Iterable[T]) -> None:
-        """Have these rows, in this order."""
+        """Show these items, in this order."""
         rows = [
             list_row(str(self._key(item)), [_column_cell(column, item) for column in self._columns]) for item in items
         ]

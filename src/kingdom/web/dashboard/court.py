@@ -66,11 +66,11 @@ _TONE_BY_OUTCOME: Final[dict[str, Tone]] = {
 }
 
 
-# The side of the page: what is wrong, what it costs, what waits, who runs.
+# ── Side column ──
 
 
 def draw_troubles(visit: Visit, holds: dict[str, Any], problems: Sequence[CourtProblem]) -> None:
-    """What is held back and what went wrong, each with its reason."""
+    """Draw holds and problems with their reasons."""
     words = visit.words
     if not holds and not problems:
         empty(words("court.troubles.none"))
@@ -93,7 +93,7 @@ def draw_troubles(visit: Visit, holds: dict[str, Any], problems: Sequence[CourtP
 
 
 def draw_cost(visit: Visit, cost: CostState) -> None:
-    """What was spent, against what may be."""
+    """Draw spending and the usage of budgets."""
     words = visit.words
     with tag("div", "k-stack"):
         with tag("div", "k-figures"):
@@ -111,7 +111,7 @@ def draw_cost(visit: Visit, cost: CostState) -> None:
 
 
 def draw_queues(visit: Visit, queues: Sequence[QueueState]) -> None:
-    """What waits where."""
+    """Draw the queues and their depths."""
     words = visit.words
     with tag("table", "k-table", aria_label=words("court.queues")):
         with tag("thead"), tag("tr"):
@@ -133,7 +133,7 @@ def draw_queues(visit: Visit, queues: Sequence[QueueState]) -> None:
 
 
 def draw_roles(visit: Visit, roles: Sequence[RoleState]) -> None:
-    """Who runs, and when each was heard of."""
+    """Draw the roles, their states and heartbeats."""
     words = visit.words
     with tag("ul", "k-lines k-roles"):
         for role in roles:
@@ -151,11 +151,8 @@ def draw_roles(visit: Visit, roles: Sequence[RoleState]) -> None:
                     text(role.reason, "k-small k-wrap k-text-bad", name="p")
 
 
-# What a visitor must know before everything else.
-
-
 def draw_notice(visit: Visit, running: bool) -> None:
-    """Say when nobody works, and what to do about it."""
+    """Draw a notice if the court is not running."""
     if running:
         return
     with tag("div", "k-notice k-tone-warn", role="status"):
@@ -163,15 +160,15 @@ def draw_notice(visit: Visit, running: bool) -> None:
         text(f"kingdom up --home {visit.context.root}", "k-mono k-command")
 
 
-# What people are asked, with a place for the answer. What somebody types survives every refresh.
+# ── Main column ──
 
 
 class QuestionList:
-    """The open questions; nothing at all while there are none."""
+    """The open questions; hidden while there are none. Text typed into an answer survives a refresh."""
 
-    def __init__(self, visit: Visit, pulse: PageRefresher, zone: tzinfo) -> None:
+    def __init__(self, visit: Visit, refresher: PageRefresher, zone: tzinfo) -> None:
         self._visit = visit
-        self._pulse = pulse
+        self._refresher = refresher
         self._zone = zone
         with (
             tag("div") as self._whole,
@@ -182,7 +179,6 @@ class QuestionList:
         self.body: Element = body
 
     def show(self, questions: Sequence[OpenQuestion]) -> None:
-        """Have these."""
         self._whole.set_visibility(bool(questions))
         self._list.show(questions)
 
@@ -194,14 +190,11 @@ class QuestionList:
                 text(question.general)
                 if question.deadline:
                     text(words("court.deadline", at=format_datetime(question.deadline, self._zone)))
-            draw_question(self._visit, question.task_id, question.question, question.choices, self._pulse.wake)
-
-
-# Who is at work, and what they said last.
+            draw_question(self._visit, question.task_id, question.question, question.choices, self._refresher.wake)
 
 
 class SoldierList:
-    """The soldiers at work."""
+    """The running soldiers and their latest output."""
 
     def __init__(self, visit: Visit, inside: Element) -> None:
         self._visit = visit
@@ -211,7 +204,6 @@ class SoldierList:
             )
 
     def show(self, soldiers: Sequence[SoldierAtWork]) -> None:
-        """Have these."""
         self._list.show(soldiers)
 
     def _nobody(self) -> None:
@@ -243,7 +235,7 @@ def _output_text(soldier: SoldierAtWork, silent: str) -> str:
 
 
 class JournalList:
-    """The last lines of the journal, the newest first."""
+    """The last lines of the journal, newest first."""
 
     def __init__(self, visit: Visit, inside: Element, zone: tzinfo) -> None:
         self._visit = visit
@@ -253,7 +245,6 @@ class JournalList:
             self._below = tag("div")
 
     def show(self, lines: Sequence[JournalLine]) -> None:
-        """Have these."""
         words = self._visit.words
         self._lines.show([self._row(key, line) for key, line in _with_keys(lines[:_MAX_LINES])])
         self._below.clear()
@@ -264,22 +255,22 @@ class JournalList:
     def _row(self, key: str, line: JournalLine) -> ListRow:
         tone = _TONE_BY_OUTCOME.get(line.type.rpartition(".")[2])
         task = line.data.get("task_id")
-        told = [part(_fields_text(line.data), "k-muted")]
+        parts = [part(_fields_text(line.data), "k-muted")]
         if isinstance(task, str) and task.startswith("task-"):
-            told.insert(0, part(task, "nicegui-link k-mono", href=f"/tasks/{quote(task)}"))
+            parts.insert(0, part(task, "nicegui-link k-mono", href=f"/tasks/{quote(task)}"))
         return list_row(
             key,
             [
                 cell(format_clock(line.ts, self._zone, now=self._visit.context.clock()), "k-muted k-mono"),
                 cell(line.type, f"k-strong {f'k-text-{tone}' if tone else ''}"),
                 cell(line.actor, "k-muted k-clip k-hide-narrow"),
-                cell(told, "k-clip k-journal-data"),
+                cell(parts, "k-clip k-journal-data"),
             ],
         )
 
 
 def _fields_text(data: dict[str, Any]) -> str:
-    """The fields of a line but its task, in one line."""
+    """Join the fields of a line, except its task, in one line of text."""
     shown = (
         f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
         for name, value in data.items()
@@ -289,7 +280,7 @@ def _fields_text(data: dict[str, Any]) -> str:
 
 
 def _with_keys(lines: Sequence[JournalLine]) -> list[tuple[str, JournalLine]]:
-    """Each line with a key that stays its own when newer ones come: equal lines are counted from the oldest."""
+    """Give each line a stable key. Equal lines are counted from the oldest, so that newer lines do not change keys."""
     seen: Counter[int] = Counter()
     keyed = []
     for line in reversed(lines):
@@ -299,7 +290,7 @@ def _with_keys(lines: Sequence[JournalLine]) -> list[tuple[str, JournalLine]]:
     return keyed[::-1]
 
 
-# The court at a glance: the page people keep open.
+# ── Page ──
 
 
 T = TypeVar("T")
@@ -307,53 +298,53 @@ T = TypeVar("T")
 
 @page("/", title="nav.court", nav="court", court=True)
 async def court_page(visit: Visit) -> None:
-    """Who works on what, who is asked, what it costs, what is wrong."""
+    """The court page: soldiers, questions, cost, problems."""
     words = visit.words
-    pulse = PageRefresher(visit)
+    refresher = PageRefresher(visit)
     zone = await court_timezone(visit)
 
     def seen(part: Callable[[CourtState], T]) -> Callable[[], Awaitable[T]]:
         async def load() -> T:
             state = await court_overview(visit.context)
-            pulse.every = FOLLOW_SECONDS if state.soldiers else SLOW_SECONDS
+            refresher.every = FOLLOW_SECONDS if state.soldiers else SLOW_SECONDS
             return part(state)
 
         return load
 
     text(words("nav.court"), "k-hidden-text", name="h1")
-    await pulse.panel(tag("div"), seen(lambda state: state.running), lambda up: draw_notice(visit, up))
+    await refresher.panel(tag("div"), seen(lambda state: state.running), lambda up: draw_notice(visit, up))
     with tag("div", "k-card k-card-body"):
         figures = tag("div", "k-figures")
-    await pulse.panel(figures, seen(_figures), lambda found: _draw_figures(visit, found))
+    await refresher.panel(figures, seen(_figures), lambda found: _draw_figures(visit, found))
     with tag("div", "k-grid k-below"):
         with tag("div", "k-column k-col-8"):
-            questions = QuestionList(visit, pulse, zone)
-            await pulse.panel(questions.body, seen(lambda state: state.questions), questions.show, keep=True)
+            questions = QuestionList(visit, refresher, zone)
+            await refresher.panel(questions.body, seen(lambda state: state.questions), questions.show, keep=True)
             with card(words("court.soldiers"), flush=True) as (body, _):
                 soldiers = SoldierList(visit, body)
-            await pulse.panel(body, seen(lambda state: state.soldiers), soldiers.show, keep=True)
+            await refresher.panel(body, seen(lambda state: state.soldiers), soldiers.show, keep=True)
             with card(words("court.recent"), flush=True) as (body, _):
                 journal = JournalList(visit, body, zone)
-            await pulse.panel(body, seen(lambda state: state.recent), journal.show, keep=True)
+            await refresher.panel(body, seen(lambda state: state.recent), journal.show, keep=True)
         with tag("div", "k-column k-col-4"):
             with card(words("court.troubles"), flush=True) as (body, _):
                 pass
-            await pulse.panel(
+            await refresher.panel(
                 body, seen(lambda state: (state.holds, state.problems)), lambda found: draw_troubles(visit, *found)
             )
             with card(words("court.cost")) as (body, _):
                 pass
-            await pulse.panel(body, seen(lambda state: state.cost), lambda cost: draw_cost(visit, cost))
+            await refresher.panel(body, seen(lambda state: state.cost), lambda cost: draw_cost(visit, cost))
             with card(words("court.queues"), flush=True) as (body, _):
                 pass
-            await pulse.panel(body, seen(lambda state: state.queues), lambda queues: draw_queues(visit, queues))
+            await refresher.panel(body, seen(lambda state: state.queues), lambda queues: draw_queues(visit, queues))
             with card(words("court.roles"), flush=True) as (body, _):
                 pass
-            await pulse.panel(body, seen(_settled), lambda roles: draw_roles(visit, roles))
+            await refresher.panel(body, seen(_settled), lambda roles: draw_roles(visit, roles))
 
 
 def _settled(state: CourtState) -> list[RoleState]:
-    """The roles, with the age of their signs of life as coarse as it is shown: a heartbeat alone changes nothing."""
+    """Round the heartbeat ages of roles as they are shown, so that a heartbeat alone does not redraw the panel."""
     return [role.model_copy(update={"heartbeat_seconds": _coarse(role.heartbeat_seconds)}) for role in state.roles]
 
 
@@ -362,7 +353,7 @@ def _coarse(seconds: float | None) -> float | None:
 
 
 def _figures(state: CourtState) -> list[tuple[str, str, Tone | None]]:
-    """What matters most, as numbers: the key of its name, the number, its tone."""
+    """Return the key figures: text key, number, tone."""
     counts = {queue.name: queue.counts for queue in state.queues}
     waiting = sum(counts.get(name, {}).get("pending", 0) for name in ("events", "tasks"))
     return [

@@ -30,17 +30,11 @@ if TYPE_CHECKING:
     from kingdom.web.context import WebContext
 
 
-# The scripts of a page and its Content-Security-Policy.
-#
-# The policy lets only scripts run that carry the number of this answer. NiceGUI's template knows nothing of it, so the
-# number is put into the source of the template: into the script tags that stand there, never into what a page puts in.
-
-
 _SCRIPT_TAG: Final = "<script"
 
 
 class _NonceLoader(BaseLoader):
-    """Another loader's templates, with the number in their script tags."""
+    """Wraps a template loader and adds the nonce to ``<script>`` tags."""
 
     def __init__(self, inner: BaseLoader) -> None:
         self._inner = inner
@@ -51,16 +45,17 @@ class _NonceLoader(BaseLoader):
 
 
 def add_nonces() -> None:
-    """Have every page of this process carry the number of its answer. Doing it twice does it once."""
+    """Add the nonce of the response to the scripts of every page. Idempotent.
+
+    The Content-Security-Policy allows only scripts that carry the nonce of their response. NiceGUI's template has no
+    nonce, so it is inserted into the template source: into the script tags written there, not into page content.
+    """
     environment = templates.env
     if environment.loader is not None and not isinstance(environment.loader, _NonceLoader):
         environment.loader = _NonceLoader(environment.loader)
         environment.globals["kingdom_nonce"] = nonce
         if environment.cache is not None:
             environment.cache.clear()
-
-
-# The pages inside an application.
 
 
 _PAGE_MODULES: Final = ("court", "task_list", "task_page", "bus", "workflows")
@@ -71,12 +66,12 @@ _DYNAMIC_FILES: Final = f"{_NICEGUI_FILES}dynamic_resources/"
 
 
 def mount(app: FastAPI, context: WebContext) -> None:
-    """Put the pages into an application. Anything that is not the API is theirs, also what does not exist."""
+    """Mount the dashboard into an application. It handles every path outside of the API, including unknown ones."""
     for name in _PAGE_MODULES:
         importlib.import_module(f"kingdom.web.dashboard.{name}")
     app.include_router(shell.preferences_router)
     app.include_router(theme.assets_router)
-    # NiceGUI has one application in a process; where a second one of ours is made (tests), it is put in there anew
+    # NiceGUI has one application per process. If a second one of ours is created (in tests), it is mounted again.
     pages.middleware_stack = None
     ui.run_with(
         app,
@@ -91,21 +86,21 @@ def mount(app: FastAPI, context: WebContext) -> None:
         tailwind=False,
         show_welcome_message=False,
     )
-    # A choice takes the focus back when its list has faded out, and with the focus what is typed elsewhere by then.
+    # A select takes the focus back when its list has faded out, and with it what is typed elsewhere meanwhile.
     ui.select.default_props("transition-duration=0")
-    # NiceGUI's own middlewares log a traceback whenever a browser goes away in the middle of an answer; what they do
-    # (prefixes of a proxy, how long files may be kept) we do not need or do below
+    # NiceGUI's middleware logs a traceback whenever a browser disconnects during a response. What it does (proxy
+    # prefixes, cache headers) is not needed or done below.
     pages.user_middleware.clear()
-    pages.add_middleware(GZipMiddleware, compresslevel=1)  # the most part of our visitors is on this machine
+    pages.add_middleware(GZipMiddleware, compresslevel=1)  # most visitors are on this machine
     add_nonces()
     mounted = app.router.routes.pop()
     if not isinstance(mounted, Mount):
-        raise TypeError(f"NiceGUI put {mounted!r} into the application, where a Mount was expected")
+        raise TypeError(f"NiceGUI added {mounted!r} to the application; expected a Mount")
     app.router.routes.append(_DashboardMount(mounted, context))
 
 
 class _DashboardMount(Mount):
-    """Gives each request its visit. Leaves the paths of the API alone, so that these answer 404 and 405 themselves."""
+    """Sets the visit of each request. Does not match API paths, so that the API answers 404 and 405 itself."""
 
     def __init__(self, mounted: Mount, context: WebContext) -> None:
         super().__init__(mounted.path, mounted.app, name="dashboard")
@@ -113,14 +108,14 @@ class _DashboardMount(Mount):
         self._shared = SharedReads()
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Whether a request is for a page."""
+        """Return whether a request is for a page."""
         path = scope.get("path", "")
         if any(path == one or path.startswith(f"{one}/") for one in _API_PATHS):
             return Match.NONE, {}
         return super().matches(scope)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer it."""
+        """Set the current visit and pass the request to NiceGUI."""
         connection = HTTPConnection(scope)
         path = scope["path"]
         locale, theme = preferred_settings(
@@ -133,7 +128,7 @@ class _DashboardMount(Mount):
 
 
 def _cached_forever(send: Send) -> Send:
-    """Files with a version in their address never change."""
+    """Add cache headers: files with a version in their URL never change."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start" and message["status"] == 200:

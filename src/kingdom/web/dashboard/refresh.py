@@ -20,25 +20,20 @@ if TYPE_CHECKING:
     from kingdom.web.live.hub import LiveEvent
 
 
-# Keeping a page up to date: at once when something happened, now and then in any case, and only where it changed.
-
-
 T = TypeVar("T")
 log = logging.getLogger("kingdom.web")
-_MIN_PAUSE_SECONDS: Final = 0.25  # seconds between two looks of one page
-SLOW_SECONDS: Final = 5.0  # seconds after which a page looks without being told to
+_MIN_PAUSE_SECONDS: Final = 0.25  # between two refreshes of one page
+SLOW_SECONDS: Final = 5.0  # refresh interval without events
 FOLLOW_SECONDS: Final = 1.0
-"""The same while somebody is heard of whom no event tells: what a soldier says."""
-_SECOND_LOOK_SECONDS: Final = (
-    1.0  # seconds after which it looks once more: what it was given may have been read just before
-)
-_FIRST_LOAD_SECONDS: Final = 0.5  # seconds the first answer waits for data; what is slower is filled in
+"""Refresh interval while a soldier runs: its output causes no events."""
+_SECOND_LOOK_SECONDS: Final = 1.0  # refresh once more after an event: the first read may have been too early
+_FIRST_LOAD_SECONDS: Final = 0.5  # how long the first response waits for data; slower panels are filled in later
 
 
 class PagePanel(Generic[T]):
-    """A part of a page: what it shows is read by ``load`` and drawn by ``draw``, anew only when it changed.
+    """A part of a page: ``load`` reads its data, ``draw`` draws it, only when the data changed.
 
-    With ``keep``, ``draw`` updates what is there; without, the part is emptied before it is drawn.
+    With ``keep``, ``draw`` updates the existing elements; without it, the panel is cleared first.
     """
 
     def __init__(
@@ -48,11 +43,11 @@ class PagePanel(Generic[T]):
         self._load = load
         self._draw = draw
         self._keep = keep
-        self._shown: list[T] = []  # the last, if any
+        self._shown: list[T] = []  # the data that is shown, if any
         self._note: Element | None = None
 
     async def refresh(self) -> None:
-        """Read, and draw when it is not what is shown already."""
+        """Read the data and draw it if it changed."""
         data = await self._load()
         if self._inside.is_deleted:
             return
@@ -61,13 +56,13 @@ class PagePanel(Generic[T]):
             return
         if not self._keep:
             self._inside.clear()
-        self._shown.clear()  # what cannot be drawn whole is drawn anew the next time
+        self._shown.clear()  # if drawing fails, the next refresh draws again
         with self._inside:
             self._draw(data)
         self._shown.append(data)
 
     def note(self, draw: Callable[[], None] | None) -> None:
-        """Say something below what is shown, until a refresh succeeds."""
+        """Show a note below the content until a refresh succeeds."""
         if self._note is not None:
             self._note.delete()
             self._note = None
@@ -77,12 +72,15 @@ class PagePanel(Generic[T]):
 
 
 class PageRefresher:
-    """Refreshes the panels of one page for as long as somebody looks at it. Made by the page, in the page."""
+    """Refreshes the panels of a page while it is open: after events, and at an interval.
+
+    Created while the page is built.
+    """
 
     def __init__(
         self, visit: Visit, wants: Callable[[LiveEvent], bool] | None = None, *, every: float = SLOW_SECONDS
     ) -> None:
-        """``wants`` says which events matter (none: all); ``every`` so many seconds the page looks in any case."""
+        """``wants`` selects the events that cause a refresh (default: all); ``every`` is the interval in seconds."""
         self._visit = visit
         self._wants = wants
         self.every = every
@@ -100,9 +98,9 @@ class PageRefresher:
         *,
         keep: bool = False,
     ) -> PagePanel[T]:
-        """Show something inside an element and keep it up to date.
+        """Add a panel inside an element and keep it up to date.
 
-        What can be read in a moment is in the page from its first byte; the rest is filled in.
+        Data that loads quickly is part of the first response; slower data is filled in later.
         """
         panel = PagePanel(inside, load, draw, keep=keep)
         self._panels.append(panel)
@@ -114,7 +112,7 @@ class PageRefresher:
         return panel
 
     def wake(self) -> None:
-        """Look now: something was done here."""
+        """Refresh now, for example after an action on the page."""
         self._woken.set()
 
     def _begin(self) -> None:
@@ -144,7 +142,7 @@ class PageRefresher:
                     await self._woken.wait()
             woken = self._woken.is_set()
             self._woken.clear()
-            if self._client.has_socket_connection:  # a page that nobody sees may be old
+            if self._client.has_socket_connection:  # a disconnected page need not be current
                 for panel in self._panels:
                     await self._refreshed(panel)
             await asyncio.sleep(_MIN_PAUSE_SECONDS)
@@ -152,27 +150,25 @@ class PageRefresher:
     async def _refreshed(self, panel: PagePanel[Any]) -> None:
         try:
             await panel.refresh()
-        except Exception as error:  # the page says what is wrong and tries again
-            log.warning("a part of %s cannot be shown: %s", self._visit.path, error, exc_info=error)
+        except Exception as error:  # show the error in the panel and retry at the next refresh
+            log.warning("cannot refresh a panel of %s: %s", self._visit.path, error, exc_info=error)
             problem = error
             panel.note(lambda: failed(self._visit, problem))
 
 
-# Reading once what many visitors look at: twenty open pages cost the disk as much as one.
-
-_FRESH_SECONDS: Final = 0.2  # seconds for which what was read is given to whoever asks
-_MAX_CACHED_READS: Final = 256  # answers that are remembered
+_FRESH_SECONDS: Final = 0.2  # how long a result is reused
+_MAX_CACHED_READS: Final = 256
 
 
 class SharedReads:
-    """Answers of readers, kept for a moment."""
+    """Caches reads for a moment: twenty open pages cost the disk as much as one."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._kept: dict[Hashable, tuple[float, asyncio.Task[Any]]] = {}
 
     async def read(self, key: Hashable, reader: Callable[[], Awaitable[T]], fresh: float = _FRESH_SECONDS) -> T:
-        """What ``reader`` gives; whoever asks for the same key within a moment gets the same answer."""
+        """Return what ``reader`` returns. Calls with the same key within ``fresh`` seconds share one read."""
         now = self._clock()
         at, task = self._kept.get(key, (0.0, None))
         if task is None or (task.done() and now - at > fresh) or task.get_loop() is not asyncio.get_running_loop():
@@ -180,7 +176,7 @@ class SharedReads:
             task.add_done_callback(_retrieve_exception)
             self._forget(now)
             self._kept[key] = now, task
-        # one visitor who goes away must not take the answer from the others
+        # a visitor who disconnects must not cancel the read of the others
         return cast(T, await asyncio.shield(task))
 
     def _forget(self, now: float) -> None:
@@ -193,6 +189,6 @@ async def _call_reader(reader: Callable[[], Awaitable[T]]) -> T:
 
 
 def _retrieve_exception(task: asyncio.Task[Any]) -> None:
-    """An error is told to those who asked; with nobody left it is not worth a warning."""
+    """Retrieve the exception so that asyncio does not warn: every waiting caller gets it anyway."""
     if not task.cancelled():
         task.exception()

@@ -21,7 +21,7 @@ from kingdom.web.dashboard.visit import LOCALE_COOKIE, THEME_COOKIE, THEMES, The
 from kingdom.web.dashboard.words import LOCALE_NAMES, LOCALES
 from kingdom.web.views.court_state import court_state
 
-# The pages there are. A module of pages puts them here by ``@page``; the mounting makes them reachable.
+# ── Registration of pages ──
 
 
 PageBuilder: TypeAlias = Callable[..., Awaitable[None]]
@@ -29,24 +29,24 @@ _BUILD_SECONDS: Final = 30.0  # seconds a page may take to be built before NiceG
 
 
 class LocalizedPage(ui.page):
-    """A page in the theme and the language of the visitor, from its first byte."""
+    """A page whose first response already has the visitor's theme and language."""
 
     def resolve_dark(self) -> bool | None:
-        """As the visitor chose."""
+        """Return the visitor's theme."""
         visit = current_visit.get(None)
         return None if visit is None else visit.dark
 
     def resolve_language(self) -> Any:
-        """For screen readers and for the words of Quasar itself."""
+        """Return the visitor's language, for screen readers and for Quasar's own texts."""
         visit = current_visit.get(None)
         return {"en": "en-US", "ko": "ko-KR"}[visit.locale] if visit else "en-US"
 
 
 def page(path: str, *, title: str, nav: str, court: bool = False) -> Callable[[PageBuilder], PageBuilder]:
-    """Make ``async def build(visit, …)`` the page of a path; further parameters come from the path and the query.
+    """Register ``async def build(visit, …)`` as the page of a path. Other parameters come from the path and the query.
 
-    ``title`` and ``nav`` are keys: of the words, and of the entry of the navigation it belongs to. With ``court``
-    the page is only built where there is a court; elsewhere the visitor is told how to found one.
+    ``title`` is a text key, ``nav`` the navigation entry. With ``court``, a folder without a court shows a hint how to
+    create one instead.
     """
 
     def register(build: PageBuilder) -> PageBuilder:
@@ -65,7 +65,7 @@ def page(path: str, *, title: str, nav: str, court: bool = False) -> Callable[[P
     return register
 
 
-# How a visitor wants the pages: kept in cookies, set by following a link.
+# ── Preferences: kept in cookies, set by following a link ──
 
 
 preferences_router = APIRouter(include_in_schema=False)
@@ -79,7 +79,7 @@ async def set_preference(
     locale: Annotated[Literal["en", "ko"] | None, Query()] = None,
     back: Annotated[str, Query(max_length=2000)] = "/",
 ) -> RedirectResponse:
-    """Remember a choice and go back to the page it was made on."""
+    """Store a preference in a cookie and redirect back to the page."""
     response = RedirectResponse(back if _is_local_path(back) else "/", 303)
     for name, value in ((THEME_COOKIE, theme), (LOCALE_COOKIE, locale)):
         if value is not None:
@@ -88,20 +88,17 @@ async def set_preference(
 
 
 def preference_link(back: str, **choice: str) -> str:
-    """The address that makes a choice: ``link(visit.path, theme="dark")``."""
+    """Return the URL that sets a preference: ``preference_link(visit.path, theme="dark")``."""
     return f"{PREFERENCES_PATH}?{urlencode({**choice, 'back': back})}"
 
 
 def _is_local_path(path: str) -> bool:
-    """Whether a path leads to this server: ``//host`` and ``/\\host`` lead browsers elsewhere."""
+    """Return whether a path stays on this server: browsers take ``//host`` and ``/\\host`` as other hosts."""
     return path.startswith("/") and path[1:2] not in ("/", "\\") and not any(ord(letter) < 32 for letter in path)
 
 
-# The health of the court, as the badge of every page shows it.
-
-
 async def court_health(visit: Visit) -> tuple[str, str]:
-    """The level (green, yellow, orange, red), and why."""
+    """Return the health level (green, yellow, orange, red) and its reason."""
 
     async def read() -> tuple[str, str]:
         return await asyncio.to_thread(court_state(visit.context).health.level, visit.context.clock())
@@ -109,7 +106,7 @@ async def court_health(visit: Visit) -> tuple[str, str]:
     return await visit.shared.read("health", read)
 
 
-# What every page has around it: the court's name, the ways to the other pages, its health, the choices.
+# ── Frame ──
 
 
 log = logging.getLogger("kingdom.web")
@@ -127,7 +124,7 @@ _THEME_ICONS: Final = {"auto": "brightness_auto", "light": "light_mode", "dark":
 async def build_page(
     visit: Visit, build: PageBuilder, arguments: dict[str, Any], *, title: str, nav: str, court: bool
 ) -> None:
-    """Build a page inside the shell. What goes wrong while it is built is shown in its place."""
+    """Build a page inside the frame. An error replaces the content of the page."""
     words = visit.words
     ui.page_title(f"{words(title)} · {_court_name(visit)}")
     ui.add_head_html(
@@ -146,15 +143,15 @@ async def build_page(
             return
         try:
             await build(visit, **arguments)
-        except Exception as error:  # the visitor is told, in the frame that leads on to other pages
-            log.warning("%s cannot be shown: %s", visit.path, error, exc_info=error)
+        except Exception as error:  # show the error inside the frame, so that other pages stay reachable
+            log.warning("cannot show %s: %s", visit.path, error, exc_info=error)
             main.clear()
             with main:
                 failed(visit, error, page=True)
 
 
 def page_head(title: str, *, above: tuple[str, str] | None = None) -> Any:
-    """The title of a page; gives the place for its actions. ``above`` is the page one level up: text and address."""
+    """Draw the title of a page. Returns the container for its actions. ``above`` is the parent page: text and URL."""
     with tag("div", "k-page-head"):
         if above is not None:
             link(above[0], above[1], "k-crumb")
@@ -231,11 +228,11 @@ def _choice(icon: str, label: str, choices: list[tuple[str, str, bool]]) -> None
                 entry.props["aria-current"] = "true"
 
 
-# The page of every address that has none.
+# ── Not found ──
 
 
 async def not_found_page() -> None:
-    """Say that there is nothing, in the frame that leads on to what there is."""
+    """Show "not found" inside the usual frame."""
     visit = current_visit.get()
     ui.context.client.status_code = 404
     ui.dark_mode(visit.dark)

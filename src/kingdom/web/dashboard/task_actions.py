@@ -15,14 +15,11 @@ if TYPE_CHECKING:
     from kingdom.web.dashboard.visit import Visit
 
 
-# What a visitor has done to a task: asked about first where it cannot be undone, and told of.
-
-
 DASHBOARD_USER: Final = "dashboard"
 
 
 async def answer_task(visit: Visit, task_id: str, text: str) -> bool:
-    """Answer the question of a task; True when that is done."""
+    """Answer the question of a task. Returns whether it succeeded."""
 
     async def act() -> None:
         await commands.answer_question(visit.court, task_id, text, DASHBOARD_USER, WEB_SOURCE)
@@ -31,7 +28,7 @@ async def answer_task(visit: Visit, task_id: str, text: str) -> bool:
 
 
 async def cancel_task(visit: Visit, task_id: str) -> bool:
-    """Have a task ended, if the visitor is sure."""
+    """Cancel a task after confirmation. Returns whether it was cancelled."""
     words = visit.words
     sure = await confirm(
         visit,
@@ -48,7 +45,7 @@ async def cancel_task(visit: Visit, task_id: str) -> bool:
 
 
 async def retry_task(visit: Visit, task_id: str) -> bool:
-    """Have a task done once more, if the visitor is sure."""
+    """Retry a task after confirmation. Returns whether it was retried."""
     words = visit.words
     sure = await confirm(
         visit, words("task.retry.sure", task=task_id), detail=words("task.retry.detail"), yes=words("task.retry")
@@ -60,14 +57,11 @@ async def retry_task(visit: Visit, task_id: str) -> bool:
     return sure and await run_and_notify(visit, act, words("task.retried", task=task_id))
 
 
-# A question of a task, with buttons for its choices and a box for any other answer.
-
-
 _MAX_ANSWER_CHARS: Final = 10_000  # characters of an answer
 
 
 def draw_question(visit: Visit, task_id: str, question: str, choices: Sequence[str], done: Callable[[], None]) -> None:
-    """Ask; ``done`` is called once an answer is given."""
+    """Draw a question with buttons for its choices and an input for other answers. ``done`` runs after an answer."""
     words = visit.words
 
     async def give(answer: str) -> None:

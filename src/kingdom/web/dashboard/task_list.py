@@ -25,30 +25,30 @@ _PAGE_SIZE: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class TaskListQuery:
-    """What the visitor wants to see."""
+    """Filters and page of the task list."""
 
     status: str | None = None
     general: str | None = None
     text: str = ""
     cursors: tuple[str, ...] = field(default=())
-    """Of the pages gone through so far; the last is the one that is shown, none: the first."""
+    """Cursors of the pages visited so far. The last one is the page shown; empty: the first page."""
 
     @property
     def address(self) -> str:
-        """The address that shows the same, from its first page."""
+        """The URL with the same filters, at the first page."""
         wanted = {"status": self.status, "general": self.general, "q": self.text}
         query = urlencode({name: value for name, value in wanted.items() if value})
         return f"/tasks?{query}" if query else "/tasks"
 
     @property
     def filter(self) -> DocumentFilter:
-        """The same for the view."""
+        """The filters for the view."""
         return DocumentFilter(status=self.status, general=self.general, text=self.text or None)
 
 
 @page("/tasks", title="nav.tasks", nav="tasks", court=True)
 async def task_list_page(visit: Visit, status: str | None = None, general: str | None = None, q: str = "") -> None:
-    """The list of tasks."""
+    """The task list page."""
     page_head(visit.words("nav.tasks"))
     wish = TaskListQuery(status if status in TASK_STATUSES else None, general or None, q[:200])
     listed = TaskList(visit, wish, await court_timezone(visit))
@@ -56,18 +56,18 @@ async def task_list_page(visit: Visit, status: str | None = None, general: str |
 
 
 class TaskList:
-    """The list, with what it is narrowed by."""
+    """The task list with its filters."""
 
     def __init__(self, visit: Visit, wish: TaskListQuery, zone: tzinfo) -> None:
         self._visit = visit
         self._wish = wish
         self._zone = zone
-        self._pulse = PageRefresher(visit)
+        self._refresher = PageRefresher(visit)
         self._chosen: dict[str | None, ui.button] = {}
-        self._next: str | None = None  # the cursor of the page behind the one that is shown
+        self._next: str | None = None  # cursor of the next page
 
     async def begin(self) -> None:
-        """Draw it, and keep it up to date."""
+        """Draw the list and keep it up to date."""
         words = self._visit.words
         names = [one.name for one in await list_generals(self._visit.context)]
         with row("k-wrapping k-filters"):
@@ -83,7 +83,7 @@ class TaskList:
             with row("k-pager"):
                 self._newer = button(words("list.newer"), lambda: self._go(back=True))
                 self._older = button(words("list.older"), lambda: self._go(back=False))
-        await self._pulse.panel(body, self._load, self._show, keep=True)
+        await self._refresher.panel(body, self._load, self._show, keep=True)
 
     async def _load(self) -> tuple[TaskListQuery, DocumentPage[TaskSummary]]:
         wish = self._wish
@@ -140,7 +140,7 @@ class TaskList:
 
     def _turn(self, wish: TaskListQuery) -> None:
         self._wish = wish
-        self._pulse.wake()
+        self._refresher.wake()
 
     def _mark(self) -> None:
         for status, element in self._chosen.items():

@@ -44,17 +44,17 @@ if TYPE_CHECKING:
     from kingdom.web.views.documents import TaskState, TraceLine
 
 
-# What a soldier said and did, followed while it works.
+# ── Transcript ──
 
 
-_FIRST_BYTES: Final = 64 * 1024  # bytes from the end of a long transcript
-_MAX_LINES: Final = 300  # things said
-_MAX_LINE_CHARS: Final = 4_000  # characters of one of them
+_FIRST_BYTES: Final = 64 * 1024  # read from the end of a long transcript
+_MAX_LINES: Final = 300
+_MAX_LINE_CHARS: Final = 4_000
 
 
 @dataclass(frozen=True, slots=True)
 class TranscriptRow:
-    """One thing, by its number in what we have read."""
+    """One entry of the transcript and its number."""
 
     number: int
     kind: str
@@ -62,14 +62,16 @@ class TranscriptRow:
 
 
 class TranscriptFollower:
-    """The transcript of one soldier of a task: of the named one, else of the last."""
+    """Follows the transcript of a soldier of a task: the named one, or the last."""
 
-    def __init__(self, visit: Visit, task_id: str, soldier: str | None, pulse: PageRefresher, inside: Element) -> None:
+    def __init__(
+        self, visit: Visit, task_id: str, soldier: str | None, refresher: PageRefresher, inside: Element
+    ) -> None:
         self._visit = visit
         self._task_id = task_id
         self._soldier = soldier
-        self._pulse = pulse
-        self._reading: str | None = None  # the soldier we are at
+        self._refresher = refresher
+        self._reading: str | None = None  # id of the soldier whose transcript is read
         self._offset = -_FIRST_BYTES
         self._said: deque[TranscriptRow] = deque(maxlen=_MAX_LINES)
         self._count = 0
@@ -84,7 +86,7 @@ class TranscriptFollower:
         self._whole.set_visibility(False)
 
     async def load(self) -> list[TranscriptRow]:
-        """Read what is new."""
+        """Read new entries. Returns all entries to show."""
         try:
             while True:
                 part = await read_transcript(self._visit.context, self._task_id, self._offset, soldier=self._soldier)
@@ -95,7 +97,7 @@ class TranscriptFollower:
                 for item in part.items:
                     self._count += 1
                     self._said.append(TranscriptRow(self._count, item.kind, _cut(item.text)))
-                self._pulse.every = FOLLOW_SECONDS if part.alive else SLOW_SECONDS
+                self._refresher.every = FOLLOW_SECONDS if part.alive else SLOW_SECONDS
                 done = part.next_offset >= part.size or part.next_offset == self._offset
                 self._offset = part.next_offset
                 self._is_cut = part.size > _FIRST_BYTES or self._count > _MAX_LINES
@@ -107,7 +109,6 @@ class TranscriptFollower:
             return []
 
     def show(self, said: list[TranscriptRow]) -> None:
-        """Show it."""
         self._whole.set_visibility(bool(said) and self._is_cut)
         self._lines.show([list_row(str(one.number), [cell(one.text, "k-wrap")], _classes(one)) for one in said])
         self._below.clear()
@@ -116,7 +117,7 @@ class TranscriptFollower:
                 empty(self._visit.words("task.transcript.none"), self._visit.words("task.transcript.hint"))
 
     def _begin_again(self) -> None:
-        """Another one took the task up: what is shown is the transcript of the newest."""
+        """Start over: another soldier took the task, and its transcript is shown now."""
         self._reading = None
         self._offset = -_FIRST_BYTES
         self._said.clear()
@@ -130,10 +131,10 @@ def _cut(said: str) -> str:
     return said if len(said) <= _MAX_LINE_CHARS else f"{said[:_MAX_LINE_CHARS]}…"
 
 
-# One task: what it is, what came of it, its whole story, what its soldiers said, and what can be done about it.
+# ── Page ──
 
 
-_TRACE_SECONDS: Final = 60.0  # seconds; a story is read from many files, and the journal tells when there is more of it
+_TRACE_SECONDS: Final = 60.0  # a trace reads many files; journal events refresh it earlier
 _MAX_TRACE_LINES: Final = 300
 _TASK_ID_PATTERN: Final = re.compile(r"(?<![\w-])(task-\d{8}-\d{3,})\b")
 _TONE_BY_WORD: Final[tuple[tuple[str, Tone], ...]] = (
@@ -148,47 +149,47 @@ _TONE_BY_WORD: Final[tuple[tuple[str, Tone], ...]] = (
 
 @page("/tasks/{task_id}", title="nav.tasks", nav="tasks", court=True)
 async def task_page(visit: Visit, task_id: str, soldier: str | None = None) -> None:
-    """Everything about a task."""
+    """The page of one task: result, transcript, trace, facts, payload."""
     words, zone = visit.words, await court_timezone(visit)
     load = partial(_read, visit, task_id)
-    await load()  # one that is not there is told of in place of the page
+    await load()  # an unknown task raises here, and the error replaces the page
 
     def concerns(event: LiveEvent) -> bool:
         return task_id in str(event.data)
 
-    pulse = PageRefresher(visit, concerns)
+    refresher = PageRefresher(visit, concerns)
     story = PageRefresher(visit, concerns, every=_TRACE_SECONDS)
     actions = page_head(task_id, above=(words("nav.tasks"), "/tasks"))
-    await pulse.panel(actions, load, lambda state: _draw_actions(visit, task_id, state, pulse))
+    await refresher.panel(actions, load, lambda state: _draw_actions(visit, task_id, state, refresher))
     asked = tag("div", "k-asked")
-    await pulse.panel(
-        asked, partial(_open_question, visit, task_id), lambda found: _draw_question(visit, task_id, found, pulse)
+    await refresher.panel(
+        asked, partial(_open_question, visit, task_id), lambda found: _draw_question(visit, task_id, found, refresher)
     )
     with tag("div", "k-grid"):
         with tag("div", "k-column k-col-8"):
             with card(words("task.result")) as (body, _):
                 pass
-            await pulse.panel(body, load, lambda state: _draw_result(visit, state))
+            await refresher.panel(body, load, lambda state: _draw_result(visit, state))
             with card(words("task.transcript"), flush=True) as (body, side):
                 pass
-            await pulse.panel(side, load, lambda state: _draw_soldiers(task_id, state, soldier))
-            follower_pulse = PageRefresher(visit, concerns)
-            follower = TranscriptFollower(visit, task_id, soldier, follower_pulse, body)
-            await follower_pulse.panel(body, follower.load, follower.show, keep=True)
+            await refresher.panel(side, load, lambda state: _draw_soldiers(task_id, state, soldier))
+            follower_refresher = PageRefresher(visit, concerns)
+            follower = TranscriptFollower(visit, task_id, soldier, follower_refresher, body)
+            await follower_refresher.panel(body, follower.load, follower.show, keep=True)
             with card(words("task.story")) as (body, _):
                 pass
             await story.panel(body, partial(trace, visit.context, task_id), partial(_draw_trace, visit, zone))
         with tag("div", "k-column k-col-4"):
             with card(words("task.facts")) as (body, _):
                 pass
-            await pulse.panel(body, load, lambda state: _draw_facts(visit, zone, state))
+            await refresher.panel(body, load, lambda state: _draw_facts(visit, zone, state))
             with card(words("task.payload")) as (body, _):
                 pass
-            await pulse.panel(body, load, _draw_payload)
+            await refresher.panel(body, load, _draw_payload)
 
 
 async def _read(visit: Visit, task_id: str) -> TaskState:
-    """Once for all parts of the page, which look one after the other."""
+    """Read the task once for all panels of the page."""
     return await visit.shared.read(("task", task_id), partial(read_task, visit.context, task_id))
 
 
@@ -196,14 +197,14 @@ async def _open_question(visit: Visit, task_id: str) -> dict[str, Any] | None:
     return (await _read(visit, task_id)).question
 
 
-def _draw_actions(visit: Visit, task_id: str, state: TaskState, pulse: PageRefresher) -> None:
+def _draw_actions(visit: Visit, task_id: str, state: TaskState, refresher: PageRefresher) -> None:
     words = visit.words
     status = str(state.task.get("status"))
     badge(words.of("status", status), status).props["data-status"] = status
 
     async def act(what: str) -> None:
         if await (task_actions.retry_task if what == "retry" else task_actions.cancel_task)(visit, task_id):
-            pulse.wake()
+            refresher.wake()
 
     if "retry" in state.actions:
         button(words("task.retry"), partial(act, "retry"))
@@ -211,7 +212,7 @@ def _draw_actions(visit: Visit, task_id: str, state: TaskState, pulse: PageRefre
         button(words("task.cancel"), partial(act, "cancel"), kind="danger")
 
 
-def _draw_question(visit: Visit, task_id: str, question: dict[str, Any] | None, pulse: PageRefresher) -> None:
+def _draw_question(visit: Visit, task_id: str, question: dict[str, Any] | None, refresher: PageRefresher) -> None:
     if question is None:
         return
     choices = question.get("choices")
@@ -221,7 +222,7 @@ def _draw_question(visit: Visit, task_id: str, question: dict[str, Any] | None, 
             task_id,
             str(question.get("text") or ""),
             [str(choice) for choice in choices] if isinstance(choices, list) else [],
-            pulse.wake,
+            refresher.wake,
         )
 
 
@@ -251,19 +252,19 @@ def _draw_soldiers(task_id: str, state: TaskState, chosen: str | None) -> None:
 def _draw_trace(visit: Visit, zone: tzinfo, lines: Sequence[TraceLine]) -> None:
     if len(lines) > _MAX_TRACE_LINES:
         text(visit.words("task.story.cut", n=len(lines) - _MAX_TRACE_LINES), "k-muted k-small", name="p")
-    told = [_trace_row(visit, zone, number, one) for number, one in enumerate(lines)]
-    RowList("list", visit.words("task.story"), "k-timeline").show(told[-_MAX_TRACE_LINES:])
+    rows = [_trace_row(visit, zone, number, one) for number, one in enumerate(lines)]
+    RowList("list", visit.words("task.story"), "k-timeline").show(rows[-_MAX_TRACE_LINES:])
 
 
-def _trace_row(visit: Visit, zone: tzinfo, number: int, told: TraceLine) -> ListRow:
-    tone = next((tone for word, tone in _TONE_BY_WORD if word in told.what), None)
-    at = part(format_clock(told.ts, zone, now=visit.context.clock()), "k-muted k-mono", title=told.ts)
+def _trace_row(visit: Visit, zone: tzinfo, number: int, step: TraceLine) -> ListRow:
+    tone = next((tone for word, tone in _TONE_BY_WORD if word in step.what), None)
+    at = part(format_clock(step.ts, zone, now=visit.context.clock()), "k-muted k-mono", title=step.ts)
     words = [
         part(one, "nicegui-link", href=f"/tasks/{one}") if index % 2 else part(one)
-        for index, one in enumerate(_TASK_ID_PATTERN.split(told.what))
+        for index, one in enumerate(_TASK_ID_PATTERN.split(step.what))
     ]
-    where = part(told.where, "k-muted k-small k-mono k-wrap k-block")
-    cells = [cell([at]), cell(told.who, "k-strong k-clip"), cell([*words, where], "k-wrap")]
+    where = part(step.where, "k-muted k-small k-mono k-wrap k-block")
+    cells = [cell([at]), cell(step.who, "k-strong k-clip"), cell([*words, where], "k-wrap")]
     return list_row(str(number), cells, f"k-at-{tone}" if tone else "")
 
 

@@ -1,4 +1,7 @@
-"""Colours of the dashboard, its style sheet and logo."""
+"""Colours of the dashboard for light and dark, its style sheet and logo.
+
+Every text colour has a contrast of at least 4.5 to its background; a test computes it.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,6 @@ from typing import Final, Literal, TypeAlias
 from fastapi import APIRouter, Response
 
 from kingdom.web.dashboard import theme
-
-# Colours of the dashboard, in one place: by name, for light and for dark.
-#
-# Every text colour keeps a contrast of 4.5 to the surfaces it stands on; a test computes it.
-
 
 Tone: TypeAlias = Literal["ok", "busy", "warn", "bad", "idle"]
 
@@ -64,14 +62,14 @@ DARK: Final[dict[str, str]] = {
     "shadow": "rgba(0, 0, 0, 0.35)",
 }
 CHART: Final[dict[str, tuple[str, str]]] = {
-    # the second is for dark; lines need a contrast of 3 only
+    # (light, dark); lines need a contrast of only 3
     "first": ("#4a3fb5", "#b3b0ff"),
     "second": ("#0f7b7b", "#5cc8c8"),
     "third": ("#ab2119", "#ff948a"),
 }
 
 _TONE_BY_STATUS: Final[dict[str, Tone]] = {
-    # statuses of tasks, roles, streams and workflows, as the layers below call them
+    # statuses of tasks, roles, streams and workflows
     "pending": "idle",
     "created": "idle",
     "ready": "idle",
@@ -106,18 +104,17 @@ _TONE_BY_STATUS: Final[dict[str, Tone]] = {
 
 
 def tone_of(status: str) -> Tone:
-    """The tone of a status."""
     return _TONE_BY_STATUS.get(status.lower(), "idle")
 
 
 def variables() -> str:
-    """The colours as CSS custom properties: ``var(--k-text)``."""
+    """Return the colours as CSS custom properties, such as ``var(--k-text)``."""
     light, dark = _declared(LIGHT, 0), _declared(DARK, 1)
     return f"body.body--light {{ {light} }}\nbody.body--dark {{ {dark} }}\n"
 
 
 def background(dark: bool | None) -> str:
-    """Style of the page before its scripts have run, so that a dark page does not begin with a white flash."""
+    """Return the page style that applies before scripts run, so that a dark page does not flash white."""
     if dark is None:
         return f"{background(False)} @media (prefers-color-scheme: dark) {{ {background(True)} }}"
     colours, scheme = (DARK, "dark") if dark else (LIGHT, "light")
@@ -130,7 +127,7 @@ def _declared(colours: dict[str, str], index: int) -> str:
     return " ".join([f"color-scheme: {scheme};", *(f"--k-{name}: {value};" for name, value in names.items())])
 
 
-# The style sheet and the mark, served as files that browsers may keep.
+# ── Assets, served with long cache times ──
 
 
 _ASSETS_FOLDER: Final = Path(__file__).parent / "assets"
@@ -140,7 +137,7 @@ _STYLESHEET: Final = theme.variables() + "".join(
     path.read_text(encoding="utf-8") for path in sorted(_ASSETS_FOLDER.glob("*.css"))
 )
 STYLESHEET_PATH: Final = f"/assets/kingdom-{hashlib.sha256(_STYLESHEET.encode()).hexdigest()[:12]}.css"
-"""Names what is in it: a new version is a new address."""
+"""The name contains a hash of the content: a new version has a new URL."""
 
 assets_router = APIRouter(include_in_schema=False)
 _CACHE_FOREVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
@@ -148,12 +145,10 @@ _CACHE_FOREVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 @assets_router.get(STYLESHEET_PATH)
 async def get_stylesheet() -> Response:
-    """The style sheet of every page."""
     return Response(_STYLESHEET, media_type="text/css", headers=_CACHE_FOREVER)
 
 
 @assets_router.get("/assets/mark.svg")
 @assets_router.get("/favicon.ico")
 async def get_logo() -> Response:
-    """The crown."""
     return Response(_LOGO, media_type="image/svg+xml", headers={"Cache-Control": "public, max-age=86400"})

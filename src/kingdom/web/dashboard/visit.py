@@ -1,4 +1,4 @@
-"""Who looks at a page, and how they want to see it."""
+"""A request to a page: the context, and the visitor's language and theme."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ LOCALE_COOKIE: Final = "kingdom_locale"
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """What every page is given."""
+    """What every page receives."""
 
     context: WebContext
     shared: SharedReads
-    """Reads for all visitors at once what they all look at."""
+    """Reads shared by all visitors."""
     locale: str = "en"
     theme: Theme = "auto"
     path: str = "/"
-    """The page, with its query."""
+    """Path and query of the page."""
 
     @property
     def words(self) -> Translations:
-        """``visit.words("tasks.title")``: a text in the visitor's language."""
+        """The texts in the visitor's language: ``visit.words("task.title")``."""
         return translations(self.locale)
 
     @property
     def court(self) -> Services:
-        """The court; raises :class:`kingdom.web.envelope.ApiError` where there is none."""
+        """The court's services. Raises :class:`kingdom.web.envelope.ApiError` if there is no court."""
         return self.context.court
 
     @property
     def dark(self) -> bool | None:
-        """Whether the page is dark; None: as the visitor's system is."""
+        """Whether the page is dark; None: use the system's setting."""
         return {"auto": None, "light": False, "dark": True}[self.theme]
 
 
 current_visit: ContextVar[Visit] = ContextVar("kingdom_visit")
-"""The visit a request belongs to, while it is answered."""
+"""The visit of the current request."""
 
 
 def preferred_settings(cookies: Mapping[str, str], languages: str, default: str) -> tuple[str, Theme]:
-    """Language and theme: chosen before, else the first of ``Accept-Language`` we speak, else the default."""
+    """Return language and theme: from cookies, else the best match of ``Accept-Language``, else the default."""
     theme = cookies.get(THEME_COOKIE, "auto")
     chosen = cookies.get(LOCALE_COOKIE)
     if chosen not in LOCALES:
@@ -62,7 +62,7 @@ def preferred_settings(cookies: Mapping[str, str], languages: str, default: str)
 
 
 def _accepted_locale(languages: str) -> str | None:
-    """The language of the highest weight in an ``Accept-Language`` that we speak."""
+    """Return the supported language with the highest weight in ``Accept-Language``."""
     wanted: list[tuple[float, str]] = []
     for part in languages.split(","):
         name, _, weight = part.strip().partition(";q=")

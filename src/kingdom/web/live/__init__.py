@@ -1,4 +1,4 @@
-"""Live events: a durable feed of what happens, numbered without a gap, over WebSocket and SSE."""
+"""Live events: a durable feed, numbered without gaps, over WebSocket and SSE."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Something that happened: as code sees it, and as it travels."""
+"""Live events: as objects, and in the form in which they are stored and sent."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-MAX_DATA_BYTES: Final = 256 * 1024  # of one event: clients take a message of up to 1 MiB by default
+MAX_DATA_BYTES: Final = 256 * 1024  # per event; clients accept messages of up to 1 MiB by default
 _encode_utf8: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _encode_ascii: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
 class LiveEvent:
-    """Something that happened, to the court (its journal) or to a workflow."""
+    """An event of the court (its journal) or of a workflow."""
 
     sequence: int
-    """Counts over everything, without a gap, also across restarts of the server."""
+    """Number in the feed, without gaps, also across restarts of the server."""
     source: str
     """``journal`` or ``workflow``."""
     type: str
@@ -24,14 +24,14 @@ class LiveEvent:
     data: dict[str, Any]
     workflow_id: str | None = None
     workflow_sequence: int | None = None
-    """Counts per workflow, without a gap."""
+    """Number within the workflow, without gaps."""
     actor: str | None = None
-    """Who told the journal."""
+    """Who wrote the journal line."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceEvent:
-    """An event before it has its number."""
+    """An event before it has a feed number."""
 
     source: Literal["journal", "workflow"]
     type: str
@@ -42,7 +42,7 @@ class SourceEvent:
     actor: str | None = None
 
     def body(self) -> str:
-        """Its JSON. Made once, and sent to everybody."""
+        """Return its JSON, which is created once and sent to all clients."""
         document: dict[str, Any] = {"source": self.source, "type": self.type, "occurredAt": self.occurred_at}
         if self.actor is not None:
             document["actor"] = self.actor
@@ -57,7 +57,7 @@ class SourceEvent:
 
 @dataclass(slots=True)
 class FeedEvent:
-    """An event with its number, ready to be sent."""
+    """An event with its feed number and its JSON."""
 
     sequence: int
     type: str
@@ -68,13 +68,13 @@ class FeedEvent:
 
     @property
     def message(self) -> str:
-        """What a client that wants everything is sent."""
+        """The message for clients that subscribe to the whole feed."""
         if self._message is None:
             self._message = event_message(self.sequence, self.workflow_id, self.body)
         return self._message
 
     def event(self) -> LiveEvent:
-        """As code sees it."""
+        """Parse the event."""
         found = json.loads(self.body)
         return LiveEvent(
             self.sequence,
@@ -89,17 +89,17 @@ class FeedEvent:
 
 
 def event_message(number: int, workflow_id: str | None, body: str) -> str:
-    """What a client is sent of one event; ``number`` is the one it counts by."""
+    """Return the message for one event; ``number`` is its number in the client's subscription."""
     owner = encode_json(workflow_id)
     return f'{{"type":"event","sequenceNumber":{number},"workflowId":{owner},"event":{body}}}'
 
 
 def encode_json(document: Any) -> str:
-    """The JSON of a document, whatever somebody wrote into a log: always UTF-8, and what browsers can read."""
+    """Encode any document as JSON that is valid UTF-8 and that browsers can parse."""
     try:
         text = _encode_utf8(document)
         text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair
+    except UnicodeEncodeError:  # a lone surrogate
         return _encode_ascii(document)
     except ValueError:  # NaN and infinity are not JSON: they become null
         return _encode_utf8(json.loads(json.dumps(document), parse_constant=lambda _: None))

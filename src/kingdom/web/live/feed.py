@@ -1,4 +1,15 @@
-"""The feed of live events: a SQLite file, and asynchronous access to it."""
+"""The feed of live events: a SQLite file, and asynchronous access to it.
+
+The feed numbers the events of two sources, the workflow store and the journal, in one sequence without gaps. The events
+of a batch, their numbers and the positions of the sources are stored in one transaction. So a process that is killed
+between two batches continues after the last one: no number is missing or assigned twice, and no event is read twice.
+
+Why the feed has its own database. Clients resume from a sequence number, also after a restart of the server, and the
+numbers are part of the public protocol. The sources cannot supply them. They are independent: a store that may be on
+another machine, and journal files that the chamberlain rotates and removes. Neither has a number that counts both, and
+the order in which their events were merged exists nowhere else. Without stored numbers a restarted server would have to
+merge both sources again from their start, in the same order, with events that no longer exist.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +28,13 @@ from kingdom.base.locks import FileLock
 from kingdom.court.errors import CourtError
 from kingdom.web.live.event import FeedEvent, SourceEvent
 
-# The feed on disk: what happened, numbered without a gap, with the places up to which its sources were read.
-#
-# The events of a batch, their numbers and the places of the sources are one transaction. So whoever is killed between two
-# batches goes on behind the last one: no number is missing, none is given twice, and nothing is read twice.
-
-
 log = logging.getLogger("kingdom.web.live")
 
 KEPT_EVENTS: Final = 100_000
 KEPT_SECONDS: Final = 7 * 24 * 3600.0
-_PRUNE_EVERY_EVENTS: Final = 1_000  # events; between two prunings the feed may be that much longer
-_PRUNE_MAX_ROWS: Final = 5_000  # rows in one commit, so that nobody waits for it
-_BUSY_TIMEOUT_SECONDS: Final = 10.0  # seconds for another process to let go of the file
+_PRUNE_EVERY_EVENTS: Final = 1_000  # the feed may exceed its limit by this many events
+_PRUNE_MAX_ROWS: Final = 5_000  # per commit, to keep commits short
+_BUSY_TIMEOUT_SECONDS: Final = 10.0  # for another process to release the database
 _FEED_SCHEMA: Final = (
     """CREATE TABLE IF NOT EXISTS feed_event (
         sequence INTEGER PRIMARY KEY, type TEXT NOT NULL, workflow_id TEXT, workflow_sequence INTEGER,
@@ -47,7 +52,7 @@ _SELECT_EVENTS: Final = (
 
 
 class FeedFile:
-    """One connection to the feed, for one thread at a time."""
+    """One connection to the feed's database, for one thread at a time."""
 
     def __init__(
         self,
@@ -60,49 +65,49 @@ class FeedFile:
         self._path = path
         self._clock = clock
         self._kept_events, self._kept_seconds = kept_events, kept_seconds
-        self._since_prune = _PRUNE_EVERY_EVENTS  # the first batch looks
+        self._since_prune = _PRUNE_EVERY_EVENTS  # the first batch prunes
         self._connection = _connect(path)
 
     def bounds(self) -> tuple[int, int]:
-        """The oldest number that is kept (or will be given next), and the last one that was given."""
+        """Return the oldest stored number (or the next number if none is stored) and the last assigned number."""
         numbers = dict(self._connection.execute("SELECT name, value FROM feed_number"))
         last = numbers.get("last", 0)
         return numbers.get("oldest", last + 1), last
 
     def place(self, source: str) -> str | None:
-        """Up to where a source was read."""
+        """Return the position up to which a source was read."""
         row = self._connection.execute("SELECT place FROM feed_cursor WHERE source = ?", (source,)).fetchone()
         return None if row is None else str(row[0])
 
     def after(self, sequence: int, limit: int) -> list[FeedEvent]:
-        """What is kept behind a number, in order."""
+        """Return stored events after a number, in order."""
         return [FeedEvent(*row) for row in self._connection.execute(_SELECT_EVENTS, (sequence, limit))]
 
-    def append(self, happened: Iterable[SourceEvent], places: Mapping[str, str]) -> list[FeedEvent]:
-        """Number and keep what happened, and how far the sources were read: all of it or nothing."""
+    def append(self, events: Iterable[SourceEvent], places: Mapping[str, str]) -> list[FeedEvent]:
+        """Number and store events together with the positions of their sources, in one transaction."""
         now = self._clock()
         with self._writing():
             oldest, last = self.bounds()
-            frames = [
+            numbered = [
                 FeedEvent(number, item.type, item.body(), item.workflow_id, item.workflow_sequence)
-                for number, item in enumerate(happened, last + 1)
+                for number, item in enumerate(events, last + 1)
             ]
             self._connection.executemany(
                 _INSERT_EVENT,
-                [(f.sequence, f.type, f.workflow_id, f.workflow_sequence, f.body, now) for f in frames],
+                [(f.sequence, f.type, f.workflow_id, f.workflow_sequence, f.body, now) for f in numbered],
             )
             self._remember(places)
-            self._since_prune += len(frames)
-            if frames and self._since_prune >= _PRUNE_EVERY_EVENTS:
-                oldest = self._prune(oldest, frames[-1].sequence, now)
-            self._number(oldest, frames[-1].sequence if frames else last)
-        return frames
+            self._since_prune += len(numbered)
+            if numbered and self._since_prune >= _PRUNE_EVERY_EVENTS:
+                oldest = self._prune(oldest, numbered[-1].sequence, now)
+            self._number(oldest, numbered[-1].sequence if numbered else last)
+        return numbered
 
     def drop_history(self, places: Mapping[str, str], *, first: int | None = None) -> None:
-        """Forget what is kept: something was missed behind it, so that whoever asks for it has to begin anew.
+        """Delete all stored events because some were missed after them; clients have to reload the state.
 
-        One number is left out, and stands for what was missed: also who has got the last one is told. Numbers go on
-        behind it, or at ``first`` if that is higher.
+        One number is skipped. It stands for the missed events, so that a client with the last number must reload,
+        too. Numbering continues after it, or at ``first`` if that is higher.
         """
         with self._writing():
             last = max(self.bounds()[1] + 1, (first or 1) - 1)
@@ -111,7 +116,6 @@ class FeedFile:
             self._number(last + 1, last)
 
     def close(self) -> None:
-        """Close the file."""
         self._connection.close()
 
     def _remember(self, places: Mapping[str, str]) -> None:
@@ -125,11 +129,11 @@ class FeedFile:
         )
 
     def _prune(self, oldest: int, last: int, now: float) -> int:
-        """Remove what is too old, some of it; returns what the oldest is then. Never the whole of it."""
+        """Delete some of the expired events; returns the oldest number left. At least one event is kept."""
         row = self._connection.execute(
             "SELECT sequence FROM feed_event WHERE kept_at >= ? ORDER BY sequence LIMIT 1", (now - self._kept_seconds,)
         ).fetchone()
-        due = max(int(row[0]), last - self._kept_events + 1)  # the batch itself is there, and young
+        due = max(int(row[0]), last - self._kept_events + 1)  # a row is found: the current batch is recent
         keep = min(due, oldest + _PRUNE_MAX_ROWS)
         self._connection.execute("DELETE FROM feed_event WHERE sequence < ?", (keep,))
         if keep == due:
@@ -141,7 +145,7 @@ class FeedFile:
 
 
 class _Transaction:
-    """Commits at the end of the block, rolls back when it raises."""
+    """Commits at the end of the block; rolls back if it raises."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -159,10 +163,10 @@ class _Transaction:
 
 
 def repair_feed(path: Path, clock: Callable[[], float] = time.time) -> None:
-    """Set a feed aside that cannot be read, and begin another one. Only for who has the lock of the feed.
+    """Rename a damaged feed and create a new one. The caller holds the lock of the feed.
 
-    Its numbers begin at the time in milliseconds: higher than any that was given, so that clients of the old feed are
-    told that they missed something.
+    The new numbers start at the current time in milliseconds. They are higher than all earlier ones, so that clients
+    of the old feed learn that they missed events.
     """
     try:
         file = FeedFile(path)
@@ -172,10 +176,10 @@ def repair_feed(path: Path, clock: Callable[[], float] = time.time) -> None:
         finally:
             file.close()
     except sqlite3.DatabaseError as error:
-        if isinstance(error, sqlite3.OperationalError):  # locked, or a full disk: not damaged
+        if isinstance(error, sqlite3.OperationalError):  # locked, or disk full: not damaged
             raise
         aside = path.with_name(f"{path.name}.damaged-{int(clock())}")
-        log.warning("the feed of live events at %s cannot be read (%s): set aside as %s", path, error, aside.name)
+        log.warning("the live feed at %s is damaged (%s): renamed to %s", path, error, aside.name)
         path.rename(aside)
         for ending in ("-wal", "-shm"):
             path.with_name(path.name + ending).unlink(missing_ok=True)
@@ -186,7 +190,7 @@ def repair_feed(path: Path, clock: Callable[[], float] = time.time) -> None:
 
 def _connect(path: Path) -> sqlite3.Connection:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Events tell of what people do: nobody but the owner reads them. SQLite's other files are made as this one is.
+    # Readable by the owner only: events contain private data. SQLite creates its other files with the same mode.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False)
     try:
@@ -200,25 +204,23 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def is_contiguous(frames: Sequence[FeedEvent], after: int) -> bool:
-    """Whether what was found begins right behind a number."""
-    return not frames or frames[0].sequence == after + 1
-
-
-# The feed from an event loop: one thread writes it, another reads it.
+def is_contiguous(numbered: Sequence[FeedEvent], after: int) -> bool:
+    """Return whether the events continue directly after a number."""
+    return not numbered or numbered[0].sequence == after + 1
 
 
 T = TypeVar("T")
 
 
 class FeedUnavailable(CourtError):
-    """The feed cannot be opened."""
-
     code = "FEED_UNAVAILABLE"
 
 
 class Feed:
-    """See :class:`kingdom.web.live.feed.FeedFile`. ``oldest`` and ``last`` are as of the last look or batch."""
+    """Asynchronous access to the feed: one thread writes, another reads. See :class:`FeedFile`.
+
+    ``oldest`` and ``last`` are as of the last :meth:`refresh_bounds` or batch.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -231,16 +233,16 @@ class Feed:
     @classmethod
     @contextlib.asynccontextmanager
     async def open(cls, path: Path) -> AsyncIterator[Feed]:
-        """Open it, and close it in the end. Raises :class:`FeedUnavailable`."""
+        """Open the feed for the length of the block. Raises :class:`FeedUnavailable`."""
         feed = cls(path)
         try:
             try:
                 await feed.take()
                 feed._reader = await feed._in(feed._reading, lambda: FeedFile(path))
-                await feed.look()
+                await feed.refresh_bounds()
             except (OSError, sqlite3.Error) as error:
                 raise FeedUnavailable(
-                    f"the feed of live events at {path} cannot be opened: {error}; the web server needs to write there"
+                    f"cannot open the live feed at {path}: {error}; the web server needs write access"
                 ) from error
             yield feed
         finally:
@@ -250,45 +252,45 @@ class Feed:
 
     @property
     def is_writer(self) -> bool:
-        """Whether this process writes it."""
+        """Whether this process writes the feed."""
         return self._writer is not None
 
     async def take(self) -> bool:
-        """Become the one who writes it, if nobody is; returns whether this process is now."""
+        """Become the writer if no other process is. Returns whether this process is the writer."""
         if self._writer is None:
             await self._in(self._writing, self._take)
         return self.is_writer
 
-    async def look(self) -> None:
-        """See what another process did."""
+    async def refresh_bounds(self) -> None:
+        """Refresh ``oldest`` and ``last``."""
         self.oldest, self.last = await self._in(self._reading, lambda: self._reader.bounds())
 
     async def place(self, source: str) -> str | None:
-        """Up to where a source was read."""
+        """Return the position up to which a source was read."""
         return await self._in(self._reading, lambda: self._reader.place(source))
 
     async def after(self, sequence: int, limit: int) -> list[FeedEvent]:
-        """What is kept behind a number, in order. Look whether it begins right behind it."""
+        """Return stored events after a number, in order. Check with :func:`is_contiguous` that none is missing."""
         return await self._in(self._reading, lambda: self._reader.after(sequence, limit))
 
-    async def append(self, happened: Sequence[SourceEvent], places: Mapping[str, str]) -> list[FeedEvent]:
-        """Number and keep what happened, and how far the sources were read: all of it or nothing."""
+    async def append(self, events: Sequence[SourceEvent], places: Mapping[str, str]) -> list[FeedEvent]:
+        """Number and store events together with the positions of their sources, in one transaction."""
         writer = self._writer
         assert writer is not None
-        frames, self.oldest, self.last = await self._in(
-            self._writing, lambda: (writer.append(happened, places), *writer.bounds())
+        numbered, self.oldest, self.last = await self._in(
+            self._writing, lambda: (writer.append(events, places), *writer.bounds())
         )
-        return frames
+        return numbered
 
     async def drop_history(self, places: Mapping[str, str]) -> None:
-        """Forget what is kept: something was missed behind it."""
+        """Delete all stored events because some were missed after them."""
         writer = self._writer
         assert writer is not None
         await self._in(self._writing, lambda: writer.drop_history(places))
-        await self.look()
+        await self.refresh_bounds()
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """Do something else in the thread that writes."""
+        """Run a function in the writing thread."""
         return await self._in(self._writing, work)
 
     def _take(self) -> None:

@@ -23,38 +23,36 @@ if TYPE_CHECKING:
     from kingdom.workflow.ports import StoredEvent, WorkflowStore
 
 
-# Where the events of the feed come from: the workflows of a store, and the journal of a court.
+# ── Sources ──
 
 
 log = logging.getLogger("kingdom.web.live")
-_WORKFLOW_ID_PREFIX: Final = (
-    "wf-"  # what the id of a workflow begins with; repositories and templates have events as well
-)
+_WORKFLOW_ID_PREFIX: Final = "wf-"  # repositories and templates have events, too
 
 
 class EventsMissed(Exception):
-    """What a source was to go on with is not there any more."""
+    """A source no longer has the events that come next."""
 
 
 class EventSource(Protocol):
-    """Has events, in an order of its own, and remembers where it stands."""
+    """A source of events, read in order."""
 
     name: str
     place: str
-    """Up to where it was read; to be kept with what was made of it."""
+    """Position up to which it was read; stored together with the events."""
 
     async def begin(self, place: str | None) -> None:
-        """Go on at a place; without one, behind the last event. Raises :class:`Missed`, and stands there as well."""
+        """Start at a position; None: after the last event. Raises :class:`EventsMissed`, and is then at the end."""
 
     async def read(self, limit: int) -> list[SourceEvent]:
-        """What is new."""
+        """Return new events."""
 
     async def close(self) -> None:
-        """Let go of it."""
+        """Release resources."""
 
 
 class WorkflowSource:
-    """The events of a store, by their position."""
+    """The events of a workflow store."""
 
     def __init__(self, store: WorkflowStore) -> None:
         self._store = store
@@ -63,25 +61,27 @@ class WorkflowSource:
         self.place = "0"
 
     async def begin(self, place: str | None) -> None:
-        """Go on at a place; without one, behind the last event."""
+        """Start at a position; None: after the last event."""
         last = await self._store.last_event_number(None)
         self.place = str(last) if place is None else str(min(last, int(place)))
         if place is not None and last < int(place):
-            raise EventsMissed(f"the store at {self._url} has {last} events, {place} were read: it is another one")
+            raise EventsMissed(
+                f"the store at {self._url} has {last} events but {place} were read: it is a different store"
+            )
 
     async def read(self, limit: int) -> list[SourceEvent]:
-        """What is new."""
+        """Return new events."""
         seen = await self._store.events(None, int(self.place), limit)
         if seen:
             self.place = str(seen[-1].position)
         return [source_event(event) for event in seen]
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
 
 class JournalSource:
-    """The lines of a journal, read ``in_thread``: it touches files."""
+    """The lines of a journal. File access runs ``in_thread``."""
 
     def __init__(self, path: Path, in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
         self._path = path
@@ -92,28 +92,28 @@ class JournalSource:
         self.place = ""
 
     async def begin(self, place: str | None) -> None:
-        """Go on at a place; without one, behind the last line."""
+        """Start at a position; None: after the last line."""
         await self._in_thread(lambda: self._begin(place))
 
     async def read(self, limit: int) -> list[SourceEvent]:
-        """What is new."""
+        """Return new events."""
         found: list[SourceEvent] = await self._in_thread(lambda: self._read(limit))
         return found
 
     async def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         await self._in_thread(self._close)
 
     def _begin(self, place: str | None) -> None:
         self._close()
         cursor, self._gone = _parse_cursor(place), False
         self._reader = Reader(self._path, cursor=cursor, start="newest", report=self._report)
-        if self._gone:  # where the reader would go on now is the start of some file, days ago maybe
+        if self._gone:  # the reader would continue at the start of some older file
             self._close()
             self._reader = Reader(self._path, start="newest", report=self._report)
         self._remember()
         if self._gone or (place is not None and cursor is None):
-            raise EventsMissed(f"the journal at {self._path} has lost what was being read")
+            raise EventsMissed(f"the journal at {self._path} no longer has the lines that come next")
 
     def _read(self, limit: int) -> list[SourceEvent]:
         assert self._reader is not None
@@ -139,7 +139,7 @@ class JournalSource:
 
 
 def source_event(event: StoredEvent) -> SourceEvent:
-    """An event of a store."""
+    """Convert an event of a workflow store."""
     owner = event.workflow_id if event.workflow_id.startswith(_WORKFLOW_ID_PREFIX) else None
     return SourceEvent(
         "workflow",
@@ -157,62 +157,61 @@ def _parse_cursor(place: str | None) -> Cursor | None:
     try:
         return Cursor.from_dict(json.loads(place))
     except (ValueError, InvalidCursor) as error:
-        log.warning("the place in the journal that was kept is not one (%s): going on at its end", error)
+        log.warning("the stored journal position is invalid (%s): continuing at the end", error)
         return None
 
 
-# From the sources into the feed, and from there to everybody who listens.
-#
-# The process that has the lock of the feed reads the sources; another one reads the feed, and takes over when the lock is
-# free. Either is told only of what is on disk.
+# ── Writer ──
 
 
-_BATCH_EVENTS: Final = 500  # events of one source in a batch
-_BATCH_SECONDS: Final = 0.02  # seconds between two batches: what happens meanwhile shares one commit and one message
-_BUSY_POLL_SECONDS: Final = (
-    0.25  # seconds until the next look shortly after we were woken: that may be before there is all to see
-)
-_BUSY_SECONDS: Final = 1.0  # how long "shortly after" is
-_IDLE_POLL_SECONDS: Final = 5.0  # seconds between two looks in any case
-_STANDBY_POLL_SECONDS: Final = 1.0  # the same for a process that waits to take over
-_RETRY_SECONDS: Final = 1.0  # seconds before another try when something is wrong
+_BATCH_EVENTS: Final = 500  # of one source in a batch
+_BATCH_SECONDS: Final = 0.02  # between two batches; events in between share one commit and one message
+_BUSY_POLL_SECONDS: Final = 0.25  # poll interval shortly after a wake-up, which may come before all data is visible
+_BUSY_SECONDS: Final = 1.0  # how long "shortly after" lasts
+_IDLE_POLL_SECONDS: Final = 5.0  # poll interval without wake-ups
+_STANDBY_POLL_SECONDS: Final = 1.0  # the same for a process that waits for the lock
+_RETRY_SECONDS: Final = 1.0  # after an error
 
 
 class FeedWriter:
-    """Keeps the feed going."""
+    """Copies events from the sources into the feed and delivers them.
+
+    The process that holds the lock of the feed reads the sources. Other processes read the feed, and one of them takes
+    over when the lock is free. Events are delivered only after they are stored.
+    """
 
     def __init__(
         self,
         feed: Feed,
         store: WorkflowStore,
         journal: Path | None,
-        tell: Callable[[Sequence[FeedEvent]], None],
+        deliver: Callable[[Sequence[FeedEvent]], None],
         skip_to: Callable[[int], None],
     ) -> None:
         self._feed = feed
         self._store = store
-        self._tell = tell
+        self._deliver = deliver
         self._skip_to = skip_to
         self._sources: list[EventSource] = [WorkflowSource(store)]
         if journal is not None:
             self._sources.append(JournalSource(journal, feed.in_thread))
         self._journal = journal
-        self._ready = False  # whether the sources stand where the feed says
-        self._told = feed.last
+        self._ready = False  # whether the sources are at the positions stored in the feed
+        self._delivered = feed.last
         self._kept: dict[str, str] = {}
         self._woken = asyncio.Event()
         self._undo: list[Callable[[], None]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self.trouble = ""
-        """Why it stands still; empty while all is well."""
+        """The error that stopped the feed; empty if there is none."""
 
     async def start(self) -> None:
-        """Begin. What happens from now on gets into the feed."""
+        """Start. Events from now on get into the feed."""
         if self._feed.is_writer:
             try:
                 await self._begin()
-            except Exception as error:  # noqa: BLE001 - the rest of the server is of use without it
-                self._say(error)
+            except Exception as error:  # noqa: BLE001 - the rest of the server works without live events
+                self._log_error(error)
         self._undo.append(self._store.on_publish(lambda _: self._woken.set()))
         self._undo.append(self._store.bus.subscribe(STREAM, self._woken.set))
         watched = [path for path in (self._journal, None if self._feed.is_writer else self._feed.path) if path]
@@ -220,7 +219,7 @@ class FeedWriter:
         self._tasks.append(asyncio.create_task(self._run(), name="web-feed"))
 
     async def stop(self) -> None:
-        """End; what was not kept yet is found by the next one."""
+        """Stop. Events that are not stored yet are found by the next process."""
         for undo in self._undo:
             undo()
         for task in self._tasks:
@@ -239,8 +238,8 @@ class FeedWriter:
             try:
                 count = await self._round()
                 self.trouble = ""
-            except Exception as error:  # noqa: BLE001 - whatever is wrong with a disk or a database, it may get better
-                self._say(error)
+            except Exception as error:  # noqa: BLE001 - errors of the disk or database may be temporary
+                self._log_error(error)
                 self._ready = False
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
@@ -254,30 +253,30 @@ class FeedWriter:
                         await self._woken.wait()
 
     def _pause(self, idle: float) -> float:
-        """How long to wait for a wake-up, so many seconds after the last one."""
+        """Return how long to wait for a wake-up, ``idle`` seconds after the last one."""
         if idle < _BUSY_SECONDS:
             return _BUSY_POLL_SECONDS
         return _IDLE_POLL_SECONDS if self._ready else _STANDBY_POLL_SECONDS
 
     async def _round(self) -> int:
-        """Get what is new into the feed (or out of it), and tell. Returns how much it was."""
+        """Copy new events into the feed (or read them from it) and deliver them. Returns their number."""
         if not self._ready:
             if not await self._feed.take():
                 return await self._catch_up()
             await self._begin()
-        happened = [event for source in self._sources for event in await source.read(_BATCH_EVENTS)]
+        found = [event for source in self._sources for event in await source.read(_BATCH_EVENTS)]
         places = {name: place for name, place in self._places().items() if self._kept.get(name) != place}
-        if not happened and not places:
+        if not found and not places:
             return 0
-        frames = await self._feed.append(happened, places)
+        events = await self._feed.append(found, places)
         self._kept |= places
-        self._told = self._feed.last
-        self._tell(frames)
-        return len(frames)
+        self._delivered = self._feed.last
+        self._deliver(events)
+        return len(events)
 
     async def _begin(self) -> None:
-        """Have the sources stand where the feed says."""
-        await self._feed.look()
+        """Move the sources to the positions stored in the feed."""
+        await self._feed.refresh_bounds()
         while await self._catch_up():
             pass
         missed = False
@@ -285,35 +284,35 @@ class FeedWriter:
             try:
                 await source.begin(await self._feed.place(source.name))
             except EventsMissed as error:
-                log.warning("live events begin anew: %s", error)
+                log.warning("the live feed restarts: %s", error)
                 missed = True
         if missed:
             await self._feed.drop_history(self._places())
-            self._told = self._feed.last
-            self._skip_to(self._told)
+            self._delivered = self._feed.last
+            self._skip_to(self._delivered)
         else:
             await self._feed.append([], self._places())
         self._kept = self._places()
         self._ready = True
 
     async def _catch_up(self) -> int:
-        """Tell what another process (or this one, when something went wrong after a commit) put into the feed."""
-        await self._feed.look()
-        frames = await self._feed.after(self._told, _BATCH_EVENTS)
-        if not is_contiguous(frames, self._told) or (not frames and self._feed.last != self._told):
-            self._told = self._feed.last
-            self._skip_to(self._told)
+        """Deliver events that another process stored (or this one, if an error followed the commit)."""
+        await self._feed.refresh_bounds()
+        events = await self._feed.after(self._delivered, _BATCH_EVENTS)
+        if not is_contiguous(events, self._delivered) or (not events and self._feed.last != self._delivered):
+            self._delivered = self._feed.last
+            self._skip_to(self._delivered)
             return 0
-        if frames:
-            self._told = frames[-1].sequence
-            self._tell(frames)
-        return len(frames)
+        if events:
+            self._delivered = events[-1].sequence
+            self._deliver(events)
+        return len(events)
 
     def _places(self) -> dict[str, str]:
         return {source.name: source.place for source in self._sources}
 
     async def _watch(self, path: Path) -> None:
-        """Wake when a file changes, or the time has come."""
+        """Wake up when a file changes, and at an interval."""
         while True:
             with contextlib.suppress(OSError):
                 async with watch_log(path, 60.0) as wait:
@@ -322,9 +321,9 @@ class FeedWriter:
                         self._woken.set()
             await asyncio.sleep(_RETRY_SECONDS)
 
-    def _say(self, error: Exception) -> None:
-        """Once per change, not once per second."""
+    def _log_error(self, error: Exception) -> None:
+        """Log an error once, not at every retry."""
         trouble = f"{type(error).__name__}: {error}"
         if trouble != self.trouble:
             self.trouble = trouble
-            log.error("live events stand still, trying again: %s", trouble, exc_info=error)
+            log.error("the live feed has stopped, retrying: %s", trouble, exc_info=error)

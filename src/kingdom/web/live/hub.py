@@ -21,12 +21,6 @@ if TYPE_CHECKING:
     from kingdom.workflow.ports import WorkflowStore
 
 
-# Who wants to know what happens, and is told.
-#
-# Everybody reads from one shared piece of memory, the newest events; a client is a place in it, and no more. So a client
-# that does not read costs nothing, and one that was away for longer is given what it missed from the feed on disk.
-
-
 __all__ = ["Hub", "Listener", "LiveEvent", "open_hub"]
 
 log = logging.getLogger("kingdom.web.live")
@@ -39,40 +33,47 @@ Listener: TypeAlias = Callable[[Sequence[LiveEvent]], None]
 
 
 class LiveClient(Protocol):
-    """Somebody connected from outside."""
+    """A client connected over the network."""
 
-    def look(self, now: float) -> None:
-        """Is called twice a second: time to send a sign of life, or to give up on somebody."""
+    def check(self, now: float) -> None:
+        """Check the client; called twice a second."""
 
     def disconnect(self) -> None:
-        """End the connection: the server stops."""
+        """End the connection because the server stops."""
 
 
 class Hub:
-    """Tells listeners of this process what happens, in order."""
+    """Delivers live events, in order, to listeners of this process and to connected clients.
+
+    All clients read from one shared buffer of recent events; a client is only a position in it. So a client that does
+    not read costs nothing, and one that was away longer reads what it missed from the feed on disk.
+    """
 
     def __init__(self, feed: Feed, store: WorkflowStore) -> None:
         self.feed = feed
         self.store = store
         self.head = feed.last
-        """The number of the newest event that was told."""
+        """The number of the newest delivered event."""
         self.bytes_sent = 0
-        """Counts over all events since the start: by it a client that does not read is measured."""
+        """Total size of delivered events since the start; used to detect clients that do not read."""
         self.clients: set[LiveClient] = set()
         self.trouble: Callable[[], str] = lambda: ""
-        """Why nothing new is told; empty while all is well."""
+        """Returns the error that stopped the feed; empty if there is none."""
         self._listeners: list[Listener] = []
         self._waiting: dict[str | None, set[Callable[[], None]]] = {}
-        self._recent: list[FeedEvent] = []  # without a gap, up to `head`
+        self._recent: list[FeedEvent] = []  # without gaps, up to `head`
         self._recent_bytes = 0
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Have ``listener`` called, in the event loop, with what is new; returns the undo. It must not block."""
+        """Call ``listener`` with new events, in the event loop; it must not block.
+
+        Returns a function that removes it.
+        """
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     def wake_for(self, workflow_id: str | None, wake: Callable[[], None]) -> Callable[[], None]:
-        """Have ``wake`` called when there is something new of a workflow (None: of anybody); returns the undo."""
+        """Call ``wake`` on new events of a workflow (None: of any source). Returns a function that removes it."""
         waiting = self._waiting.setdefault(workflow_id, set())
         waiting.add(wake)
 
@@ -84,31 +85,31 @@ class Hub:
         return undo
 
     def recent(self, after: int, limit: int) -> Sequence[FeedEvent] | None:
-        """What was told behind a number; None when that is not in memory: look into the feed."""
+        """Return delivered events after a number; None if they are not in memory and must be read from the feed."""
         start = after + 1 - (self.head + 1 - len(self._recent))
         return None if start < 0 or after > self.head else self._recent[start : start + limit]
 
-    def tell(self, frames: Sequence[FeedEvent]) -> None:
-        """Tell everybody what is new. It was kept before."""
-        if not frames:
+    def publish(self, events: Sequence[FeedEvent]) -> None:
+        """Deliver new events. They are already stored."""
+        if not events:
             return
-        assert frames[0].sequence == self.head + 1
-        self._keep(frames)
+        assert events[0].sequence == self.head + 1
+        self._buffer(events)
         for wake in [*self._waiting.get(None, ())]:
             wake()
-        for workflow_id in {frame.workflow_id for frame in frames if frame.workflow_id in self._waiting} - {None}:
+        for workflow_id in {event.workflow_id for event in events if event.workflow_id in self._waiting} - {None}:
             for wake in [*self._waiting.get(workflow_id, ())]:
                 wake()
         if self._listeners:
-            events = [frame.event() for frame in frames]
+            parsed = [event.event() for event in events]
             for listener in [*self._listeners]:
                 try:
-                    listener(events)
-                except Exception:  # a page that breaks keeps nobody else from hearing
-                    log.exception("a listener of live events failed")
+                    listener(parsed)
+                except Exception:  # a failing listener must not keep others from the events
+                    log.exception("a live event listener failed")
 
     def skip_to(self, head: int) -> None:
-        """Go on behind another number: what is in between can be had from nobody."""
+        """Continue after another number. The events in between are lost."""
         self.head = head
         self._recent, self._recent_bytes = [], 0
         for waiting in [*self._waiting.values()]:
@@ -116,40 +117,40 @@ class Hub:
                 wake()
 
     def disconnect(self) -> None:
-        """End every connection from outside, so that a server can stop. They come back to the next one."""
+        """End all client connections so that the server can stop. Clients reconnect to the next one."""
         for client in [*self.clients]:
             client.disconnect()
 
-    async def recall(self) -> None:
-        """Take the newest events into memory: after a restart everybody comes back at once and asks for them."""
+    async def load_recent(self) -> None:
+        """Load the newest events into memory: after a restart all clients reconnect at once and ask for them."""
         found = await self.feed.after(max(0, self.head - _MAX_RECENT_EVENTS), _MAX_RECENT_EVENTS)
-        frames = [frame for frame in found if frame.sequence <= self.head]
-        if frames and frames[-1].sequence - frames[0].sequence == len(frames) - 1:
-            self._recent, self._recent_bytes = frames, sum(len(frame.body) for frame in frames)
-            self._forget()
+        events = [event for event in found if event.sequence <= self.head]
+        if events and events[-1].sequence - events[0].sequence == len(events) - 1:
+            self._recent, self._recent_bytes = events, sum(len(event.body) for event in events)
+            self._trim()
 
     async def watch(self) -> None:
-        """Look after the clients, for ever."""
+        """Check the clients at an interval, forever."""
         clock = asyncio.get_running_loop().time
         while True:
             await asyncio.sleep(_CHECK_SECONDS)
             now = clock()
             for client in [*self.clients]:
-                client.look(now)
+                client.check(now)
 
-    def _keep(self, frames: Sequence[FeedEvent]) -> None:
-        size = sum(len(frame.body) for frame in frames)
-        self._recent += frames
+    def _buffer(self, events: Sequence[FeedEvent]) -> None:
+        size = sum(len(event.body) for event in events)
+        self._recent += events
         self._recent_bytes += size
         self.bytes_sent += size
-        self.head = frames[-1].sequence
+        self.head = events[-1].sequence
         if len(self._recent) > 2 * _MAX_RECENT_EVENTS or self._recent_bytes > 2 * _MAX_RECENT_BYTES:
-            self._forget()
+            self._trim()
 
-    def _forget(self) -> None:
-        """Shorten what is in memory by half or more: not with each event, as a list is moved by it."""
+    def _trim(self) -> None:
+        """Drop the older half of the buffer. Not for every event, because deleting moves the whole list."""
         start = max(0, len(self._recent) - _MAX_RECENT_EVENTS)
-        size = sum(len(frame.body) for frame in self._recent[start:])
+        size = sum(len(event.body) for event in self._recent[start:])
         while size > _MAX_RECENT_BYTES:
             size -= len(self._recent[start].body)
             start += 1
@@ -159,15 +160,15 @@ class Hub:
 
 @contextlib.asynccontextmanager
 async def open_hub(root: Path, store: WorkflowStore, services: Services | None) -> AsyncIterator[Hub]:
-    """A hub that is fed with the events of the workflows of a store and the journal of a court.
+    """Open a hub for the events of a workflow store and the journal of a court.
 
-    One process of a root writes the feed; others read it, and one of them takes over when the first is gone.
+    One process of a root writes the feed. Others read it, and one of them takes over when the first ends.
     """
     journal = None if services is None else services.home.journal
     async with Feed.open(root / STATE_FOLDER / "feed.db") as feed:
         hub = Hub(feed, store)
-        await hub.recall()
-        feeder = FeedWriter(feed, store, journal, hub.tell, hub.skip_to)
+        await hub.load_recent()
+        feeder = FeedWriter(feed, store, journal, hub.publish, hub.skip_to)
         hub.trouble = lambda: feeder.trouble
         await feeder.start()
         watchdog = asyncio.create_task(hub.watch(), name="web-live-watch")
@@ -180,20 +181,16 @@ async def open_hub(root: Path, store: WorkflowStore, services: Services | None) 
             await asyncio.gather(watchdog, return_exceptions=True)
 
 
-# What live connections have in common: when somebody reads too slowly, and when it is time for a sign of life.
-
-
 MAX_BEHIND_EVENTS: Final = 2_000
 MAX_BEHIND_BYTES: Final = 4 * 1024 * 1024
 MAX_BEHIND_SECONDS: Final = 20.0
 
 
 class LiveConnection:
-    """A client as the hub sees it.
+    """A connected client.
 
-    It reads too slowly when one message to it is on its way so long that ``BEHIND_EVENTS`` events or ``BEHIND_BYTES``
-    happened meanwhile, or ``BEHIND_SECONDS`` went by. Somebody who reads an old part of the feed is behind as well, but
-    gets on.
+    A client reads too slowly if, while one message is being sent, ``MAX_BEHIND_EVENTS`` events or ``MAX_BEHIND_BYTES``
+    arrive or ``MAX_BEHIND_SECONDS`` pass. A client that reads old events makes progress and is not too slow.
     """
 
     def __init__(self, hub: Hub, idle: float) -> None:
@@ -206,9 +203,9 @@ class LiveConnection:
         self._over: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     async def attend(self, *work: Coroutine[Any, Any, None]) -> tuple[int, str] | None:
-        """Do the work of a connection until some of it ends: the client went, or :meth:`end` was called.
+        """Run the coroutines of a connection until one of them ends, or :meth:`end` is called.
 
-        Returns what ``end`` was given. Raises what broke, unless it was the connection.
+        Returns the arguments of ``end``, if it was called. Raises errors other than a broken connection.
         """
         self.hub.clients.add(self)
         tasks = [asyncio.ensure_future(part) for part in work]
@@ -228,32 +225,32 @@ class LiveConnection:
         return code, reason
 
     async def sending(self, work: Awaitable[None]) -> None:
-        """Send something; the watch over slow clients looks on."""
+        """Send a message and record its start, so that :meth:`check` can detect a slow client."""
         self._sending = (self._clock(), self.hub.head, self.hub.bytes_sent)
         await work
         self._sending = None
         self.sent_at = self._clock()
 
-    def look(self, now: float) -> None:
-        """Give up on a client that does not read; send a sign of life to one that heard nothing for a while."""
+    def check(self, now: float) -> None:
+        """Disconnect a client that does not read; send a keepalive to one that received nothing for a while."""
         if self._sending is not None:
-            since, head, told = self._sending
-            events, size = self.hub.head - head, self.hub.bytes_sent - told
+            since, head, sent = self._sending
+            events, size = self.hub.head - head, self.hub.bytes_sent - sent
             if events > MAX_BEHIND_EVENTS or size > MAX_BEHIND_BYTES or now - since > MAX_BEHIND_SECONDS:
-                self.end(4429, f"you do not read: {events} events behind after {now - since:.0f} s")
+                self.end(4429, f"reading too slowly: {events} events behind after {now - since:.0f} s")
         elif now - self.sent_at > self.idle / 3:
             self.sent_at = now
             self.send_keepalive()
 
     def send_keepalive(self) -> None:
-        """Have a sign of life sent."""
+        """Schedule a keepalive message."""
         raise NotImplementedError
 
     def disconnect(self) -> None:
-        """End the connection: the server stops."""
-        self.end(1012, "the server stops")
+        """End the connection because the server stops."""
+        self.end(1012, "the server is stopping")
 
     def end(self, code: int, reason: str) -> None:
-        """Have the connection closed."""
+        """Close the connection with a code and reason."""
         if not self._over.done():
             self._over.set_result((code, reason))

@@ -1,4 +1,4 @@
-"""What is said over a live connection: the messages of clients, checked, and those of the server, described."""
+"""The messages of a live connection: those of clients, validated, and those of the server, described."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from kingdom.web.live.event import encode_json
 from kingdom.web.live.subscription import LiveSubscription, SubscriptionReset
 
 MAX_CLIENT_MESSAGE_BYTES: Final = 16 * 1024
-"""Of one message of a client."""
+"""Maximum size of a client's message."""
 WorkflowIdField: TypeAlias = Annotated[str, Field(min_length=1, max_length=200, examples=["wf-0198c2"])]
 EventTypeField: TypeAlias = Annotated[str, Field(min_length=1, max_length=100)]
 
 
 class Subscribe(ApiModel):
-    """Have events sent. It takes the place of a subscription this connection had."""
+    """Subscribe to events. Replaces the connection's previous subscription."""
 
     action: Literal["subscribe"]
-    workflow_id: WorkflowIdField | None = Field(None, description="Of this workflow only; absent: everything.")
+    workflow_id: WorkflowIdField | None = Field(None, description="Only events of this workflow; absent: all events.")
     last_sequence_number: int | None = Field(
-        None, ge=0, le=2**53, description="The last number that was received; 0: all there is; absent: from now on."
+        None, ge=0, le=2**53, description="The last number received; 0: all stored events; absent: only new events."
     )
     types: list[EventTypeField] = Field(
         default_factory=list,
         max_length=100,
-        description="Types of events, `task.*` for all that begin so; none: all.",
+        description="Event types; `task.*` matches a prefix; empty: all.",
         examples=[["task.*", "WorkflowCompleted"]],
     )
-    batch: bool = Field(False, description="Whether several events may come in one message of the type `events`.")
+    batch: bool = Field(False, description="Whether several events may be sent in one `events` message.")
 
 
 class Unsubscribe(ApiModel):
-    """Send no more events."""
+    """End the subscription."""
 
     action: Literal["unsubscribe"]
 
 
 class Ping(ApiModel):
-    """A sign of life; `pong` is the answer."""
+    """Keepalive; the server answers `pong`."""
 
     action: Literal["ping"]
 
 
 class Pong(ApiModel):
-    """The answer to the server's `ping`; any other message does as well."""
+    """Answer to the server's `ping`; any other message works as well."""
 
     action: Literal["pong"]
 
@@ -55,20 +55,20 @@ ClientMessage: TypeAlias = Annotated[Subscribe | Unsubscribe | Ping | Pong, Fiel
 
 
 class EventBody(ApiModel):
-    """What happened."""
+    """A live event."""
 
     source: Literal["journal", "workflow"]
     type: str = Field(examples=["TaskCompleted"])
     occurred_at: str
-    actor: str | None = Field(None, description="Who told the journal.")
+    actor: str | None = Field(None, description="Who wrote the journal line.")
     workflow_id: str | None = None
     workflow_sequence: int | None = None
     data: dict[str, Any]
-    truncated: bool = Field(False, description="The data was too long to be sent: read it through the API.")
+    truncated: bool = Field(False, description="The data was too long and is omitted: read it through the API.")
 
 
 class EventMessage(ApiModel):
-    """One event. The number counts by one from each to the next: over the workflow, or over everything."""
+    """One event. Its number is the previous number plus one: within the workflow, or in the whole feed."""
 
     type: Literal["event"]
     sequence_number: int
@@ -77,14 +77,14 @@ class EventMessage(ApiModel):
 
 
 class EventsMessage(ApiModel):
-    """Several events, in order; only for who subscribed with `batch`."""
+    """Several events, in order; only for subscriptions with `batch`."""
 
     type: Literal["events"]
     items: list[EventMessage]
 
 
 class Subscribed(ApiModel):
-    """The answer to `subscribe`: events follow behind this number."""
+    """Answer to `subscribe`: events after this number follow."""
 
     type: Literal["subscribed"]
     workflow_id: str | None
@@ -92,9 +92,9 @@ class Subscribed(ApiModel):
 
 
 class ResetMessage(ApiModel):
-    """The number the client came with is too old, or not of this feed: read the state anew through the API.
+    """The client's number is too old or not of this feed: reload the state through the API.
 
-    Events go on behind `sequenceNumber`. Those that are kept begin with `oldestSequenceNumber`.
+    Events continue after `sequenceNumber`. The oldest stored event is `oldestSequenceNumber`.
     """
 
     type: Literal["reset"]
@@ -104,26 +104,26 @@ class ResetMessage(ApiModel):
 
 
 class Unsubscribed(ApiModel):
-    """The answer to `unsubscribe`."""
+    """Answer to `unsubscribe`."""
 
     type: Literal["unsubscribed"]
 
 
 class ServerPing(ApiModel):
-    """A sign of life after a while without events. Everything up to this number was sent (or not asked for)."""
+    """Keepalive after a while without events. All subscribed events up to this number were sent."""
 
     type: Literal["ping"]
     sequence_number: int | None
 
 
 class ServerPong(ApiModel):
-    """The answer to `ping`."""
+    """Answer to `ping`."""
 
     type: Literal["pong"]
 
 
 class ErrorMessage(ApiModel):
-    """A message of the client was not understood, or cannot be followed. The connection stays."""
+    """A client message is invalid or cannot be executed. The connection stays open."""
 
     type: Literal["error"]
     error: ErrorBody
@@ -135,18 +135,18 @@ ServerMessage: TypeAlias = Annotated[
 ]
 
 CLOSE_CODES: Final = {
-    1009: "a message of the client was longer than 16 KiB",
-    1012: "the server stops: connect again, with the last number",
-    1013: "there are too many live connections",
-    4408: "the client said nothing for too long",
-    4429: "the client did not read what it was sent: connect again, with the last number; nothing is lost",
+    1009: "a client message was longer than 16 KiB",
+    1012: "the server is stopping: reconnect with the last number",
+    1013: "too many live connections",
+    4408: "the client sent nothing for too long",
+    4429: "the client reads too slowly: reconnect with the last number; nothing is lost",
 }
 _client_adapter: Final = TypeAdapter[Subscribe | Unsubscribe | Ping | Pong](ClientMessage)
 _server_adapter: Final = TypeAdapter[Any](ServerMessage)
 
 
 def parse_client_message(text: str) -> Subscribe | Unsubscribe | Ping | Pong:
-    """A message of a client. Raises :class:`ApiError`."""
+    """Parse a client's message. Raises :class:`ApiError`."""
     try:
         return _client_adapter.validate_json(text)
     except ValidationError as error:
@@ -154,20 +154,16 @@ def parse_client_message(text: str) -> Subscribe | Unsubscribe | Ping | Pong:
             {"where": ".".join(str(part) for part in one["loc"]), "what": one["msg"]}
             for one in error.errors(include_url=False, include_context=False, include_input=False)
         ]
-        raise ApiError(
-            422, "SYS_INVALID", "this message is not understood: GET /api/stream/protocol describes them", wrong
-        ) from None
+        raise ApiError(422, "SYS_INVALID", "invalid message: see GET /api/stream/protocol", wrong) from None
 
 
 def subscribed_message(subscription: LiveSubscription) -> str:
-    """The answer to ``subscribe``."""
     return encode_json(
         {"type": "subscribed", "workflowId": subscription.workflow_id, "sequenceNumber": subscription.number}
     )
 
 
 def reset_message(found: SubscriptionReset) -> str:
-    """That something was missed."""
     return encode_json(
         {
             "type": "reset",
@@ -179,17 +175,15 @@ def reset_message(found: SubscriptionReset) -> str:
 
 
 def error_message(error: ApiError) -> str:
-    """That a message cannot be followed."""
     return encode_json({"type": "error", "error": error.body()["error"]})
 
 
 def ping_message(number: int | None) -> str:
-    """A sign of life."""
     return encode_json({"type": "ping", "sequenceNumber": number})
 
 
 def protocol_description() -> dict[str, Any]:
-    """JSON Schemas of every message, and the codes with which connections are closed."""
+    """Return JSON Schemas of all messages, and the close codes."""
     return {
         "url": "/ws/events",
         "client": _client_adapter.json_schema(by_alias=True),

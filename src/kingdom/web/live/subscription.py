@@ -1,7 +1,7 @@
-"""What one client wants to hear, and how far it has heard: nothing is left out, nothing comes twice.
+"""Subscriptions: which events a client receives, and how far it has received them. No event is lost or repeated.
 
-A subscription to everything reads the shared memory of the hub, and what is older from the feed on disk. One to a
-workflow counts by the workflow's own numbers: what is older comes from the store, which has all of it.
+A subscription to the whole feed reads the hub's buffer, and older events from the feed on disk. A subscription to a
+workflow uses the workflow's own numbers and reads older events from the store, which has all of them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from kingdom.web.live.feeder import source_event
 if TYPE_CHECKING:
     from kingdom.web.live.hub import Hub
 
-_BATCH_EVENTS: Final = 200  # events
+_BATCH_EVENTS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionReset:
-    """What a client asks for cannot be had: it is to read the state anew. Events go on behind ``number``."""
+    """The requested events are not available: the client must reload the state. Events continue after ``number``."""
 
     oldest: int
     number: int
@@ -32,14 +32,14 @@ class SubscriptionReset:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """One event for one client: the number that the client counts by, and the whole message."""
+    """One event for one client: its number in the subscription, and the message."""
 
     number: int
     message: str
 
 
 class TypeFilter:
-    """Which types of events are wanted: names, or their beginning and ``*``. None of them: all."""
+    """Matches event types by name, or by prefix and ``*``. Empty: matches all."""
 
     def __init__(self, wanted: Collection[str] = ()) -> None:
         self._all = not wanted
@@ -51,22 +51,22 @@ class TypeFilter:
 
 
 class LiveSubscription(Protocol):
-    """Is asked for more whenever its client has room for it."""
+    """A subscription of one client."""
 
     workflow_id: str | None
     close: Callable[[], None]
-    """For when it is not wanted any more."""
+    """Ends the subscription."""
 
     @property
     def number(self) -> int:
-        """What a client comes back with that has got everything up to here."""
+        """The number with which a client resumes after everything delivered so far."""
 
     async def take(self) -> Sequence[OutgoingMessage] | SubscriptionReset | None:
-        """What comes next; None when there is nothing more now. An empty list: nothing of interest, ask again."""
+        """Return the next messages; None if there are none now. An empty list: no event matched, call again."""
 
 
 class FeedSubscription:
-    """To everything that happens, by the numbers of the feed."""
+    """A subscription to all events, with the numbers of the feed."""
 
     def __init__(self, hub: Hub, number: int, types: TypeFilter, wake: Callable[[], None]) -> None:
         self.workflow_id: str | None = None
@@ -77,34 +77,34 @@ class FeedSubscription:
 
     @property
     def number(self) -> int:
-        """The number of the feed up to which everything was given."""
+        """The feed number up to which everything was delivered."""
         return self._number
 
     async def take(self) -> Sequence[OutgoingMessage] | SubscriptionReset | None:
-        """What comes next."""
-        frames = self._hub.recent(self._number, _BATCH_EVENTS)
-        if frames is None:
-            frames = await self._older()
-            if frames is None:
+        """Return the next messages."""
+        events = self._hub.recent(self._number, _BATCH_EVENTS)
+        if events is None:
+            events = await self._older()
+            if events is None:
                 self._number = self._hub.head
                 return SubscriptionReset(self._hub.feed.oldest, self._number)
-        if not frames:
+        if not events:
             return None
-        self._number = frames[-1].sequence
-        return [OutgoingMessage(frame.sequence, frame.message) for frame in frames if frame.type in self._types]
+        self._number = events[-1].sequence
+        return [OutgoingMessage(event.sequence, event.message) for event in events if event.type in self._types]
 
     async def _older(self) -> Sequence[FeedEvent] | None:
-        """What the feed has; None when something is missing in between, or the number is none we gave."""
+        """Read older events from the feed; None if some are missing or the number was never assigned."""
         if self._number > self._hub.head:
             return None
-        frames = await self._hub.feed.after(self._number, _BATCH_EVENTS)
-        # What another process has kept already and we have not been told of stays out: it comes in its turn.
-        frames = [frame for frame in frames if frame.sequence <= self._hub.head]
-        return frames if frames and is_contiguous(frames, self._number) else None
+        events = await self._hub.feed.after(self._number, _BATCH_EVENTS)
+        # Events that another process stored and that are not delivered here yet are left out: they come later.
+        events = [event for event in events if event.sequence <= self._hub.head]
+        return events if events and is_contiguous(events, self._number) else None
 
 
 class WorkflowSubscription:
-    """To one workflow, by its own numbers."""
+    """A subscription to one workflow, with its own numbers."""
 
     def __init__(self, hub: Hub, workflow_id: str, number: int, types: TypeFilter, wake: Callable[[], None]) -> None:
         self.workflow_id: str | None = workflow_id
@@ -112,22 +112,22 @@ class WorkflowSubscription:
         self._hub = hub
         self._number = number
         self._types = types
-        self._at: int | None = None  # how far the hub was heard; None: the store has to be read first
+        self._at: int | None = None  # feed number up to which the hub was read; None: read the store first
         self.close = hub.wake_for(workflow_id, wake)
 
     @property
     def number(self) -> int:
-        """The number of the workflow up to which everything was given."""
+        """The workflow number up to which everything was delivered."""
         return self._number
 
     async def take(self) -> Sequence[OutgoingMessage] | SubscriptionReset | None:
-        """What comes next."""
+        """Return the next messages."""
         if self._at is not None:
-            frames = self._hub.recent(self._at, _BATCH_EVENTS)
-            if frames is not None:
-                return self._live(frames)
+            events = self._hub.recent(self._at, _BATCH_EVENTS)
+            if events is not None:
+                return self._live(events)
             self._at = None
-        # The head is taken before the store is read: what the store does not have yet, the hub tells after this.
+        # Take the head before reading the store: events that the store lacks come from the hub after it.
         head = self._hub.head
         seen = await self._hub.store.events(self._owner, self._number, _BATCH_EVENTS)
         if not seen:
@@ -144,32 +144,32 @@ class WorkflowSubscription:
                 )
         return items
 
-    def _live(self, frames: Sequence[FeedEvent]) -> Sequence[OutgoingMessage] | None:
-        if not frames:
+    def _live(self, events: Sequence[FeedEvent]) -> Sequence[OutgoingMessage] | None:
+        if not events:
             return None
         items = []
-        for frame in frames:
-            self._at = frame.sequence
-            if frame.workflow_id != self._owner or frame.workflow_sequence is None:
+        for event in events:
+            self._at = event.sequence
+            if event.workflow_id != self._owner or event.workflow_sequence is None:
                 continue
-            if frame.workflow_sequence <= self._number:  # it came from the store
+            if event.workflow_sequence <= self._number:  # already read from the store
                 continue
-            if frame.workflow_sequence > self._number + 1:  # the feed began later, or begins anew: the store has it
+            if event.workflow_sequence > self._number + 1:  # the feed started later or restarted: read the store
                 self._at = None
                 break
-            self._number = frame.workflow_sequence
-            if frame.type in self._types:
-                items.append(OutgoingMessage(self._number, event_message(self._number, self._owner, frame.body)))
+            self._number = event.workflow_sequence
+            if event.type in self._types:
+                items.append(OutgoingMessage(self._number, event_message(self._number, self._owner, event.body)))
         return items
 
 
 async def subscribe(
     hub: Hub, workflow_id: str | None, number: int | None, types: Collection[str], wake: Callable[[], None]
 ) -> tuple[LiveSubscription, SubscriptionReset | None]:
-    """A subscription behind a number: None is now, 0 everything there is.
+    """Create a subscription after a number; None: only new events, 0: all stored events.
 
-    With it comes what the client has to be told at once: that its number is none of this feed or workflow. Raises
-    :class:`kingdom.web.envelope.ApiError` for a workflow that does not exist.
+    Also returns a reset if the number does not belong to this feed or workflow. Raises
+    :class:`kingdom.web.envelope.ApiError` if the workflow does not exist.
     """
     wanted = TypeFilter(types)
     if workflow_id is None:

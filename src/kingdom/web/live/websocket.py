@@ -26,88 +26,88 @@ log = logging.getLogger("kingdom.web.live")
 router = APIRouter()
 
 _MAX_BATCH_CHARS: Final = 256 * 1024
-_SENDS_PER_TURN: Final = 4  # messages to one client, after which others have their turn
-_MAX_WAITING_REPLIES: Final = 200  # answers that wait to be sent
-_CLOSE_SECONDS: Final = 5.0  # seconds for a client that does not read to take the reason with it
+_SENDS_PER_TURN: Final = 4  # messages to one client before others are served
+_MAX_WAITING_REPLIES: Final = 200
+_CLOSE_SECONDS: Final = 5.0  # for a client that does not read to receive the close reason
 
 
 @router.websocket("/ws/events")
 async def websocket_events(websocket: WebSocket, context: Context) -> None:
-    """Live events, to who subscribes."""
+    """Serve live events over a WebSocket."""
     await websocket.accept()
     hub = context.live
     if len(hub.clients) >= MAX_LIVE_CLIENTS:
-        await websocket.close(1013, f"there are {MAX_LIVE_CLIENTS} live connections already")
+        await websocket.close(1013, f"{MAX_LIVE_CLIENTS} live connections are open")
         return
     await WebSocketConnection(websocket, hub, context.settings.idle_seconds).run()
 
 
 class WebSocketConnection(LiveConnection):
-    """One connection: one subscription at a time."""
+    """A client connected over a WebSocket, with one subscription at a time."""
 
     def __init__(self, websocket: WebSocket, hub: Hub, idle: float) -> None:
         super().__init__(hub, idle)
         self._websocket = websocket
-        self._heard_at = self._clock()
+        self._received_at = self._clock()
         self._replies: deque[str] = deque()
         self._subscription: LiveSubscription | None = None
         self._batch = False
-        self._in_a_row = 0  # messages that were sent since there was nothing to send
+        self._in_a_row = 0  # messages sent without a pause
 
     async def run(self) -> None:
-        """Until one of both sides ends it."""
+        """Run until the client or the server ends the connection."""
         try:
-            end = await self.attend(self._hear(), self._speak())
+            end = await self.attend(self._receive(), self._send_loop())
         finally:
             self._change_to(None)
         if end is not None:
             with contextlib.suppress(TimeoutError, WebSocketDisconnect, OSError, RuntimeError):
                 await asyncio.wait_for(self._websocket.close(*end), _CLOSE_SECONDS)
 
-    def look(self, now: float) -> None:
-        """Give up on a client that says nothing, or does not read."""
-        if now - self._heard_at > self.idle:
-            self.end(4408, f"you said nothing for {self.idle:g} s: send ping")
+    def check(self, now: float) -> None:
+        """Disconnect a client that sends nothing or does not read."""
+        if now - self._received_at > self.idle:
+            self.end(4408, f"nothing received for {self.idle:g} s: send ping")
         else:
-            super().look(now)
+            super().check(now)
 
     def send_keepalive(self) -> None:
-        """Have a ping sent."""
+        """Schedule a ping."""
         self._reply(protocol.ping_message(None if self._subscription is None else self._subscription.number))
 
-    async def _hear(self) -> None:
-        """What the client says."""
+    async def _receive(self) -> None:
+        """Receive messages of the client."""
         while True:
             message = await self._websocket.receive()
             if message["type"] == "websocket.disconnect":
                 return
-            self._heard_at = self._clock()
+            self._received_at = self._clock()
             text = _message_text(message)
             if text is None:
-                self.end(1009, f"a message may have {protocol.MAX_CLIENT_MESSAGE_BYTES} bytes")
+                self.end(1009, f"a message may have at most {protocol.MAX_CLIENT_MESSAGE_BYTES} bytes")
                 return
             try:
-                await self._follow(protocol.parse_client_message(text))
-            except Exception as error:  # told to the client, as every route does
-                told = as_api_error(error)
-                if told.status >= 500:
-                    log.exception("a live connection could not be served")
-                self._reply(protocol.error_message(told))
+                await self._handle(protocol.parse_client_message(text))
+            except Exception as error:  # sent to the client, as in every route
+                problem = as_api_error(error)
+                if problem.status >= 500:
+                    log.exception("cannot serve a live connection")
+                self._reply(protocol.error_message(problem))
 
-    async def _follow(self, said: protocol.Subscribe | protocol.Unsubscribe | protocol.Ping | protocol.Pong) -> None:
-        if isinstance(said, protocol.Subscribe):
+    async def _handle(self, message: protocol.Subscribe | protocol.Unsubscribe | protocol.Ping | protocol.Pong) -> None:
+        if isinstance(message, protocol.Subscribe):
             made, reset = await subscribe(
-                self.hub, said.workflow_id, said.last_sequence_number, said.types, self.woken.set
+                self.hub, message.workflow_id, message.last_sequence_number, message.types, self.woken.set
             )
             self._change_to(made)
-            self._batch = said.batch
+            self._batch = message.batch
             self._reply(protocol.subscribed_message(made))
             if reset is not None:
                 self._reply(protocol.reset_message(reset))
-        elif isinstance(said, protocol.Unsubscribe):
+        elif isinstance(message, protocol.Unsubscribe):
             self._change_to(None)
             self._reply('{"type":"unsubscribed"}')
-        elif isinstance(said, protocol.Ping):
+        elif isinstance(message, protocol.Ping):
             self._reply('{"type":"pong"}')
 
     def _change_to(self, subscription: LiveSubscription | None) -> None:
@@ -117,12 +117,12 @@ class WebSocketConnection(LiveConnection):
 
     def _reply(self, text: str) -> None:
         if len(self._replies) >= _MAX_WAITING_REPLIES:
-            self.end(4429, "you do not read the answers to your messages")
+            self.end(4429, "reading too slowly: too many replies wait")
         self._replies.append(text)
         self.woken.set()
 
-    async def _speak(self) -> None:
-        """Answers first, then events, as fast as the client takes them."""
+    async def _send_loop(self) -> None:
+        """Send replies first, then events, as fast as the client reads."""
         while True:
             self.woken.clear()
             while self._replies:
@@ -158,8 +158,8 @@ class WebSocketConnection(LiveConnection):
         await self.sending(self._websocket.send({"type": "websocket.send", "text": text}))
         self._in_a_row += 1
         if self._in_a_row % _SENDS_PER_TURN == 0:
-            # As long as the kernel has room, sending takes no turn of the loop: others would wait, and nobody would
-            # notice that the client is gone.
+            # While the kernel's buffer has room, sending does not yield to the event loop: other tasks would wait, and
+            # a disconnect would go unnoticed.
             await asyncio.sleep(0)
 
 
@@ -168,7 +168,7 @@ def _batch_message(messages: Sequence[str]) -> str:
 
 
 def _message_text(message: Message) -> str | None:
-    """The text of a message; None when it is too long."""
+    """Return the text of a message; None if it is too long."""
     text = message.get("text")
     if text is None:
         raw: bytes = message.get("bytes") or b""

@@ -1,4 +1,4 @@
-"""Who may come in: host, origin, token, pace."""
+"""Access control: host, origin, token, rate limit."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ __all__ = [
 
 
 def add_guard(app: FastAPI, context: WebContext) -> None:
-    """Put the guard before an application: nothing is reached without it.
+    """Put the guard in front of an application.
 
-    It stands outside of what ``add_middleware`` adds, because the answer to an error nobody expected is made outside
-    of that, and has to carry our headers as well.
+    It wraps the whole middleware stack. Middleware added by ``add_middleware`` is inside Starlette's error handler,
+    whose responses need the security headers as well.
     """
     build = app.build_middleware_stack
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# The token of a server: who has it may do everything. It lies in ``state/web/token``, for its owner's eyes only.
+# ── Token ──
 
 
 _TOKEN_PATTERN: Final = re.compile(r"[A-Za-z0-9_\-]{32,200}")
@@ -26,12 +26,11 @@ _OTHERS_MODE: Final = 0o077
 
 
 def token_path(root: Path) -> Path:
-    """Where the token of a root lies."""
     return root / STATE_FOLDER / "token"
 
 
 def read_token(root: Path) -> str | None:
-    """The token of a root; None when there is none, or none that makes sense."""
+    """Return the token of a root; None if it is missing or malformed."""
     try:
         text = token_path(root).read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
@@ -40,10 +39,10 @@ def read_token(root: Path) -> str | None:
 
 
 def obtain_token(root: Path) -> str:
-    """The token of a root, made when there is none yet. Two who ask at once get the same."""
+    """Return the token of a root; create it if there is none. Concurrent callers get the same token."""
     path = token_path(root)
     if (found := read_token(root)) is None:
-        if path.exists():  # cut short or spoiled: nobody can have logged in with it
+        if path.exists():  # malformed: nobody can have logged in with it
             return renew_token(root)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_once(path, _new_token(), mode=0o600)
@@ -54,7 +53,7 @@ def obtain_token(root: Path) -> str:
 
 
 def renew_token(root: Path) -> str:
-    """Make a new token in the place of the old one, which opens nothing from then on."""
+    """Replace the token with a new one. The old one is invalid from then on."""
     path = token_path(root)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, _new_token(), mode=0o600)
@@ -64,7 +63,7 @@ def renew_token(root: Path) -> str:
 
 
 def login_link(url: str, token: str) -> str:
-    """The address that logs a browser in. It holds the token: show it, do not write it down."""
+    """Return the URL that logs a browser in. It contains the token: show it, do not store it."""
     return f"{url.rstrip('/')}/login?{urlencode({'token': token})}"
 
 
@@ -72,32 +71,32 @@ def _new_token() -> str:
     return f"{secrets.token_urlsafe(_TOKEN_BYTES)}\n"
 
 
-# What is derived from the token, so that the token itself is kept by nobody but its owner.
+# ── Values derived from the token ──
 
 
 COOKIE_PREFIX: Final = "kingdom_session"
-"""What the names of our cookies begin with."""
+"""Prefix of the cookie names."""
 CSRF_HEADER: Final = "X-CSRF-Token"
-"""What a browser sends with everything that changes something."""
+"""Header with the CSRF token, required from browsers for requests that change something."""
 
 
 def secrets_equal(given: str, wanted: str) -> bool:
-    """Whether two secrets are the same, in a time that tells nothing about them."""
+    """Compare two secrets in constant time."""
     return hmac.compare_digest(given.encode(errors="surrogateescape"), wanted.encode())
 
 
 def cookie_name(token: str) -> str:
-    """The name of the cookie. Cookies do not know ports, so servers of one machine need names of their own."""
+    """Return the cookie name. It depends on the token because cookies ignore ports: servers need different names."""
     return f"{COOKIE_PREFIX}_{_derive(token, 'cookie name')[:8]}"
 
 
 def cookie_value(token: str) -> str:
-    """The value of the cookie: proves that the token was known once, and does not give it away."""
+    """Return the cookie value. It proves knowledge of the token without revealing it."""
     return _derive(token, "session")
 
 
 def csrf_token(token: str) -> str:
-    """What a page of ours knows and a page of somebody else's does not."""
+    """Return the CSRF token, which only pages of this server know."""
     return _derive(token, "csrf")
 
 

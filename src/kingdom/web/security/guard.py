@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from kingdom.web.context import WebContext
 
 
-# What people see who are not logged in.
-
-
 _LOGIN_PAGE: Final = """<!doctype html>
 <html lang="en">
 <head>
@@ -53,18 +50,15 @@ code {{ padding: .15rem .4rem; border: 1px solid; border-radius: .3rem }}
 
 
 def login_page(status: int, what: str) -> HTMLResponse:
-    """A small page that says how to get in."""
+    """Return a page that explains how to log in."""
     return HTMLResponse(_LOGIN_PAGE.format(what=escape(what)), status)
 
 
-# How often somebody may ask.
-
-
-_MAX_BUCKETS: Final = 4096  # addresses remembered; whoever was not seen for longest is forgotten first
+_MAX_BUCKETS: Final = 4096  # the least recently used is dropped first
 
 
 class RateLimiter:
-    """A token bucket for each key: so many at once, then so many a second."""
+    """A token bucket per key."""
 
     def __init__(self, per_second: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_second = per_second
@@ -73,7 +67,7 @@ class RateLimiter:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, key: str) -> int:
-        """Take one. 0: go on; else the whole seconds after which there will be one again."""
+        """Take a token. Returns 0, or the whole seconds after which a token is available."""
         now = self._clock()
         left, since = self._buckets.pop(key, (self._burst, now))
         left = min(self._burst, left + (now - since) * self._per_second)
@@ -84,29 +78,26 @@ class RateLimiter:
         return max(1, math.ceil((1 - left) / self._per_second)) if short else 0
 
 
-# The guard: sees every request and every WebSocket before anything else does, and whatever is answered after.
-
-
 AuthMethod: TypeAlias = Literal["bearer", "session"]
 AUTH_SCOPE_KEY: Final = "kingdom.identity"
-"""Where a route finds, in the scope, by what a request was let in: ``bearer``, ``session``, or None."""
+"""Scope key of the authentication method of a request: ``bearer``, ``session``, or None."""
 OPEN_PATHS: Final = ("/healthz", "/readyz")
 OPEN_PREFIX: Final = "/hooks/"
 TOOLKIT_PREFIX: Final = "/_nicegui"
-"""Paths of the dashboard's toolkit: its assets, and its socket when it has to fall back to requests."""
+"""Paths of NiceGUI: its assets, and its socket when it falls back to polling."""
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-_WRONG_TOKEN_RATE: Final = (0.2, 10.0)  # a second, and at once, of one address
-_BURST_SECONDS: Final = 4.0  # seconds' worth of requests that may come at once
+_WRONG_TOKEN_RATE: Final = (0.2, 10.0)  # per second and burst, per address
+_BURST_SECONDS: Final = 4.0  # a burst may have the requests of this many seconds
 _SESSION_SECONDS: Final = 30 * 24 * 3600
 _POLICY_VIOLATION: Final = 1008
 log = logging.getLogger("kingdom.web")
 
 
 class RequestGuard:
-    """ASGI middleware around everything.
+    """ASGI middleware that checks every request and adds security headers to every response.
 
-    In this order: the path makes sense, ``Host`` is ours, ``Origin`` is ours, the token or the cookie is right, it is
-    not too often, and a browser that changes something proves that a page of ours asks for it.
+    Checks, in this order: the path, ``Host``, ``Origin``, the token or cookie, the request rate, and for browsers
+    proof that a page of this server sends the request.
     """
 
     def __init__(self, app: ASGIApp, context: WebContext) -> None:
@@ -118,7 +109,6 @@ class RequestGuard:
         self._wrong = RateLimiter(*_WRONG_TOKEN_RATE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a connection through, or answer it."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, _log_lifespan_failures(send))
             return
@@ -145,13 +135,13 @@ class RequestGuard:
         try:
             await self._app(scope, receive, send)
         except Exception:
-            # Nobody else tells of it; errors of requests are told where they are answered.
+            # Errors of WebSockets are logged nowhere else; errors of requests are logged by the error handlers.
             if scope["type"] == "websocket":
                 log.exception("WebSocket %s", scope["path"])
             raise
 
     def _admit(self, scope: Scope) -> Response | None:
-        """None: it may go on; or what to answer at once. Raises :class:`ApiError` to refuse it."""
+        """Return None to admit a request, or a response to send at once. Raises :class:`ApiError` to refuse it."""
         headers, path = Headers(scope=scope), scope["path"]
         _check_path(path)
         self._check_names(headers, scope)
@@ -163,7 +153,7 @@ class RequestGuard:
             self._check_pace(f"open {address}")
             return None
         identity = self._identity(headers, address)
-        if not path.startswith(TOOLKIT_PREFIX):  # a page has dozens of assets
+        if not path.startswith(TOOLKIT_PREFIX):  # not limited: a page has dozens of assets
             self._check_pace(identity)
         if identity == "session":
             self._check_page(headers, scope)
@@ -176,12 +166,12 @@ class RequestGuard:
             raise ApiError(
                 403,
                 "SYS_HOST",
-                f"this server is not called {', '.join(hosts)!r:.120}: use its own address, "
+                f"unknown host {', '.join(hosts)!r:.120}: use the server's own address, "
                 "or start it with --allow-host NAME (web.allowed_hosts in config/system.yaml)",
             )
         for origin in headers.getlist("origin"):
             if not self._names.is_own_origin(origin, hosts[0], scope["scheme"]):
-                raise ApiError(403, "SYS_ORIGIN", f"a page of {origin!r:.120} may not ask this server for anything")
+                raise ApiError(403, "SYS_ORIGIN", f"requests from pages of {origin!r:.120} are not allowed")
 
     def _identity(self, headers: Headers, address: str) -> AuthMethod:
         token = self._context.token
@@ -195,16 +185,16 @@ class RequestGuard:
                 return "session"
             raise self._wrong_token(address)
         raise ApiError(
-            401, "SYS_UNAUTHORIZED", "who are you? Send Authorization: Bearer TOKEN, or log in: kingdom web --link"
+            401,
+            "SYS_UNAUTHORIZED",
+            "not authenticated: send Authorization: Bearer TOKEN, or log in with kingdom web --link",
         )
 
     def _wrong_token(self, address: str) -> ApiError:
-        """What to say to a wrong one. A right one is never refused for them: others share this address."""
+        """Return the error for a wrong token. Correct tokens are never limited by wrong ones from the same address."""
         if seconds := self._wrong.take(address):
-            return _too_often(seconds, "too many wrong tokens came from your address")
-        return ApiError(
-            401, "SYS_UNAUTHORIZED", "this token is not the one of this server: kingdom web --link shows it"
-        )
+            return _too_often(seconds, "too many wrong tokens from your address")
+        return ApiError(401, "SYS_UNAUTHORIZED", "wrong token: kingdom web --link shows the token of this server")
 
     def _check_pace(self, key: str) -> None:
         if seconds := self._pace.take(key):
@@ -212,25 +202,25 @@ class RequestGuard:
             raise _too_often(seconds, f"more than {most:g} requests a second")
 
     def _check_page(self, headers: Headers, scope: Scope) -> None:
-        """Have it proved that a page of ours asks: pages on other ports of this machine get the cookie sent as well."""
+        """Check that a page of this server sends the request: browsers send the cookie to other ports, too."""
         site = headers.get("sec-fetch-site")
-        is_own = site == "same-origin" or "origin" in headers  # a foreign origin did not come this far
+        is_own = site == "same-origin" or "origin" in headers  # foreign origins are already refused
         if scope["type"] == "websocket":
             if "origin" not in headers:
-                raise ApiError(403, "SYS_ORIGIN", "a WebSocket with a cookie comes from a page, and says from which")
+                raise ApiError(403, "SYS_ORIGIN", "a WebSocket with a cookie needs an Origin header")
             return
         if scope["method"] in _SAFE_METHODS:
             visits = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
             if site not in (None, "none", "same-origin") and not visits:
-                raise ApiError(403, "SYS_ORIGIN", "a page of another site may not use what this server answers")
+                raise ApiError(403, "SYS_ORIGIN", "pages of other sites may not use this server's responses")
             return
         if not is_own:
-            raise ApiError(403, "SYS_CSRF", "this changes something, and the browser does not say that our page asks")
+            raise ApiError(403, "SYS_CSRF", "the browser does not confirm that a page of this server sent the request")
         if scope["path"].startswith(TOOLKIT_PREFIX):
             return
         if not secrets_equal(headers.get(CSRF_HEADER, ""), csrf_token(self._context.token)):
             raise ApiError(
-                403, "SYS_CSRF", f"this changes something: send {CSRF_HEADER} with what GET /api/session gives"
+                403, "SYS_CSRF", f"CSRF token missing: send {CSRF_HEADER} with the value from GET /api/session"
             )
 
     def _log_in(self, scope: Scope, address: str) -> Response:
@@ -238,7 +228,7 @@ class RequestGuard:
             raise ApiError(405, "SYS_METHOD_NOT_ALLOWED", "GET /login?token=… logs a browser in")
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
         if not given:
-            return login_page(401, "This page needs a link with a token in it.")
+            return login_page(401, "This page needs a link that contains a token.")
         token = self._context.token
         if not secrets_equal(given[0], token):
             raise self._wrong_token(address)
@@ -267,7 +257,7 @@ class RequestGuard:
 
 
 def _log_lifespan_failures(send: Send) -> Send:
-    """Tell why an application does not start or stop: the server that is told is silent."""
+    """Log why an application does not start or stop: uvicorn's own log is off."""
 
     async def telling(message: Message) -> None:
         if message["type"].endswith(".failed"):
@@ -278,9 +268,9 @@ def _log_lifespan_failures(send: Send) -> Send:
 
 
 def _check_path(path: str) -> None:
-    """No path of ours has these, however they were written: whoever sends them wants to get out of a folder."""
+    """Refuse paths that try to leave a folder. No valid path contains these, in any encoding."""
     if "\\" in path or "\0" in path or ".." in path.split("/"):
-        raise ApiError(400, "SYS_PATH", "the path of a request may not hold .., a backslash or a NUL")
+        raise ApiError(400, "SYS_PATH", "the path must not contain .., a backslash or a NUL")
 
 
 def _cookies(headers: Headers, name: str) -> Iterator[str]:

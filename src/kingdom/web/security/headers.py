@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from kingdom.web.settings import is_loopback
 
-# What every answer tells the browser: load nothing from elsewhere, show this in nobody's frame, guess no types.
+# ── Response headers ──
 
 
 _nonce: Final = ContextVar[str]("nonce", default="")
@@ -28,23 +28,23 @@ _SECURITY_HEADERS: Final = (
 
 
 def new_nonce() -> str:
-    """A number for the scripts of one page, known as :func:`nonce` to whoever makes the page."""
+    """Create the nonce for the scripts of one response; :func:`nonce` returns it while the page is built."""
     made = secrets.token_urlsafe(16)
     _nonce.set(made)
     return made
 
 
 def nonce() -> str:
-    """What a ``<script>`` of the page that is being made must carry as its ``nonce``."""
+    """Return the nonce for ``<script>`` tags of the current page."""
     return _nonce.get()
 
 
 def content_security_policy(nonce_of_page: str) -> str:
-    """The Content-Security-Policy of a page of the dashboard.
+    """Return the Content-Security-Policy of a dashboard page.
 
-    Tried in Chromium without ``unsafe-eval`` no page appears, since Vue compiles the templates of components there; and
-    without ``unsafe-inline`` for styles pages lose their look, which NiceGUI and Quasar write into style elements and
-    attributes. Scripts in a page run only with the nonce of that very answer.
+    ``unsafe-eval`` is needed because Vue compiles component templates in the browser, and ``unsafe-inline`` for styles
+    because NiceGUI and Quasar write style elements and attributes (both tried in Chromium). Scripts in a page run only
+    with the nonce of that response.
     """
     return "; ".join(
         (
@@ -63,7 +63,7 @@ def content_security_policy(nonce_of_page: str) -> str:
 
 
 def with_security_headers(path: str, given: list[tuple[bytes, bytes]], nonce_of_page: str) -> list[tuple[bytes, bytes]]:
-    """The headers of an answer, with ours. What an answer says of its own caching stays, except under ``/api``."""
+    """Add security headers to those of a response. Its own ``Cache-Control`` is kept, except under ``/api``."""
     names = {name.lower(): value for name, value in given}
     is_page = names.get(b"content-type", b"").startswith(b"text/html")
     must = [
@@ -76,10 +76,7 @@ def with_security_headers(path: str, given: list[tuple[bytes, bytes]], nonce_of_
     return [(name, value) for name, value in given if name.lower() not in replaced] + must
 
 
-# Which names this server goes by, and which pages are its own.
-#
-# A page anywhere can have a browser send requests to 127.0.0.1, and a name anywhere can be made to point there (DNS
-# rebinding). What gives them away is the ``Host`` they ask for and the ``Origin`` they come from.
+# ── Request headers ──
 
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443}
@@ -87,22 +84,26 @@ _ANY_ADDRESS: Final = ("", "0.0.0.0", "::", "*")  # noqa: S104 - compared with, 
 
 
 class HostNames:
-    """The names of a server: loopback, the address it listens on, and those that were allowed."""
+    """The accepted host names of a server: loopback, the address it listens on, and the allowed hosts.
+
+    Any web page can make a browser send requests to 127.0.0.1, and any name can be made to resolve to it (DNS
+    rebinding). Checking ``Host`` and ``Origin`` prevents both.
+    """
 
     def __init__(self, host: str, allowed: Iterable[str]) -> None:
         names = [*allowed] if host in _ANY_ADDRESS else [host, *allowed]
         self._names = frozenset(name.strip().strip("[]").lower().rstrip(".") for name in names)
 
     def is_own_host(self, host: str) -> bool:
-        """Whether a ``Host`` header names this server."""
+        """Return whether a ``Host`` header names this server."""
         name, _ = _split_host(host)
         return name is not None and (is_loopback(name) or name in self._names)
 
     def is_own_origin(self, origin: str, host: str, scheme: str) -> bool:
-        """Whether an ``Origin`` header is that of the server a request with this ``Host`` came to.
+        """Return whether an ``Origin`` header matches the server that received a request with this ``Host``.
 
-        The port counts: other programs of this machine serve pages on other ports. Behind a proxy that speaks TLS we
-        see plain HTTP; there the name, which was allowed by hand, must do.
+        The port must match: other programs on this machine serve pages on other ports. Behind a TLS proxy the request
+        arrives as plain HTTP; for an allowed host name, https is accepted as well.
         """
         try:
             parts = urlsplit(origin)
@@ -125,7 +126,7 @@ def _http_scheme(scheme: str) -> str:
 
 
 def _split_host(host: str) -> tuple[str | None, int | None]:
-    """Name and port of a ``Host`` header; no name when it makes no sense."""
+    """Return name and port of a ``Host`` header; (None, None) if it is malformed."""
     if not host or any(sign in host for sign in "/?#@\\ \t,"):
         return None, None
     try:

@@ -1,1 +1,1 @@
-"""What people and programs look at, read for a page or a route: one place for both."""
+"""Read models: what the API returns and the dashboard shows, read in one place for both."""

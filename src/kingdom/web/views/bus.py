@@ -1,4 +1,4 @@
-"""The buses: how full their streams are, how much comes and goes, and what failed for good."""
+"""The buses: depth and throughput of streams, dead letters, single events."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from kingdom.web.context import WebContext
 
 COURT_BUS: Final = "court"
-_MAX_PAYLOAD_CHARS: Final = 16 * 1024  # characters of a payload that are given
-_MAX_DEAD_LETTERS: Final = 10_000  # of one stream that can be paged through
+_MAX_PAYLOAD_CHARS: Final = 16 * 1024
+_MAX_DEAD_LETTERS: Final = 10_000  # per stream that can be listed
 
 
 class StreamInfo(ApiModel):
-    """How full one stream is, and what came and went in the last minute."""
+    """Depth of a stream, and its throughput in the last minute."""
 
     stream: str = Field(examples=["tasks"])
     pending: int
@@ -38,15 +38,15 @@ class StreamInfo(ApiModel):
 
 
 class PayloadPreview(ApiModel):
-    """What an event carries, as far as it is not too long."""
+    """The payload of an event; cut if it is too long."""
 
-    value: dict[str, Any] | None = Field(description="The whole of it; null when it is too long.")
-    text: str | None = Field(description="Its beginning as JSON text, when it is too long.")
-    size: int = Field(description="Its length as JSON text, in characters.")
+    value: dict[str, Any] | None = Field(description="The payload; null if it is too long.")
+    text: str | None = Field(description="The beginning of its JSON text, if it is too long.")
+    size: int = Field(description="Length of its JSON text in characters.")
 
 
 class DeadLetterState(ApiModel):
-    """An event that failed for good, and why."""
+    """A dead letter: an event that failed permanently, and its error."""
 
     event_id: str
     type: str
@@ -58,19 +58,19 @@ class DeadLetterState(ApiModel):
     dead_at: str | None
     payload: PayloadPreview | None
     requeueable: bool = Field(
-        description="False for a file that could not be understood: mend it and put it into pending/ by hand."
+        description="False for a file that could not be parsed: correct it and move it to pending/ by hand."
     )
 
 
 class Requeued(ApiModel):
-    """What was given another chance."""
+    """Result of requeueing dead letters."""
 
     requeued: int
-    skipped: list[str] = Field(description="The ids of those that are not dead, or not there.")
+    skipped: list[str] = Field(description="Ids that are unknown or not dead.")
 
 
 class EventState(ApiModel):
-    """Everything a bus knows of one event."""
+    """State of one event on a bus."""
 
     event_id: str
     stream: str
@@ -93,16 +93,16 @@ class EventState(ApiModel):
 
 
 def bus_of(context: WebContext, bus: str) -> EventBus:
-    """The bus of that name. Raises :class:`ApiError` when there is none."""
+    """Return the bus of a name. Raises :class:`ApiError` if there is none."""
     found = context.buses().get(bus)
     if found is None:
         known = ", ".join(context.buses())
-        raise ApiError(404, "SYS_NOT_FOUND", f"there is no bus {bus!r:.60}: use one of {known}")
+        raise ApiError(404, "SYS_NOT_FOUND", f"no bus {bus!r:.60}: use one of {known}")
     return found
 
 
 async def list_streams(context: WebContext, bus: str) -> list[StreamInfo]:
-    """The streams of a bus, by name."""
+    """Return the streams of a bus, by name."""
     depths = await bus_of(context, bus).depth()
     sampler = sampler_of(context)
     found = []
@@ -114,7 +114,7 @@ async def list_streams(context: WebContext, bus: str) -> list[StreamInfo]:
 
 
 async def throughput(context: WebContext, bus: str, stream: str) -> list[StreamSample]:
-    """How a stream was over the last half hour, the oldest first."""
+    """Return the samples of a stream over the last half hour, oldest first."""
     bus_of(context, bus)
     return sampler_of(context).samples(bus, _checked_stream(stream))
 
@@ -129,9 +129,9 @@ async def list_dead(
     event_type: str | None = None,
     code: str | None = None,
 ) -> tuple[list[DeadLetterState], str | None]:
-    """The dead letters of a stream, the latest first, and the cursor of the next page.
+    """Return dead letters of a stream, newest first, and the cursor of the next page.
 
-    On the first page of a queue of the court they are followed by the files that could not be understood.
+    The first page of a court queue also has the files that could not be parsed.
     """
     found = bus_of(context, bus)
     position = cursor_position(cursor)
@@ -149,7 +149,7 @@ async def list_dead(
 
 
 async def requeue_dead(context: WebContext, bus: str, stream: str, ids: list[str]) -> Requeued:
-    """Give dead events another chance. Those that are not dead stay as they are: a finished one must not run again."""
+    """Requeue dead events. Events that are not dead are skipped: a finished one must not run again."""
     found, name = bus_of(context, bus), _checked_stream(stream)
     wanted = list(dict.fromkeys(_checked_event_id(one) for one in ids))
     dead = [one for one in wanted if await _is_dead(found, one, name)]
@@ -158,7 +158,7 @@ async def requeue_dead(context: WebContext, bus: str, stream: str, ids: list[str
 
 
 async def read_bus_event(context: WebContext, bus: str, event_id: str) -> EventState:
-    """Everything a bus knows of one event."""
+    """State of one event on a bus."""
     record = await bus_of(context, bus).find(_checked_event_id(event_id))
     if record is None:
         raise not_found("SYS", "event", event_id)
@@ -170,7 +170,7 @@ async def read_bus_event(context: WebContext, bus: str, event_id: str) -> EventS
 async def _page_of_dead(
     bus: EventBus, stream: str, limit: int, after: str | None, event_type: str | None, code: str | None
 ) -> tuple[list[DeadLetter], bool]:
-    """The letters behind the one that is named, as many as are wanted; and whether there are more."""
+    """Return up to ``limit`` dead letters after one, and whether there are more."""
     ask = limit + 1
     while True:
         letters = await bus.dead(stream, ask)
@@ -188,7 +188,7 @@ async def _page_of_dead(
 async def _is_dead(bus: EventBus, event_id: str, stream: str) -> bool:
     try:
         record = await bus.find(check_event_id(event_id))
-    except InvalidName:  # a file with a name that no event has
+    except InvalidName:  # a file whose name is not an event id
         return False
     return record is not None and record.status == "DEAD" and record.stream == stream
 

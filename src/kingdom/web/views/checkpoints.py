@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from kingdom.web.context import WebContext
 
 
-# Patches as a page shows them: hunks with numbered lines, the old side beside the new one.
+# ── Patches ──
 
 
 _HUNK_PATTERN: Final = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@ ?(.*)")
 
 
 class DiffLine(ApiModel):
-    """A line of a hunk: one that stays, is new, or is gone."""
+    """A line of a hunk: unchanged, added or removed."""
 
     kind: Literal[" ", "+", "-"] = Field(examples=["+"])
     text: str = Field(examples=["timeout = 30"])
@@ -38,18 +38,18 @@ class DiffLine(ApiModel):
 
 
 class DiffHunk(ApiModel):
-    """Lines that stand together."""
+    """Consecutive lines of a diff."""
 
     old_start: int = Field(examples=[10])
     old_lines: int = Field(examples=[6])
     new_start: int = Field(examples=[10])
     new_lines: int = Field(examples=[7])
-    heading: str = Field(description="The function it is in, where git knows it.", examples=["def connect():"])
+    heading: str = Field(description="The enclosing function, if git knows it.", examples=["def connect():"])
     lines: list[DiffLine]
 
 
 def parse_hunks(patch: str) -> list[DiffHunk]:
-    """The hunks of the patch of one file. A patch that was cut off ends in a hunk that is not whole."""
+    """Parse the hunks of one file's patch. The last hunk of a truncated patch is incomplete."""
     hunks: list[DiffHunk] = []
     old = new = 0
     for text in patch.split("\n"):
@@ -80,7 +80,7 @@ def parse_hunks(patch: str) -> list[DiffHunk]:
 
 
 def side_by_side(hunk: DiffHunk) -> list[tuple[DiffLine | None, DiffLine | None]]:
-    """The old side and the new side, row by row; lines that were changed stand beside what they became."""
+    """Pair old and new lines row by row; changed lines are next to each other."""
     rows: list[tuple[DiffLine | None, DiffLine | None]] = []
     gone: list[DiffLine] = []
     fresh: list[DiffLine] = []
@@ -104,80 +104,80 @@ def side_by_side(hunk: DiffHunk) -> list[tuple[DiffLine | None, DiffLine | None]
     return rows
 
 
-# Checkpoints of a workflow, and what changed from one to another.
+# ── Checkpoints ──
 
 
 DiffForm: TypeAlias = Literal["hunks", "patch", "stat"]
 BASE_POINT: Final = "base"
-_MAX_FILES: Final = 2000  # that are named, in each repository
-_MAX_PATCHES: Final = 200  # files with their lines, in each repository
+_MAX_FILES: Final = 2000  # per repository
+_MAX_PATCHES: Final = 200  # files with lines, per repository
 _MAX_PATCH_CHARS: Final = 2_000_000  # of all patches together
 
 
 class CheckpointInfo(ApiModel):
-    """A commit of each repository, made when a work was done."""
+    """A checkpoint: one commit per repository, created when a work was completed."""
 
     id: str = Field(examples=["cp-0198c2d7"])
     work_id: str = Field(examples=["work-0198c2d4"])
     work_name: str | None = Field(examples=["fix"])
-    attempt: int = Field(description="Of the work.", examples=[1])
+    attempt: int = Field(description="Attempt of the work.", examples=[1])
     created_at: datetime
-    valid: bool = Field(description="False once the workflow went back behind it; it can still be forked from.")
+    valid: bool = Field(description="False after the workflow went back past it; it can still be forked.")
     hashes: dict[str, str] = Field(
-        description="The commit, by the name of the repository.",
+        description="Commits by repository name.",
         examples=[{"web": "3f1c9a0d5b0c4e5f8a7b6c5d4e3f2a1b0c9d8e7f"}],
     )
 
 
 class ChangedFile(ApiModel):
-    """A file that changed."""
+    """A changed file."""
 
     path: str = Field(examples=["src/net.py"])
-    old_path: str | None = Field(description="Where a renamed or copied file was.")
+    old_path: str | None = Field(description="Previous path of a renamed or copied file.")
     status: str = Field(examples=["modified"])
-    added: int | None = Field(description="Lines; null for a binary file.", examples=[2])
-    removed: int | None = Field(description="Lines; null for a binary file.", examples=[1])
+    added: int | None = Field(description="Number of lines; null for a binary file.", examples=[2])
+    removed: int | None = Field(description="Number of lines; null for a binary file.", examples=[1])
     binary: bool
-    truncated: bool = Field(description="Whether some of its lines, or all, are left out here because it is too much.")
-    patch: str | None = Field(default=None, description="In unified form, when `form=patch` was asked for.")
-    hunks: list[DiffHunk] = Field(default_factory=list, description="When `form=hunks` was asked for.")
+    truncated: bool = Field(description="Whether lines are omitted because the diff is too large.")
+    patch: str | None = Field(default=None, description="Unified diff, with `form=patch`.")
+    hunks: list[DiffHunk] = Field(default_factory=list, description="Hunks, with `form=hunks`.")
 
 
 class RepositoryDiff(ApiModel):
-    """What changed in one repository."""
+    """Changes in one repository."""
 
     git_id: str = Field(examples=["git-0198c2d0"])
     name: str = Field(examples=["web"])
     older: str = Field(examples=["8d2f1e0c9b8a7f6e5d4c3b2a190807f6e5d4c3b2"])
     newer: str = Field(examples=["3f1c9a0d5b0c4e5f8a7b6c5d4e3f2a1b0c9d8e7f"])
-    truncated: bool = Field(description="Whether there are more files than are named here.")
+    truncated: bool = Field(description="Whether there are more files than listed.")
     files: list[ChangedFile]
 
 
 class CheckpointDiff(ApiModel):
-    """What changed, by repository."""
+    """Changes by repository."""
 
     checkpoint_id: str = Field(examples=["cp-0198c2d7"])
-    against: str | None = Field(description="The other checkpoint, `base`, or null: where its work began.")
+    against: str | None = Field(description="The other checkpoint, `base`, or null for the start of its work.")
     repositories: list[RepositoryDiff]
 
 
 class CheckpointDamage(ApiModel):
-    """A checkpoint that cannot be gone back to."""
+    """A checkpoint that cannot be restored."""
 
     checkpoint_id: str = Field(examples=["cp-0198c2d7"])
-    what: str = Field(examples=["the commit 3f1c9a0d is not there"])
+    what: str = Field(examples=["commit 3f1c9a0d is missing"])
 
 
 class VerificationResult(ApiModel):
-    """Whether every checkpoint of a workflow can be gone back to."""
+    """Result of verifying the checkpoints of a workflow."""
 
     checked: int = Field(examples=[3])
     problems: list[CheckpointDamage]
 
 
 async def list_checkpoints(context: WebContext, workflow_id: str) -> list[CheckpointInfo]:
-    """The finished checkpoints of a workflow, the oldest first."""
+    """Return the completed checkpoints of a workflow, oldest first."""
     async with context.parts.store.reading() as tx:
         overview = await WorkflowOverview.read(tx, await find_workflow(tx, workflow_id))
     return [CheckpointInfo.model_validate(point) for point in overview.document()["checkpoints"]]
@@ -186,7 +186,7 @@ async def list_checkpoints(context: WebContext, workflow_id: str) -> list[Checkp
 async def read_diff(
     context: WebContext, workflow_id: str, checkpoint_id: str, *, against: str | None = None, form: DiffForm = "hunks"
 ) -> CheckpointDiff:
-    """What changed up to a checkpoint: since its work began, since the branch began, or since another checkpoint."""
+    """Return the changes of a checkpoint since the start of its work, of the branch, or another checkpoint."""
     store = context.parts.store
     async with store.reading() as tx:
         await find_workflow(tx, workflow_id)
@@ -196,12 +196,12 @@ async def read_diff(
         store, workflow_state(context).git, newer, older,
         base=against == BASE_POINT, patches=form != "stat", max_patches=_MAX_PATCHES,
     )  # fmt: skip
-    repositories = await asyncio.to_thread(_repositories, changes, form)  # patches may have megabytes
+    repositories = await asyncio.to_thread(_repositories, changes, form)  # patches may be megabytes
     return CheckpointDiff(checkpoint_id=checkpoint_id, against=against, repositories=repositories)
 
 
 async def verify(context: WebContext, workflow_id: str, *, deep: bool = False) -> VerificationResult:
-    """Look whether every commit of every checkpoint of a workflow is there and held."""
+    """Check that every commit of every checkpoint exists and is protected by a ref."""
     async with context.parts.store.reading() as tx:
         await find_workflow(tx, workflow_id)
     proof = await verify_checkpoints(context.parts.store, workflow_state(context).git, workflow_id, deep=deep)
@@ -210,13 +210,13 @@ async def verify(context: WebContext, workflow_id: str, *, deep: bool = False) -
 
 
 class _SizeBudget:
-    """How much more may be shown."""
+    """The number of characters that may still be shown."""
 
     def __init__(self, characters: int) -> None:
         self._left = characters
 
     def take(self, text: str | None) -> bool:
-        """Whether there is room for a text; then it is taken."""
+        """Reserve room for a text. Returns False if there is not enough."""
         size = len(text or "")
         if size > self._left:
             return False

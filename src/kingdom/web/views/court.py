@@ -34,15 +34,12 @@ if TYPE_CHECKING:
     from kingdom.web.context import WebContext
 
 
-# Looking once for everybody who asks at about the same time.
-
-
 T = TypeVar("T")
-_MIN_AGE_FACTOR: Final = 4  # a look counts for at least so many times as long as it took
+_MIN_AGE_FACTOR: Final = 4  # a result is reused for at least this many times the duration of its read
 
 
 class CachedRead(Generic[T]):
-    """The result of a look, made anew when it is older than ``seconds``."""
+    """Caches the result of a read for ``seconds``; concurrent callers share one read."""
 
     def __init__(self, look: Callable[[], Awaitable[T]], seconds: float) -> None:
         self._look = look
@@ -51,10 +48,10 @@ class CachedRead(Generic[T]):
         self._looking: asyncio.Task[T] | None = None
 
     async def get(self) -> T:
-        """What was seen lately, or is seen now. Raises what looking raises, to everybody who waited for it."""
+        """Return the cached result, or read it. All waiting callers get the error of a failed read."""
         if self._looking is None or (self._looking.done() and time.monotonic() >= self._until):
             self._looking = asyncio.create_task(self._take())
-        # One who goes away must not take the answer from the others.
+        # A caller that is cancelled must not cancel the read of the others.
         return await asyncio.shield(self._looking)
 
     async def _take(self) -> T:
@@ -66,30 +63,30 @@ class CachedRead(Generic[T]):
             self._until = now + max(self._seconds, _MIN_AGE_FACTOR * (now - began))
 
 
-# The court as a whole: who runs, what waits and why, who works and says what, who is asked, what it costs.
+# ── Overview ──
 
 
-_OVERVIEW_SECONDS: Final = 0.5  # seconds for which a look at the whole court counts
-_RECENT_LINES: Final = 50  # lines of the journal
-_BYTES_PER_LINE: Final = 1024  # bytes of the journal that are read for each line: most are much shorter
-_SOLDIER_LINES: Final = 20  # last lines of each soldier
+_OVERVIEW_SECONDS: Final = 0.5  # how long an overview is reused
+_RECENT_LINES: Final = 50
+_BYTES_PER_LINE: Final = 1024  # read from the journal; most lines are much shorter
+_SOLDIER_LINES: Final = 20
 
 
 class RoleState(ApiModel):
-    """One role."""
+    """A role of the court."""
 
     name: str = Field(examples=["king"])
     state: str = Field(
         description="running, late, starting, waiting, stopping, failed or stopped", examples=["running"]
     )
     pid: int | None
-    heartbeat_seconds: float | None = Field(description="How long ago it gave a sign of life.")
-    deaths: int = Field(description="How often it died in a row.")
+    heartbeat_seconds: float | None = Field(description="Age of the last heartbeat in seconds.")
+    deaths: int = Field(description="Consecutive crashes.")
     reason: str
 
 
 class QueueState(ApiModel):
-    """One queue, by its own words for the states."""
+    """A queue and its number of documents by state."""
 
     name: str = Field(examples=["tasks"])
     counts: dict[str, int] = Field(examples=[{"pending": 2, "in_progress": 1, "invalid": 0}])
@@ -97,7 +94,7 @@ class QueueState(ApiModel):
 
 
 class SoldierAtWork(ApiModel):
-    """A run under way, and the last lines it said."""
+    """A running soldier and its latest output."""
 
     id: str
     task_id: str
@@ -109,7 +106,7 @@ class SoldierAtWork(ApiModel):
 
 
 class OpenQuestion(ApiModel):
-    """A task that waits for a person."""
+    """A question of a task that waits for a person."""
 
     task_id: str = Field(examples=["task-20260207-001"])
     general: str
@@ -119,29 +116,29 @@ class OpenQuestion(ApiModel):
 
 
 class CourtProblem(ApiModel):
-    """Something a person should look at."""
+    """A problem that needs attention."""
 
     what: str = Field(examples=["queue/events/invalid/evt-github-1.json"])
     why: str
 
 
 class HealthState(ApiModel):
-    """How the machine is."""
+    """Health of the machine."""
 
     level: str = Field(description="green, yellow, orange or red", examples=["green"])
     reason: str
 
 
 class LimitState(ApiModel):
-    """One limit, and how much of it is used."""
+    """A limit and its usage."""
 
     name: str = Field(examples=["daily budget"])
     shown: str = Field(examples=["$2.50 of $10.00"])
-    part: float = Field(description="1 is all of it.", examples=[0.25])
+    part: float = Field(description="Used fraction; 1 is the whole limit.", examples=[0.25])
 
 
 class CostState(ApiModel):
-    """What was spent, and what may be."""
+    """Spending and limits."""
 
     day_usd: float
     day_tokens: int
@@ -150,7 +147,7 @@ class CostState(ApiModel):
 
 
 class JournalLine(ApiModel):
-    """One line of the journal."""
+    """A line of the journal."""
 
     ts: str
     type: str = Field(examples=["task.created"])
@@ -159,7 +156,7 @@ class JournalLine(ApiModel):
 
 
 class CourtState(ApiModel):
-    """All of it."""
+    """The state of the court."""
 
     home: str
     running: bool
@@ -168,48 +165,48 @@ class CourtState(ApiModel):
     at: str
     roles: list[RoleState]
     queues: list[QueueState]
-    holds: dict[str, Any] = Field(description="Why events are held back: for each reason the count and a few ids.")
+    holds: dict[str, Any] = Field(description="Why events are on hold: count and some ids for each reason.")
     soldiers: list[SoldierAtWork]
     questions: list[OpenQuestion]
     problems: list[CourtProblem]
     health: HealthState
     cost: CostState
-    recent: list[JournalLine] = Field(description="The last lines of the journal, the newest first.")
+    recent: list[JournalLine] = Field(description="The last lines of the journal, newest first.")
 
 
 class _CachedOverview(CachedRead[CourtState]):
-    """The last look at the whole court."""
+    """The cached state of the court."""
 
 
 async def court_overview(context: WebContext) -> CourtState:
-    """Everything about the court at a glance. However many ask, the court is looked at a few times a second at most."""
-    return await context.keep(
+    """Return the state of the court. It is cached for about half a second, for all callers together."""
+    return await context.cached(
         _CachedOverview, lambda: _CachedOverview(lambda: _overview(context), _OVERVIEW_SECONDS)
     ).get()
 
 
 async def list_questions(context: WebContext) -> list[OpenQuestion]:
-    """What people are asked now."""
+    """Return the open questions."""
     return [_question(one) for one in await open_questions(context.court)]
 
 
 async def recent_journal(context: WebContext, limit: int = _RECENT_LINES) -> list[JournalLine]:
-    """The last lines of the journal, the newest first."""
+    """The last lines of the journal, newest first."""
     entries = await asyncio.to_thread(journal_tail, context.court.home.journal, limit * _BYTES_PER_LINE)
     return [_journal_line(entry) for entry in reversed(entries[-limit:])]
 
 
 async def court_cost(context: WebContext) -> CostState:
-    """What was spent today and this month, against the limits of the whole court."""
+    """Return the spending of today and this month, and the limits of the court."""
     return await asyncio.to_thread(_cost, context)
 
 
 async def _overview(context: WebContext) -> CourtState:
-    desk = court_state(context)
-    seen = await read_overview(desk.services, desk.roster)
-    said = await asyncio.to_thread(desk.last_words.hear, [one.id for one in seen.soldiers])
+    view_state = court_state(context)
+    seen = await read_overview(view_state.services, view_state.roster)
+    said = await asyncio.to_thread(view_state.last_words.hear, [one.id for one in seen.soldiers])
     now = context.clock()
-    level, reason = await asyncio.to_thread(desk.health.level, now)
+    level, reason = await asyncio.to_thread(view_state.health.level, now)
     state = json_safe(seen.document())
     soldiers = [
         SoldierAtWork(**one, said=json_safe(said.get(one["id"], [])[-_SOLDIER_LINES:])) for one in state.pop("soldiers")
@@ -234,16 +231,16 @@ def _question(question: QuestionView) -> OpenQuestion:
 
 
 def _cost(context: WebContext) -> CostState:
-    desk = court_state(context)
-    system = load_system(desk.services.home)
-    with desk.ledger() as ledger:
+    view_state = court_state(context)
+    system = load_system(view_state.services.home)
+    with view_state.ledger() as ledger:
         cost = cost_summary(context.clock(), ledger, system)
     limits = [LimitState(name=name, shown=shown, part=part) for name, (shown, part) in cost.limits.items()]
     return CostState(day_usd=cost.day_usd, day_tokens=cost.day_tokens, month_usd=cost.month_usd, limits=limits)
 
 
 def limit_state(limit: BudgetLimit, spending: PeriodSpending) -> LimitState:
-    """How much of a limit is used."""
+    """Return the usage of a limit."""
     shown, part = limit_usage(limit, spending)
     return LimitState(name=limit.name, shown=shown, part=part)
 
@@ -253,11 +250,11 @@ def _journal_line(entry: Entry) -> JournalLine:
     return JournalLine(ts=timestamp(entry.at.timestamp()), type=entry.type, actor=json_safe(entry.actor), data=data)
 
 
-# The generals, and what the court did and spent: by general, by day.
+# ── Generals, statistics, budget ──
 
 
 class GeneralState(ApiModel):
-    """One general, by its manifest."""
+    """A general and its manifest."""
 
     name: str = Field(examples=["gen-pr"])
     description: str
@@ -265,15 +262,15 @@ class GeneralState(ApiModel):
     model: str | None
     mode: str = Field(examples=["agent"])
     hears: list[str] = Field(examples=[["github.pr.*"]])
-    schedules: dict[str, str] = Field(description="When it works by itself: cron lines by name.")
+    schedules: dict[str, str] = Field(description="Cron schedules by name.")
     concurrency: int
     timeout_seconds: float
-    problems: list[str] = Field(description="What is wrong with it; nothing: it can be used.")
-    manifest: dict[str, Any] | None = Field(description="The whole manifest; null when it cannot be read.")
+    problems: list[str] = Field(description="Problems; empty: it can be used.")
+    manifest: dict[str, Any] | None = Field(description="The manifest; null if it cannot be read.")
 
 
 class SpendingInfo(ApiModel):
-    """What somebody spent."""
+    """Spending."""
 
     cost_usd: float = 0.0
     tokens: int = 0
@@ -281,7 +278,7 @@ class SpendingInfo(ApiModel):
 
 
 class BudgetState(ApiModel):
-    """What was spent today and this month, by general, and every limit that holds."""
+    """Spending of today and this month, by general, and all limits."""
 
     timezone: str
     day: SpendingInfo
@@ -292,7 +289,7 @@ class BudgetState(ApiModel):
 
 
 async def list_generals(context: WebContext) -> list[GeneralState]:
-    """Every installed general, also those that cannot be used, by name."""
+    """Return all installed generals by name, including those that cannot be used."""
     return await asyncio.to_thread(_generals, context)
 
 
@@ -306,19 +303,19 @@ async def read_general(context: WebContext, name: str) -> GeneralState:
 
 
 async def stats(context: WebContext) -> dict[str, Any]:
-    """How much was done, by hour, by day and by general: the chamberlain's own document."""
+    """Return the chamberlain's statistics by hour, day and general."""
     return json_safe(await asyncio.to_thread(current_stats, context.court.home, context.clock()))  # type: ignore[no-any-return]
 
 
 async def daily_report(context: WebContext, day: str) -> dict[str, Any]:
-    """The report of a day. Raises :class:`kingdom.court.chamberlain.reports.NoReport` and ``NoSuchDay``."""
+    """Return the report of a day. Raises :class:`kingdom.court.chamberlain.reports.NoReport` and ``NoSuchDay``."""
     home = context.court.home
     found = await asyncio.to_thread(lambda: load_report(home, load_system(home), day, context.clock()))
     return json_safe(found)  # type: ignore[no-any-return]
 
 
 async def budget(context: WebContext) -> BudgetState:
-    """What was spent, and what may be."""
+    """Spending and limits."""
     return await asyncio.to_thread(_budget, context)
 
 
@@ -364,10 +361,10 @@ def _general(name: str, general: GeneralPackage | None, problems: list[str]) -> 
 
 
 def _budget(context: WebContext) -> BudgetState:
-    desk = court_state(context)
-    home = desk.services.home
+    view_state = court_state(context)
+    home = view_state.services.home
     system = load_system(home)
-    with desk.ledger() as ledger:
+    with view_state.ledger() as ledger:
         spending = spending_at(ledger, context.clock(), ZoneInfo(system.timezone))
     limits = limits_of(system.budget)
     for name, general in load_generals(home).by_name.items():

@@ -33,14 +33,11 @@ if TYPE_CHECKING:
     from kingdom.web.live.hub import Hub, LiveEvent
 
 
-# How full the streams were over the last half hour, and how much came and went: for charts.
-
-
 SAMPLE_SECONDS: Final = 5.0  # seconds
-_STOP_SECONDS: Final = 5.0  # seconds for the last look to end
+_STOP_SECONDS: Final = 5.0  # for the last sample to finish
 _KEPT_SAMPLES: Final = 360  # half an hour
 _WORKFLOW_BUS: Final = "workflow"
-# What the journal tells of the queues of a court: what came in, and what left the line.
+# Journal events that mark arrivals in and departures from the court's queues.
 _ARRIVAL_TYPES: Final = {"event.detected": "events", "task.created": "tasks"}
 _FINISH_TYPES: Final = {
     "event.dispatched": "events",
@@ -55,11 +52,11 @@ StreamKey = tuple[str, str]  # the names of a bus and a stream
 
 
 class StreamSample(ApiModel):
-    """How a stream was at a moment, and what happened since the sample before."""
+    """Depth of a stream at a time, and the events since the previous sample."""
 
     at: datetime
     seconds: float
-    """Since the sample before."""
+    """Seconds since the previous sample."""
     pending: int
     processing: int
     dead: int
@@ -68,7 +65,7 @@ class StreamSample(ApiModel):
 
 
 class BusSampler:
-    """Looks at the buses every few seconds, and hears from the hub what came and went meanwhile."""
+    """Samples the depth of the buses every few seconds, and counts arrivals and departures from live events."""
 
     def __init__(
         self, buses: Mapping[str, EventBus], clock: Callable[[], float], every: float = SAMPLE_SECONDS
@@ -92,15 +89,15 @@ class BusSampler:
         finally:
             undo()
             stopping.set()
-            await asyncio.wait([keeper], timeout=_STOP_SECONDS)  # a store that is away may take its time
+            await asyncio.wait([keeper], timeout=_STOP_SECONDS)  # an unavailable store may take long
             keeper.cancel()
 
     def samples(self, bus: str, stream: str) -> list[StreamSample]:
-        """The last ones of a stream, the oldest first."""
+        """Return the samples of a stream, oldest first."""
         return list(self._rings.get((bus, stream), ()))
 
     def per_minute(self, bus: str, stream: str, seconds: float = 60.0) -> tuple[float, float]:
-        """How much came in and how much was finished in a minute, lately."""
+        """Return recent arrivals and departures per minute."""
         span = arrived = finished = 0.0
         for sample in reversed(self._rings.get((bus, stream), ())):
             if span >= seconds:
@@ -111,7 +108,7 @@ class BusSampler:
         return (arrived * 60 / span, finished * 60 / span) if span else (0.0, 0.0)
 
     def hear(self, events: Sequence[LiveEvent]) -> None:
-        """Count what happened."""
+        """Count arrivals and departures."""
         for event in events:
             if event.workflow_id is not None:
                 self._arrived[_WORKFLOW_BUS, _WORKFLOW_BUS] += 1
@@ -121,7 +118,7 @@ class BusSampler:
                 self._finished["court", _FINISH_TYPES[event.type]] += 1
 
     async def sample(self) -> None:
-        """Look now."""
+        """Take a sample."""
         now = self._clock()
         seconds, self._at = max(now - self._at, 0.001), now
         for name, bus in self._buses.items():
@@ -131,7 +128,7 @@ class BusSampler:
     def _note(self, key: StreamKey, depth: Depth, now: float, seconds: float) -> None:
         ring = self._rings.setdefault(key, deque(maxlen=_KEPT_SAMPLES))
         arrived, finished = self._arrived.pop(key, 0), self._finished.pop(key, 0)
-        if ring:  # of some streams only one side is told of: the other follows from how the depth changed
+        if ring:  # some streams report only one side: derive the other from the change of the depth
             grown = depth.pending + depth.processing - ring[-1].pending - ring[-1].processing
             if key[1] == "messages":
                 arrived = max(finished + grown, 0)
@@ -154,16 +151,13 @@ class BusSampler:
             try:
                 await self.sample()
             except BusError as error:
-                log.warning("the depth of the buses cannot be looked at, trying again: %s", error)
+                log.warning("cannot sample the buses, retrying: %s", error)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), self._every)
 
 
-# What the views keep between two looks, so that many who look cost little more than one.
-
-
 class CourtViewState:
-    """For the views of one court."""
+    """State that the views of a court keep between requests."""
 
     def __init__(self, services: Services) -> None:
         self.services = services
@@ -176,22 +170,22 @@ class CourtViewState:
 
     @contextlib.contextmanager
     def ledger(self) -> Iterator[Ledger]:
-        """The ledger, for one thread at a time: it remembers how far it has read."""
+        """Return the ledger, for one thread at a time: it keeps its read position."""
         with self._reading:
             yield self._ledger
 
     @cached_property
     def engines(self) -> Mapping[str, Engine | InProcessEngine]:
-        """For reading transcripts."""
+        """The engines, used to read transcripts."""
         return configured_engines(load_system(self.services.home))
 
     @cached_property
     def reception(self) -> WebhookReceiver:
-        """Where webhooks arrive."""
+        """The receiver of webhooks."""
         return WebhookReceiver(self.services)
 
     async def warm_up(self) -> None:
-        """Read what lies there, before anybody asks."""
+        """Fill the indexes before the first request."""
         for index in self.indexes.values():
             await index.newest()
         await asyncio.to_thread(self.roster.at_work)
@@ -199,19 +193,19 @@ class CourtViewState:
 
 
 def court_state(context: WebContext) -> CourtViewState:
-    """The desk of the court; raises :class:`kingdom.web.envelope.ApiError` where there is none."""
+    """Return the state of the court's views. Raises :class:`kingdom.web.envelope.ApiError` if there is no court."""
     services = context.court
-    return context.keep(CourtViewState, lambda: CourtViewState(services))
+    return context.cached(CourtViewState, lambda: CourtViewState(services))
 
 
 def sampler_of(context: WebContext) -> BusSampler:
-    """Who samples the buses."""
-    return context.keep(BusSampler, lambda: BusSampler(context.buses(), context.clock))
+    """Return the sampler of the buses."""
+    return context.cached(BusSampler, lambda: BusSampler(context.buses(), context.clock))
 
 
 @contextlib.asynccontextmanager
 async def updated_views(context: WebContext) -> AsyncIterator[None]:
-    """Keep everything up to date for the length of the block."""
+    """Sample the buses and warm up the indexes for the length of the block."""
     async with sampler_of(context).sampling(context.live):
         warming = None
         if context.services is not None:

@@ -30,42 +30,42 @@ if TYPE_CHECKING:
     from kingdom.web.context import WebContext
 
 
-# Lists of the court's documents: events, tasks and messages, the newest first, filtered and searched.
+# ── Lists ──
 
 
-_MAX_EPOCH_SECONDS: Final = 1e15  # seconds, which no document is from: whoever comes with more made the cursor up
+_MAX_EPOCH_SECONDS: Final = 1e15  # no document is that late: a cursor with more is forged
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentFilter:
-    """Which documents are wanted; None: it does not matter."""
+    """Filter for documents; None matches all."""
 
     status: str | None = None
-    """As in the documents; ``invalid`` for those that were put aside."""
+    """Status in the documents; ``invalid`` for files that could not be parsed."""
     type: str | None = None
-    """``github.pr.*`` means all that begin so."""
+    """An event type; ``github.pr.*`` matches a prefix."""
     general: str | None = None
     source: str | None = None
     priority: str | None = None
     since: datetime | None = None
     until: datetime | None = None
     text: str | None = None
-    """Words that all occur somewhere, however they are written."""
+    """All of these words must occur; case is ignored."""
 
 
 class DocumentSummary(BaseModel):
-    """What a list tells of a document. Its fields are those of the document itself."""
+    """A document in a list. Its fields are those of the document."""
 
     id: str
     type: str
     status: str
     created_at: str
-    subject: str | None = Field(description="What it is about, as a pull request.", examples=["acme/shop#7"])
-    title: str | None = Field(description="What the payload calls it.", examples=["Discounts"])
+    subject: str | None = Field(description="Subject, such as a pull request.", examples=["acme/shop#7"])
+    title: str | None = Field(description="Title in the payload.", examples=["Discounts"])
 
 
 class TaskSummary(DocumentSummary):
-    """One task in a list."""
+    """A task in a list."""
 
     event_id: str
     target_general: str
@@ -73,7 +73,7 @@ class TaskSummary(DocumentSummary):
 
 
 class EventSummary(DocumentSummary):
-    """One event in a list."""
+    """An event in a list."""
 
     source: str
     repo: str | None
@@ -81,7 +81,7 @@ class EventSummary(DocumentSummary):
 
 
 class MessageSummary(DocumentSummary):
-    """One message in a list."""
+    """A message in a list."""
 
     channel: str
     urgency: str
@@ -92,32 +92,32 @@ S = TypeVar("S", bound=DocumentSummary)
 
 @dataclass(frozen=True, slots=True)
 class DocumentPage(Generic[S]):
-    """One page."""
+    """One page of documents."""
 
     items: list[S]
     next_cursor: str | None
     total: int
-    """How many match on all pages."""
+    """Number of matches on all pages."""
 
 
 async def list_tasks(
     context: WebContext, wanted: DocumentFilter | None = None, limit: int = 50, cursor: str | None = None
 ) -> DocumentPage[TaskSummary]:
-    """Tasks, the newest first."""
+    """List tasks, newest first."""
     return await _list_documents(context, TASKS, TaskSummary, wanted, limit, cursor)
 
 
 async def list_events(
     context: WebContext, wanted: DocumentFilter | None = None, limit: int = 50, cursor: str | None = None
 ) -> DocumentPage[EventSummary]:
-    """Events from outside, the newest first."""
+    """List external events, newest first."""
     return await _list_documents(context, EVENTS, EventSummary, wanted, limit, cursor)
 
 
 async def list_messages(
     context: WebContext, wanted: DocumentFilter | None = None, limit: int = 50, cursor: str | None = None
 ) -> DocumentPage[MessageSummary]:
-    """Messages to people, the newest first."""
+    """List messages to people, newest first."""
     return await _list_documents(context, MESSAGES, MessageSummary, wanted, limit, cursor)
 
 
@@ -141,7 +141,7 @@ def _before(cursor: str | None) -> tuple[float, str] | None:
 
 
 def _narrows(wanted: DocumentFilter) -> list[EntryFilter]:
-    """What leaves those that are asked for: what is cheap to find out comes first."""
+    """Return the filter steps, the cheap ones first."""
     found: list[EntryFilter] = []
     if wanted.status is None:
         found.append(valid_entries)
@@ -172,7 +172,7 @@ def _with_type(pattern: str) -> EntryFilter:
 
 
 def _epoch_seconds(moment: datetime) -> float:
-    """A time that names no zone is UTC."""
+    """Convert a time to epoch seconds. A time without a zone is UTC."""
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
@@ -185,14 +185,14 @@ def _summary(entry: IndexEntry, model: type[S]) -> S:
     return model(**found)
 
 
-# One task: everything known of it, its story, and what its soldiers said.
+# ── Single documents ──
 
 
-_MAX_ENTRY_CHARS: Final = 100_000  # characters of one thing a soldier said
+_MAX_ENTRY_CHARS: Final = 100_000
 
 
 class SoldierState(ApiModel):
-    """One run of an agent for a task."""
+    """A soldier: one run of an agent for a task."""
 
     id: str
     engine: str
@@ -203,7 +203,7 @@ class SoldierState(ApiModel):
 
 
 class TaskCost(ApiModel):
-    """What a task cost, by the ledger: all its runs together."""
+    """Cost of a task by the ledger, over all its runs."""
 
     cost_usd: float
     tokens: int
@@ -211,69 +211,73 @@ class TaskCost(ApiModel):
 
 
 class TaskState(ApiModel):
-    """Everything known of a task. ``task`` and ``result`` are the documents of the court as they lie in their files."""
+    """A task. ``task`` and ``result`` are the court's documents as stored."""
 
     task: dict[str, Any]
-    problem: str | None = Field(description="Why it was put aside, if it was.")
+    problem: str | None = Field(description="Why the file could not be parsed, if so.")
     locked_by: str | None
     result: dict[str, Any] | None
-    question: dict[str, Any] | None = Field(description="What it asks a person, while nobody has answered.")
+    question: dict[str, Any] | None = Field(description="The open question, if any.")
     soldiers: list[SoldierState]
     spent: TaskCost
-    actions: list[str] = Field(description="What can be asked of it now: cancel, retry, answer.", examples=[["cancel"]])
+    actions: list[str] = Field(
+        description="Actions that are possible now: cancel, retry, answer.", examples=[["cancel"]]
+    )
 
 
 class TraceLine(ApiModel):
-    """One thing that happened."""
+    """One step of a trace."""
 
     ts: str
     who: str = Field(examples=["king"])
     what: str
-    where: str = Field(description="The file that says so, below the home of the court.")
+    where: str = Field(description="The file it was read from, relative to the home.")
 
 
 class TranscriptEntry(ApiModel):
-    """One thing a soldier said or did."""
+    """One entry of a transcript."""
 
     kind: str = Field(description="text, tooluse, began, finished, ratelimit, or raw", examples=["text"])
     text: str
 
 
 class TranscriptPart(ApiModel):
-    """A part of a transcript. Ask again with ``nextOffset`` for what follows."""
+    """A part of a transcript. Call again with ``nextOffset`` to read on."""
 
-    soldier_id: str | None = Field(description="Null while nobody is on the task.")
+    soldier_id: str | None = Field(description="Null if the task has no soldier.")
     engine: str | None
-    soldiers: list[str] = Field(description="All who are or were on the task, the first one first.")
+    soldiers: list[str] = Field(description="All soldiers of the task, oldest first.")
     items: list[TranscriptEntry]
     next_offset: int
-    size: int = Field(description="Its bytes; more than `nextOffset`: there is more already.")
-    alive: bool = Field(description="Whether the soldier is at work: more may come.")
+    size: int = Field(description="Size in bytes; if greater than `nextOffset`, there is more to read.")
+    alive: bool = Field(description="Whether the soldier is running and more may follow.")
 
 
 async def read_task(context: WebContext, task_id: str) -> TaskState:
-    """Everything known of a task. Raises :class:`kingdom.court.commands.UnknownTask`."""
+    """Return a task. Raises :class:`kingdom.court.commands.UnknownTask`."""
     task = await find_task(context.court, task_id)
     actions = await allowed_actions(context.court, task)
     return await asyncio.to_thread(_task_state, context, task, actions)
 
 
 async def read_event(context: WebContext, event_id: str) -> dict[str, Any]:
-    """One event as it lies in its file."""
+    """Return an event as stored."""
     return json_safe((await _find_document(context, EVENTS, "event", event_id)).document)  # type: ignore[no-any-return]
 
 
 async def read_message(context: WebContext, message_id: str) -> dict[str, Any]:
-    """One message as it lies in its file."""
+    """Return a message as stored."""
     return json_safe((await _find_document(context, MESSAGES, "message", message_id)).document)  # type: ignore[no-any-return]
 
 
 async def trace(context: WebContext, traced: str) -> list[TraceLine]:
-    """The whole story of an event, a task or a message, in time order."""
-    desk = court_state(context)
-    lines = await read_history(desk.services, check_name("id", traced), list(desk.indexes.values()), desk.roster)
+    """Return the history of an event, task or message, in time order."""
+    view_state = court_state(context)
+    lines = await read_history(
+        view_state.services, check_name("id", traced), list(view_state.indexes.values()), view_state.roster
+    )
     if not lines:
-        raise ApiError(404, "SYS_NOT_FOUND", f"nothing here knows {traced!r:.120}")
+        raise ApiError(404, "SYS_NOT_FOUND", f"nothing found for {traced!r:.120}")
     return [TraceLine(**json_safe(line.document())) for line in lines]
 
 
@@ -286,7 +290,7 @@ async def read_transcript(
     raw: bool = False,
     most: int = TRANSCRIPT_PAGE_BYTES,
 ) -> TranscriptPart:
-    """What a soldier of a task said from a byte on (negative: so many from the end); the last one if none is named."""
+    """Read a soldier's transcript from a byte on (negative: from the end). Default: the last soldier of the task."""
     await find_task(context.court, task_id)
     return await asyncio.to_thread(_transcript, context, task_id, offset, soldier, raw, most)
 
@@ -299,7 +303,7 @@ async def _find_document(context: WebContext, stream: str, what: str, document_i
 
 
 def _task_state(context: WebContext, task: StoredDocument, actions: list[str]) -> TaskState:
-    desk, home = court_state(context), context.court.home
+    view_state, home = court_state(context), context.court.home
     result = read_json(home.result(task.id))
     return TaskState(
         task=json_safe(task.document),
@@ -307,7 +311,7 @@ def _task_state(context: WebContext, task: StoredDocument, actions: list[str]) -
         locked_by=task.locked_by,
         result=json_safe(result) if isinstance(result, dict) else None,
         question=_question(result) if "answer" in actions else None,
-        soldiers=[_soldier(one) for one in desk.roster.of_task(task.id)],
+        soldiers=[_soldier(one) for one in view_state.roster.of_task(task.id)],
         spent=_task_cost(home, task.id),
         actions=actions,
     )
@@ -333,7 +337,7 @@ def _soldier(soldier: Soldier) -> SoldierState:
 
 
 def _task_cost(home: Home, task_id: str) -> TaskCost:
-    runs: dict[str, tuple[float, int]] = {}  # a line that was written twice counts once
+    runs: dict[str, tuple[float, int]] = {}  # by run: a line that was written twice counts once
     for _, line in ledger_lines(home.ledger, {task_id}):
         tokens = line.get("tokens")
         total = tokens.get("total") if isinstance(tokens, dict) else 0
@@ -350,19 +354,19 @@ def _task_cost(home: Home, task_id: str) -> TaskCost:
 def _transcript(
     context: WebContext, task_id: str, offset: int, wanted: str | None, raw: bool, most: int
 ) -> TranscriptPart:
-    desk = court_state(context)
-    soldiers = desk.roster.of_task(task_id)
+    view_state = court_state(context)
+    soldiers = view_state.roster.of_task(task_id)
     names = [one.id for one in soldiers]
     if wanted is not None and wanted not in names:
         known = ", ".join(names) or "none"
-        raise ApiError(404, "SYS_NOT_FOUND", f"{task_id}: no soldier {wanted!r:.80} was on it (there were: {known})")
+        raise ApiError(404, "SYS_NOT_FOUND", f"{task_id} has no soldier {wanted!r:.80} (its soldiers: {known})")
     if not soldiers:
         return TranscriptPart(soldier_id=None, engine=None, soldiers=[], items=[], next_offset=0, size=0, alive=False)
     last = next(one for one in reversed(soldiers) if wanted in (None, one.id))
-    alive = last.at_work  # before it is read: what is said after the last look is found by the next
+    alive = last.at_work  # checked before reading, so that later output is found by the next call
     try:
-        page = read_transcript_page(last, desk.engines, offset, raw=raw, most=most)
-    except FileNotFoundError:  # it has said nothing yet, or long ago: transcripts are kept for some days only
+        page = read_transcript_page(last, view_state.engines, offset, raw=raw, most=most)
+    except FileNotFoundError:  # no output yet, or the transcript was already removed
         page = TranscriptPage()
     return TranscriptPart(
         soldier_id=last.id,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kingdom.workflow.domain.workflow import WorkflowTemplate
 
 
-# What is kept back from whoever looks: secrets, where somebody wrote one down instead of a reference to it.
+# ── Secrets ──
 
 
 HIDDEN: Final = "***"
@@ -27,12 +27,12 @@ _REFERENCE_PATTERN: Final = re.compile(r"(?:(?:Bearer|Basic|Token) )?\$\{[A-Za-z
 
 
 def shown_env(env: Mapping[str, str]) -> dict[str, str]:
-    """Variables as they may be shown: references to the environment as they are, values not at all."""
+    """Return variables with hidden values; references to the environment are shown."""
     return {name: value if _REFERENCE_PATTERN.fullmatch(value) else HIDDEN for name, value in env.items()}
 
 
 def shown_url(url: str) -> str:
-    """An address without password, and without the values of its query; nothing of one that makes no sense."""
+    """Return a URL without its password and the values of its query; hidden entirely if malformed."""
     try:
         parts = urlsplit(hide_password(url))
     except ValueError:
@@ -42,24 +42,24 @@ def shown_url(url: str) -> str:
 
 
 def shown_command(command: Sequence[str]) -> list[str]:
-    """A command without what looks like a secret in it."""
+    """Return a command with arguments that look like secrets hidden."""
     return [HIDDEN if looks_secret(word) else word for word in command]
 
 
 def refuse_secrets(values: Iterable[tuple[str, str]]) -> None:
-    """Raise when one of these values, each with the place it stands at, must not be stored."""
+    """Raise if one of the values, given with its place, looks like a secret."""
     for where, value in values:
         if looks_secret(value):
             raise ApiError(
                 422,
                 "MCP_SECRET",
-                f"{where} looks like a secret, and the store is no place for one: put it into the environment of the "
-                "engine and refer to it as ${NAME}",
+                f"{where} looks like a secret, which must not be stored: put it into the environment of the engine and "
+                "refer to it as ${NAME}",
             )
 
 
 def shown_template(template: WorkflowTemplate) -> WorkflowTemplate:
-    """A template as it may be shown."""
+    """Return a template with hidden secrets."""
     return replace(
         template,
         mcp_server_refs=_shown_refs(template.mcp_server_refs),
@@ -68,9 +68,9 @@ def shown_template(template: WorkflowTemplate) -> WorkflowTemplate:
 
 
 def restore_secrets(template: WorkflowTemplate, before: WorkflowTemplate | None) -> WorkflowTemplate:
-    """A template that somebody changed who was not shown its secrets: what was hidden is as it was ``before``.
+    """Replace hidden values of an edited template with those it had ``before``.
 
-    Raises :class:`ApiError` for something hidden that was not there before, and for secrets.
+    Raises :class:`ApiError` for a hidden value that did not exist before, and for values that look like secrets.
     """
     old = {} if before is None else {work.name: work.mcp_server_refs for work in before.works}
     return replace(
@@ -84,7 +84,7 @@ def restore_secrets(template: WorkflowTemplate, before: WorkflowTemplate | None)
 
 
 def restore_ref_secrets(refs: Iterable[McpServerRef], before: Iterable[McpServerRef] = ()) -> tuple[McpServerRef, ...]:
-    """The same for single references."""
+    """Replace hidden values of references; see :func:`restore_secrets`."""
     return _restore(tuple(refs), tuple(before))
 
 
@@ -102,28 +102,28 @@ def _restore(refs: tuple[McpServerRef, ...], before: tuple[McpServerRef, ...]) -
             raise ApiError(
                 422,
                 "MCP_HIDDEN_VALUE",
-                f"{lost[0]} of {ref.mcp_server_id} is {HIDDEN}, which stands for a value that is not shown, and there "
-                "is none: give the value, or a reference ${NAME}",
+                f"{lost[0]} of {ref.mcp_server_id} is {HIDDEN}, the placeholder of a hidden value, but no value is "
+                "stored: give the value, or a reference ${NAME}",
             )
         refuse_secrets((f"{name} of {ref.mcp_server_id}", value) for name, value in env.items() if name in ref.env)
         made.append(McpServerRef(ref.mcp_server_id, env))
     return tuple(made)
 
 
-# What anybody may have written into a document, made fit to be sent: what JSON or UTF-8 cannot say is replaced.
+# ── Values that JSON or UTF-8 cannot represent ──
 
 
 MAX_NESTING: Final = 60
-"""Levels of nesting. What lies below is cut off, so that whoever serialises it does not run out of stack."""
+"""Maximum depth of nesting. Deeper values are cut so that serialising them does not exhaust the stack."""
 
 
 def valid_text(text: str) -> str:
-    """A text without halves of characters."""
+    """Replace lone surrogates in a text."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def json_safe(value: Any, depth: int = 0) -> Any:
-    """The same document, with replacements where one is needed. Markup stays what it is: text."""
+    """Replace what JSON or UTF-8 cannot represent in a document. Markup is left as text."""
     if isinstance(value, str):
         return valid_text(value)
     if isinstance(value, float):
@@ -138,7 +138,7 @@ def json_safe(value: Any, depth: int = 0) -> Any:
 
 
 def check_payload(payload: dict[str, Any]) -> None:
-    """Raise :class:`ApiError` for the payload of an event that could not be given back as it came."""
+    """Raise :class:`ApiError` if a payload cannot be stored as JSON without changes."""
     if json_safe(payload) != payload:
-        wrong = f"NaN, half a character, or more than {MAX_NESTING} levels of nesting"
-        raise ApiError(422, "SYS_INVALID", f"the payload holds what cannot be kept as JSON: {wrong}")
+        wrong = f"NaN, a lone surrogate, or more than {MAX_NESTING} levels of nesting"
+        raise ApiError(422, "SYS_INVALID", f"the payload cannot be stored as JSON: it has {wrong}")

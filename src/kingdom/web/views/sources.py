@@ -1,4 +1,4 @@
-"""What workflows draw on: repositories, MCP servers, engines."""
+"""What workflows use: repositories, MCP servers, engines."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ class GitInfo(ApiModel):
     id: str = Field(examples=["git-0198c2d0"])
     name: str = Field(examples=["web"])
     url: str = Field(examples=["https://github.com/acme/web.git"])
-    used_by: list[str] = Field(description="The workflows that use it.", examples=[["wf-0198c2d3"]])
+    used_by: list[str] = Field(description="Ids of the workflows that use it.", examples=[["wf-0198c2d3"]])
 
 
 class McpServerInfo(ApiModel):
-    """An MCP server: a command to run, or a URL to speak to."""
+    """An MCP server: a command or a URL."""
 
     id: str = Field(examples=["mcp-0198c2d1"])
     name: str = Field(examples=["tracker"])
     command: list[str] = Field(examples=[["npx", "tracker-mcp"]])
     url: str | None = Field(examples=[None])
     env: dict[str, str] = Field(
-        description="Variables of the command, or headers for the URL. References are shown, values are `***`.",
+        description="Environment of the command, or headers for the URL. References are shown, values are `***`.",
         examples=[{"TRACKER_TOKEN": "${TRACKER_TOKEN}"}],
     )
-    used_by: list[str] = Field(description="The workflows that use it.", examples=[["wf-0198c2d3"]])
+    used_by: list[str] = Field(description="Ids of the workflows that use it.", examples=[["wf-0198c2d3"]])
 
 
 async def list_gits(context: WebContext, *, limit: int = 50, cursor: str | None = None) -> Page[GitInfo]:
-    """The repositories, the newest first."""
+    """Repositories, newest first."""
     async with context.parts.store.reading() as tx:
         found = await tx.gits.list(limit=limit + 1, after=cursor_id(cursor))
     return Page(items=[shown_git(one) for one in found[:limit]], next_cursor=_next_cursor(found, limit))
@@ -56,7 +56,7 @@ async def read_git(context: WebContext, git_id: str) -> GitInfo:
 
 
 async def list_mcp_servers(context: WebContext, *, limit: int = 50, cursor: str | None = None) -> Page[McpServerInfo]:
-    """The MCP servers, the newest first."""
+    """Return the MCP servers, newest first."""
     async with context.parts.store.reading() as tx:
         found = await tx.mcp_servers.list(limit=limit + 1, after=cursor_id(cursor))
     return Page(items=[shown_server(one) for one in found[:limit]], next_cursor=_next_cursor(found, limit))
@@ -72,17 +72,17 @@ async def read_mcp_server(context: WebContext, server_id: str) -> McpServerInfo:
 
 
 def engine_names(context: WebContext) -> list[str]:
-    """The engines that works can choose."""
+    """Return the names of the engines that works can use."""
     return sorted(workflow_state(context).engines)
 
 
 def shown_git(git: domain.Git) -> GitInfo:
-    """A repository as it may be shown."""
+    """Convert a repository, with its password hidden."""
     return GitInfo(id=git.id, name=git.name, url=hide_password(git.url), used_by=sorted(git.used_by))
 
 
 def shown_server(server: domain.McpServer) -> McpServerInfo:
-    """An MCP server as it may be shown."""
+    """Convert an MCP server, with secrets hidden."""
     return McpServerInfo(
         id=server.id,
         name=server.name,

@@ -1,4 +1,4 @@
-"""Templates: their fields, and the YAML file that says the same."""
+"""Templates, as fields and as YAML."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ works:
       - query: Fix {{ issue.key }}.
         report: [Cause, Change]
 """
-_UNSAVED_ID = "tpl-new"  # the id of a template that is not kept
-_YAML_NAME = "template"  # what stands before line numbers
+_UNSAVED_ID = "tpl-new"  # id of a template that is not stored
+_YAML_NAME = "template"  # precedes line numbers in error messages
 
 
 class GitRefFields(ApiModel):
-    """A repository of a template or workflow."""
+    """Reference to a repository."""
 
     git_id: str = Field(examples=["git-0198c2d0"])
-    base: str | None = Field(default=None, description="The branch to start from; null: the default branch.")
+    base: str | None = Field(default=None, description="Branch to start from; null: the default branch.")
 
 
 class McpServerRefFields(ApiModel):
-    """An MCP server of a template, workflow or work."""
+    """Reference to an MCP server, with environment overrides."""
 
     mcp_server_id: str = Field(examples=["mcp-0198c2d1"])
     env: dict[str, str] = Field(
         default_factory=dict,
-        description="Overrides the server's own. `***` stands for a value that is not shown: given back, it stays.",
+        description="Overrides the server's variables. `***` is a hidden value; sent back, the value is kept.",
         examples=[{"TRACKER_TOKEN": "${TRACKER_TOKEN}"}],
     )
 
 
 class TaskFields(ApiModel):
-    """A task of a plan."""
+    """A task in a plan."""
 
     name: str = Field(examples=["task-1"])
     query: str = Field(examples=["Fix {{ issue.key }}."])
@@ -63,7 +63,7 @@ class TaskFields(ApiModel):
 
 
 class WorkFields(ApiModel):
-    """A work of a plan."""
+    """A work in a plan."""
 
     name: str = Field(examples=["fix"])
     tasks: list[TaskFields]
@@ -71,13 +71,15 @@ class WorkFields(ApiModel):
     model: str | None = None
     engine_options: dict[str, Any] = Field(default_factory=dict)
     mcp_server_refs: list[McpServerRefFields] = Field(default_factory=list)
-    after: list[str] = Field(default_factory=list, description="The works it waits for; empty: all before it.")
+    after: list[str] = Field(
+        default_factory=list, description="Names of the works it waits for; empty: all works before it."
+    )
     merge: bool = False
     pause_after: bool = False
 
 
 class TemplateFields(ApiModel):
-    """A plan with a name."""
+    """Fields of a template."""
 
     name: str = Field(examples=["fix"])
     description: str = ""
@@ -88,20 +90,20 @@ class TemplateFields(ApiModel):
 
 
 class Template(TemplateFields):
-    """A template that is kept."""
+    """A stored template."""
 
     id: str = Field(examples=["tpl-0198c2d2"])
-    version: int = Field(description="Counts its changes.", examples=[1])
+    version: int = Field(description="Number of its changes.", examples=[1])
 
 
 class TemplateSummary(ApiModel):
-    """What a list has of a template."""
+    """A template in a list."""
 
     id: str = Field(examples=["tpl-0198c2d2"])
     name: str = Field(examples=["fix"])
     description: str = Field(examples=["Fixes an issue."])
-    works: list[str] = Field(description="Names.", examples=[["plan", "fix"]])
-    tasks: int = Field(description="How many, of all works.", examples=[3])
+    works: list[str] = Field(description="Names of its works.", examples=[["plan", "fix"]])
+    tasks: int = Field(description="Number of tasks in all works.", examples=[3])
 
 
 class ConvertedTemplate(ApiModel):
@@ -114,7 +116,7 @@ class ConvertedTemplate(ApiModel):
 async def list_templates(
     context: WebContext, *, search: str | None = None, limit: int = 50, cursor: str | None = None
 ) -> Page[TemplateSummary]:
-    """The templates, the newest first; with ``search`` those whose name or description has these words."""
+    """Return templates, newest first; with ``search`` those whose name or description contains it."""
     after = cursor_id(cursor)
     async with context.parts.store.reading() as tx:
         found = await tx.templates.list(limit=MAX_NAMES if search else limit + 1, after=after)
@@ -135,19 +137,19 @@ async def list_templates(
 
 
 async def read_template(context: WebContext, template_id: str) -> Template:
-    """The fields of a template."""
+    """Fields of a template."""
     found = await find_template(context, template_id)
     return Template(**fields_of(found).model_dump(), id=found.id, version=found.version)
 
 
 async def read_yaml(context: WebContext, template_id: str) -> str:
-    """The YAML file of a template."""
+    """Return the YAML of a template."""
     found = await find_template(context, template_id)
     return await _to_yaml(context, shown_template(found))
 
 
 async def find_template(context: WebContext, template_id: str) -> WorkflowTemplate:
-    """A template as it is stored; raises :class:`ApiError` when there is none."""
+    """Return a stored template. Raises :class:`ApiError` if it does not exist."""
     async with context.parts.store.reading() as tx:
         found = await tx.templates.find(template_id)
     if found is None:
@@ -158,13 +160,13 @@ async def find_template(context: WebContext, template_id: str) -> WorkflowTempla
 async def convert(
     context: WebContext, *, yaml: str | None = None, fields: TemplateFields | None = None
 ) -> ConvertedTemplate:
-    """A template in both forms, from one of them. Raises :class:`ApiError` 422 TPL_INVALID with every problem."""
+    """Return a template in both forms. Raises :class:`ApiError` 422 TPL_INVALID with all problems."""
     template = await (from_yaml(context, yaml) if fields is None else from_fields(context, fields))
     return ConvertedTemplate(fields=fields_of(template), yaml=await _to_yaml(context, shown_template(template)))
 
 
 async def from_yaml(context: WebContext, yaml: str | None, template_id: str = _UNSAVED_ID) -> WorkflowTemplate:
-    """The template of a YAML file, checked; values that are hidden in it are still hidden."""
+    """Parse and validate YAML. Hidden values stay hidden."""
     sources = await read_source_ids(context.parts.store)
     known = KnownNames(engines=frozenset(workflow_state(context).engines))
     try:
@@ -174,7 +176,7 @@ async def from_yaml(context: WebContext, yaml: str | None, template_id: str = _U
 
 
 async def from_fields(context: WebContext, fields: TemplateFields, template_id: str = _UNSAVED_ID) -> WorkflowTemplate:
-    """The template of its fields, checked by the same rules as a file."""
+    """Create a template from fields, validated by the same rules as YAML."""
     try:
         template = WorkflowTemplate(
             template_id,
@@ -191,17 +193,17 @@ async def from_fields(context: WebContext, fields: TemplateFields, template_id: 
 
 
 async def _to_yaml(context: WebContext, template: WorkflowTemplate) -> str:
-    """The YAML of a template. A large one takes seconds to be written, or read."""
+    """Write a template as YAML, in a thread because a large one takes seconds."""
     return await asyncio.to_thread(write_template, template, await read_source_ids(context.parts.store))
 
 
 def invalid_template(problems: Sequence[str]) -> ApiError:
-    """What is wrong with a template."""
+    """Return the error for an invalid template."""
     return ApiError(422, "TPL_INVALID", f"the template is not valid: {problems[0]}", list(problems))
 
 
 def fields_of(template: WorkflowTemplate) -> TemplateFields:
-    """The fields of a template, without secrets."""
+    """Return the fields of a template, with secrets hidden."""
     return TemplateFields(
         name=template.name,
         description=template.description,
@@ -213,17 +215,14 @@ def fields_of(template: WorkflowTemplate) -> TemplateFields:
 
 
 def git_refs(fields: Sequence[GitRefFields]) -> tuple[GitRef, ...]:
-    """As the domain has them."""
     return tuple(GitRef(ref.git_id, ref.base) for ref in fields)
 
 
 def mcp_refs(fields: Sequence[McpServerRefFields]) -> tuple[McpServerRef, ...]:
-    """As the domain has them."""
     return tuple(McpServerRef(ref.mcp_server_id, dict(ref.env)) for ref in fields)
 
 
 def work_definition(work: WorkFields) -> WorkDefinition:
-    """As the domain has it."""
     return WorkDefinition(
         work.name,
         tuple(task_definition(task) for task in work.tasks),
@@ -238,7 +237,6 @@ def work_definition(work: WorkFields) -> WorkDefinition:
 
 
 def task_definition(task: TaskFields) -> TaskDefinition:
-    """As the domain has it."""
     return TaskDefinition(task.name, task.query, tuple(task.outline), task.retries)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kingdom.workflow.domain import work as domain
 
 
-# Reports that agents wrote.
+# ── Reports ──
 
 
 class ReportSummary(ApiModel):
@@ -31,45 +31,45 @@ class ReportSummary(ApiModel):
     id: str = Field(examples=["report-0198c2d6"])
     work_id: str = Field(examples=["work-0198c2d4"])
     task_id: str = Field(examples=["task-0198c2d5"])
-    work: str | None = Field(description="The name of its work.", examples=["fix"])
-    task: str | None = Field(description="The name of its task.", examples=["task-1"])
+    work: str | None = Field(description="Name of its work.", examples=["fix"])
+    task: str | None = Field(description="Name of its task.", examples=["task-1"])
     outline: list[str] = Field(examples=[["Cause", "Change", "Tests"]])
     status: ReportStatus
     error: str | None = None
 
 
 class ReportInfo(ReportSummary):
-    """A report with its text: Markdown that an agent wrote, not to be trusted."""
+    """A report with its text: untrusted Markdown, written by an agent."""
 
     text: str = Field(examples=["## Cause\n\nThe timeout was never set.\n"])
 
 
 async def list_reports(context: WebContext, workflow_id: str) -> list[ReportSummary]:
-    """The reports of a workflow, finished or not."""
+    """Return the reports of a workflow, finished or not."""
     found, names = await _read_reports(context, workflow_id)
     return [ReportSummary(**_report_fields(report, names)) for report in found]
 
 
 async def read_report(context: WebContext, workflow_id: str, report_id: str) -> ReportInfo:
-    """A report with its text; 409 while it is not written."""
+    """Return a report with its text; 409 until it is written."""
     reports, names = await _read_reports(context, workflow_id)
     found = next((report for report in reports if report.id == report_id), None)
     if found is None:
         raise not_found("WFL", "report", report_id)
     if found.file_path is None:
-        raise ApiError(409, "WFL_REPORT_NOT_WRITTEN", f"report {report_id} is {found.status}: there is no text yet")
+        raise ApiError(409, "WFL_REPORT_NOT_WRITTEN", f"report {report_id} is {found.status}: it has no text yet")
     path = Path(found.file_path)
     if not path.is_relative_to(context.place.workspaces) or ".." in path.parts:
-        raise ApiError(409, "WFL_REPORT_LOST", f"report {report_id} lies outside of the workspaces: it is not read")
+        raise ApiError(409, "WFL_REPORT_LOST", f"report {report_id} is outside of the workspaces")
     try:
         text = await asyncio.to_thread(read_file, path)
     except OSError as error:
-        raise ApiError(409, "WFL_REPORT_LOST", f"the file of report {report_id} cannot be read: {error}") from error
+        raise ApiError(409, "WFL_REPORT_LOST", f"cannot read the file of report {report_id}: {error}") from error
     return ReportInfo(**_report_fields(found, names), text=text)
 
 
 async def _read_reports(context: WebContext, workflow_id: str) -> tuple[list[domain.Report], Mapping[str, str]]:
-    """The reports, and the names of works and tasks by id."""
+    """Read the reports, and the names of works and tasks by id."""
     async with context.parts.store.reading() as tx:
         await find_workflow(tx, workflow_id)
         reports = await tx.reports.of_workflow(workflow_id)
@@ -90,11 +90,11 @@ def _report_fields(report: domain.Report, names: Mapping[str, str]) -> dict[str,
     }
 
 
-# What a workflow has cost.
+# ── Usage ──
 
 
 class TokenCounts(ApiModel):
-    """Tokens by their kind."""
+    """Token counts by kind."""
 
     total: int = Field(examples=[18210])
     input: int = Field(examples=[9100])
@@ -104,16 +104,16 @@ class TokenCounts(ApiModel):
 
 
 class WorkflowUsage(ApiModel):
-    """What the runs of a workflow that have ended used."""
+    """Usage of the ended runs of a workflow."""
 
     cost_usd: float = Field(examples=[0.42])
     tokens: TokenCounts
     runs: int = Field(examples=[3])
-    by_work: dict[str, float] = Field(description="US dollars by the name of the work.", examples=[{"fix": 0.42}])
+    by_work: dict[str, float] = Field(description="Cost in US dollars by work name.", examples=[{"fix": 0.42}])
 
 
 async def read_usage(context: WebContext, workflow_id: str) -> WorkflowUsage:
-    """What a workflow has used so far."""
+    """Return the usage of a workflow so far."""
     async with context.parts.store.reading() as tx:
         await find_workflow(tx, workflow_id)
     spent = (await workflow_state(context).spent(fresh=True)).get(workflow_id, WorkflowCost())
@@ -132,21 +132,21 @@ async def read_usage(context: WebContext, workflow_id: str) -> WorkflowUsage:
     )
 
 
-# What the agents of a workflow say, as it is said.
+# ── Agent output ──
 
 
 class AgentOutputItem(ApiModel):
-    """Something an agent said or did, as text."""
+    """One line of agent output."""
 
     run_id: str = Field(examples=["work-0198c2d4.task-0198c2d5.1"])
     work: str = Field(examples=["fix"])
     task: str = Field(examples=["task-1"])
-    number: int = Field(description="Counts per run.", examples=[7])
+    number: int = Field(description="Number within the run.", examples=[7])
     text: str = Field(examples=["I found the cause: the timeout is never set."])
 
 
 class AgentOutput(ApiModel):
-    """Some of what was said; ``cursor`` gets what is said from here on."""
+    """A part of the agent output. ``cursor`` reads what follows."""
 
     model_config = ConfigDict(json_schema_extra={"required": ["items", "cursor"]})
 
@@ -157,18 +157,18 @@ class AgentOutput(ApiModel):
 async def read_output(
     context: WebContext, workflow_id: str, *, work_id: str | None = None, cursor: str | None = None, limit: int = 200
 ) -> AgentOutput:
-    """The last words, or with a cursor what was said since, the oldest first. Always with a cursor to go on from."""
+    """Return the latest agent output, or with a cursor what followed, oldest first. Always includes a cursor."""
     async with context.parts.store.reading() as tx:
         await find_workflow(tx, workflow_id)
         works = await tx.works.of_workflow(workflow_id)
     if work_id is not None and all(work.id != work_id for work in works):
         raise not_found("WFL", "work", work_id)
     counts = _counts(cursor_position(cursor))
-    voices = workflow_state(context).voices(workflow_id)
-    await voices.read_on(work.id for work in works)
-    found = voices.after(counts, "" if work_id is None else f"{work_id}.")
+    reader = workflow_state(context).output_reader(workflow_id)
+    await reader.read_on(work.id for work in works)
+    found = reader.after(counts, "" if work_id is None else f"{work_id}.")
     shown = found[-limit:] if cursor is None else found[:limit]
-    for one in found if cursor is None else shown:  # what lies before the last words is no news later
+    for one in found if cursor is None else shown:  # lines before the latest are not returned later
         counts[one.said.run_id] = one.number
     items = [
         AgentOutputItem(

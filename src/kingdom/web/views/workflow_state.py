@@ -30,47 +30,44 @@ if TYPE_CHECKING:
     from kingdom.workflow.ports import WorkflowTransaction
 
 
-# What lists tell of workflows, kept for as long as these do not change: reading fifty of them takes its time.
-
-
-_MAX_SUMMARIES: Final = 5_000  # workflows that are remembered
+_MAX_SUMMARIES: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryFacts:
-    """What a list tells of one version of a workflow."""
+    """The summary of one version of a workflow."""
 
     version: int
     facts: dict[str, Any]
     running: tuple[str, ...]
-    """The ids of the works under way."""
+    """Ids of the running works."""
 
 
 class SummaryCache:
-    """Remembers what was told, by the version of the workflow."""
+    """Caches summaries by the version of the workflow: reading fifty workflows is slow."""
 
     def __init__(self) -> None:
-        self._told: OrderedDict[str, SummaryFacts] = OrderedDict()
+        self._entries: OrderedDict[str, SummaryFacts] = OrderedDict()
 
     async def of(self, tx: WorkflowTransaction, versions: Sequence[tuple[str, int]]) -> list[SummaryFacts]:
-        """What is to be told of these, in their order."""
-        known = {item_id: self._told[item_id] for item_id, version in versions if self._knows(item_id, version)}
+        """Return the summaries of workflows, in order."""
+        known = {item_id: self._entries[item_id] for item_id, version in versions if self._knows(item_id, version)}
         changed = [item_id for item_id, _ in versions if item_id not in known]
         known |= {workflow.id: summary_facts(workflow) for workflow in await tx.workflows.find_all(changed)}
-        for item_id, told in known.items():
-            self._told[item_id] = told
-            self._told.move_to_end(item_id)
-        while len(self._told) > _MAX_SUMMARIES:
-            self._told.popitem(last=False)
+        for item_id, entry in known.items():
+            self._entries[item_id] = entry
+            self._entries.move_to_end(item_id)
+        while len(self._entries) > _MAX_SUMMARIES:
+            self._entries.popitem(last=False)
         return [known[item_id] for item_id, _ in versions if item_id in known]
 
     def _knows(self, item_id: str, version: int) -> bool:
-        told = self._told.get(item_id)
-        return told is not None and told.version == version
+        entry = self._entries.get(item_id)
+        return entry is not None and entry.version == version
 
 
 def summary_facts(workflow: Workflow) -> SummaryFacts:
-    """What a list tells of a workflow."""
+    """Create the summary of a workflow."""
     statuses = workflow.work_statuses
     facts = {
         **workflow_summary(workflow),
@@ -81,15 +78,12 @@ def summary_facts(workflow: Workflow) -> SummaryFacts:
     return SummaryFacts(workflow.version, facts, running)
 
 
-# The words of the agents of one workflow: the last ones of each run, numbered, so that a reader can go on.
-
-
-_MAX_LINES_PER_RUN: Final = 2000  # words of one run; older ones are in its transcript
+_MAX_LINES_PER_RUN: Final = 2000  # older lines are in the transcript
 
 
 @dataclass(frozen=True, slots=True)
 class OutputLine:
-    """Something an agent said, and the how manieth of its run it is."""
+    """One line of agent output; ``number`` counts within the run, ``position`` over all runs."""
 
     number: int
     position: int
@@ -97,7 +91,7 @@ class OutputLine:
 
 
 class OutputReader:
-    """Reads on each time it is asked; what was read is kept."""
+    """Reads the agent output of one workflow incrementally and keeps the last lines of each run."""
 
     def __init__(self, runs: Path, sessions: Path, engines: Mapping[str, Engine | InProcessEngine]) -> None:
         self._listening = TranscriptReader(runs, sessions, engines)
@@ -107,7 +101,7 @@ class OutputReader:
         self._lock = asyncio.Lock()
 
     async def read_on(self, work_ids: Iterable[str]) -> None:
-        """Hear what was said since the last time by runs of these works."""
+        """Read new output of the runs of these works."""
         async with self._lock:
             for said in await asyncio.to_thread(self._listening.read_on, list(work_ids)):
                 number = self._counts[said.run_id] = self._counts.get(said.run_id, 0) + 1
@@ -116,9 +110,9 @@ class OutputReader:
                 words.append(OutputLine(number, self._heard, said))
 
     def after(self, counts: Mapping[str, int], prefix: str = "") -> list[OutputLine]:
-        """What was said behind these numbers of each run, in the order in which it was heard.
+        """Return the lines after these numbers of each run, in the order in which they were read.
 
-        Only by runs whose id begins with ``prefix``.
+        Only of runs whose id begins with ``prefix``.
         """
         found = [
             one
@@ -130,15 +124,12 @@ class OutputReader:
         return sorted(found, key=lambda one: one.position)
 
 
-# What the views of workflows keep between two looks.
-
-
-_MAX_OUTPUT_READERS: Final = 32  # workflows whose words are kept
-_COST_SECONDS: Final = 1.0  # seconds for which what was spent counts: lists are asked for often
+_MAX_OUTPUT_READERS: Final = 32  # workflows whose output is kept in memory
+_COST_SECONDS: Final = 1.0  # how long costs are reused
 
 
 class WorkflowViewState:
-    """For the views of the workflows of one place."""
+    """State that the views of workflows keep between requests."""
 
     def __init__(self, context: WebContext) -> None:
         self._place = context.place
@@ -146,50 +137,47 @@ class WorkflowViewState:
         self._ledgers = LedgerReader(context.place.ledger)
         self._reading = asyncio.Lock()
         self._read_again = 0.0
-        self._voices: OrderedDict[str, OutputReader] = OrderedDict()
+        self._readers: OrderedDict[str, OutputReader] = OrderedDict()
         self.summaries = SummaryCache()
-        self.naming = asyncio.Lock()
-        """Held from the look whether a name is taken until it is: two who ask at once must not both get it."""
+        self.name_lock = asyncio.Lock()
+        """Held while a name is checked and taken, so that two requests cannot take the same name."""
 
     @cached_property
     def engines(self) -> Mapping[str, Engine | InProcessEngine]:
-        """The engines agents run on."""
+        """The agent engines."""
         return engines_of(self._place)
 
     @cached_property
     def git(self) -> GitopsService:
-        """The clones and worktrees."""
+        """Access to clones and worktrees."""
         return git_service(self._place, self._clock)
 
     async def spent(self, *, fresh: bool = False) -> Mapping[str, WorkflowCost]:
-        """What each workflow has spent; a second ago, or (``fresh``) now."""
+        """Return the spending by workflow, at most a second old, or current with ``fresh``."""
         async with self._reading:
             if fresh or time.monotonic() >= self._read_again:
-                await asyncio.to_thread(self._ledgers.read_on)  # the first time it reads months
+                await asyncio.to_thread(self._ledgers.read_on)  # the first read covers months
                 self._read_again = time.monotonic() + _COST_SECONDS
         return self._ledgers.by_workflow
 
-    def voices(self, workflow_id: str) -> OutputReader:
-        """What the agents of a workflow say."""
-        found = self._voices.pop(workflow_id, None)
+    def output_reader(self, workflow_id: str) -> OutputReader:
+        """Return the reader of a workflow's agent output."""
+        found = self._readers.pop(workflow_id, None)
         if found is None:
             found = OutputReader(self._place.runs, self._place.sessions, self.engines)
-        self._voices[workflow_id] = found
-        while len(self._voices) > _MAX_OUTPUT_READERS:
-            self._voices.popitem(last=False)
+        self._readers[workflow_id] = found
+        while len(self._readers) > _MAX_OUTPUT_READERS:
+            self._readers.popitem(last=False)
         return found
 
 
 def workflow_state(context: WebContext) -> WorkflowViewState:
-    """The desk of the workflows of a context."""
-    return context.keep(WorkflowViewState, lambda: WorkflowViewState(context))
-
-
-# Workflows and checkpoints by their ids, for views and routes that need one to be there.
+    """Return the state of the workflow views of a context."""
+    return context.cached(WorkflowViewState, lambda: WorkflowViewState(context))
 
 
 async def find_workflow(tx: WorkflowTransaction, workflow_id: str) -> Workflow:
-    """A workflow; raises :class:`kingdom.web.envelope.ApiError` when there is none."""
+    """Return a workflow. Raises :class:`kingdom.web.envelope.ApiError` if it does not exist."""
     found = await tx.workflows.find(workflow_id)
     if found is None:
         raise not_found("WFL", "workflow", workflow_id)
@@ -197,7 +185,7 @@ async def find_workflow(tx: WorkflowTransaction, workflow_id: str) -> Workflow:
 
 
 async def find_checkpoint(tx: WorkflowTransaction, workflow_id: str, checkpoint_id: str) -> Checkpoint:
-    """A finished checkpoint of a workflow; raises :class:`kingdom.web.envelope.ApiError` when there is none."""
+    """Return a completed checkpoint. Raises :class:`kingdom.web.envelope.ApiError` if it does not exist."""
     found = await tx.checkpoints.find(checkpoint_id)
     if found is None or not found.complete or found.workflow_id != workflow_id:
         raise not_found("WFL", "checkpoint", checkpoint_id)

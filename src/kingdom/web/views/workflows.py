@@ -45,25 +45,25 @@ _NO_COST: Final = WorkflowCost()
 
 
 class WorkflowSummary(ApiModel):
-    """What a list has of a workflow."""
+    """A workflow in a list."""
 
     id: str = Field(examples=["wf-0198c2d3"])
     name: str = Field(examples=["Fix the timeout"])
     status: WorkflowStatus = Field(examples=["RUNNING"])
-    reason: str | None = Field(description="Why it is PAUSED or FAILED.")
+    reason: str | None = Field(description="Why the workflow is PAUSED or FAILED.")
     issue_key: str | None = Field(examples=["WEB-42"])
     template_id: str | None = Field(examples=["tpl-0198c2d2"])
     created_at: datetime
     works_total: int = Field(examples=[3])
     works_completed: int = Field(examples=[1])
     works_failed: int = Field(examples=[0])
-    running: list[str] = Field(description="The names of the works under way.", examples=[["fix"]])
-    cost_usd: float = Field(description="By runs that have ended.", examples=[0.42])
+    running: list[str] = Field(description="Names of the running works.", examples=[["fix"]])
+    cost_usd: float = Field(description="Cost of the ended runs.", examples=[0.42])
     tokens: int = Field(examples=[18210])
 
 
 class WorkTaskInfo(ApiModel):
-    """One query to the agent of a work."""
+    """A task: one query to the agent of a work."""
 
     id: str = Field(examples=["task-0198c2d5"])
     name: str = Field(examples=["task-1"])
@@ -71,18 +71,18 @@ class WorkTaskInfo(ApiModel):
     status: TaskStatus
     query: str = Field(examples=["Fix {{ issue.key }}."])
     query_status: QueryStatus
-    outline: list[str] = Field(description="The sections of the report it asks for.")
+    outline: list[str] = Field(description="Section headings of the report the task writes.")
     report_status: ReportStatus
     report_id: str | None
     report_path: str | None
     attempt: int
     retries: int
-    response: str | None = Field(description="What the agent answered.")
+    response: str | None = Field(description="The agent's answer.")
     error: str | None
 
 
 class WorkInfo(ApiModel):
-    """A conversation with one agent, task after task."""
+    """A work: a conversation with one agent, task by task."""
 
     id: str = Field(examples=["work-0198c2d4"])
     name: str = Field(examples=["fix"])
@@ -92,7 +92,7 @@ class WorkInfo(ApiModel):
     engine: str = Field(examples=["claude"])
     model: str | None
     attempt: int
-    after: list[str] = Field(description="The works it waits for; empty: all before it.")
+    after: list[str] = Field(description="Names of the works it waits for; empty: all works before it.")
     merge: bool
     pause_after: bool
     session_id: str | None
@@ -102,12 +102,14 @@ class WorkInfo(ApiModel):
 
 
 class WorkTreeInfo(ApiModel):
-    """A repository of a workflow; before it is started only name, gitId and base are known."""
+    """A repository of a workflow. Before the start only name, gitId and base are set."""
 
     id: str | None = None
     name: str = Field(examples=["web"])
     git_id: str = Field(examples=["git-0198c2d0"])
-    work_id: str | None = Field(default=None, description="Of a work that runs beside others.")
+    work_id: str | None = Field(
+        default=None, description="Set for the worktree of a work that runs in parallel to others."
+    )
     status: WorkTreeStatus | None = None
     base: str | None = None
     branch: str | None = Field(default=None, examples=["kingdom/wf-0198c2d3/web-1a2b3c4d"])
@@ -116,21 +118,21 @@ class WorkTreeInfo(ApiModel):
 
 
 class WorkflowFull(WorkflowSummary):
-    """Everything about a workflow."""
+    """A workflow in full."""
 
     description: str
     variables: dict[str, Any] = Field(examples=[{"issue": {"title": "Time-out"}}])
     on_failure: Literal["pause", "fail"]
-    forked_from: str | None = Field(description="A checkpoint of another workflow.")
-    mcp_servers: list[str] = Field(description="Ids.")
+    forked_from: str | None = Field(description="Checkpoint of another workflow from which it was forked.")
+    mcp_servers: list[str] = Field(description="Ids of its MCP servers.")
     repositories: list[WorkTreeInfo]
     works: list[WorkInfo]
     checkpoints: list[CheckpointInfo]
-    allowed: list[WorkflowAction] = Field(description="What can be asked of it as it stands.")
+    allowed: list[WorkflowAction] = Field(description="Actions that are allowed now.")
 
 
 class WorkflowEvent(ApiModel):
-    """Something that happened to a workflow. Sequence numbers have no gap."""
+    """An event of a workflow. Sequence numbers have no gaps."""
 
     sequence: int = Field(examples=[1])
     type: str = Field(examples=["WorkflowCreated"])
@@ -146,21 +148,21 @@ async def list_workflows(
     limit: int = 50,
     cursor: str | None = None,
 ) -> Page[WorkflowSummary]:
-    """The workflows, the newest first: those in one of these states whose name or issue key has these words."""
-    desk = workflow_state(context)
+    """Return workflows, newest first, filtered by status and by text in name or issue key."""
+    view_state = workflow_state(context)
     async with context.parts.store.reading() as tx:
         found = await tx.workflows.versions(
             statuses=statuses, search=search or None, after=cursor_id(cursor), limit=limit + 1
         )
-        told = await desk.summaries.of(tx, found[:limit])
-        names = await _work_names(tx, [work_id for one in told for work_id in one.running])
-    spent = await desk.spent()
-    items = [WorkflowSummary.model_validate(_summary(one, names, spent)) for one in told]
+        entry = await view_state.summaries.of(tx, found[:limit])
+        names = await _work_names(tx, [work_id for one in entry for work_id in one.running])
+    spent = await view_state.spent()
+    items = [WorkflowSummary.model_validate(_summary(one, names, spent)) for one in entry]
     return Page(items=items, next_cursor=cursor_of(found[limit - 1][0]) if len(found) > limit else None)
 
 
 async def read_workflow(context: WebContext, workflow_id: str) -> WorkflowFull:
-    """A workflow with everything that belongs to it."""
+    """Return a workflow in full."""
     async with context.parts.store.reading() as tx:
         workflow = await find_workflow(tx, workflow_id)
         overview = await WorkflowOverview.read(tx, workflow)
@@ -172,18 +174,18 @@ async def read_workflow(context: WebContext, workflow_id: str) -> WorkflowFull:
 
 
 async def read_summary(context: WebContext, workflow_id: str) -> WorkflowSummary:
-    """What a list has of a workflow."""
+    """A workflow in a list."""
     async with context.parts.store.reading() as tx:
         workflow = await find_workflow(tx, workflow_id)
-        told = summary_facts(workflow)
-        names = await _work_names(tx, told.running)
-    return WorkflowSummary.model_validate(_summary(told, names, await workflow_state(context).spent()))
+        entry = summary_facts(workflow)
+        names = await _work_names(tx, entry.running)
+    return WorkflowSummary.model_validate(_summary(entry, names, await workflow_state(context).spent()))
 
 
 async def read_events(
     context: WebContext, workflow_id: str, *, after: int = 0, limit: int = 100
 ) -> Page[WorkflowEvent]:
-    """What happened to a workflow behind a number, in order; also to one that was deleted."""
+    """Return the events of a workflow after a number, in order; also of a deleted workflow."""
     store = context.parts.store
     found = await store.events(workflow_id, after, limit + 1)
     if not found:
@@ -199,7 +201,7 @@ async def read_events(
 
 
 async def read_plan(context: WebContext, workflow_id: str) -> str:
-    """The plan a workflow has now, as a YAML file."""
+    """Return the current plan of a workflow as YAML."""
     store = context.parts.store
     sources = await read_source_ids(store)
     async with store.reading() as tx:
@@ -209,7 +211,7 @@ async def read_plan(context: WebContext, workflow_id: str) -> str:
 
 
 def allowed_actions(workflow: Workflow) -> list[WorkflowAction]:
-    """What can be asked of a workflow as it stands."""
+    """Return the actions that a workflow's status allows."""
     may: dict[WorkflowAction, bool] = {
         "start": workflow.status in STARTABLE_STATUSES,
         "pause": _can_become(workflow, "pause"),
@@ -229,11 +231,11 @@ async def _work_names(tx: WorkflowTransaction, work_ids: Sequence[str]) -> dict[
     return {work.id: work.name for work in await tx.works.find_all(work_ids)}
 
 
-def _summary(told: SummaryFacts, names: Mapping[str, str], spent: Mapping[str, WorkflowCost]) -> dict[str, Any]:
-    cost = spent.get(told.facts["id"], _NO_COST)
+def _summary(entry: SummaryFacts, names: Mapping[str, str], spent: Mapping[str, WorkflowCost]) -> dict[str, Any]:
+    cost = spent.get(entry.facts["id"], _NO_COST)
     return {
-        **told.facts,
-        "running": [names[work_id] for work_id in told.running if work_id in names],
+        **entry.facts,
+        "running": [names[work_id] for work_id in entry.running if work_id in names],
         "costUsd": round(cost.cost_usd, 6),
         "tokens": cost.tokens,
     }

@@ -1,4 +1,4 @@
-"""The texts of the dashboard, in each language: ``words("tasks.title")``."""
+"""The texts of the dashboard in each language."""
 
 from __future__ import annotations
 
@@ -18,23 +18,22 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
 
 
 class Translations:
-    """The texts of one language."""
+    """The texts of one language: ``words("task.id")``."""
 
     def __init__(self, locale: str) -> None:
         self.locale = locale
         self._texts = TEXTS[locale]
 
     def __call__(self, key: str, **fields: object) -> str:
-        """The text of a key, with ``{name}`` replaced by the field of that name."""
+        """Return the text of a key; ``{name}`` is replaced by the field of that name."""
         text = self._texts[key]
         return text.format(**fields) if fields else text
 
     def of(self, prefix: str, word: str) -> str:
-        """The text for a word of the court, as a status; the word itself where we have none for it."""
+        """Return the text of ``prefix.word``, for example of a status; the word itself if there is none."""
         return self._texts.get(f"{prefix}.{word}", word)
 
 
 @cache
 def translations(locale: str) -> Translations:
-    """The words of a language."""
     return Translations(locale)

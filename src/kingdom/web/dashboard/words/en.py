@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-# English.
-
-
 WORDS: Final[dict[str, str]] = {
     "nav.label": "Pages",
     "nav.skip": "Skip to content",
@@ -168,14 +165,11 @@ WORDS: Final[dict[str, str]] = {
     "bus.no.code": "no code",
     "bus.no.reason": "No reason was given.",
     "bus.payload": "Payload",
-    "bus.mend": "The file could not be understood: mend it and put it into pending/ by hand.",
+    "bus.mend": "The file could not be understood: mend it and put it into pending/ by commands.",
     "list.more": "Show more",
     "nowhere.title": "There is no such page",
     "nowhere.hint": "Nothing is at {path}. The ways above lead to what there is.",
 }
-
-
-# Texts of the pages about workflows and templates.
 
 
 WORKFLOW_WORDS: Final[dict[str, str]] = {

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-# 한국어.
-
-
 WORDS: Final[dict[str, str]] = {
     "nav.label": "페이지",
     "nav.skip": "본문으로 건너뛰기",
@@ -173,9 +170,6 @@ WORDS: Final[dict[str, str]] = {
     "nowhere.title": "그런 페이지가 없습니다",
     "nowhere.hint": "{path}에는 아무것도 없습니다. 위의 메뉴에서 고르세요.",
 }
-
-
-# Texts of the pages about workflows and templates.
 
 
 WORKFLOW_WORDS: Final[dict[str, str]] = {

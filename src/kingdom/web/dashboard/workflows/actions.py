@@ -1,4 +1,4 @@
-"""What people do with a workflow: asked for where it drops something, told when it is done or refused."""
+"""Actions on a workflow, with confirmation dialogs and notifications."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class WorkflowActions:
-    """Acts on one workflow for the visitor of a page; ``after`` is called when something was done."""
+    """Actions of a visitor on one workflow, with confirmation dialogs. ``after`` runs after each action."""
 
     def __init__(self, visit: Visit, workflow_id: str, name: str, after: Callable[[], None]) -> None:
         self._visit = visit
@@ -27,51 +27,51 @@ class WorkflowActions:
         self._after = after
 
     async def start(self) -> None:
-        """Have it started. Its repositories may have to be cloned: the page shows how far it is."""
-        await self._carry("StartWorkflow", self._words("workflow.did.start"))
+        """Start the workflow. Cloning its repositories may take a while; the page shows the progress."""
+        await self._execute("StartWorkflow", self._words("workflow.did.start"))
 
     async def pause(self) -> None:
-        """Have its agents stopped."""
-        await self._carry("PauseWorkflow", self._words("workflow.did.pause"))
+        """Pause the workflow: stop its agents."""
+        await self._execute("PauseWorkflow", self._words("workflow.did.pause"))
 
     async def retry(self) -> None:
-        """Go on where it stopped."""
-        await self._carry("ResumeWorkflow", self._words("workflow.did.resume"), retry=True)
+        """Resume at the task where the workflow stopped."""
+        await self._execute("ResumeWorkflow", self._words("workflow.did.resume"), retry=True)
 
     async def resume(self) -> None:
-        """Go on from the last checkpoint; what was begun since is begun anew."""
+        """Resume from the last checkpoint; works after it restart."""
         question = self._words("workflow.ask.resume")
         if await confirm(self._visit, question, detail=self._words("workflow.ask.back"), yes=self._words("act.resume")):
-            await self._carry("ResumeWorkflow", self._words("workflow.did.resume"))
+            await self._execute("ResumeWorkflow", self._words("workflow.did.resume"))
 
     async def resume_from(self, checkpoint_id: str, work: str) -> bool:
-        """Go back to a checkpoint, and on from there; True when it was done."""
+        """Resume from a checkpoint. Returns whether it was done."""
         question = self._words("workflow.ask.from", work=work)
         detail = self._words("workflow.ask.back")
         if not await confirm(self._visit, question, detail=detail, yes=self._words("act.resume"), danger=True):
             return False
-        return await self._carry(
+        return await self._execute(
             "ResumeWorkflow", self._words("workflow.did.from", work=work), checkpoint_id=checkpoint_id
         )
 
     async def cancel(self) -> None:
-        """Stop it for good."""
+        """Cancel the workflow."""
         question = self._words("workflow.ask.cancel", name=self._name)
         detail = self._words("workflow.ask.cancel.detail")
         if await confirm(self._visit, question, detail=detail, yes=self._words("act.cancel"), danger=True):
-            await self._carry("CancelWorkflow", self._words("workflow.did.cancel"))
+            await self._execute("CancelWorkflow", self._words("workflow.did.cancel"))
 
     async def delete(self) -> None:
-        """Forget it."""
+        """Delete the workflow."""
         question = self._words("workflow.ask.delete", name=self._name)
         detail = self._words("workflow.ask.delete.detail")
         if await confirm(
             self._visit, question, detail=detail, yes=self._words("act.delete"), danger=True
-        ) and await self._carry("DeleteWorkflow", self._words("workflow.did.delete")):
+        ) and await self._execute("DeleteWorkflow", self._words("workflow.did.delete")):
             ui.navigate.to("/workflows")
 
     async def fork(self, checkpoint_id: str, work: str) -> None:
-        """A second workflow from a checkpoint; the visitor names it and is taken there."""
+        """Fork the workflow from a checkpoint under a new name, and open the fork."""
         name = await ask_for_name(
             self._visit,
             self._words("workflow.ask.fork", work=work),
@@ -91,7 +91,7 @@ class WorkflowActions:
             ui.navigate.to(page_url("workflows", made[0]))
 
     async def keep(self) -> None:
-        """Its plan as a template."""
+        """Save the plan as a template, and open it."""
         question, detail = self._words("workflow.ask.keep"), self._words("workflow.ask.keep.detail")
         name = await ask_for_name(self._visit, question, detail, self._name, self._words("act.save"))
         if name is None:
@@ -105,15 +105,15 @@ class WorkflowActions:
         if await run_and_notify(self._visit, act, self._words("template.did.save")):
             ui.navigate.to(page_url("templates", made[0]))
 
-    async def _carry(self, kind: str, done: str, **arguments: Any) -> bool:
+    async def _execute(self, kind: str, done: str, **arguments: Any) -> bool:
         control = self._visit.context.control
-        did = await run_and_notify(self._visit, lambda: control.carry(kind, self._workflow, **arguments), done)
+        did = await run_and_notify(self._visit, lambda: control.execute(kind, self._workflow, **arguments), done)
         self._after()
         return did
 
 
 async def ask_for_name(visit: Visit, question: str, detail: str, value: str, yes: str) -> str | None:
-    """Ask for a name in a dialog; None when the visitor thinks better of it."""
+    """Ask for a name in a dialog. Returns None if the visitor cancels."""
     with ui.dialog() as dialog, ui.card().classes("k-dialog"):
         dialog.props["aria-label"] = question
         text(question, name="h2")

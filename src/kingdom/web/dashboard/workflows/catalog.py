@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from kingdom.web.dashboard.workflows.plan_editor import PlanEditorPanel
 
 
-# Templates: the list, and one in a form or as YAML.
+# ── Templates ──
 
 
 _TEMPLATES_PER_PAGE: Final = 50
@@ -52,7 +52,7 @@ _TEMPLATES_PER_PAGE: Final = 50
 
 @page("/templates", title="nav.templates", nav="templates")
 async def template_list_page(visit: Visit, search: str = "", cursor: str = "") -> None:
-    """The plans workflows are made from."""
+    """The template list page."""
     words = visit.words
     with page_head(words("nav.templates")):
         link(words("sources.title"), "/repositories", "k-quiet-link")
@@ -92,13 +92,13 @@ async def template_list_page(visit: Visit, search: str = "", cursor: str = "") -
 
 @page("/templates/new", title="template.new", nav="templates")
 async def new_template_page(visit: Visit) -> None:
-    """A template that is not there yet."""
+    """The page that creates a template."""
     words = visit.words
     actions = page_head(words("template.new"), above=(words("nav.templates"), "/templates"))
     editor = await make_editor(visit, None)
 
     async def save() -> None:
-        made = await editor.tried(lambda yaml: create_from_yaml(visit.context, parse_body(YamlBody, yaml=yaml)))
+        made = await editor.run(lambda yaml: create_from_yaml(visit.context, parse_body(YamlBody, yaml=yaml)))
         if made is not None:
             ui.navigate.to(page_url("templates", made.data.id))
 
@@ -108,7 +108,7 @@ async def new_template_page(visit: Visit) -> None:
 
 @page("/templates/{template_id}", title="nav.templates", nav="templates")
 async def template_page(visit: Visit, template_id: str) -> None:
-    """A template, to be changed, deleted, or made a workflow from."""
+    """The page of one template: edit, delete, or create a workflow from it."""
     words = visit.words
     found = await read_template(visit.context, template_id)
     actions = page_head(found.name, above=(words("nav.templates"), "/templates"))
@@ -133,11 +133,11 @@ async def _save(visit: Visit, template_id: str, editor: PlanEditorPanel) -> None
     async def act(yaml: str) -> Ok[Template]:
         return await update_from_yaml(visit.context, template_id, parse_body(YamlBody, yaml=yaml))
 
-    if await editor.tried(act) is not None:
+    if await editor.run(act) is not None:
         ui.notify(visit.words("template.did.save"), type="positive")
 
 
-# What workflows draw on: repositories and MCP servers, registered and removed here.
+# ── Repositories and MCP servers ──
 
 
 _MAX_SOURCES: Final = 500
@@ -145,17 +145,17 @@ _MAX_SOURCES: Final = 500
 
 @page("/repositories", title="sources.title", nav="templates")
 async def sources_page(visit: Visit) -> None:
-    """Repositories and MCP servers."""
+    """The page of repositories and MCP servers."""
     words = visit.words
     page_head(words("sources.title"), above=(words("nav.templates"), "/templates"))
-    pulse = PageRefresher(visit, lambda event: event.type.startswith(("Git", "McpServer", "Workflow")))
+    refresher = PageRefresher(visit, lambda event: event.type.startswith(("Git", "McpServer", "Workflow")))
     with tag("div", "k-grid"):
         with card(words("sources.repositories"), "k-col-6", flush=True):
             gits = tag("div")
-            _NewGitForm(visit, pulse)
+            _NewGitForm(visit, refresher)
         with card(words("sources.mcp"), "k-col-6", flush=True):
             servers = tag("div")
-            _NewServerForm(visit, pulse)
+            _NewServerForm(visit, refresher)
 
     async def load_gits() -> list[GitInfo]:
         return (await list_gits(visit.context, limit=_MAX_SOURCES)).items
@@ -168,29 +168,29 @@ async def sources_page(visit: Visit) -> None:
             empty(words("sources.repositories.none"), words("sources.repositories.hint"))
         with tag("ol", "k-lines"):
             for one in found:
-                _draw_git(visit, pulse, one)
+                _draw_git(visit, refresher, one)
 
     def draw_servers(found: list[McpServerInfo]) -> None:
         if not found:
             empty(words("sources.mcp.none"), words("sources.mcp.hint"))
         with tag("ol", "k-lines"):
             for one in found:
-                _draw_server(visit, pulse, one)
+                _draw_server(visit, refresher, one)
 
-    await pulse.panel(gits, load_gits, draw_gits)
-    await pulse.panel(servers, load_servers, draw_servers)
+    await refresher.panel(gits, load_gits, draw_gits)
+    await refresher.panel(servers, load_servers, draw_servers)
 
 
-def _draw_git(visit: Visit, pulse: PageRefresher, git: GitInfo) -> None:
+def _draw_git(visit: Visit, refresher: PageRefresher, git: GitInfo) -> None:
     with tag("li", "k-row"):
         with tag("div", "k-grow"):
             text(git.name, "k-strong", name="div")
             text(git.url, "k-mono k-muted k-wrap", name="div")
             text(visit.words("sources.used", count=len(git.used_by)), "k-muted k-small", name="div")
-        _remove_button(visit, pulse, git, "sources.ask.git", lambda: delete_git(visit.context, git.id))
+        _remove_button(visit, refresher, git, "sources.ask.git", lambda: delete_git(visit.context, git.id))
 
 
-def _draw_server(visit: Visit, pulse: PageRefresher, server: McpServerInfo) -> None:
+def _draw_server(visit: Visit, refresher: PageRefresher, server: McpServerInfo) -> None:
     with tag("li", "k-row"):
         with tag("div", "k-grow"):
             text(server.name, "k-strong", name="div")
@@ -199,34 +199,34 @@ def _draw_server(visit: Visit, pulse: PageRefresher, server: McpServerInfo) -> N
                 pairs = " ".join(f"{name}={value}" for name, value in server.env.items())
                 text(pairs, "k-mono k-muted k-wrap", name="div")
             text(visit.words("sources.used", count=len(server.used_by)), "k-muted k-small", name="div")
-        _remove_button(visit, pulse, server, "sources.ask.mcp", lambda: unregister_mcp_server(visit.context, server.id))
+        _remove_button(
+            visit, refresher, server, "sources.ask.mcp", lambda: unregister_mcp_server(visit.context, server.id)
+        )
 
 
 def _remove_button(
     visit: Visit,
-    pulse: PageRefresher,
+    refresher: PageRefresher,
     source: GitInfo | McpServerInfo,
     question: str,
     act: Callable[[], Awaitable[object]],
 ) -> None:
-    """The button that removes a repository or an MCP server; ``question`` is the key of what is asked before."""
+    """Draw the button that removes a repository or MCP server; ``question`` is the text key of the confirmation."""
     words = visit.words
 
     async def remove() -> None:
         asked_first, detail = words(question, name=source.name), words("sources.ask.detail")
         if await confirm(visit, asked_first, detail=detail, yes=words("act.remove"), danger=True):
             await run_and_notify(visit, act, words("sources.did.remove"))
-            pulse.wake()
+            refresher.wake()
 
     icon_button("delete", words("sources.remove", name=source.name), remove).set_enabled(not source.used_by)
 
 
 class _NewGitForm:
-    """The form that registers a repository."""
-
-    def __init__(self, visit: Visit, pulse: PageRefresher) -> None:
+    def __init__(self, visit: Visit, refresher: PageRefresher) -> None:
         self._visit = visit
-        self._pulse = pulse
+        self._refresher = refresher
         self.name = ""
         self.url = ""
         words = visit.words
@@ -246,15 +246,13 @@ class _NewGitForm:
         if await run_and_notify(self._visit, act, self._visit.words("sources.did.add")):
             for field in self._fields:
                 field.set_value("")
-            self._pulse.wake()
+            self._refresher.wake()
 
 
 class _NewServerForm:
-    """The form that registers an MCP server."""
-
-    def __init__(self, visit: Visit, pulse: PageRefresher) -> None:
+    def __init__(self, visit: Visit, refresher: PageRefresher) -> None:
         self._visit = visit
-        self._pulse = pulse
+        self._refresher = refresher
         self.name = ""
         self.command = ""
         self.url = ""
@@ -284,11 +282,11 @@ class _NewServerForm:
         if await run_and_notify(self._visit, act, self._visit.words("sources.did.add")):
             for field in self._fields:
                 field.set_value("")
-            self._pulse.wake()
+            self._refresher.wake()
 
 
 def _name_from_url(url: str) -> str:
-    """What a repository is called where nobody says: the last part of its address."""
+    """Return the default name of a repository: the last part of its URL."""
     return url.strip().rstrip("/").replace(":", "/").split("/")[-1].removesuffix(".git")
 
 
@@ -296,15 +294,15 @@ def _split_command(command: str) -> list[str]:
     try:
         return shlex.split(command)
     except ValueError as error:
-        raise ApiError(422, "MCP_INVALID", f"the command cannot be read: {error}") from error
+        raise ApiError(422, "MCP_INVALID", f"invalid command: {error}") from error
 
 
 def _parse_env(lines: str) -> dict[str, str]:
-    """``NAME=VALUE``, one on a line."""
+    """Parse ``NAME=VALUE`` lines."""
     made = {}
     for one in filter(None, map(str.strip, lines.splitlines())):
         name, sign, value = one.partition("=")
         if not sign or not name:
-            raise ApiError(422, "MCP_INVALID", f"{one!r:.80} makes no sense: write NAME=VALUE")
+            raise ApiError(422, "MCP_INVALID", f"invalid line {one!r:.80}: write NAME=VALUE")
         made[name.strip()] = value.strip()
     return made

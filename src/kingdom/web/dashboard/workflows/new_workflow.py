@@ -23,23 +23,20 @@ if TYPE_CHECKING:
     from kingdom.workflow.templates import SourceIds
 
 
-# The variables that the queries of a plan use, and that whoever makes a workflow has to give.
-
-
 _VARIABLE_PATTERN: Final = re.compile(r"\{\{\s*([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
 _BUILT_IN_VARIABLES: Final = frozenset({"workflow", "work", "task", "reports", "answers"})
 ISSUE_KEY: Final = "issue.key"
-"""Has a field of its own."""
+"""Entered in its own field, not among the variables."""
 
 
 def query_variables(queries: Iterable[str]) -> list[str]:
-    """The names in ``{{ name.part }}``, in their order, but those that are given by the workflow itself."""
+    """Return the variable names in ``{{ name.part }}``, in order, without those the workflow itself provides."""
     found = {name: None for query in queries for name in _VARIABLE_PATTERN.findall(query)}
     return [name for name in found if name.split(".")[0] not in _BUILT_IN_VARIABLES]
 
 
 def nest_values(values: Mapping[str, str]) -> dict[str, Any]:
-    """``{"issue.title": "…"}`` as ``{"issue": {"title": "…"}}``; empty values are left out."""
+    """Convert ``{"issue.title": "…"}`` to ``{"issue": {"title": "…"}}``, without empty values."""
     made: dict[str, Any] = {}
     for name, value in values.items():
         if not value.strip():
@@ -48,23 +45,20 @@ def nest_values(values: Mapping[str, str]) -> dict[str, Any]:
         place = made
         for part in path:
             deeper = place.setdefault(part, {})
-            if not isinstance(deeper, dict):  # {{ a }} and {{ a.b }} in one plan: the longer one is meant
+            if not isinstance(deeper, dict):  # {{ a }} and {{ a.b }} in one plan: the longer one wins
                 deeper = place[part] = {}
             place = deeper
         place.setdefault(last, value)
     return made
 
 
-# Making a workflow from a template.
-
-
 log = logging.getLogger("kingdom.web")
-_MAX_TEMPLATES: Final = 500  # templates to choose from
+_MAX_TEMPLATES: Final = 500
 
 
 @page("/workflows/new", title="workflow.new", nav="workflows")
 async def new_workflow_page(visit: Visit, template: str = "") -> None:
-    """Choose a template, say what it is about, start."""
+    """The page that creates a workflow from a template."""
     words = visit.words
     page_head(words("workflow.new"), above=(words("nav.workflows"), "/workflows"))
     found = (await list_templates(visit.context, limit=_MAX_TEMPLATES)).items
@@ -92,7 +86,7 @@ def _choose(visit: Visit, templates: dict[str, str], chosen: str) -> None:
 
 
 class _NewWorkflowForm:
-    """What a workflow needs to know beside its template."""
+    """The fields of a new workflow besides its template."""
 
     def __init__(self, visit: Visit, template: Template, sources: SourceIds) -> None:
         self._visit = visit
@@ -158,14 +152,14 @@ class _NewWorkflowForm:
             return
         workflow_id = made[0].id
         if start:
-            # not waited for: its repositories may have to be cloned first
+            # not awaited: cloning the repositories may take minutes
             background_tasks.create(_start_workflow(self._visit, workflow_id), name=f"start {workflow_id}")
         ui.navigate.to(page_url("workflows", workflow_id))
 
 
 async def _start_workflow(visit: Visit, workflow_id: str) -> None:
-    """Start a workflow; the visitor is on its page by now, which shows what comes of it."""
+    """Start a new workflow in the background; its page shows the progress."""
     try:
-        await visit.context.control.carry("StartWorkflow", workflow_id)
+        await visit.context.control.execute("StartWorkflow", workflow_id)
     except Exception:
-        log.exception("workflow %s, just made, could not be started", workflow_id)
+        log.exception("cannot start the new workflow %s", workflow_id)

@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from kingdom.web.views.workflows import WorkflowFull, WorkInfo, WorkTreeInfo
 
 
-# What a workflow leaves: checkpoints, reports, branches.
-
-
 @dataclass(frozen=True, slots=True)
 class _CheckpointRow:
     point: CheckpointInfo
@@ -46,14 +43,14 @@ class _ReportRow:
 
 
 class CheckpointList:
-    """The checkpoints, the newest first, with what can be done with each."""
+    """The checkpoints, newest first, with their actions."""
 
-    def __init__(self, visit: Visit, workflow_id: str, hand: WorkflowActions, zone: tzinfo) -> None:
+    def __init__(self, visit: Visit, workflow_id: str, commands: WorkflowActions, zone: tzinfo) -> None:
         self._visit = visit
         self._zone = zone
         self._words = visit.words
         self._workflow = workflow_id
-        self._hand = hand
+        self._commands = commands
         self._none = tag("div")
         with self._none:
             empty(self._words("checkpoint.none"), self._words("checkpoint.none.hint"))
@@ -62,7 +59,6 @@ class CheckpointList:
         )
 
     def show(self, full: WorkflowFull) -> None:
-        """Have those of a workflow."""
         can = "resume" in full.allowed
         self._none.set_visibility(not full.checkpoints)
         self._points.show(_CheckpointRow(point, can and point.valid) for point in reversed(full.checkpoints))
@@ -80,8 +76,8 @@ class CheckpointList:
             text(commits, "k-mono k-muted k-wrap", name="div")
             with tag("div", "k-row k-wrapping k-point-actions"):
                 link(words("checkpoint.diff"), page_url("workflows", self._workflow, "checkpoints", point.id))
-                resume = button(words("checkpoint.resume"), lambda: self._hand.resume_from(point.id, work))
-                button(words("checkpoint.fork"), lambda: self._hand.fork(point.id, work))
+                resume = button(words("checkpoint.resume"), lambda: self._commands.resume_from(point.id, work))
+                button(words("checkpoint.fork"), lambda: self._commands.fork(point.id, work))
 
         def update(new: _CheckpointRow) -> None:
             resume.set_enabled(new.resumable)
@@ -92,8 +88,6 @@ class CheckpointList:
 
 
 class ReportList:
-    """The reports that are written."""
-
     def __init__(self, visit: Visit, workflow_id: str, card: Element) -> None:
         self._words = visit.words
         self._workflow = workflow_id
@@ -101,7 +95,7 @@ class ReportList:
         self._reports: KeyedList[_ReportRow] = KeyedList(tag("ol", "k-lines"), lambda one: one.id, self._report)
 
     def show(self, full: WorkflowFull) -> None:
-        """Have those of a workflow; without any there is nothing to see."""
+        """Show the finished reports; hide the card if there are none."""
         written = [
             _ReportRow(task.report_id, work.name, task.name, ", ".join(task.outline))
             for work in full.works
@@ -118,7 +112,7 @@ class ReportList:
 
 
 class WorktreeList:
-    """Repositories with their branches and folders."""
+    """The repositories with their branches and worktrees."""
 
     def __init__(self, visit: Visit) -> None:
         self._words = visit.words
@@ -129,7 +123,6 @@ class WorktreeList:
         )
 
     def show(self, full: WorkflowFull) -> None:
-        """Have those of a workflow."""
         self._names = {work.id: work.name for work in full.works}
         self._none.set_visibility(not full.repositories)
         self._trees.show(full.repositories)
@@ -160,16 +153,13 @@ def _mono() -> ui.label:
     return text("", "k-mono k-muted k-wrap", name="div")
 
 
-# What the agents of a workflow say, while they say it: the last lines, as text.
-
-
-_MAX_OUTPUT_LINES: Final = 300  # pieces that stay on the page
-_OUTPUT_POLL_SECONDS: Final = 0.5  # seconds between two looks: nobody announces what an agent says
-_MAX_OUTPUT_CHARS: Final = 4000  # characters of one piece
+_MAX_OUTPUT_LINES: Final = 300
+_OUTPUT_POLL_SECONDS: Final = 0.5  # polled, because agent output causes no events
+_MAX_OUTPUT_CHARS: Final = 4000  # per line
 
 
 class AgentOutputPanel:
-    """On a page; made where it is to stand. Follows for as long as the page is open."""
+    """The agent output of a workflow, followed while the page is open."""
 
     def __init__(self, visit: Visit, workflow_id: str) -> None:
         self._visit = visit
@@ -186,7 +176,7 @@ class AgentOutputPanel:
         ui.timer(_OUTPUT_POLL_SECONDS, self._look, immediate=False)
 
     async def read_on(self) -> None:
-        """Show what was said since the last time."""
+        """Show the output since the last call."""
         if self._place.is_deleted:
             return
         heard = await read_output(self._visit.context, self._workflow, cursor=self._cursor)
@@ -211,11 +201,8 @@ class AgentOutputPanel:
             return
         try:
             await self.read_on()
-        except ApiError:  # the workflow was deleted: the rest of the page says so
+        except ApiError:  # the workflow was deleted; the rest of the page says so
             self.active = False
-
-
-# The events of a workflow, in their order, as they happen.
 
 
 _EVENTS_PER_READ: Final = 500
@@ -225,15 +212,13 @@ _EVENT_CLASSES: Final = {"bad": "k-text-bad", "good": "k-text-ok", "plain": ""}
 
 
 class EventReader:
-    """Reads the events of a workflow, each once."""
-
     def __init__(self, visit: Visit, workflow_id: str) -> None:
         self._visit = visit
         self._workflow = workflow_id
         self._after = 0
 
     async def read_on(self) -> list[WorkflowEvent]:
-        """What happened since the last time."""
+        """Return the events since the last call."""
         found: list[WorkflowEvent] = []
         more = True
         while more:
@@ -245,7 +230,7 @@ class EventReader:
 
 
 class EventLog:
-    """The last events on a page; the newest on top."""
+    """The last events, newest on top."""
 
     def __init__(self, visit: Visit, zone: tzinfo) -> None:
         self._zone = zone
@@ -253,7 +238,6 @@ class EventLog:
         self._place = tag("ol", "k-events", role="log", tabindex="0", aria_label=visit.words("workflow.events"))
 
     def add(self, events: list[WorkflowEvent], works: list[WorkInfo]) -> None:
-        """Show further events."""
         names = names_by_id(works)
         with self._place:
             for event in events[-_MAX_EVENTS:]:
@@ -265,7 +249,7 @@ class EventLog:
 
 
 def _event_line(event: WorkflowEvent, names: dict[str, str], zone: tzinfo) -> ui.label:
-    """One element for each: there are many, and each costs the server as much as a whole card."""
+    """One element per event: elements are expensive on the server, and there are many events."""
     at = format_clock(event.occurred_at.timestamp(), zone)
     words = f"{event.sequence:>4}  {at}  {event.type:<{_TYPE_WIDTH}}  {event_details(event, names)}"
     return text(words, _EVENT_CLASSES[event_tone(event)], name="li")

@@ -1,6 +1,6 @@
-"""A plan while a person edits it in a form: it may be wrong, and it can be written as YAML all the same.
+"""A plan while it is edited in a form. It may be invalid and can still be written as YAML.
 
-What is wrong with a plan is told by the reader of the YAML (:mod:`kingdom.workflow.templates`), for both forms.
+Errors are reported by the YAML parser (:mod:`kingdom.workflow.templates`), for the form as well.
 """
 
 from __future__ import annotations
@@ -23,60 +23,60 @@ _OPEN_STATUSES: Final = (WorkStatus.PENDING, WorkStatus.PAUSED, WorkStatus.FAILE
 
 
 class _EngineOptions(BaseModel):
-    """Anything: the options of an engine are its own."""
+    """Engine options; any field is accepted."""
 
     model_config = ConfigDict(extra="allow")
 
 
 @dataclass(slots=True)
 class TaskDraft:
-    """A task in the form."""
-
     name: str = ""
     query: str = ""
     outline: str = ""
-    """The sections of its report, one on a line."""
+    """Section headings of its report, one per line."""
     retries: int = 1
     locked: bool = False
-    """It is done: it stays as it is."""
+    """The task is completed and cannot be changed."""
 
 
 @dataclass(slots=True)
 class WorkDraft:
-    """A Work in the form."""
-
     name: str = ""
     engine: str = "claude"
     model: str = ""
     options: str = ""
-    """The engine's own, as YAML."""
+    """Engine options as YAML."""
     after: list[str] = field(default_factory=list)
     merge: bool = False
     pause_after: bool = False
     mcp: list[str] = field(default_factory=list)
     tasks: list[TaskDraft] = field(default_factory=lambda: [TaskDraft()])
     locked: bool = False
-    """It is done or under way: it stays as it is."""
+    """The work is running or completed and cannot be changed."""
     begun: bool = False
-    """It stays where it is; what is left of it can be changed unless it is locked."""
+    """The work has started and cannot be moved; its remaining tasks can be changed unless it is locked."""
 
 
 @dataclass(slots=True)
 class PlanDraft:
-    """A plan in the form."""
-
     name: str = ""
     description: str = ""
     repositories: dict[str, str] = field(default_factory=dict)
-    """The branch to start from, by the name of the repository; empty: the default branch."""
+    """Start branch by repository name; empty: the default branch."""
     mcp: list[str] = field(default_factory=list)
     on_failure: OnFailure = "pause"
     works: list[WorkDraft] = field(default_factory=lambda: [WorkDraft()])
     env: dict[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
-    """Variables of MCP servers, by Work (empty: of all) and server: the form keeps what the YAML says."""
+    """Variables of MCP servers by work (empty: workflow level) and server.
+
+    The form does not show them but keeps them.
+    """
 
     def text(self) -> str:
-        """The plan as YAML. Raises :class:`kingdom.base.yamlfile.YamlProblem` when the options of an engine are not."""
+        """Return the plan as YAML.
+
+        Raises :class:`kingdom.base.yamlfile.YamlProblem` if engine options are not valid YAML.
+        """
         repositories = [_short({"name": name, "base": base}) for name, base in self.repositories.items()]
         return dump_yaml(
             without_empty(
@@ -110,7 +110,7 @@ class PlanDraft:
 
 
 def draft_of(template: WorkflowTemplate, sources: SourceIds, works: Sequence[WorkInfo] = ()) -> PlanDraft:
-    """The form of a plan; ``works`` are those of the workflow whose plan it is."""
+    """Create the draft of a plan; ``works`` are the works of the workflow, if it is a workflow's plan."""
     gits = {git_id: name for name, git_id in sources.repositories.items()}
     servers = {server_id: name for name, server_id in sources.mcp_servers.items()}
     begun = {work.name: work for work in works}

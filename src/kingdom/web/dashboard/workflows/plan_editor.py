@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from kingdom.workflow.domain.workflow import WorkflowTemplate
 
 
-# Editing a plan: in a form or as YAML, from one to the other and back, with every mistake told.
-
-
 T = TypeVar("T")
 log = logging.getLogger("kingdom.web")
-_YAML_NAME: Final = "template"  # stands before the line numbers of mistakes, here and in the views
+_YAML_NAME: Final = "template"  # precedes line numbers in error messages, here and in the views
 _LINE_PATTERN: Final = re.compile(rf"{_YAML_NAME}:(\d+): ")
 
 
 async def make_editor(visit: Visit, yaml: str | None, works: Sequence[WorkInfo] = ()) -> PlanEditorPanel:
-    """An editor for a plan, or for a new one; ``works`` are those of the workflow whose plan it is."""
+    """Create an editor for a plan, or for a new one if ``yaml`` is None.
+
+    ``works`` are those of the workflow, if any.
+    """
     sources = await read_source_ids(visit.context.parts.store)
     known = KnownNames(engines=frozenset(engine_names(visit.context)))
     editor = PlanEditorPanel(visit, yaml, sources, known, works)
@@ -50,8 +50,6 @@ async def make_editor(visit: Visit, yaml: str | None, works: Sequence[WorkInfo] 
 
 
 class PlanEditorPanel:
-    """On a page; made where it is to stand."""
-
     def __init__(
         self, visit: Visit, yaml: str | None, sources: SourceIds, known: KnownNames, works: Sequence[WorkInfo]
     ) -> None:
@@ -72,24 +70,24 @@ class PlanEditorPanel:
         self._as_yaml = yaml is not None
 
     async def begin(self) -> None:
-        """Show the plan: in the form, if it can be read."""
+        """Show the plan in the form if it is valid, else as YAML."""
         if not self._as_yaml:
             self._draw(PlanDraft())
             return
         await self._to_form()
-        if self._as_yaml:  # it cannot be read, as when an engine it names is gone
+        if self._as_yaml:  # not valid, for example because an engine no longer exists
             self._choose(as_yaml=True)
 
     def yaml(self) -> str | None:
-        """The plan as YAML, as the visitor left it; None when it has mistakes, which are shown."""
+        """Return the plan as YAML; None if it has errors, which are shown."""
         try:
             return str(self._text.value or "") if self._as_yaml else self._form.draft.text()
         except YamlProblem as problem:
-            self.tell(problem.problems)
+            self.show_problems(problem.problems)
             return None
 
-    def tell(self, problems: Sequence[str]) -> None:
-        """Show what is wrong, above the plan; nothing for no problem."""
+    def show_problems(self, problems: Sequence[str]) -> None:
+        """Show problems above the plan."""
         self._problems.clear()
         if problems:
             with self._problems, tag("ul"):
@@ -97,27 +95,27 @@ class PlanEditorPanel:
                     text(self._placed(problem), "k-wrap", name="li")
 
     def _placed(self, problem: str) -> str:
-        """A problem with its line, where there are lines to be seen."""
+        """Add the line number to a problem if the YAML is shown."""
         found = _LINE_PATTERN.match(problem)
         if found is None:
             return problem
         rest = problem[found.end() :]
         return self._visit.words("plan.line", number=found[1], problem=rest) if self._as_yaml else rest
 
-    async def tried(self, act: Callable[[str], Awaitable[T]]) -> T | None:
-        """Do something with the plan as YAML; None when it has mistakes or was refused: why, is shown."""
+    async def run(self, act: Callable[[str], Awaitable[T]]) -> T | None:
+        """Run an action with the plan as YAML. Returns None and shows the errors if it fails."""
         yaml = self.yaml()
         if yaml is None:
             return None
         try:
             done = await act(yaml)
-        except Exception as error:  # whatever it was, the visitor learns of it, and the log has the rest
-            told = as_api_error(error)
-            if told.status >= 500:
+        except Exception as error:  # show every error to the visitor; log unexpected ones
+            problem = as_api_error(error)
+            if problem.status >= 500:
                 log.exception("%s", self._visit.path)
-            self.tell([str(detail) for detail in told.details] or str(told).splitlines())
+            self.show_problems([str(detail) for detail in problem.details] or str(problem).splitlines())
             return None
-        self.tell([])
+        self.show_problems([])
         return done
 
     def _draw(self, draft: PlanDraft) -> None:
@@ -135,9 +133,9 @@ class PlanEditorPanel:
         try:
             plan = await self._parsed(str(self._text.value or ""))
         except YamlProblem as problem:
-            self.tell(problem.problems)
+            self.show_problems(problem.problems)
             return
-        self.tell([])
+        self.show_problems([])
         self._draw(draft_of(plan, self._sources, self._works))
 
     async def _to_yaml(self) -> None:
@@ -146,14 +144,14 @@ class PlanEditorPanel:
         problems: Sequence[str] = ()
         try:
             found = await asyncio.to_thread(write_template, await self._parsed(found), self._sources)
-        except YamlProblem as problem:  # it is shown as it is: there it can be mended as well
+        except YamlProblem as problem:  # show the YAML unchanged, so that it can be corrected there
             problems = problem.problems
         self._choose(as_yaml=True)
-        self.tell(problems)
+        self.show_problems(problems)
         self._text.set_value(found)
 
     async def _parsed(self, yaml: str) -> WorkflowTemplate:
-        """The plan that is written there; a long one takes seconds to be read. Raises :class:`YamlProblem`."""
+        """Parse the plan, in a thread because a long one takes seconds. Raises :class:`YamlProblem`."""
         return await asyncio.to_thread(parse_template, yaml, _YAML_NAME, _YAML_NAME, self._sources, self._known)
 
     def _choose(self, *, as_yaml: bool) -> None:
@@ -170,12 +168,12 @@ def _tab(words: str, on_click: Callable[[], Any]) -> ui.button:
     return made
 
 
-# Changing what is left of a workflow's plan.
+# ── Page ──
 
 
 @page("/workflows/{workflow_id}/plan", title="plan.title", nav="workflows")
 async def plan_page(visit: Visit, workflow_id: str) -> None:
-    """Works and tasks that are not done can be changed, added, taken out and put in another order."""
+    """The page that changes the plan of a workflow."""
     words = visit.words
     full = await read_workflow(visit.context, workflow_id)
     actions = page_head(words("plan.title"), above=(full.name, page_url("workflows", workflow_id)))
@@ -183,8 +181,8 @@ async def plan_page(visit: Visit, workflow_id: str) -> None:
         state = words.of("workflow.status", full.status)
         empty(words("plan.notnow", status=state), words("plan.notnow.hint"), page=True)
         if "pause" in full.allowed:
-            hand = WorkflowActions(visit, workflow_id, full.name, lambda: ui.navigate.to(visit.path))
-            button(words("act.pause"), hand.pause, kind="primary", icon="pause").classes("k-state-link")
+            commands = WorkflowActions(visit, workflow_id, full.name, lambda: ui.navigate.to(visit.path))
+            button(words("act.pause"), commands.pause, kind="primary", icon="pause").classes("k-state-link")
         return
     text(words("plan.about"), "k-muted", name="p")
     editor = await make_editor(visit, await read_plan(visit.context, workflow_id), full.works)
@@ -198,7 +196,7 @@ async def _apply(visit: Visit, workflow_id: str, editor: PlanEditorPanel) -> Non
     async def change(yaml: str, *, dry_run: bool) -> PlanChangeResult:
         return (await change_plan(visit.context, workflow_id, parse_body(PlanBody, yaml=yaml, dry_run=dry_run))).data
 
-    found = await editor.tried(lambda yaml: change(yaml, dry_run=True))
+    found = await editor.run(lambda yaml: change(yaml, dry_run=True))
     if found is None:
         return
     if not found.changes:
@@ -207,5 +205,5 @@ async def _apply(visit: Visit, workflow_id: str, editor: PlanEditorPanel) -> Non
     question = words("plan.ask", count=len(found.changes))
     if not await confirm(visit, question, detail="\n".join(found.changes), yes=words("plan.apply")):
         return
-    if await editor.tried(lambda yaml: change(yaml, dry_run=False)) is not None:
+    if await editor.run(lambda yaml: change(yaml, dry_run=False)) is not None:
         ui.navigate.to(page_url("workflows", workflow_id))

@@ -24,16 +24,11 @@ if TYPE_CHECKING:
     from kingdom.web.dashboard.visit import Visit
 
 
-# The form of one Work, with its tasks.
-
-
 T = TypeVar("T")
 _MAX_RETRIES: Final = 100
 
 
 class WorkForm:
-    """On a page; made where it is to stand."""
-
     def __init__(self, visit: Visit, plan: PlanForm, number: int, work: WorkDraft) -> None:
         self._words = visit.words
         self._plan = plan
@@ -42,7 +37,7 @@ class WorkForm:
         self._after: ui.select | None = None
         title = self._words("plan.work", number=number + 1)
         with tag("section", "k-card k-form", aria_label=title):
-            if work.locked:  # there is nothing to be done here: it can be read
+            if work.locked:  # nothing can be changed: collapsed
                 with tag("details", "k-done"):
                     with tag("summary"):
                         text(f"{title}: {work.name} ", "k-strong")
@@ -100,7 +95,7 @@ class WorkForm:
             text_area(words("plan.options.label"), work, "options", locked=locked, mono=True)
 
     def offer(self) -> None:
-        """A Work has another name: let it be waited for under that."""
+        """Update the names that can be waited for, after a work was renamed."""
         if self._after is not None:
             self._after.set_options(self._plan.others(self._work), value=list(self._work.after))
 
@@ -150,22 +145,19 @@ class WorkForm:
 
 
 def icon_button(icon: str, label: str, on_click: Callable[..., object]) -> ui.button:
-    """A button that is an icon, with its name for those who cannot see it."""
+    """Create an icon button with an accessible name."""
     made = ui.button(icon=icon, on_click=on_click, color=None).props("flat dense round")
     return labelled(made.classes("k-icon-button"), label)
 
 
 def move_item(items: list[T], number: int, by: int) -> None:
-    """Put one of several to another place."""
+    """Move an item of a list by ``by`` places."""
     items.insert(number + by, items.pop(number))
-
-
-# The form of a plan: its name, what it works on, and its works.
 
 
 @dataclass(frozen=True, slots=True)
 class PlanChoices:
-    """The names there are."""
+    """The names that can be selected."""
 
     repositories: list[str]
     mcp: list[str]
@@ -173,7 +165,7 @@ class PlanChoices:
 
 
 class PlanForm:
-    """On a page; made where it is to stand. What is typed goes into ``draft``."""
+    """The form of a plan. Input is written into ``draft``."""
 
     def __init__(self, visit: Visit, draft: PlanDraft, choices: PlanChoices, *, of_workflow: bool) -> None:
         self.draft = draft
@@ -232,18 +224,18 @@ class PlanForm:
     # ── works ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def redraw(self) -> None:
-        """Draw the works anew: there are others, or in another order."""
+        """Redraw the works after they were added, removed or reordered."""
         self._works.clear()
         with self._works:
             self._forms = [WorkForm(self._visit, self, number, work) for number, work in enumerate(self.draft.works)]
             button(self._words("plan.work.add"), self._add, icon="add").classes("k-add-work")
 
     def others(self, work: WorkDraft) -> list[str]:
-        """The names of the works one can wait for."""
+        """Return the names of the other works, which this one can wait for."""
         return [one.name for one in self.draft.works if one is not work and one.name]
 
     def renamed(self, before: str, after: str) -> None:
-        """Have those that wait for a Work wait for it under its new name, and keep what the YAML said of it."""
+        """Apply the new name of a work to the works that wait for it and to its MCP variables."""
         env = self.draft.env
         self.draft.env = {(after if work == before else work, server): env[work, server] for work, server in env}
         for one in self.draft.works:
@@ -252,24 +244,22 @@ class PlanForm:
             form.offer()
 
     def remove(self, number: int) -> None:
-        """A Work less."""
         gone = self.draft.works.pop(number)
         for one in self.draft.works:
             one.after = [name for name in one.after if name != gone.name]
         self.redraw()
 
     def move(self, number: int, by: int) -> None:
-        """A Work to another place."""
         move_item(self.draft.works, number, by)
         self.redraw()
 
     def movable(self, number: int, by: int) -> bool:
-        """Whether a Work can go there: past none that has begun."""
+        """Return whether a work can move by ``by``. It cannot move past a work that has started."""
         at = number + by
         works = self.draft.works
         return 0 <= at < len(works) and not works[number].begun and not works[at].begun
 
     def _add(self) -> None:
-        last = self.draft.works[-1]  # there is always one; what plays it is likely to play the next
+        last = self.draft.works[-1]  # there is always one; the new work gets its engine
         self.draft.works.append(WorkDraft(engine=last.engine, model=last.model, options=last.options))
         self.redraw()

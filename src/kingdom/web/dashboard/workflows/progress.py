@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kingdom.web.views.workflows import WorkInfo, WorkTaskInfo
 
 
-# How long works and tasks took, from the events of their workflow.
+# ── Durations ──
 
 
 _START_EVENTS: Final = {"WorkStarted": "workId", "TaskStarted": "taskId"}
@@ -39,24 +39,24 @@ _RESTING_STATUSES: Final = frozenset({"PAUSED", "FAILED", "CANCELLED", "PENDING"
 
 @dataclass(frozen=True, slots=True)
 class TimeSpan:
-    """From when to when; still going on where there is no end."""
+    """A time span; without ``end`` it is still running."""
 
     begin: datetime
     end: datetime | None = None
 
     def seconds(self, now: datetime) -> float:
-        """How long it took, or takes already."""
+        """Return its duration, up to ``now`` if it is still running."""
         return max(0.0, ((self.end or now) - self.begin).total_seconds())
 
 
 class Durations:
-    """The last span of each Work and task, by id."""
+    """The last run of each work and task, computed from the events of a workflow."""
 
     def __init__(self) -> None:
         self._spans: dict[str, TimeSpan] = {}
 
     def take(self, events: Iterable[WorkflowEvent]) -> None:
-        """Count further events, in their order."""
+        """Process further events, in order."""
         for event in events:
             if event.type in _START_EVENTS:
                 self._spans[str(event.payload[_START_EVENTS[event.type]])] = TimeSpan(event.occurred_at)
@@ -66,7 +66,7 @@ class Durations:
                 self._end(str(event.payload["workId"]), event.occurred_at)
 
     def of(self, item_id: str) -> TimeSpan | None:
-        """The span of a Work or task; None when it never began."""
+        """Return the span of a work or task; None if it never started."""
         return self._spans.get(item_id)
 
     def _end(self, item_id: str, at: datetime) -> None:
@@ -75,7 +75,7 @@ class Durations:
 
 
 def format_duration(seconds: float, words: Translations) -> str:
-    """A duration for people, to the second: ``4 s``, ``2 min 5 s``, ``3 h 20 min``."""
+    """Format a duration to the second: ``4 s``, ``2 min 5 s``, ``3 h 20 min``."""
     whole = round(seconds)
     if whole < 60:
         return words("time.seconds", n=whole)
@@ -86,18 +86,18 @@ def format_duration(seconds: float, words: Translations) -> str:
     return words("time.hours", n=hours, m=minutes)
 
 
-# The works of a workflow and their tasks, one below the other, as they stand.
+# ── Timeline ──
 
 
 @dataclass(frozen=True, slots=True)
 class WorkRow:
-    """A Work with what others know of it."""
+    """A work with its cost and durations."""
 
     work: WorkInfo
     cost_usd: float
     span: TimeSpan | None
     spans: tuple[TimeSpan | None, ...]
-    """Of its tasks."""
+    """Durations of its tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,6 @@ class _TaskRow:
 
 
 class Timeline:
-    """On a page; made where it is to stand."""
-
     def __init__(self, visit: Visit, workflow_id: str) -> None:
         self._visit = visit
         self._words = visit.words
@@ -119,7 +117,6 @@ class Timeline:
         )
 
     def show(self, works: list[WorkInfo], durations: Durations, costs: dict[str, float]) -> None:
-        """Have these works."""
         self._works.show(
             WorkRow(
                 work,
@@ -131,7 +128,7 @@ class Timeline:
         )
 
     def tick(self, now: datetime) -> None:
-        """Let the time pass for what goes on."""
+        """Update the durations of what is running."""
         for label, span in self._running.values():
             label.set_text(format_duration(span.seconds(now), self._words))
 
@@ -181,7 +178,7 @@ class Timeline:
                     took = text("", "k-muted k-small k-took")
                 text(words("workflow.query"), "k-label", name="div")
                 query = text("", "k-words", name="pre")
-                told = text(words("workflow.answer"), "k-label", name="div")
+                answer_label = text(words("workflow.answer"), "k-label", name="div")
                 answer = text("", "k-words", name="pre")
             error = text("", "k-error k-wrap", name="div")
 
@@ -192,7 +189,7 @@ class Timeline:
             update_text(attempt, words("workflow.attempt", number=task.attempt) if task.attempt > 1 else "")
             update_text(error, task.error)
             query.set_text(task.query)
-            told.set_visibility(bool(task.response))
+            answer_label.set_visibility(bool(task.response))
             update_text(answer, task.response)
             self._timed(task.id, took, new.span, running=task.status == "RUNNING")
             ready = task.report_status == "COMPLETED" and task.report_id is not None
@@ -204,7 +201,7 @@ class Timeline:
         return update
 
     def _state(self, task: WorkTaskInfo) -> str:
-        """What a task that runs is at."""
+        """Describe what a running task is doing."""
         if task.status != "RUNNING":
             return ""
         return self._words("workflow.writing" if task.report_status == "GENERATING" else "workflow.asking")
@@ -217,10 +214,10 @@ class Timeline:
         if span is not None and running and span.end is None:
             self._running[item_id] = label, span
         elif span is not None and span.end is None:
-            label.set_visibility(False)  # it was cut off: nobody knows when
+            label.set_visibility(False)  # interrupted at an unknown time
 
 
-# The works of a workflow as a picture: who waits for whom, from left to right.
+# ── Graph ──
 
 
 _BOX_WIDTH: Final = 168
@@ -232,7 +229,7 @@ _MAX_NAME_CHARS: Final = 20  # characters of a name that fit into a box
 
 
 class GraphWork(Protocol):
-    """What the picture knows of a Work."""
+    """What the graph needs to know of a work."""
 
     @property
     def id(self) -> str: ...
@@ -250,7 +247,7 @@ class GraphWork(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GraphNode:
-    """A Work in the picture."""
+    """A work in the graph."""
 
     id: str
     name: str
@@ -261,25 +258,23 @@ class GraphNode:
 
     @property
     def x(self) -> int:
-        """The left edge."""
         return _MARGIN + self.column * (_BOX_WIDTH + _COLUMN_GAP)
 
     @property
     def y(self) -> int:
-        """The top edge."""
         return _MARGIN + self.row * (_BOX_HEIGHT + _ROW_GAP)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowGraph:
-    """Where each Work stands, and which arrows there are, by the ids of the works."""
+    """Positions of the works, and arrows as pairs of work ids."""
 
     nodes: tuple[GraphNode, ...]
     edges: tuple[tuple[str, str], ...]
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height of the picture."""
+        """Width and height of the graph."""
         columns = max((node.column for node in self.nodes), default=0) + 1
         rows = max((node.row for node in self.nodes), default=0) + 1
         return 2 * _MARGIN + columns * (_BOX_WIDTH + _COLUMN_GAP) - _COLUMN_GAP, 2 * _MARGIN + rows * (
@@ -288,7 +283,7 @@ class WorkflowGraph:
 
 
 def layout_graph(steps: Sequence[GraphWork]) -> WorkflowGraph:
-    """The picture of a plan. An arrow that others already say (a → b → c: a → c) is left out."""
+    """Lay out a plan. Arrows that others imply (a → c beside a → b → c) are omitted."""
     plan = WorkDependencies(
         [Work(step.id, "", step.sequence, step.name, [], after=tuple(step.after)) for step in steps]
     )
@@ -301,7 +296,7 @@ def layout_graph(steps: Sequence[GraphWork]) -> WorkflowGraph:
         if not any(other in before[between] for between in direct[work.id])
     )
     column: dict[str, int] = {}
-    for work in sorted(plan.works, key=lambda work: len(before[work.id])):  # those it waits for have fewer before them
+    for work in sorted(plan.works, key=lambda work: len(before[work.id])):  # a work comes after those it waits for
         column[work.id] = max((column[other] + 1 for other in direct[work.id]), default=0)
     filled: dict[int, int] = {}
     nodes = []
@@ -313,7 +308,7 @@ def layout_graph(steps: Sequence[GraphWork]) -> WorkflowGraph:
 
 
 class WorkGraph:
-    """The picture on a page. What changes is changed in place; another plan is drawn anew."""
+    """The graph on a page. Status changes update it in place; a new plan redraws it."""
 
     def __init__(self, words: Translations) -> None:
         self._words = words
@@ -322,7 +317,6 @@ class WorkGraph:
         self._boxes: dict[str, tuple[Element, ui.label]] = {}
 
     def show(self, graph: WorkflowGraph) -> None:
-        """Draw a plan."""
         shape = (*((node.id, node.name, node.column, node.row) for node in graph.nodes), graph.edges)
         if shape != self._drawn:
             self._place.clear()

@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from kingdom.web.views.workflows import WorkflowFull
 
 
-# What changed in a file, the old side beside the new one.
+# ── Diff of a file ──
 
 
 MAX_FILE_ROWS: Final = 2000
-"""Of one file: a browser that is given more gets slow, and nobody reads them."""
-_MAX_DIFF_LINE_CHARS: Final = 2000  # characters of one line, as of minified code
+"""Rows shown per file; more would make the browser slow."""
+_MAX_DIFF_LINE_CHARS: Final = 2000  # lines of minified code are longer
 
 
 class DiffTable(ui.element, component="diff_table.js"):
-    """Rows as a table, in one element however many there are; the browser shows their words as text."""
+    """A side-by-side diff as one element. The browser renders the rows, as text."""
 
     def __init__(self, rows: Sequence[list[Any]], label: str) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class DiffTable(ui.element, component="diff_table.js"):
 
 
 def diff_rows(file: ChangedFile) -> tuple[list[list[Any]], bool]:
-    """The rows of a file as the table takes them, and whether there are more."""
+    """Return the rows of a file for :class:`DiffTable`, and whether there are more."""
     rows = list(islice(_rows(file.hunks), MAX_FILE_ROWS + 1))
     return rows[:MAX_FILE_ROWS], len(rows) > MAX_FILE_ROWS
 
@@ -67,16 +67,16 @@ def _line_text(line: DiffLine | None) -> str | None:
     return words if len(words) <= _MAX_DIFF_LINE_CHARS else f"{words[:_MAX_DIFF_LINE_CHARS]}…"
 
 
-# The page of one checkpoint: what changed, side by side.
+# ── Checkpoint page ──
 
 
-_MAX_ROWS_SHOWN: Final = 3000  # rows of all files that are shown without being asked for
+_MAX_ROWS_SHOWN: Final = 3000  # of all files together; further files open on request
 _STATUS_OF_CHANGE: Final = {"added": "completed", "deleted": "failed"}
 
 
 @page("/workflows/{workflow_id}/checkpoints/{checkpoint_id}", title="checkpoint.title", nav="workflows")
 async def checkpoint_page(visit: Visit, workflow_id: str, checkpoint_id: str, against: str = "") -> None:
-    """What a checkpoint changed: since its work began, since the branch began, or since another checkpoint."""
+    """The page of a checkpoint: its changes since the start of its work, of the branch, or since another checkpoint."""
     words = visit.words
     full = await read_workflow(visit.context, workflow_id)
     point = next((one for one in full.checkpoints if one.id == checkpoint_id), None)
@@ -85,16 +85,16 @@ async def checkpoint_page(visit: Visit, workflow_id: str, checkpoint_id: str, ag
     diff = await read_diff(visit.context, workflow_id, checkpoint_id, against=against or None)
     work = point.work_name or point.work_id
     actions = page_head(words("checkpoint.of", work=work), above=(full.name, page_url("workflows", workflow_id)))
-    hand = WorkflowActions(visit, workflow_id, full.name, lambda: None)
+    commands = WorkflowActions(visit, workflow_id, full.name, lambda: None)
 
     async def resume() -> None:
-        if await hand.resume_from(point.id, work):
+        if await commands.resume_from(point.id, work):
             ui.navigate.to(page_url("workflows", workflow_id))
 
     with actions:
         going_back = button(words("checkpoint.resume"), resume, icon="replay")
         going_back.set_enabled("resume" in full.allowed and point.valid)
-        button(words("checkpoint.fork"), lambda: hand.fork(point.id, work), icon="call_split")
+        button(words("checkpoint.fork"), lambda: commands.fork(point.id, work), icon="call_split")
     with tag("div", "k-row k-wrapping k-filters"):
         text(format_minute(point.created_at, await court_timezone(visit)), "k-muted")
         if not point.valid:
@@ -188,15 +188,12 @@ def _file_name(file: ChangedFile) -> str:
     return file.path if file.old_path is None else f"{file.old_path} → {file.path}"
 
 
-# A report, which an agent wrote in Markdown, as elements of a page.
-#
-# No HTML is made: each word becomes the text of an element, markup in it is shown as it stands, an image is a link to
-# it, and links go to the web only.
+# ── Report page ──
 
 
 _PARSER: Final = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
 _LINK_SCHEMES: Final = ("http", "https", "mailto")
-_MAX_MARKDOWN_CHARS: Final = 200_000  # characters that are shown as Markdown; a longer report is shown as plain text
+_MAX_MARKDOWN_CHARS: Final = 200_000  # a longer report is shown as plain text
 _REPORT_TAGS: Final = frozenset(
     {"p", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "li", "blockquote", "em", "strong", "s",
      "table", "thead", "tbody", "tr", "th", "td"}
@@ -204,7 +201,11 @@ _REPORT_TAGS: Final = frozenset(
 
 
 def draw_report(markdown: str) -> None:
-    """Put a report into the element that is being filled."""
+    """Draw a report, which an agent wrote in Markdown, as elements.
+
+    No HTML is generated: every word becomes the text of an element, markup is shown literally, an image becomes a link
+    to it, and only web links are links.
+    """
     with tag("article", "k-report"):
         if len(markdown) > _MAX_MARKDOWN_CHARS:
             text(markdown, name="pre")
@@ -245,7 +246,7 @@ def _draw_nodes(nodes: list[SyntaxTreeNode]) -> None:
 
 
 def _link(url: str) -> Element:
-    """A link to the web; anything else is only words."""
+    """Create a link if the URL is a web address, else plain text."""
     try:
         leads_to_web = urlsplit(url).scheme.lower() in _LINK_SCHEMES
     except ValueError:  # http://[nothing]/
@@ -255,12 +256,9 @@ def _link(url: str) -> Element:
     return tag("a", href=url, target="_blank", rel="noopener noreferrer nofollow")
 
 
-# The page of one report.
-
-
 @page("/workflows/{workflow_id}/reports/{report_id}", title="report.title", nav="workflows")
 async def report_page(visit: Visit, workflow_id: str, report_id: str) -> None:
-    """A report as its agent wrote it."""
+    """The page of one report."""
     full = await read_workflow(visit.context, workflow_id)
     found = await read_report(visit.context, workflow_id, report_id)
     page_head(f"{found.work} / {found.task}", above=(full.name, page_url("workflows", workflow_id)))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nicegui.element import Element
 
 
-# Fields with their label above them, which write what is typed into an object; and one to search with.
+# ── Form fields ──
 
 
 E = TypeVar("E", bound=DisableableElement)
@@ -25,7 +25,7 @@ _FIELD_PROPS: Final = "outlined dense"
 
 @contextmanager
 def labelled_field(label: str, hint: str = "", classes: str = "") -> Iterator[None]:
-    """The place of a field, below its label. Whoever cannot see that is told by the field itself."""
+    """Create a container with a label above. The label is hidden from screen readers: the field has its own name."""
     with tag("div", f"k-labelled {classes}"):
         text(label, "k-label", name="div").props["aria-hidden"] = "true"
         yield
@@ -34,7 +34,7 @@ def labelled_field(label: str, hint: str = "", classes: str = "") -> Iterator[No
 
 
 def text_field(label: str, target: Any, name: str, *, hint: str = "", locked: bool = False) -> ui.input:
-    """One line."""
+    """Create a one-line text field bound to ``target.name``."""
     with labelled_field(label, hint):
         made = ui.input(value=getattr(target, name)).bind_value_to(target, name, forward=_text)
     return _styled(made, label, locked=locked)
@@ -43,14 +43,14 @@ def text_field(label: str, target: Any, name: str, *, hint: str = "", locked: bo
 def text_area(
     label: str, target: Any, name: str, *, hint: str = "", locked: bool = False, mono: bool = False
 ) -> ui.textarea:
-    """Several lines."""
+    """Create a multi-line text field bound to ``target.name``."""
     with labelled_field(label, hint, "k-mono-field" if mono else ""):
         made = ui.textarea(value=getattr(target, name)).bind_value_to(target, name, forward=_text)
     return _styled(made, label, "autogrow", locked=locked)
 
 
 def select_field(label: str, options: Any, target: Any, name: str, *, locked: bool = False) -> ui.select:
-    """One of some."""
+    """Create a select bound to ``target.name``."""
     with labelled_field(label):
         made = ui.select(options, value=getattr(target, name)).bind_value_to(target, name)
     return _styled(made, label, locked=locked)
@@ -59,7 +59,7 @@ def select_field(label: str, options: Any, target: Any, name: str, *, locked: bo
 def multi_select(
     label: str, options: list[str], target: Any, name: str, *, hint: str = "", locked: bool = False
 ) -> ui.select:
-    """Any of some."""
+    """Create a multi-select bound to ``target.name``."""
     chosen = list(getattr(target, name))
     known = options + [one for one in chosen if one not in options]
     with labelled_field(label, hint):
@@ -68,14 +68,14 @@ def multi_select(
 
 
 def checkbox_field(label: str, target: Any, name: str, *, locked: bool = False) -> ui.checkbox:
-    """Yes or no."""
+    """Create a checkbox bound to ``target.name``."""
     made = ui.checkbox(label, value=getattr(target, name)).bind_value_to(target, name)
     made.props("dense").set_enabled(not locked)
     return made
 
 
 def number_field(label: str, target: Any, name: str, *, most: int, locked: bool = False) -> ui.number:
-    """A whole number from 0 on."""
+    """Create a field for a whole number, from 0 to ``most``."""
     with labelled_field(label, classes="k-narrow-field"):
         made = ui.number(value=getattr(target, name), min=0, max=most, precision=0)
         made.bind_value_to(target, name, forward=lambda given: int(given or 0))
@@ -83,7 +83,7 @@ def number_field(label: str, target: Any, name: str, *, most: int, locked: bool 
 
 
 def search_box(label: str, value: str, found_at: Callable[[str | None], str], classes: str = "") -> None:
-    """A box to search with: the visitor is taken to where what is typed (None: nothing) is found."""
+    """Create a search field. Enter opens the page that ``found_at`` returns for the text (None: cleared)."""
 
     def go() -> None:
         ui.navigate.to(found_at(made.value or None))
@@ -107,31 +107,30 @@ def _list(given: Any) -> list[str]:
     return list(given or ())
 
 
-# Marks that change in place.
+# ── Badges and bars ──
 
 
 _BUSY_STATUSES: Final = frozenset({"RUNNING", "PREPARING", "RESUMING", "CREATING"})
 
 
 def status_tone(status: str) -> Tone:
-    """The tone of a workflow, Work or task: what is under way is busy, and only what is done is well."""
+    """Return the tone of a workflow, work or task status. Running statuses are busy, not ok."""
     return "busy" if status in _BUSY_STATUSES else tone_of(status)
 
 
 def update_badge(shown: ui.label, word: str, status: str) -> None:
-    """Give a badge another status."""
     shown.set_text(word)
     shown.classes(replace=f"k-badge k-tone-{status_tone(status)}")
 
 
 def update_progress(bar: Element, fill: Element, done: int, total: int, *, bad: bool) -> None:
-    """Show how much of something is done."""
+    """Set a progress bar to ``done`` of ``total``."""
     bar.props.update({"aria-valuemax": str(total), "aria-valuenow": str(done)})
     bar.classes(replace=f"k-progress {'k-progress-bad' if bad else ''}")
     fill.style(replace=f"width: {round(100 * done / max(1, total))}%")
 
 
 def update_text(place: ui.label, words: str | None) -> None:
-    """Show words where there are some, and nothing where there are none."""
+    """Set the text of a label; hide the label if there is none."""
     place.set_text(words or "")
     place.set_visibility(bool(words))

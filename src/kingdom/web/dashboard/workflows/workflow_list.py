@@ -30,7 +30,7 @@ _STATUS_FILTERS: Final[dict[str, tuple[str, ...]]] = {
 
 @page("/workflows", title="nav.workflows", nav="workflows")
 async def workflow_list_page(visit: Visit, show: str = "all", search: str = "", cursor: str = "") -> None:
-    """Workflows, the newest first, as they stand."""
+    """The workflow list page."""
     words, zone = visit.words, await court_timezone(visit)
     chosen = show if show in _STATUS_FILTERS else "all"
     with page_head(words("nav.workflows")):
@@ -72,7 +72,7 @@ async def workflow_list_page(visit: Visit, show: str = "all", search: str = "", 
 
 
 def _draw_filters(visit: Visit, chosen: str, search: str) -> None:
-    """What the list can be narrowed by: states, and words."""
+    """Draw the status tabs and the search field."""
     words = visit.words
 
     def shown_at(name: str, text: str | None) -> str:
@@ -98,7 +98,7 @@ def _nothing(visit: Visit, *, filtered: bool) -> None:
 
 
 class _WorkflowTable:
-    """The table, whose rows change in place."""
+    """The table of workflows, updated in place."""
 
     def __init__(self, visit: Visit, zone: tzinfo) -> None:
         self._words = words = visit.words
@@ -114,7 +114,6 @@ class _WorkflowTable:
             self._rows: KeyedList[WorkflowSummary] = KeyedList(tag("tbody"), lambda item: item.id, self._row)
 
     def show(self, items: list[WorkflowSummary]) -> None:
-        """Have these rows."""
         self._rows.show(items)
 
     def _row(self, item: WorkflowSummary) -> Callable[[WorkflowSummary], None]:

@@ -32,36 +32,33 @@ if TYPE_CHECKING:
     from nicegui.element import Element
 
 
-# The head of a workflow's page: how it stands, why, what it costs, and what can be done with it now.
-
-
 _STOPPED_STATUSES: Final = ("PAUSED", "FAILED")
 
 
 class ActionButtons:
-    """Buttons of everything that can be done; those that would be refused now are not to be pressed."""
+    """Buttons of the workflow's actions; actions that are not allowed now are hidden or disabled."""
 
-    def __init__(self, visit: Visit, hand: WorkflowActions, place: Element, workflow_id: str) -> None:
+    def __init__(self, visit: Visit, commands: WorkflowActions, place: Element, workflow_id: str) -> None:
         words = visit.words
         with place:
-            self._start = self._button(words("act.start"), hand.start, "play_arrow", "primary")
-            self._pause = self._button(words("act.pause"), hand.pause, "pause", "primary")
-            self._retry = self._button(words("act.retry"), hand.retry, "play_arrow", "primary")
-            self._resume = self._button(words("act.resume.last"), hand.resume, "replay")
+            self._start = self._button(words("act.start"), commands.start, "play_arrow", "primary")
+            self._pause = self._button(words("act.pause"), commands.pause, "pause", "primary")
+            self._retry = self._button(words("act.retry"), commands.retry, "play_arrow", "primary")
+            self._resume = self._button(words("act.resume.last"), commands.resume, "replay")
             self._plan = button(
                 words("act.plan"), lambda: ui.navigate.to(page_url("workflows", workflow_id, "plan")), icon="edit"
             )
-            self._cancel = self._button(words("act.cancel"), hand.cancel, "block", "danger")
+            self._cancel = self._button(words("act.cancel"), commands.cancel, "block", "danger")
             with button("", icon="more_vert").classes("k-more") as more:
                 more.props["aria-label"] = words("act.more")
                 more.props["aria-haspopup"] = "true"
                 with ui.menu().props("role=menu"):
-                    ui.menu_item(words("act.keep"), hand.keep).props("role=menuitem")
-                    self._delete = ui.menu_item(words("act.delete"), hand.delete).props("role=menuitem")
+                    ui.menu_item(words("act.keep"), commands.keep).props("role=menuitem")
+                    self._delete = ui.menu_item(words("act.delete"), commands.delete).props("role=menuitem")
         self._retry_words = {True: words("act.retry"), False: words("act.resume")}
 
     def show(self, full: WorkflowFull) -> None:
-        """Have what is allowed now."""
+        """Show or enable the allowed actions."""
         allowed = set(full.allowed)
         stopped = any(work.status in _STOPPED_STATUSES for work in full.works)
         self._start.set_visibility("start" in allowed)
@@ -80,7 +77,7 @@ class ActionButtons:
 
 
 class StatusCard:
-    """How it stands, in one line and a few more."""
+    """Status, progress, cost and description of the workflow."""
 
     def __init__(self, visit: Visit, full: WorkflowFull, zone: tzinfo) -> None:
         self._words = words = visit.words
@@ -109,7 +106,6 @@ class StatusCard:
                 text(full.description, "k-wrap", name="div")
 
     def show(self, full: WorkflowFull, usage: WorkflowUsage) -> None:
-        """Have how it stands now."""
         words = self._words
         update_badge(self._status, words.of("workflow.status", full.status), full.status)
         update_progress(self._bar, self._fill, full.works_completed, full.works_total, bad=bool(full.works_failed))
@@ -119,16 +115,13 @@ class StatusCard:
         update_text(self._reason, full.reason)
 
 
-# The page of one workflow, live.
-
-
 _TICK_SECONDS: Final = 1.0
 _RESTING_STATUSES: Final = ("CREATED", "READY", "PAUSED", "FAILED", "COMPLETED", "CANCELLED")
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowPageData:
-    """A workflow at one moment, and what happened since the last one."""
+    """State and usage of a workflow, and the events since the last read."""
 
     full: WorkflowFull
     usage: WorkflowUsage
@@ -137,36 +130,36 @@ class WorkflowPageData:
 
 @page("/workflows/{workflow_id}", title="nav.workflows", nav="workflows")
 async def workflow_page(visit: Visit, workflow_id: str) -> None:
-    """One workflow: how it stands, works and tasks, agents' words, checkpoints, reports, events."""
+    """The page of one workflow."""
     full, zone = await read_workflow(visit.context, workflow_id), await court_timezone(visit)
     place = page_head(full.name, above=(visit.words("nav.workflows"), "/workflows"))
-    pulse = PageRefresher(visit, lambda event: event.workflow_id == workflow_id)
-    hand = WorkflowActions(visit, workflow_id, full.name, pulse.wake)
-    actions = ActionButtons(visit, hand, place, workflow_id)
+    refresher = PageRefresher(visit, lambda event: event.workflow_id == workflow_id)
+    commands = WorkflowActions(visit, workflow_id, full.name, refresher.wake)
+    actions = ActionButtons(visit, commands, place, workflow_id)
     feed = EventReader(visit, workflow_id)
     parts: list[_PageParts] = []
 
     async def load() -> WorkflowPageData:
         now = await read_workflow(visit.context, workflow_id)
-        # read after the state: all that led to it is told with it
+        # read after the state, so that the events include all that led to it
         return WorkflowPageData(now, await read_usage(visit.context, workflow_id), await feed.read_on())
 
     def draw(look: WorkflowPageData) -> None:
         if not parts or parts[0].gone:
-            parts[:] = [_PageParts(visit, look.full, hand, zone, parts[0] if parts else None)]
+            parts[:] = [_PageParts(visit, look.full, commands, zone, parts[0] if parts else None)]
         actions.show(look.full)
         parts[0].show(look)
 
     body = tag("div", "k-column")
-    await pulse.panel(body, load, draw, keep=True)
+    await refresher.panel(body, load, draw, keep=True)
     ui.timer(_TICK_SECONDS, lambda: parts[0].tick() if parts else None)
 
 
 class _PageParts:
-    """Everything below the head."""
+    """The content below the page header."""
 
     def __init__(
-        self, visit: Visit, full: WorkflowFull, hand: WorkflowActions, zone: tzinfo, before: _PageParts | None
+        self, visit: Visit, full: WorkflowFull, commands: WorkflowActions, zone: tzinfo, before: _PageParts | None
     ) -> None:
         words = visit.words
         self._durations: Durations = Durations() if before is None else before._durations
@@ -183,7 +176,7 @@ class _PageParts:
                 with card(words("workflow.output"), flush=True):
                     self._voices = AgentOutputPanel(visit, full.id)
                 with card(words("checkpoint.title"), flush=True):
-                    self._checkpoints = CheckpointList(visit, full.id, hand, zone)
+                    self._checkpoints = CheckpointList(visit, full.id, commands, zone)
                 with card(words("report.title"), flush=True) as (body, _):
                     self._reports = ReportList(visit, full.id, _card_of(body))
                 with card(words("sources.repositories"), flush=True):
@@ -191,11 +184,10 @@ class _PageParts:
 
     @property
     def gone(self) -> bool:
-        """Whether an error took their place."""
+        """Whether an error replaced the content."""
         return self._grid.is_deleted
 
     def show(self, look: WorkflowPageData) -> None:
-        """Have how it stands now."""
         full = look.full
         self._durations.take(look.events)
         self._facts.show(full, look.usage)
@@ -208,7 +200,7 @@ class _PageParts:
         self._log.add(look.events, full.works)
 
     def tick(self) -> None:
-        """Let the time pass."""
+        """Update the durations of what is running."""
         if not self.gone:
             self._timeline.tick(datetime.now(UTC))
 
