@@ -41,12 +41,18 @@ def web(
         bool, typer.Option("--new-token", help="Create a new token: every client has to log in again.")
     ] = False,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the dashboard in a browser.")] = False,
+    openapi: Annotated[
+        bool, typer.Option("--openapi", help="Print the OpenAPI document of the API as JSON, and exit.")
+    ] = False,
 ) -> None:
     """Serve the dashboard, the API and live events.
 
     Runs until interrupted, in the home of a court or in any folder with workflows. `kingdom up` has a web server of its
     own: then use only --link, --open and --new-token.
     """
+    if openapi:
+        _print_openapi()
+        return
     from kingdom.cli.session import errors_reported, find_workflow_home
     from kingdom.web.record import running_server
     from kingdom.web.security.credentials import obtain_token, renew_token
@@ -67,6 +73,14 @@ def web(
         settings.check()
     _warn_if_open_to_network(settings)
     _serve_web(root, settings, token, store=store, engine=not no_engine, link=link, in_browser=open_browser)
+
+
+def _print_openapi() -> None:
+    import asyncio
+
+    from kingdom.web.app import openapi_document
+
+    output.print_json(asyncio.run(openapi_document()))
 
 
 def _settings(configured: WebSettings, host: str | None, port: int | None, allow_host: list[str] | None) -> WebSettings:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from kingdom.client.connection import TooOld
+from kingdom.client.court_operations import CourtOperations
 from kingdom.client.models import Page
-from kingdom.client.operations import Operations
+from kingdom.client.workflow_operations import WorkflowOperations
 
 T = TypeVar("T")
 
 
-class Client(Operations):
+class Client(CourtOperations, WorkflowOperations):
     """A connection to one server. Errors are described at :class:`kingdom.client.connection.Connection`."""
 
     def every(self, operation: Callable[..., Page[T]], *args: Any, **query: Any) -> Iterator[T]:

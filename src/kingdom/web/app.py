@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+from typing import Any
+
 from fastapi import FastAPI
 
 from kingdom import __version__
@@ -46,3 +50,13 @@ def create_app(context: WebContext, *, pages: bool = True) -> FastAPI:
         dashboard.mount(app, context)
     security.add_guard(app, context)
     return app
+
+
+async def openapi_document() -> dict[str, Any]:
+    """Return the OpenAPI document of the API, without a running server."""
+    from kingdom.web.bootstrap import open_context
+    from kingdom.web.settings import WebSettings
+
+    with tempfile.TemporaryDirectory() as folder:
+        async with open_context(Path(folder), WebSettings(), "t" * 32, engine=False) as context:
+            return create_app(context, pages=False).openapi()

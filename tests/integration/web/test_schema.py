@@ -6,7 +6,6 @@ No answer is a 500, every error is in the envelope, every answer is as the docum
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from copy import deepcopy
@@ -30,7 +29,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from kingdom.web.envelope import Failed
-from tests.support.pages import ROOT
+from tests.support.openapi import document
 from tests.support.repositories import Remote
 from tests.support.web import Web, web_app
 from tests.support.web_work import scripted
@@ -75,8 +74,8 @@ class Ground(NamedTuple):
 
 def operations() -> list[Any]:
     """By name, and whether requests are valid; what deletes comes last: the others would find nothing."""
-    document = json.loads((ROOT / "docs" / "reference" / "openapi.json").read_text("utf-8"))
-    found = [(method, operation) for path in document["paths"].values() for method, operation in path.items()]
+    paths = document()["paths"]
+    found = [(method, operation) for path in paths.values() for method, operation in path.items()]
     return [
         pytest.param(operation["operationId"], mode, id=f"{operation['operationId']} {mode.value}")
         for _, operation in sorted(found, key=lambda one: one[0] == "delete")

@@ -1,38 +1,36 @@
-"""The types of court. Written by scripts/client from docs/reference/openapi.json: change that."""
+"""Types of responses: court. Written by scripts/client from the routes of the API."""
 
 from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from kingdom.client.models.shared import RoleState
 
+class Alive(TypedDict):
+    """The server is alive."""
 
-class Answer(TypedDict):
-    """What a person answers."""
-
-    text: str
-    user: NotRequired[str]
-
-
-class Asked(TypedDict):
-    """Who asks for something."""
-
-    user: NotRequired[str]
+    status: NotRequired[Literal["alive"]]
 
 
 class BudgetState(TypedDict):
-    """What was spent today and this month, by general, and every limit that holds."""
+    """Spending of today and this month, by general, and all limits."""
 
     timezone: str
-    day: SpentBy
-    month: SpentBy
-    dayByGeneral: dict[str, SpentBy]
-    monthByGeneral: dict[str, SpentBy]
+    day: SpendingInfo
+    month: SpendingInfo
+    dayByGeneral: dict[str, SpendingInfo]
+    monthByGeneral: dict[str, SpendingInfo]
     limits: list[LimitState]
 
 
+class CommandAccepted(TypedDict):
+    """A command that was stored durably. The king executes it at once, or when the court is started."""
+
+    eventId: str
+    taskId: str
+
+
 class CostState(TypedDict):
-    """What was spent, and what may be."""
+    """Spending and limits."""
 
     dayUsd: float
     dayTokens: int
@@ -40,8 +38,18 @@ class CostState(TypedDict):
     limits: list[LimitState]
 
 
+CourtEventDocument = dict[str, Any]
+
+
+class CourtProblem(TypedDict):
+    """A problem that needs attention."""
+
+    what: str
+    why: str
+
+
 class CourtState(TypedDict):
-    """All of it."""
+    """The state of the court."""
 
     home: str
     running: bool
@@ -53,17 +61,52 @@ class CourtState(TypedDict):
     holds: dict[str, Any]
     soldiers: list[SoldierAtWork]
     questions: list[OpenQuestion]
-    problems: list[Trouble]
+    problems: list[CourtProblem]
     health: HealthState
     cost: CostState
     recent: list[JournalLine]
 
 
-EventDocument = dict[str, Any]
+class DeadLetterState(TypedDict):
+    """A dead letter: an event that failed permanently, and its error."""
+
+    eventId: str
+    type: str
+    aggregateType: NotRequired[str | None]
+    aggregateId: NotRequired[str | None]
+    attempts: int
+    errorCode: str | None
+    errorMessage: str | None
+    deadAt: str | None
+    payload: PayloadPreview | None
+    requeueable: bool
+
+
+class EventState(TypedDict):
+    """State of one event on a bus."""
+
+    eventId: str
+    stream: str
+    type: str
+    status: str
+    attempts: int
+    aggregateType: str | None
+    aggregateId: str | None
+    priority: str
+    notBefore: str | None
+    createdAt: str | None
+    nextRetryAt: str | None
+    lockedBy: str | None
+    lockedUntil: str | None
+    finishedAt: str | None
+    errorCode: str | None
+    errorMessage: str | None
+    outcome: str | None
+    payload: PayloadPreview
 
 
 class EventSummary(TypedDict):
-    """One event in a list."""
+    """An event in a list."""
 
     id: str
     type: str
@@ -77,7 +120,7 @@ class EventSummary(TypedDict):
 
 
 class GeneralState(TypedDict):
-    """One general, by its manifest."""
+    """A general and its manifest."""
 
     name: str
     description: str
@@ -92,22 +135,33 @@ class GeneralState(TypedDict):
     manifest: dict[str, Any] | None
 
 
+class HealthInfo(TypedDict):
+    """Health of the court, and whether this server runs the workflow engine."""
+
+    level: str
+    reason: str
+    court: bool
+    running: bool
+    roles: list[RoleState]
+    workflowEngine: bool
+
+
 class HealthState(TypedDict):
-    """How the machine is."""
+    """Health of the machine."""
 
     level: str
     reason: str
 
 
-class Injected(TypedDict):
-    """The event is durable."""
+class InjectedEvent(TypedDict):
+    """Result of injecting an event. The event is stored durably."""
 
     id: str
     accepted: bool
 
 
 class JournalLine(TypedDict):
-    """One line of the journal."""
+    """A line of the journal."""
 
     ts: str
     type: str
@@ -116,7 +170,7 @@ class JournalLine(TypedDict):
 
 
 class LimitState(TypedDict):
-    """One limit, and how much of it is used."""
+    """A limit and its usage."""
 
     name: str
     shown: str
@@ -127,7 +181,7 @@ MessageDocument = dict[str, Any]
 
 
 class MessageSummary(TypedDict):
-    """One message in a list."""
+    """A message in a list."""
 
     id: str
     type: str
@@ -139,19 +193,8 @@ class MessageSummary(TypedDict):
     urgency: str
 
 
-class NewEvent(TypedDict):
-    """Something that happened, told by whoever calls."""
-
-    type: str
-    payload: NotRequired[dict[str, Any]]
-    source: NotRequired[str]
-    repo: NotRequired[str | None]
-    priority: NotRequired[Literal["high", "normal", "low"]]
-    id: NotRequired[str | None]
-
-
 class OpenQuestion(TypedDict):
-    """A task that waits for a person."""
+    """A question of a task that waits for a person."""
 
     taskId: str
     general: str
@@ -160,39 +203,70 @@ class OpenQuestion(TypedDict):
     deadline: str | None
 
 
-class Passed(TypedDict):
-    """What was asked for is durable, and done when the king comes to it: at once, or when the court is up."""
+class PayloadPreview(TypedDict):
+    """The payload of an event; cut if it is too long."""
 
-    eventId: str
-    taskId: str
+    value: dict[str, Any] | None
+    text: str | None
+    size: int
 
 
 class QueueState(TypedDict):
-    """One queue, by its own words for the states."""
+    """A queue and its number of documents by state."""
 
     name: str
     counts: dict[str, int]
     oldestSeconds: float
 
 
+class Ready(TypedDict):
+    """The server is ready: everything it depends on responds."""
+
+    status: NotRequired[Literal["ready"]]
+    checked: list[str]
+
+
 ReportDocument = dict[str, Any]
 
 
-class Resent(TypedDict):
-    """The message waits to be sent once more."""
+class Requeued(TypedDict):
+    """Result of requeueing dead letters."""
+
+    requeued: int
+    skipped: list[str]
+
+
+class ResentMessage(TypedDict):
+    """A message that was queued again."""
 
     id: str
 
 
-class SaidItem(TypedDict):
-    """One thing a soldier said or did."""
+class RoleState(TypedDict):
+    """A role of the court."""
 
-    kind: str
-    text: str
+    name: str
+    state: str
+    pid: int | None
+    heartbeatSeconds: float | None
+    deaths: int
+    reason: str
+
+
+class SessionInfo(TypedDict):
+    """The session of the caller."""
+
+    csrfToken: str
+    identity: Literal["bearer", "session"]
+    user: str
+    version: str
+    root: str
+    court: bool
+    locale: str
 
 
 class SoldierAtWork(TypedDict):
-    """A run under way, and the last lines it said."""
+    """A running soldier and its latest output."""
 
     id: str
     taskId: str
@@ -204,7 +278,7 @@ class SoldierAtWork(TypedDict):
 
 
 class SoldierState(TypedDict):
-    """One run of an agent for a task."""
+    """A soldier: one run of an agent for a task."""
 
     id: str
     engine: str
@@ -214,16 +288,8 @@ class SoldierState(TypedDict):
     startedAt: str | None
 
 
-class Spent(TypedDict):
-    """What a task cost, by the ledger: all its runs together."""
-
-    costUsd: float
-    tokens: int
-    runs: int
-
-
-class SpentBy(TypedDict):
-    """What somebody spent."""
+class SpendingInfo(TypedDict):
+    """Spending."""
 
     costUsd: NotRequired[float]
     tokens: NotRequired[int]
@@ -233,17 +299,40 @@ class SpentBy(TypedDict):
 StatsDocument = dict[str, Any]
 
 
-class StoryLine(TypedDict):
-    """One thing that happened."""
+class StreamInfo(TypedDict):
+    """Depth of a stream, and its throughput in the last minute."""
 
-    ts: str
-    who: str
-    what: str
-    where: str
+    stream: str
+    pending: int
+    processing: int
+    dead: int
+    oldestPendingSeconds: float
+    arrivedPerMinute: float
+    finishedPerMinute: float
+
+
+class StreamSample(TypedDict):
+    """Depth of a stream at a time, and the events since the previous sample."""
+
+    at: str
+    seconds: float
+    pending: int
+    processing: int
+    dead: int
+    arrived: int
+    finished: int
+
+
+class TaskCost(TypedDict):
+    """Cost of a task by the ledger, over all its runs."""
+
+    costUsd: float
+    tokens: int
+    runs: int
 
 
 class TaskState(TypedDict):
-    """Everything known of a task. ``task`` and ``result`` are the documents of the court as they lie in their files."""
+    """A task. ``task`` and ``result`` are the court's documents as stored."""
 
     task: dict[str, Any]
     problem: str | None
@@ -251,12 +340,12 @@ class TaskState(TypedDict):
     result: dict[str, Any] | None
     question: dict[str, Any] | None
     soldiers: list[SoldierState]
-    spent: Spent
+    spent: TaskCost
     actions: list[str]
 
 
 class TaskSummary(TypedDict):
-    """One task in a list."""
+    """A task in a list."""
 
     id: str
     type: str
@@ -269,20 +358,29 @@ class TaskSummary(TypedDict):
     priority: str
 
 
+class TraceLine(TypedDict):
+    """One step of a trace."""
+
+    ts: str
+    who: str
+    what: str
+    where: str
+
+
+class TranscriptEntry(TypedDict):
+    """One entry of a transcript."""
+
+    kind: str
+    text: str
+
+
 class TranscriptPart(TypedDict):
-    """A part of a transcript. Ask again with ``nextOffset`` for what follows."""
+    """A part of a transcript. Call again with ``nextOffset`` to read on."""
 
     soldierId: str | None
     engine: str | None
     soldiers: list[str]
-    items: list[SaidItem]
+    items: list[TranscriptEntry]
     nextOffset: int
     size: int
     alive: bool
-
-
-class Trouble(TypedDict):
-    """Something a person should look at."""
-
-    what: str
-    why: str

@@ -1,34 +1,32 @@
-"""The types of workflows. Written by scripts/client from docs/reference/openapi.json: change that."""
+"""Types of responses: workflows. Written by scripts/client from the routes of the API."""
 
 from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from kingdom.client.models.shared import GitRefBody, McpServerRefBody, TaskBody, WorkBody
+
+class AgentOutput(TypedDict):
+    """A part of the agent output. ``cursor`` reads what follows."""
+
+    items: list[AgentOutputItem]
+    cursor: str
 
 
-class AddTask(TypedDict):
-    """A new task of a work; `at` is its place, the end by default."""
+class AgentOutputItem(TypedDict):
+    """One line of agent output."""
 
-    type: Literal["addTask"]
-    workId: str
-    task: TaskBody
-    at: NotRequired[int | None]
-
-
-class AddWork(TypedDict):
-    """A new work; `at` is its place, the end by default."""
-
-    type: Literal["addWork"]
-    work: WorkBody
-    at: NotRequired[int | None]
+    runId: str
+    work: str
+    task: str
+    number: int
+    text: str
 
 
 AgentStatus = Literal["IDLE", "STARTING", "RUNNING", "STOPPED", "ERROR"]
 
 
 class ChangedFile(TypedDict):
-    """A file that changed."""
+    """A changed file."""
 
     path: str
     oldPath: str | None
@@ -38,11 +36,26 @@ class ChangedFile(TypedDict):
     binary: bool
     truncated: bool
     patch: NotRequired[str | None]
-    hunks: NotRequired[list[Hunk]]
+    hunks: NotRequired[list[DiffHunk]]
 
 
-class Checkpoint(TypedDict):
-    """A commit of each repository, made when a work was done."""
+class CheckpointDamage(TypedDict):
+    """A checkpoint that cannot be restored."""
+
+    checkpointId: str
+    what: str
+
+
+class CheckpointDiff(TypedDict):
+    """Changes by repository."""
+
+    checkpointId: str
+    against: str | None
+    repositories: list[RepositoryDiff]
+
+
+class CheckpointInfo(TypedDict):
+    """A checkpoint: one commit per repository, created when a work was completed."""
 
     id: str
     workId: str
@@ -53,41 +66,32 @@ class Checkpoint(TypedDict):
     hashes: dict[str, str]
 
 
-class Damage(TypedDict):
-    """A checkpoint that cannot be gone back to."""
+class ConvertedTemplate(TypedDict):
+    """A template in both forms."""
 
-    checkpointId: str
-    what: str
-
-
-class Diff(TypedDict):
-    """What changed, by repository."""
-
-    checkpointId: str
-    against: str | None
-    repositories: list[RepositoryDiff]
+    fields: TemplateFields
+    yaml: str
 
 
-class ForkBody(TypedDict):
-    """Where to fork from."""
+class Deleted(TypedDict):
+    """Id of the deleted item."""
 
-    checkpointId: str
-    name: NotRequired[str | None]
+    id: str
 
 
-class Hunk(TypedDict):
-    """Lines that stand together."""
+class DiffHunk(TypedDict):
+    """Consecutive lines of a diff."""
 
     oldStart: int
     oldLines: int
     newStart: int
     newLines: int
     heading: str
-    lines: list[Line]
+    lines: list[DiffLine]
 
 
-class Line(TypedDict):
-    """A line of a hunk: one that stays, is new, or is gone."""
+class DiffLine(TypedDict):
+    """A line of a hunk: unchanged, added or removed."""
 
     kind: Literal[" ", "+", "-"]
     text: str
@@ -95,38 +99,42 @@ class Line(TypedDict):
     newNumber: NotRequired[int | None]
 
 
-class ModifyBody(TypedDict):
-    """Changes of a plan, made one after the other: all of them, or none."""
+class GitInfo(TypedDict):
+    """A repository."""
 
-    changes: list[
-        AddTask
-        | RemoveTask
-        | UpdateTask
-        | ReorderTasks
-        | AddWork
-        | RemoveWork
-        | UpdateWork
-        | ReorderWorks
-        | SetGitRefs
-        | SetMcpServerRefs
-    ]
+    id: str
+    name: str
+    url: str
+    usedBy: list[str]
 
 
-class PauseBody(TypedDict):
-    """Why it is paused."""
+class GitRefFields(TypedDict):
+    """Reference to a repository."""
 
-    reason: NotRequired[str | None]
-
-
-class PlanBody(TypedDict):
-    """The plan as it shall be. Works and tasks are known by their names."""
-
-    yaml: str
-    dryRun: NotRequired[bool]
+    gitId: str
+    base: NotRequired[str | None]
 
 
-class PlanChanged(TypedDict):
-    """What changes."""
+class McpServerInfo(TypedDict):
+    """An MCP server: a command or a URL."""
+
+    id: str
+    name: str
+    command: list[str]
+    url: str | None
+    env: dict[str, str]
+    usedBy: list[str]
+
+
+class McpServerRefFields(TypedDict):
+    """Reference to an MCP server, with environment overrides."""
+
+    mcpServerId: str
+    env: NotRequired[dict[str, str]]
+
+
+class PlanChangeResult(TypedDict):
+    """The changes between the old and the new plan."""
 
     changes: list[str]
     made: bool
@@ -135,37 +143,8 @@ class PlanChanged(TypedDict):
 QueryStatus = Literal["PENDING", "SENT", "PROCESSING", "RESPONDED", "FAILED", "CANCELLED"]
 
 
-class RemoveTask(TypedDict):
-    """A task less."""
-
-    type: Literal["removeTask"]
-    taskId: str
-
-
-class RemoveWork(TypedDict):
-    """A work less."""
-
-    type: Literal["removeWork"]
-    workId: str
-
-
-class ReorderTasks(TypedDict):
-    """The tasks of a work in another order: all that have not begun."""
-
-    type: Literal["reorderTasks"]
-    workId: str
-    taskIds: list[str]
-
-
-class ReorderWorks(TypedDict):
-    """The works in another order: all that have not begun."""
-
-    type: Literal["reorderWorks"]
-    workIds: list[str]
-
-
-class Report(TypedDict):
-    """A report with its text: Markdown that an agent wrote, not to be trusted."""
+class ReportInfo(TypedDict):
+    """A report with its text: untrusted Markdown, written by an agent."""
 
     id: str
     workId: str
@@ -195,7 +174,7 @@ class ReportSummary(TypedDict):
 
 
 class RepositoryDiff(TypedDict):
-    """What changed in one repository."""
+    """Changes in one repository."""
 
     gitId: str
     name: str
@@ -205,54 +184,54 @@ class RepositoryDiff(TypedDict):
     files: list[ChangedFile]
 
 
-class ResumeBody(TypedDict):
-    """Where to go on from: the last checkpoint, a chosen one, or (`retry`) where it stopped."""
+class TaskFields(TypedDict):
+    """A task in a plan."""
 
-    checkpointId: NotRequired[str | None]
-    retry: NotRequired[bool]
-
-
-class SetGitRefs(TypedDict):
-    """Other repositories."""
-
-    type: Literal["setGitRefs"]
-    gitRefs: list[GitRefBody]
-
-
-class SetMcpServerRefs(TypedDict):
-    """Other MCP servers, from the next work on."""
-
-    type: Literal["setMcpServerRefs"]
-    mcpServerRefs: list[McpServerRefBody]
-
-
-class StartBody(TypedDict):
-    """How to start."""
-
-    prepareOnly: NotRequired[bool]
+    name: str
+    query: str
+    outline: NotRequired[list[str]]
+    retries: NotRequired[int]
 
 
 TaskStatus = Literal["PENDING", "RUNNING", "COMPLETED", "FAILED", "CANCELLED"]
 
 
-class TaskValues(TypedDict):
-    """What is to be different about a task."""
-
-    name: NotRequired[str | None]
-    query: NotRequired[str | None]
-    outline: NotRequired[list[str] | None]
-    retries: NotRequired[int | None]
-
-
-class TemplateOfWorkflowBody(TypedDict):
-    """What the template shall be called."""
+class Template(TypedDict):
+    """A stored template."""
 
     name: str
-    description: NotRequired[str | None]
+    description: NotRequired[str]
+    gitRefs: NotRequired[list[GitRefFields]]
+    mcpServerRefs: NotRequired[list[McpServerRefFields]]
+    onFailure: NotRequired[Literal["pause", "fail"]]
+    works: list[WorkFields]
+    id: str
+    version: int
+
+
+class TemplateFields(TypedDict):
+    """Fields of a template."""
+
+    name: str
+    description: NotRequired[str]
+    gitRefs: NotRequired[list[GitRefFields]]
+    mcpServerRefs: NotRequired[list[McpServerRefFields]]
+    onFailure: NotRequired[Literal["pause", "fail"]]
+    works: list[WorkFields]
+
+
+class TemplateSummary(TypedDict):
+    """A template in a list."""
+
+    id: str
+    name: str
+    description: str
+    works: list[str]
+    tasks: int
 
 
 class TokenCounts(TypedDict):
-    """Tokens by their kind."""
+    """Token counts by kind."""
 
     total: int
     input: int
@@ -261,57 +240,29 @@ class TokenCounts(TypedDict):
     cacheWrite: int
 
 
-class UpdateTask(TypedDict):
-    """A task with other values."""
-
-    type: Literal["updateTask"]
-    taskId: str
-    values: TaskValues
-
-
-class UpdateWork(TypedDict):
-    """A work with other values."""
-
-    type: Literal["updateWork"]
-    workId: str
-    values: WorkValues
-
-
-class Usage(TypedDict):
-    """What the runs of a workflow that have ended used."""
-
-    costUsd: float
-    tokens: TokenCounts
-    runs: int
-    byWork: dict[str, float]
-
-
-class Verified(TypedDict):
-    """Whether every checkpoint of a workflow can be gone back to."""
+class VerificationResult(TypedDict):
+    """Result of verifying the checkpoints of a workflow."""
 
     checked: int
-    problems: list[Damage]
+    problems: list[CheckpointDamage]
 
 
-class Word(TypedDict):
-    """Something an agent said or did, as text."""
+class WorkFields(TypedDict):
+    """A work in a plan."""
 
-    runId: str
-    work: str
-    task: str
-    number: int
-    text: str
-
-
-class Words(TypedDict):
-    """Some of what was said; ``cursor`` gets what is said from here on."""
-
-    items: list[Word]
-    cursor: str
+    name: str
+    tasks: list[TaskFields]
+    engine: NotRequired[str]
+    model: NotRequired[str | None]
+    engineOptions: NotRequired[dict[str, Any]]
+    mcpServerRefs: NotRequired[list[McpServerRefFields]]
+    after: NotRequired[list[str]]
+    merge: NotRequired[bool]
+    pauseAfter: NotRequired[bool]
 
 
-class Work(TypedDict):
-    """A conversation with one agent, task after task."""
+class WorkInfo(TypedDict):
+    """A work: a conversation with one agent, task by task."""
 
     id: str
     name: str
@@ -327,14 +278,14 @@ class Work(TypedDict):
     sessionId: str | None
     error: str | None
     checkpointId: str | None
-    tasks: list[WorkTask]
+    tasks: list[WorkTaskInfo]
 
 
 WorkStatus = Literal["PENDING", "RUNNING", "COMPLETED", "PAUSED", "FAILED", "CANCELLED"]
 
 
-class WorkTask(TypedDict):
-    """One query to the agent of a work."""
+class WorkTaskInfo(TypedDict):
+    """A task: one query to the agent of a work."""
 
     id: str
     name: str
@@ -352,8 +303,8 @@ class WorkTask(TypedDict):
     error: str | None
 
 
-class WorkTree(TypedDict):
-    """A repository of a workflow; before it is started only name, gitId and base are known."""
+class WorkTreeInfo(TypedDict):
+    """A repository of a workflow. Before the start only name, gitId and base are set."""
 
     id: NotRequired[str | None]
     name: str
@@ -369,34 +320,8 @@ class WorkTree(TypedDict):
 WorkTreeStatus = Literal["CREATING", "READY", "FAILED", "PENDING_RELEASE", "RELEASED"]
 
 
-class WorkValues(TypedDict):
-    """What is to be different about a work."""
-
-    name: NotRequired[str | None]
-    engine: NotRequired[str | None]
-    model: NotRequired[str | None]
-    engineOptions: NotRequired[dict[str, Any] | None]
-    mcpServerRefs: NotRequired[list[McpServerRefBody] | None]
-    after: NotRequired[list[str] | None]
-    merge: NotRequired[bool | None]
-    pauseAfter: NotRequired[bool | None]
-
-
-class WorkflowBody(TypedDict):
-    """A workflow to make from a template; what is given here stands in the place of the template's."""
-
-    templateId: str
-    name: NotRequired[str | None]
-    issueKey: NotRequired[str | None]
-    description: NotRequired[str | None]
-    variables: NotRequired[dict[str, Any]]
-    gitRefs: NotRequired[list[GitRefBody] | None]
-    mcpServerRefs: NotRequired[list[McpServerRefBody] | None]
-    onFailure: NotRequired[Literal["pause", "fail"] | None]
-
-
 class WorkflowEvent(TypedDict):
-    """Something that happened to a workflow. Sequence numbers have no gap."""
+    """An event of a workflow. Sequence numbers have no gaps."""
 
     sequence: int
     type: str
@@ -405,7 +330,7 @@ class WorkflowEvent(TypedDict):
 
 
 class WorkflowFull(TypedDict):
-    """Everything about a workflow."""
+    """A workflow in full."""
 
     id: str
     name: str
@@ -425,9 +350,9 @@ class WorkflowFull(TypedDict):
     onFailure: Literal["pause", "fail"]
     forkedFrom: str | None
     mcpServers: list[str]
-    repositories: list[WorkTree]
-    works: list[Work]
-    checkpoints: list[Checkpoint]
+    repositories: list[WorkTreeInfo]
+    works: list[WorkInfo]
+    checkpoints: list[CheckpointInfo]
     allowed: list[Literal["start", "pause", "resume", "cancel", "modify", "delete"]]
 
 
@@ -437,7 +362,7 @@ WorkflowStatus = Literal[
 
 
 class WorkflowSummary(TypedDict):
-    """What a list has of a workflow."""
+    """A workflow in a list."""
 
     id: str
     name: str
@@ -452,3 +377,18 @@ class WorkflowSummary(TypedDict):
     running: list[str]
     costUsd: float
     tokens: int
+
+
+class WorkflowUsage(TypedDict):
+    """Usage of the ended runs of a workflow."""
+
+    costUsd: float
+    tokens: TokenCounts
+    runs: int
+    byWork: dict[str, float]
+
+
+class YamlText(TypedDict):
+    """YAML text."""
+
+    yaml: str

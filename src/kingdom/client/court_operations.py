@@ -1,0 +1,302 @@
+"""The operations of the API: court. Written by scripts/client from the routes of the API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kingdom.client.connection import Connection, path_segment
+from kingdom.client.models import Page
+from kingdom.client.models.court import (
+    Alive,
+    BudgetState,
+    CommandAccepted,
+    CourtEventDocument,
+    CourtState,
+    DeadLetterState,
+    EventState,
+    EventSummary,
+    GeneralState,
+    HealthInfo,
+    InjectedEvent,
+    JournalLine,
+    MessageDocument,
+    MessageSummary,
+    OpenQuestion,
+    Ready,
+    ReportDocument,
+    Requeued,
+    ResentMessage,
+    SessionInfo,
+    StatsDocument,
+    StreamInfo,
+    StreamSample,
+    TaskState,
+    TaskSummary,
+    TraceLine,
+    TranscriptPart,
+)
+from kingdom.client.models.requests import AnswerBody, NewEvent, RequestedBy, RequeueBody
+
+
+class CourtOperations(Connection):
+    """The operations of the API: court."""
+
+    def check_alive(self) -> Alive:
+        """Check liveness."""
+        answer: Alive = self.request("GET", "/healthz")
+        return answer
+
+    def check_ready(self) -> Ready:
+        """Check readiness."""
+        answer: Ready = self.request("GET", "/readyz")
+        return answer
+
+    def read_metrics(self) -> str:
+        """Get Prometheus metrics."""
+        answer: str = self.request("GET", "/metrics")
+        return answer
+
+    def read_session(self) -> SessionInfo:
+        """Get the session."""
+        answer: SessionInfo = self.request("GET", "/api/session")
+        return answer
+
+    def read_health(self) -> HealthInfo:
+        """Get the health of the court."""
+        answer: HealthInfo = self.request("GET", "/api/health")
+        return answer
+
+    def get_court(self) -> CourtState:
+        """Get the state of the court."""
+        answer: CourtState = self.request("GET", "/api/court")
+        return answer
+
+    def list_journal(self, *, limit: int | None = None) -> Page[JournalLine]:
+        """List recent journal lines, newest first."""
+        answer: Page[JournalLine] = self.request("GET", "/api/court/journal", query={"limit": limit})
+        return answer
+
+    def list_events(
+        self,
+        *,
+        status: str | None = None,
+        type_: str | None = None,
+        source: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        q: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Page[EventSummary]:
+        """List events, newest first."""
+        answer: Page[EventSummary] = self.request(
+            "GET",
+            "/api/events",
+            query={
+                "status": status,
+                "type": type_,
+                "source": source,
+                "since": since,
+                "until": until,
+                "q": q,
+                "limit": limit,
+                "cursor": cursor,
+            },
+        )
+        return answer
+
+    def inject_event(self, body: NewEvent) -> InjectedEvent:
+        """Inject an event."""
+        answer: InjectedEvent = self.request("POST", "/api/events", body=body)
+        return answer
+
+    def get_event(self, event_id: str) -> CourtEventDocument:
+        """Get an event."""
+        answer: CourtEventDocument = self.request("GET", f"/api/events/{path_segment(event_id)}")
+        return answer
+
+    def trace_event(self, event_id: str) -> Page[TraceLine]:
+        """Trace an event."""
+        answer: Page[TraceLine] = self.request("GET", f"/api/events/{path_segment(event_id)}/trace")
+        return answer
+
+    def list_tasks(
+        self,
+        *,
+        general: str | None = None,
+        status: str | None = None,
+        type_: str | None = None,
+        priority: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        q: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Page[TaskSummary]:
+        """List tasks, newest first."""
+        answer: Page[TaskSummary] = self.request(
+            "GET",
+            "/api/tasks",
+            query={
+                "general": general,
+                "status": status,
+                "type": type_,
+                "priority": priority,
+                "since": since,
+                "until": until,
+                "q": q,
+                "limit": limit,
+                "cursor": cursor,
+            },
+        )
+        return answer
+
+    def get_task(self, task_id: str) -> TaskState:
+        """Get a task."""
+        answer: TaskState = self.request("GET", f"/api/tasks/{path_segment(task_id)}")
+        return answer
+
+    def trace_task(self, task_id: str) -> Page[TraceLine]:
+        """Trace a task."""
+        answer: Page[TraceLine] = self.request("GET", f"/api/tasks/{path_segment(task_id)}/trace")
+        return answer
+
+    def get_transcript(
+        self, task_id: str, *, offset: int | None = None, soldier: str | None = None, raw: bool | None = None
+    ) -> TranscriptPart:
+        """Get a transcript."""
+        answer: TranscriptPart = self.request(
+            "GET",
+            f"/api/tasks/{path_segment(task_id)}/transcript",
+            query={"offset": offset, "soldier": soldier, "raw": raw},
+        )
+        return answer
+
+    def cancel_task(self, task_id: str, body: RequestedBy | None = None) -> CommandAccepted:
+        """Cancel a task."""
+        answer: CommandAccepted = self.request("POST", f"/api/tasks/{path_segment(task_id)}/cancel", body=body)
+        return answer
+
+    def retry_task(self, task_id: str, body: RequestedBy | None = None) -> CommandAccepted:
+        """Retry a task."""
+        answer: CommandAccepted = self.request("POST", f"/api/tasks/{path_segment(task_id)}/retry", body=body)
+        return answer
+
+    def list_messages(
+        self,
+        *,
+        status: str | None = None,
+        type_: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        q: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Page[MessageSummary]:
+        """List messages, newest first."""
+        answer: Page[MessageSummary] = self.request(
+            "GET",
+            "/api/messages",
+            query={
+                "status": status,
+                "type": type_,
+                "since": since,
+                "until": until,
+                "q": q,
+                "limit": limit,
+                "cursor": cursor,
+            },
+        )
+        return answer
+
+    def get_message(self, message_id: str) -> MessageDocument:
+        """Get a message."""
+        answer: MessageDocument = self.request("GET", f"/api/messages/{path_segment(message_id)}")
+        return answer
+
+    def resend_message(self, message_id: str) -> ResentMessage:
+        """Resend a failed message."""
+        answer: ResentMessage = self.request("POST", f"/api/messages/{path_segment(message_id)}/resend")
+        return answer
+
+    def list_questions(self) -> Page[OpenQuestion]:
+        """List open questions."""
+        answer: Page[OpenQuestion] = self.request("GET", "/api/questions")
+        return answer
+
+    def answer_question(self, task_id: str, body: AnswerBody) -> CommandAccepted:
+        """Answer a question."""
+        answer: CommandAccepted = self.request("POST", f"/api/questions/{path_segment(task_id)}/answer", body=body)
+        return answer
+
+    def list_generals(self) -> Page[GeneralState]:
+        """List generals."""
+        answer: Page[GeneralState] = self.request("GET", "/api/generals")
+        return answer
+
+    def get_general(self, name: str) -> GeneralState:
+        """Get a general."""
+        answer: GeneralState = self.request("GET", f"/api/generals/{path_segment(name)}")
+        return answer
+
+    def get_stats(self) -> StatsDocument:
+        """Get statistics by hour, day and general."""
+        answer: StatsDocument = self.request("GET", "/api/stats")
+        return answer
+
+    def get_report(self, *, date: str | None = None) -> ReportDocument:
+        """Get a daily report."""
+        answer: ReportDocument = self.request("GET", "/api/report", query={"date": date})
+        return answer
+
+    def get_budget(self) -> BudgetState:
+        """Get spending and budgets."""
+        answer: BudgetState = self.request("GET", "/api/budget")
+        return answer
+
+    def list_streams(self, bus: str) -> Page[StreamInfo]:
+        """List the streams of a bus."""
+        answer: Page[StreamInfo] = self.request("GET", f"/api/bus/{path_segment(bus)}/streams")
+        return answer
+
+    def get_throughput(self, bus: str, stream: str) -> Page[StreamSample]:
+        """Get the throughput of a stream."""
+        answer: Page[StreamSample] = self.request(
+            "GET", f"/api/bus/{path_segment(bus)}/streams/{path_segment(stream)}/throughput"
+        )
+        return answer
+
+    def list_dead_letters(
+        self,
+        bus: str,
+        stream: str,
+        *,
+        type_: str | None = None,
+        code: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Page[DeadLetterState]:
+        """List dead letters, newest first."""
+        answer: Page[DeadLetterState] = self.request(
+            "GET",
+            f"/api/bus/{path_segment(bus)}/streams/{path_segment(stream)}/dead",
+            query={"type": type_, "code": code, "limit": limit, "cursor": cursor},
+        )
+        return answer
+
+    def requeue_dead_letters(self, bus: str, stream: str, body: RequeueBody) -> Requeued:
+        """Requeue dead letters."""
+        answer: Requeued = self.request(
+            "POST", f"/api/bus/{path_segment(bus)}/streams/{path_segment(stream)}/dead/requeue", body=body
+        )
+        return answer
+
+    def get_bus_event(self, bus: str, event_id: str) -> EventState:
+        """Get an event of a bus."""
+        answer: EventState = self.request("GET", f"/api/bus/{path_segment(bus)}/events/{path_segment(event_id)}")
+        return answer
+
+    def get_stream_protocol(self) -> dict[str, Any]:
+        """Get the live event protocol."""
+        answer: dict[str, Any] = self.request("GET", "/api/stream/protocol")
+        return answer

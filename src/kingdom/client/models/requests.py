@@ -1,0 +1,304 @@
+"""Types of requests. Written by scripts/client from the routes of the API."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, TypedDict
+
+
+class AddTaskChange(TypedDict):
+    """Add a task to a work, at position `at` (default: the end)."""
+
+    type: Literal["addTask"]
+    workId: str
+    task: TaskBody
+    at: NotRequired[int | None]
+
+
+class AddWorkChange(TypedDict):
+    """Add a work, at position `at` (default: the end)."""
+
+    type: Literal["addWork"]
+    work: WorkBody
+    at: NotRequired[int | None]
+
+
+class AnswerBody(TypedDict):
+    """A person's answer to a question."""
+
+    text: str
+    user: NotRequired[str]
+
+
+class ConvertBody(TypedDict):
+    """A template as YAML or as fields."""
+
+    yaml: NotRequired[str | None]
+    fields: NotRequired[TemplateBody | None]
+
+
+class ErrorBody(TypedDict):
+    """What is wrong, where, and what to do."""
+
+    code: str
+    message: str
+    details: NotRequired[list[Any]]
+
+
+class Failed(TypedDict):
+    """An error response."""
+
+    success: NotRequired[Literal[False]]
+    error: ErrorBody
+    timestamp: NotRequired[str]
+
+
+class ForkBody(TypedDict):
+    """Options for forking a workflow."""
+
+    checkpointId: str
+    name: NotRequired[str | None]
+
+
+class GitBody(TypedDict):
+    """A repository to register."""
+
+    name: str
+    url: str
+
+
+class GitRefBody(TypedDict):
+    """Reference to a repository."""
+
+    gitId: str
+    base: NotRequired[str | None]
+
+
+class McpServerBody(TypedDict):
+    """An MCP server to register: either a command or a URL."""
+
+    name: str
+    command: NotRequired[list[str]]
+    url: NotRequired[str | None]
+    env: NotRequired[dict[str, str]]
+
+
+class McpServerRefBody(TypedDict):
+    """Reference to an MCP server, with environment overrides."""
+
+    mcpServerId: str
+    env: NotRequired[dict[str, Any]]
+
+
+class ModifyBody(TypedDict):
+    """Changes of a plan. They are applied in order, all or none."""
+
+    changes: list[
+        AddTaskChange
+        | RemoveTaskChange
+        | UpdateTaskChange
+        | ReorderTasksChange
+        | AddWorkChange
+        | RemoveWorkChange
+        | UpdateWorkChange
+        | ReorderWorksChange
+        | SetGitRefsChange
+        | SetMcpServerRefsChange
+    ]
+
+
+class NewEvent(TypedDict):
+    """An event to inject."""
+
+    type: str
+    payload: NotRequired[dict[str, Any]]
+    source: NotRequired[str]
+    repo: NotRequired[str | None]
+    priority: NotRequired[Literal["high", "normal", "low"]]
+    id: NotRequired[str | None]
+
+
+class PauseBody(TypedDict):
+    """Options for pausing a workflow."""
+
+    reason: NotRequired[str | None]
+
+
+class PlanBody(TypedDict):
+    """The complete new plan. Works and tasks are matched by name."""
+
+    yaml: str
+    dryRun: NotRequired[bool]
+
+
+class RemoveTaskChange(TypedDict):
+    """Remove a task."""
+
+    type: Literal["removeTask"]
+    taskId: str
+
+
+class RemoveWorkChange(TypedDict):
+    """Remove a work."""
+
+    type: Literal["removeWork"]
+    workId: str
+
+
+class ReorderTasksChange(TypedDict):
+    """Reorder the tasks of a work. List all tasks that have not started."""
+
+    type: Literal["reorderTasks"]
+    workId: str
+    taskIds: list[str]
+
+
+class ReorderWorksChange(TypedDict):
+    """Reorder the works. List all works that have not started."""
+
+    type: Literal["reorderWorks"]
+    workIds: list[str]
+
+
+class RequestedBy(TypedDict):
+    """The user who requests a command."""
+
+    user: NotRequired[str]
+
+
+class RequeueBody(TypedDict):
+    """The dead letters to requeue."""
+
+    ids: list[str]
+
+
+class ResumeBody(TypedDict):
+    """Where to resume: the last checkpoint (default), `checkpointId`, or with `retry` the task at which it stopped."""
+
+    checkpointId: NotRequired[str | None]
+    retry: NotRequired[bool]
+
+
+class SetGitRefsChange(TypedDict):
+    """Replace the repositories of the workflow."""
+
+    type: Literal["setGitRefs"]
+    gitRefs: list[GitRefBody]
+
+
+class SetMcpServerRefsChange(TypedDict):
+    """Replace the MCP servers of the workflow; effective for works that start later."""
+
+    type: Literal["setMcpServerRefs"]
+    mcpServerRefs: list[McpServerRefBody]
+
+
+class StartBody(TypedDict):
+    """Options for starting a workflow."""
+
+    prepareOnly: NotRequired[bool]
+
+
+class TaskBody(TypedDict):
+    """A task in a plan."""
+
+    name: str
+    query: str
+    outline: NotRequired[list[str]]
+    retries: NotRequired[int]
+
+
+class TaskValues(TypedDict):
+    """New values of a task; omitted fields are unchanged."""
+
+    name: NotRequired[str | None]
+    query: NotRequired[str | None]
+    outline: NotRequired[list[str] | None]
+    retries: NotRequired[int | None]
+
+
+class TemplateBody(TypedDict):
+    """Fields of a template."""
+
+    name: str
+    description: NotRequired[str]
+    gitRefs: NotRequired[list[GitRefBody]]
+    mcpServerRefs: NotRequired[list[McpServerRefBody]]
+    onFailure: NotRequired[Literal["pause", "fail"]]
+    works: list[WorkBody]
+
+
+class TemplateOfWorkflowBody(TypedDict):
+    """Name and description of the new template."""
+
+    name: str
+    description: NotRequired[str | None]
+
+
+class UpdateTaskChange(TypedDict):
+    """Change the values of a task."""
+
+    type: Literal["updateTask"]
+    taskId: str
+    values: TaskValues
+
+
+class UpdateWorkChange(TypedDict):
+    """Change the values of a work."""
+
+    type: Literal["updateWork"]
+    workId: str
+    values: WorkValues
+
+
+class WebhookAccepted(TypedDict):
+    """A webhook that was accepted and stored durably."""
+
+    delivery: str
+    outcome: Literal["hint", "events", "ignored"]
+    events: list[str]
+
+
+class WorkBody(TypedDict):
+    """A work in a plan."""
+
+    name: str
+    tasks: list[TaskBody]
+    engine: NotRequired[str]
+    model: NotRequired[str | None]
+    engineOptions: NotRequired[dict[str, Any]]
+    mcpServerRefs: NotRequired[list[McpServerRefBody]]
+    after: NotRequired[list[str]]
+    merge: NotRequired[bool]
+    pauseAfter: NotRequired[bool]
+
+
+class WorkValues(TypedDict):
+    """New values of a work; omitted fields are unchanged."""
+
+    name: NotRequired[str | None]
+    engine: NotRequired[str | None]
+    model: NotRequired[str | None]
+    engineOptions: NotRequired[dict[str, Any] | None]
+    mcpServerRefs: NotRequired[list[McpServerRefBody] | None]
+    after: NotRequired[list[str] | None]
+    merge: NotRequired[bool | None]
+    pauseAfter: NotRequired[bool | None]
+
+
+class WorkflowBody(TypedDict):
+    """A workflow to create from a template. Given fields replace those of the template."""
+
+    templateId: str
+    name: NotRequired[str | None]
+    issueKey: NotRequired[str | None]
+    description: NotRequired[str | None]
+    variables: NotRequired[dict[str, Any]]
+    gitRefs: NotRequired[list[GitRefBody] | None]
+    mcpServerRefs: NotRequired[list[McpServerRefBody] | None]
+    onFailure: NotRequired[Literal["pause", "fail"] | None]
+
+
+class YamlBody(TypedDict):
+    """A template as YAML text."""
+
+    yaml: str
