@@ -112,7 +112,7 @@ async def test_what_is_not_there_is_told_with_what_to_do(visitor: Visitor) -> No
 async def test_an_empty_court_says_how_to_begin(browser: Browser, tmp_path: Path) -> None:
     async with visiting(browser, tmp_path) as visitor:
         async with visitor.page("/") as page:
-            await expect(page.locator("#main")).to_contain_text("Nobody is at work")
+            await expect(page.locator("#main")).to_contain_text("No soldier is at work")
             await expect(page.locator("#main")).to_contain_text("kingdom up --home")
         async with visitor.page("/tasks") as page:
             await expect(page.locator("#main")).to_contain_text("No tasks yet")

@@ -89,6 +89,6 @@ async def test_an_address_with_markup_in_it_is_answered_in_words(visitor: Visito
 async def test_what_is_written_into_an_answer_and_a_search_stays_text(visitor: Visitor) -> None:
     async with visitor.page("/tasks") as page:
         await page.get_by_placeholder("Search tasks").fill(MARK)
-        await expect(page.locator("#main")).to_contain_text("1 in all")
+        await expect(page.locator("#main")).to_contain_text("1 in total")
         await expect(page.locator("tbody")).to_contain_text(EVIL_TASK)
         assert await _owned(page) is None

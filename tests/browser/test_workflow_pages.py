@@ -65,7 +65,7 @@ async def test_from_a_template_to_a_finished_workflow_and_back(visitor: Visitor,
         await expect(page.locator(".k-reason")).to_have_text("review after build")
         await expect(_state(page)).to_have_text("paused")
         await expect(_work(page, "build")).to_contain_text("completed")
-        await expect(_work(page, "check")).to_contain_text("waiting")
+        await expect(_work(page, "check")).to_contain_text("pending")
         await expect(page.get_by_role("log", name="Agent output")).to_contain_text("The timeout is set.")
         await expect(page.locator(".k-workflow-head")).to_contain_text("$0.15")
         await expect(page.get_by_role("log", name="Events")).to_contain_text("WorkflowPaused")
@@ -79,7 +79,7 @@ async def test_from_a_template_to_a_finished_workflow_and_back(visitor: Visitor,
         await _add_a_work(page, workflow)
         await page.get_by_role("button", name="Resume", exact=True).click()
         await expect(_state(page)).to_have_text("completed")
-        await expect(page.locator(".k-workflow-head")).to_contain_text("5 of 5 works done")
+        await expect(page.locator(".k-workflow-head")).to_contain_text("5 of 5 works completed")
         await _fork(page)
 
 
@@ -87,20 +87,20 @@ async def _fill_in_the_template(page: Page, place: Place) -> None:
     form = page.locator(".k-form").first
     await form.get_by_label("Name", exact=True).fill("repair")
     await _choose(page, form.get_by_label("Repositories"), "web")
-    await expect(form.get_by_label("web: start from branch")).to_be_visible()  # what is below it has moved by now
+    await expect(form.get_by_label("web: start branch")).to_be_visible()  # what is below it has moved by now
     for number, (name, query) in enumerate(PLAN.items(), 1):
         if number > 1:
-            await page.get_by_role("button", name="Add a work").click()
+            await page.get_by_role("button", name="Add work").click()
         work = page.get_by_role("region", name=f"Work {number}")
         if number == 1:  # the others begin with what plays this one
             await _choose(page, work.get_by_label("Engine"), "scripted")
-            await work.get_by_text("Options of the engine").click()
+            await work.get_by_text("Engine options").click()
             await work.get_by_label("YAML").fill(f"script: {place.script}")
         await work.get_by_label("Name", exact=True).fill(name)
-        await work.get_by_label("Name of the task").fill("look" if name == "plan" else "do")
+        await work.get_by_label("Task name").fill("look" if name == "plan" else "do")
         await work.get_by_label("Query", exact=True).fill(query)
     await page.get_by_role("region", name="Work 1").get_by_label(re.compile("^Report")).fill("Findings")
-    await page.get_by_role("region", name="Work 2").get_by_text("Pause when it is done").click()
+    await page.get_by_role("region", name="Work 2").get_by_text("Pause for review").click()
     for number in (3, 4):
         await _choose(page, page.get_by_role("region", name=f"Work {number}").get_by_label("Waits for"), "build")
 
@@ -115,7 +115,7 @@ async def _look_at_the_changes(page: Page) -> None:
     await expect(changed.locator(".k-diff-new")).to_have_text("timeout = 30")
     await expect(page.get_by_role("navigation", name="Changed files")).not_to_contain_text("PLAN.md")
     await page.get_by_label("Compare with").click()
-    await page.get_by_role("option", name="where the branch began").click()
+    await page.get_by_role("option", name="the start of the branch").click()
     await expect(page.get_by_role("navigation", name="Changed files")).to_contain_text("PLAN.md")
 
 
@@ -135,19 +135,19 @@ async def _go_back_to_the_plan(page: Page) -> None:
 async def _add_a_work(page: Page, workflow: str) -> None:
     await page.get_by_role("button", name="Edit plan").click()
     await _arrive(page, "**/plan")
-    await expect(page.get_by_role("region", name="Work 1")).to_contain_text("begun or done: it stays")
-    await page.get_by_role("button", name="Add a work").click()
+    await expect(page.get_by_role("region", name="Work 1")).to_contain_text("started or completed: cannot be changed")
+    await page.get_by_role("button", name="Add work").click()
     work = page.get_by_role("region", name="Work 5")
     await work.get_by_label("Name", exact=True).fill("news")
-    await page.get_by_role("button", name="Change the plan").click()
+    await page.get_by_role("button", name="Apply changes").click()
     await expect(page.get_by_role("alert")).to_contain_text("query")  # what is missing is told, and nothing is changed
     await work.get_by_label("Query", exact=True).fill("Tell the users.")
     await work.get_by_role("button", name="Move up").first.click()
     await page.get_by_role("region", name="Work 3").get_by_label("Query", exact=True).fill("Run all tests.")
-    await page.get_by_role("button", name="Change the plan").click()
+    await page.get_by_role("button", name="Apply changes").click()
     dialog = page.get_by_role("dialog")
     await expect(dialog).to_contain_text(re.compile("another query\\s+work news is added"))
-    await dialog.get_by_role("button", name="Change the plan").click()
+    await dialog.get_by_role("button", name="Apply changes").click()
     await _arrive(page, workflow)
     await expect(page.locator(".k-work")).to_contain_text(["plan", "build", "check", "news", "docs"])
     await expect(page.locator(".k-graph .k-node-name")).to_have_text(["plan", "build", "check", "news", "docs"])
@@ -164,7 +164,7 @@ async def _fork(page: Page) -> None:
     assert page.url != first
     await expect(_state(page)).to_have_text("created")
     await expect(_work(page, "build")).to_contain_text("completed")
-    await expect(_work(page, "check")).to_contain_text("waiting")
+    await expect(_work(page, "check")).to_contain_text("pending")
 
 
 async def test_a_workflow_is_paused_kept_as_a_template_cancelled_and_deleted(visitor: Visitor, place: Place) -> None:
@@ -310,14 +310,14 @@ async def test_the_list_is_searched_filtered_and_says_when_there_is_none(
     visitor: Visitor, pages: dict[str, str]
 ) -> None:
     async with visitor.page(pages["list"], width=DESKTOP) as page:
-        field = page.get_by_label("Search in names")
+        field = page.get_by_label("Search names")
         await field.fill("WEB-7")
         await field.press("Enter")
         await _arrive(page, "**/workflows?*search=WEB-7*")
         await expect(page.locator(".k-workflows tbody tr")).to_have_count(1)
         await page.get_by_role("link", name="Failed").click()
         await _arrive(page, "**/workflows?show=failed*")
-        await expect(page.locator("#main")).to_contain_text("None like that")
+        await expect(page.locator("#main")).to_contain_text("No workflow matches")
         await page.get_by_role("link", name="All").first.click()
         await _arrive(page, re.compile("search=WEB-7$"))
         row = page.locator(".k-workflows tbody tr").first

@@ -36,7 +36,7 @@ async def test_an_address_without_a_page_is_answered_with_one_that_leads_on(web:
     answer = await web.client.get("/no/such/page")
     assert answer.status_code == 404
     assert answer.headers["content-type"].startswith("text/html")
-    assert "There is no such page" in answer.text
+    assert "Page not found" in answer.text
 
 
 async def test_every_script_of_a_page_carries_the_number_of_its_answer_and_no_other(web: Web) -> None:
