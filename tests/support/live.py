@@ -18,7 +18,8 @@ from kingdom.workflow.ports import RecordedEvent
 
 if TYPE_CHECKING:
     from kingdom.web.context import WebContext
-    from kingdom.web.live.hub import Hub, LiveEvent
+    from kingdom.web.live.event import LiveEvent
+    from kingdom.web.live.hub import Hub
     from kingdom.workflow.ports import WorkflowStore
     from tests.support.web import Served
 

@@ -54,9 +54,9 @@ class TooOld(ClientError):
 
 
 _MAX_TRIES: Final = 3
-_RETRY_SECONDS: Final = 0.2  # seconds before the second try, twice as long before the third
+_RETRY_SECONDS: Final = 0.2  # before the second attempt; doubled before the third
 _RETRY_STATUSES: Final = (429, 503)
-_MAX_RETRY_SECONDS: Final = 10.0  # seconds that we wait because the server said so
+_MAX_RETRY_SECONDS: Final = 10.0  # upper bound for Retry-After
 
 
 class Connection:

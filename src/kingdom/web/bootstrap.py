@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger("kingdom.web")
-_ENGINE_RETRY_SECONDS: Final = 2.0  # seconds between two tries to become the engine
-_ANSWER_SECONDS: Final = 30.0  # seconds for another engine to answer
+_ENGINE_RETRY_SECONDS: Final = 2.0  # between attempts to become the engine
+_ANSWER_SECONDS: Final = 30.0  # for the engine of another process to respond
 
 
 class WorkflowControl:

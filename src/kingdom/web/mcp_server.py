@@ -38,7 +38,7 @@ def dump(model: BaseModel) -> dict[str, Any]:
 
 MCP_SOURCE: Final = "mcp"
 TaskIdArgument = Annotated[str, Field(description="The id of a task, task-YYYYMMDD-NNN.")]
-_TRANSCRIPT_BYTES: Final = 20_000  # bytes of a transcript: what an agent can use of it
+_TRANSCRIPT_BYTES: Final = 20_000  # the end of a transcript, short enough for an agent
 
 
 class CourtTools:
@@ -265,6 +265,3 @@ def _add_tool(server: FastMCP, tool: ToolFunction, annotations: ToolAnnotations)
             raise ToolError(f"{problem.code}: {problem}{more}") from error
 
     server.add_tool(call, annotations=annotations, structured_output=False)
-
-
-__all__ = ["make_server"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kingdom.web.settings import WebSettings
 
 _TICK_SECONDS: Final = 10.0
-_LISTEN_RETRY_SECONDS: Final = 5.0  # seconds before another try to listen
+_LISTEN_RETRY_SECONDS: Final = 5.0  # if the port is in use
 log = logging.getLogger("kingdom.web")
 
 

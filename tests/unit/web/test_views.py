@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kingdom.bus import Envelope, connect
-from kingdom.web.live.hub import LiveEvent
+from kingdom.web.live.event import LiveEvent
 from kingdom.web.views.court import CachedRead
 from kingdom.web.views.court_state import BusSampler
 from kingdom.web.views.redaction import MAX_NESTING, json_safe

@@ -22,7 +22,7 @@ from kingdom.web.envelope import ApiError, ApiModel, Failed, Ok, ok
 from kingdom.web.security import AUTH_SCOPE_KEY, csrf_token
 from kingdom.web.views.court import HealthState, RoleState, court_overview
 
-_READY_SECONDS: Final = 5.0  # seconds for a store to answer
+_READY_SECONDS: Final = 5.0  # for a store or bus to respond
 log = logging.getLogger("kingdom.web")
 router = APIRouter(tags=["health"])
 

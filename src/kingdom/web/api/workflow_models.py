@@ -68,7 +68,7 @@ def error_prefix(prefix: str) -> Iterator[None]:
 # ── Values ──
 
 
-_MAX_JSON_CHARS: Final = 100_000  # characters
+_MAX_JSON_CHARS: Final = 100_000
 
 
 def _name_without_at(text: str) -> str:

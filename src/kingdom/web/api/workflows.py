@@ -148,7 +148,7 @@ async def check_refs(
 # answer 202. Refusals are returned at once; later errors show in the workflow's state and events.
 
 
-_REFUSAL_SECONDS: Final = 0.25  # seconds in which a refusal is waited for
+_REFUSAL_SECONDS: Final = 0.25  # how long a route waits for an immediate refusal
 
 
 class StartBody(ApiModel):

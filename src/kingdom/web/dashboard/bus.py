@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 # ── Charts ──
 
 
-_CHART_MILLISECONDS: Final = 30 * 60 * 1000  # milliseconds
+_CHART_MILLISECONDS: Final = 30 * 60 * 1000
 _MAX_POINTS: Final = 120  # per chart; more are not visible and cost memory in every open page
 
 

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     )
 
 _MAX_LINES: Final = 30
-_MAX_LINE_CHARS: Final = 240  # characters of a line
+_MAX_LINE_CHARS: Final = 240
 _TONE_BY_OUTCOME: Final[dict[str, Tone]] = {
     "failed": "bad",
     "needs_human": "warn",

@@ -77,7 +77,7 @@ def format_count(number: float) -> str:
     return f"{number:,.0f}"
 
 
-_TIMEZONE_SECONDS: Final = 60.0  # seconds
+_TIMEZONE_SECONDS: Final = 60.0  # how long the setting is cached
 
 
 async def court_timezone(visit: Visit) -> tzinfo:

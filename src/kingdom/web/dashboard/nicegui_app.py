@@ -60,7 +60,7 @@ def add_nonces() -> None:
 
 _PAGE_MODULES: Final = ("court", "task_list", "task_page", "bus", "workflows")
 _API_PATHS: Final = ("/api", "/ws", "/hooks", "/healthz", "/readyz", "/metrics", "/login")
-_RECONNECT_SECONDS: Final = 10.0  # seconds a page is kept for a browser that lost its connection
+_RECONNECT_SECONDS: Final = 10.0  # how long a page is kept for a disconnected browser
 _NICEGUI_FILES: Final = f"/_nicegui/{nicegui_version}/"
 _DYNAMIC_FILES: Final = f"{_NICEGUI_FILES}dynamic_resources/"
 

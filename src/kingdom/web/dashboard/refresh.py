@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nicegui.element import Element
 
     from kingdom.web.dashboard.visit import Visit
-    from kingdom.web.live.hub import LiveEvent
+    from kingdom.web.live.event import LiveEvent
 
 
 T = TypeVar("T")

@@ -25,7 +25,7 @@ from kingdom.web.views.court_state import court_state
 
 
 PageBuilder: TypeAlias = Callable[..., Awaitable[None]]
-_BUILD_SECONDS: Final = 30.0  # seconds a page may take to be built before NiceGUI gives it up
+_BUILD_SECONDS: Final = 30.0  # NiceGUI aborts a page that takes longer
 
 
 class LocalizedPage(ui.page):
@@ -55,7 +55,6 @@ def page(path: str, *, title: str, nav: str, court: bool = False) -> Callable[[P
 
         @functools.wraps(build)
         async def built(**arguments: Any) -> None:
-
             await build_page(current_visit.get(), build, arguments, title=title, nav=nav, court=court)
 
         cast(Any, built).__signature__ = inspect.Signature(asked)

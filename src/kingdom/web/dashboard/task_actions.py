@@ -57,7 +57,7 @@ async def retry_task(visit: Visit, task_id: str) -> bool:
     return sure and await run_and_notify(visit, act, words("task.retried", task=task_id))
 
 
-_MAX_ANSWER_CHARS: Final = 10_000  # characters of an answer
+_MAX_ANSWER_CHARS: Final = 10_000
 
 
 def draw_question(visit: Visit, task_id: str, question: str, choices: Sequence[str], done: Callable[[], None]) -> None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from kingdom.web.dashboard.components import ListRow
     from kingdom.web.dashboard.theme import Tone
-    from kingdom.web.live.hub import LiveEvent
+    from kingdom.web.live.event import LiveEvent
     from kingdom.web.views.documents import TaskState, TraceLine
 
 

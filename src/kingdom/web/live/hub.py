@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from starlette.websockets import WebSocketDisconnect
 
@@ -21,25 +21,13 @@ if TYPE_CHECKING:
     from kingdom.workflow.ports import WorkflowStore
 
 
-__all__ = ["Hub", "Listener", "LiveEvent", "open_hub"]
-
 log = logging.getLogger("kingdom.web.live")
 MAX_LIVE_CLIENTS: Final = 1_000
 _MAX_RECENT_EVENTS: Final = 4_096
 _MAX_RECENT_BYTES: Final = 16 * 1024 * 1024
-_CHECK_SECONDS: Final = 0.5  # seconds between two looks at the clients
+_CHECK_SECONDS: Final = 0.5  # interval of client checks
 
 Listener: TypeAlias = Callable[[Sequence[LiveEvent]], None]
-
-
-class LiveClient(Protocol):
-    """A client connected over the network."""
-
-    def check(self, now: float) -> None:
-        """Check the client; called twice a second."""
-
-    def disconnect(self) -> None:
-        """End the connection because the server stops."""
 
 
 class Hub:
@@ -56,7 +44,7 @@ class Hub:
         """The number of the newest delivered event."""
         self.bytes_sent = 0
         """Total size of delivered events since the start; used to detect clients that do not read."""
-        self.clients: set[LiveClient] = set()
+        self.clients: set[LiveConnection] = set()
         self.trouble: Callable[[], str] = lambda: ""
         """Returns the error that stopped the feed; empty if there is none."""
         self._listeners: list[Listener] = []

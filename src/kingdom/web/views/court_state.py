@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from kingdom.bus import Depth, EventBus
     from kingdom.court.loop import Services
     from kingdom.web.context import WebContext
-    from kingdom.web.live.hub import Hub, LiveEvent
+    from kingdom.web.live.event import LiveEvent
+    from kingdom.web.live.hub import Hub
 
 
-SAMPLE_SECONDS: Final = 5.0  # seconds
+SAMPLE_SECONDS: Final = 5.0
 _STOP_SECONDS: Final = 5.0  # for the last sample to finish
 _KEPT_SAMPLES: Final = 360  # half an hour
 _WORKFLOW_BUS: Final = "workflow"

@@ -207,7 +207,7 @@ class AgentOutputPanel:
 
 _EVENTS_PER_READ: Final = 500
 _MAX_EVENTS: Final = 100  # events that stay on the page
-_TYPE_WIDTH: Final = 22  # characters of most types
+_TYPE_WIDTH: Final = 22  # fits most types
 _EVENT_CLASSES: Final = {"bad": "k-text-bad", "good": "k-text-ok", "plain": ""}
 
 

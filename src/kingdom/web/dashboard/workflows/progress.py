@@ -225,7 +225,7 @@ _BOX_HEIGHT: Final = 46
 _COLUMN_GAP: Final = 52  # between two columns: room for the arrows
 _ROW_GAP: Final = 18
 _MARGIN: Final = 8
-_MAX_NAME_CHARS: Final = 20  # characters of a name that fit into a box
+_MAX_NAME_CHARS: Final = 20  # that fit into a box
 
 
 class GraphWork(Protocol):
