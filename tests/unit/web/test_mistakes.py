@@ -17,7 +17,7 @@ from kingdom.web.views.redaction import HIDDEN, shown_url
 
 @pytest.mark.parametrize("position", [[10**400, "task-1"], [float("nan"), "task-1"], [1.5], "task-1", {"at": 1}])
 def test_a_cursor_of_documents_that_was_made_up_is_refused(position: object) -> None:
-    with pytest.raises(ApiError, match="begin again without it") as refused:
+    with pytest.raises(ApiError, match="start again without it") as refused:
         _before(cursor_of(position))
     assert refused.value.status == 422
 
@@ -27,9 +27,9 @@ def test_a_cursor_that_is_nested_too_deeply_is_refused() -> None:
     for _ in range(300):
         deep = [deep]
     assert cursor_position(cursor_of(deep)) == deep
-    with pytest.raises(ApiError, match="begin again without it"):
+    with pytest.raises(ApiError, match="start again without it"):
         cursor_position("W1tb" * 50_000)  # [[[[…
-    with pytest.raises(ApiError, match="begin again without it"):
+    with pytest.raises(ApiError, match="start again without it"):
         cursor_id(cursor_of(deep))
 
 
