@@ -99,7 +99,7 @@ def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
         port = other.getsockname()[1]
         refused = kingdom("web", "--home", str(tmp_path), "--port", str(port))
     assert refused.returncode == 1
-    assert refused.stderr.startswith(f"error: port {port} is taken")
+    assert refused.stderr.startswith(f"error: port {port} is in use")
     assert len(refused.stderr.splitlines()) == 1
 
 

@@ -57,7 +57,7 @@ def test_nobody_there_and_somebody_else_there_are_told_apart() -> None:
     with Client("http://127.0.0.1:1", TOKEN) as kingdom, pytest.raises(ServerAway, match="kingdom web"):
         kingdom.list_gits()
     other = httpx.MockTransport(lambda request: httpx.Response(200, json={"hello": "world"}))
-    with Client("http://127.0.0.1", TOKEN, transport=other) as kingdom, pytest.raises(ServerAway, match="our form"):
+    with Client("http://127.0.0.1", TOKEN, transport=other) as kingdom, pytest.raises(ServerAway, match="without an envelope"):
         kingdom.list_gits()
 
 

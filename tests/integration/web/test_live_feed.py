@@ -106,7 +106,7 @@ async def test_numbers_go_on_after_a_restart_with_what_happened_meanwhile(place:
 async def test_after_a_restart_the_newest_events_are_in_memory_for_those_who_come_back(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hubs, "_RECENT_EVENTS", 5)
+    monkeypatch.setattr(hubs, "_MAX_RECENT_EVENTS", 5)
     async with place.hub() as hub:
         await happen(place.store, "wf-a", 8)
         await Ear(hub).until(8)
@@ -196,7 +196,7 @@ async def test_the_journal_may_be_rotated_while_it_is_read(place: Place) -> None
 async def test_a_disk_that_was_full_for_a_while_costs_and_repeats_nothing(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feeder, "_AGAIN", 0.01)
+    monkeypatch.setattr(feeder, "_RETRY_SECONDS", 0.01)
     real, failures = FeedFile.append, itertools.count()
 
     def full(self: FeedFile, happened: Any, places: Any) -> Any:
@@ -271,7 +271,7 @@ def lines(count: int) -> list[SourceEvent]:
 
 
 def test_only_the_newest_events_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeds, "_PRUNE_EVERY", 10)
+    monkeypatch.setattr(feeds, "_PRUNE_EVERY_EVENTS", 10)
     file = FeedFile(tmp_path / "feed.db", kept_events=50)
     for _ in range(30):
         file.append(lines(7), {})
@@ -286,7 +286,7 @@ def test_only_the_newest_events_are_kept(tmp_path: Path, monkeypatch: pytest.Mon
 def test_events_are_not_kept_for_longer_than_their_time_and_numbers_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feeds, "_PRUNE_EVERY", 1)
+    monkeypatch.setattr(feeds, "_PRUNE_EVERY_EVENTS", 1)
     now = [1000.0]
     file = FeedFile(tmp_path / "feed.db", clock=lambda: now[0], kept_seconds=60.0)
     file.append(lines(5), {"journal": "here"})
@@ -298,7 +298,7 @@ def test_events_are_not_kept_for_longer_than_their_time_and_numbers_go_on(
 
 
 def test_a_long_past_is_removed_bit_by_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeds, "_PRUNE_AT_ONCE", 10)
+    monkeypatch.setattr(feeds, "_PRUNE_MAX_ROWS", 10)
     file = FeedFile(tmp_path / "feed.db", kept_events=5)
     file.append(lines(40), {})
     seen = []
@@ -356,7 +356,7 @@ async def test_a_folder_that_cannot_be_written_is_told_with_its_name(place: Plac
 async def test_a_journal_that_is_not_there_yet_is_waited_for(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    monkeypatch.setattr(feeder, "_AGAIN", 0.01)
+    monkeypatch.setattr(feeder, "_RETRY_SECONDS", 0.01)
     place.home.journal.parent.rmdir()
     async with place.hub() as hub:
         ear = Ear(hub)

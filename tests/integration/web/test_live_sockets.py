@@ -162,7 +162,7 @@ async def test_a_message_that_is_too_long_ends_the_connection(web: Served) -> No
 async def test_a_number_that_is_too_old_is_answered_with_a_reset_never_with_a_gap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feeds, "_PRUNE_EVERY", 1)
+    monkeypatch.setattr(feeds, "_PRUNE_EVERY_EVENTS", 1)
     monkeypatch.setattr(feeds.FeedFile.__init__, "__kwdefaults__", {**_defaults(), "kept_events": 10})
     async with served(tmp_path) as web:
         ear = Ear(web.context.live)
@@ -228,7 +228,7 @@ async def test_the_server_gives_signs_of_life_with_the_number_that_was_reached(t
 async def test_a_client_that_does_not_read_is_dropped_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clients, "BEHIND_EVENTS", 50)
+    monkeypatch.setattr(clients, "MAX_BEHIND_EVENTS", 50)
     async with served(tmp_path) as web:
         store = web.context.parts.store
         async with socket(web) as good, stream(web.client) as listening:
@@ -264,8 +264,8 @@ async def test_live_connections_are_limited(tmp_path: Path, monkeypatch: pytest.
 
 async def test_clients_that_come_and_go_at_random_miss_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Little in memory, and little at once: so that most of what is missed comes from the disk, in several pieces.
-    monkeypatch.setattr(hubs, "_RECENT_EVENTS", 20)
-    monkeypatch.setattr(subscriptions, "_AT_ONCE", 7)
+    monkeypatch.setattr(hubs, "_MAX_RECENT_EVENTS", 20)
+    monkeypatch.setattr(subscriptions, "_BATCH_EVENTS", 7)
     async with served(tmp_path) as web:
         wanderers = [
             Wanderer(web.url, TOKEN, seed, workflow_id="wf-a" if seed % 4 == 3 else None, batch=seed % 2 == 0)

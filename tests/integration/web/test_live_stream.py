@@ -111,7 +111,7 @@ async def test_who_leaves_is_forgotten(web: Served) -> None:
 async def test_a_stream_that_is_not_read_is_dropped_and_what_it_missed_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clients, "BEHIND_EVENTS", 20)
+    monkeypatch.setattr(clients, "MAX_BEHIND_EVENTS", 20)
     async with served(tmp_path) as web:
         hub, store, ear, sent = web.context.live, web.context.parts.store, Ear(web.context.live), 0
         async with stream(web.client) as listening:

@@ -53,7 +53,7 @@ async def test_a_port_that_is_taken_is_told_and_tried_again(home: Home) -> None:
             role = make_role("web", services)
             assert isinstance(role, WebRole)
             assert await role.tick() == 5.0
-            assert f"port {port} is taken" in role.report()["trouble"]
+            assert f"port {port} is in use" in role.report()["trouble"]
             assert role.report()["url"] is None
             other.close()
             assert await role.tick() is None
@@ -90,7 +90,7 @@ async def test_the_status_says_why_there_is_no_dashboard(home: Home, monkeypatch
             stop.set()
             await running
         assert web.state == "running"
-        assert "is taken" in web.reason
+        assert "is in use" in web.reason
 
 
 async def test_an_address_open_to_the_network_is_not_listened_on_without_a_name(home: Home) -> None:

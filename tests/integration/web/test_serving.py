@@ -62,7 +62,7 @@ async def test_a_port_that_this_folder_has_already_is_told_with_its_address(tmp_
 def test_a_port_that_another_program_has_is_told_with_what_to_do(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(CannotServe, match=rf"port {port} is taken.*--port .*web\.port") as told:
+        with pytest.raises(CannotServe, match=rf"port {port} is in use.*--port .*web\.port") as told:
             listen(tmp_path, WebSettings(port=port))
     assert "\n" not in str(told.value)
 

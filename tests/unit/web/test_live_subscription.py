@@ -218,8 +218,8 @@ class Live(RuleBasedStateMachine):
 
 
 def test_whatever_happens_every_client_hears_everything_once_and_in_order(monkeypatch: Any) -> None:
-    monkeypatch.setattr(hubs, "_RECENT_EVENTS", 6)
-    monkeypatch.setattr(subscriptions, "_AT_ONCE", 3)
+    monkeypatch.setattr(hubs, "_MAX_RECENT_EVENTS", 6)
+    monkeypatch.setattr(subscriptions, "_BATCH_EVENTS", 3)
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         Live, settings=settings(max_examples=150, stateful_step_count=40, deadline=None)
     )
