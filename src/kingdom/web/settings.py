@@ -37,7 +37,7 @@ class WebSettings:
         """Refuse to listen on the network by accident. Raises :class:`~kingdom.court.errors.InvalidConfig`."""
         if not is_loopback(self.host) and not self.allowed_hosts:
             raise InvalidConfig(
-                f"the address {self.host!r:.80} is reachable from the network: give the accepted host names with "
+                f"the address {self.host!r:.80} is open to the network: give the accepted host names with "
                 "--allow-host NAME (web.allowed_hosts in config/system.yaml), or listen on 127.0.0.1"
             )
 

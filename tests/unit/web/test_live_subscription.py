@@ -145,7 +145,7 @@ class Live(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 12))
     def is_told(self, count: int) -> None:
-        self.hub.tell(self.world.feed(count))
+        self.hub.publish(self.world.feed(count))
 
     @precondition(lambda self: len(self.world.kept) > 1)
     @rule(count=st.integers(1, 20))
@@ -182,7 +182,7 @@ class Live(RuleBasedStateMachine):
             self.world.meanwhile = lambda: None
             for workflow_id in _WORKFLOWS:
                 self.world.happen(workflow_id)
-            self.hub.tell(self.world.feed(told))
+            self.hub.publish(self.world.feed(told))
             if len(self.world.kept) > 1:
                 self.world.prune(forgotten)
 
@@ -204,7 +204,7 @@ class Live(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "world"):
             return
-        self.hub.tell(self.world.feed(10_000))
+        self.hub.publish(self.world.feed(10_000))
         for client in self.clients:
             if client.began:
                 if client.subscription is None:
