@@ -57,7 +57,8 @@ def test_nobody_there_and_somebody_else_there_are_told_apart() -> None:
     with Client("http://127.0.0.1:1", TOKEN) as kingdom, pytest.raises(ServerAway, match="kingdom web"):
         kingdom.list_gits()
     other = httpx.MockTransport(lambda request: httpx.Response(200, json={"hello": "world"}))
-    with Client("http://127.0.0.1", TOKEN, transport=other) as kingdom, pytest.raises(ServerAway, match="without an envelope"):
+    refused = pytest.raises(ServerAway, match="without an envelope")
+    with Client("http://127.0.0.1", TOKEN, transport=other) as kingdom, refused:
         kingdom.list_gits()
 
 

@@ -99,7 +99,7 @@ async def test_a_mistake_in_what_an_agent_asks_for_is_told_to_it(tmp_path: Path)
         deep: dict[str, Any] = {}
         for _ in range(70):
             deep = {"in": deep}
-        assert "cannot be kept as JSON" in await it.refused("emit_event", type="test.good", payload=deep)
+        assert "cannot be stored as JSON" in await it.refused("emit_event", type="test.good", payload=deep)
 
 
 async def test_who_may_only_look_is_offered_nothing_else(tmp_path: Path) -> None:
