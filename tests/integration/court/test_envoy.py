@@ -208,7 +208,7 @@ async def test_answers_can_be_typed_in_front_of_the_envoy(services: Services) ->
         assert "choices: a | b" in screen
         assert "kingdom answer task-20260207-001" in screen
         os.write(master, b"what?\ntask-20260207-001 the second one\n")
-        screen = await asyncio.to_thread(_read_until, master, "answer sent as")
+        screen = await asyncio.to_thread(_read_until, master, "sent as evt-")
         assert "type the task id and the answer" in screen
     finally:
         process.terminate()

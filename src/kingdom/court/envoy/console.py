@@ -111,7 +111,7 @@ class ConsoleListener(ReplyListener):
             task_id, _, text = line.partition(" ")
             if re.fullmatch(r"task-\d{8}-\d{3,}", task_id) and text.strip():
                 event_id = await submit_answer(self._services, task_id, text.strip(), getpass.getuser())
-                sys.stdout.write(f"answer sent as {event_id}\n")
+                sys.stdout.write(f"sent as {event_id}\n")
             elif line:
                 sys.stdout.write("to answer a question, type the task id and the answer: task-20260207-001 yes\n")
             sys.stdout.flush()
