@@ -74,7 +74,7 @@ fmt: $(READY)  ## Format the code and mend what the linter can
 
 requirements: $(READY)  ## Compile the pinned requirements anew
 	$(BIN)/uv pip compile -q --no-emit-index-url --no-annotate --no-header --universal --python-version 3.11 \
-		--extra testing --upgrade pyproject.toml requirements/dev.in -o requirements/dev.txt
+		--extra all --extra testing --upgrade pyproject.toml requirements/dev.in -o requirements/dev.txt
 	$(BIN)/uv pip compile -q --no-emit-index-url --no-annotate --no-header --universal --python-version 3.11 \
 		--upgrade requirements/bench.in -o requirements/bench.txt
 

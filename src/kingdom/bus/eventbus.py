@@ -329,6 +329,7 @@ def _dead(item: Delivery | DeadVerdict | tuple[Any, ...]) -> DeadVerdict:
 ALIASES: Final = {"postgres": "postgresql", "file": "files"}
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):")
 _GROUP: Final = "kingdom.bus.transports"
+_EXTRAS: Final = {"postgresql": "postgres"}  # the extra that installs the driver of a transport
 
 
 def connect(
@@ -388,7 +389,8 @@ def _opener(scheme: str, url: str) -> Callable[[str, TransportOptions], Transpor
             module = importlib.import_module(f"{_GROUP}.{scheme}")
         except ModuleNotFoundError as error:
             if error.name != f"{_GROUP}.{scheme}":
-                raise
+                how = f"pip install 'kingdom[{_EXTRAS[scheme]}]'" if scheme in _EXTRAS else f"install {error.name}"
+                raise UnknownTransport(f"{scheme}: needs the package {error.name}, which is missing: {how}") from error
         else:
             return module.open  # type: ignore[no-any-return]
     from importlib.metadata import entry_points

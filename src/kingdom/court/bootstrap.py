@@ -11,10 +11,11 @@ import contextlib
 import importlib
 import importlib.util
 import os
+import re
 import sys
 import time
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 from typing import TYPE_CHECKING, Final
 
 from kingdom.court.config import load_system
@@ -78,7 +79,21 @@ def available_roles(home: Home | None = None) -> list[str]:
 
 @lru_cache(maxsize=1)
 def _plugin_roles() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=ROLES_GROUP) if point.name not in FIXED_ROLES}
+    found = entry_points(group=ROLES_GROUP)
+    return {point.name: point for point in found if point.name not in FIXED_ROLES and _extras_installed(point)}
+
+
+def _extras_installed(point: EntryPoint) -> bool:
+    """Return whether the extras that an entry point names, as in ``module:attribute [web]``, are installed."""
+    requires = (point.dist.requires or ()) if point.extras and point.dist is not None else ()
+    for requirement in requires:
+        package, _, marker = requirement.partition(";")
+        if any(re.search(rf"""extra == ['"]{extra}['"]""", marker) for extra in point.extras):
+            try:
+                distribution(re.split(r"[^\w.-]", package.strip(), maxsplit=1)[0])
+            except PackageNotFoundError:
+                return False
+    return True
 
 
 def _is_enabled(name: str, home: Home) -> bool:
