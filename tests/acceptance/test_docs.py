@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import importlib.util
 import inspect
 import re
 import shlex
@@ -301,3 +302,10 @@ def test_the_url_reference_has_every_option() -> None:
     assert [name for name in OWN_OPTIONS if f"`{name}`" not in page] == []
     schemes = {path.stem for path in (ROOT / "src/kingdom/bus/transports").iterdir() if not path.name.startswith("_")}
     assert [scheme for scheme in schemes if f"`{scheme}:" not in page] == []
+
+
+def test_the_glossary_names_modules_that_exist_and_no_term_twice() -> None:
+    rows = re.findall(r"^\| (.+?) \| .+ \| `(kingdom[\w.]*)` \|$", reference("glossary.md"), re.MULTILINE)
+    assert len(rows) > 60
+    assert [name for _, name in rows if importlib.util.find_spec(name) is None] == []
+    assert len({term for term, _ in rows}) == len(rows)
