@@ -1,6 +1,7 @@
-"""Clones, worktrees, checkpoints and resets on the git command line.
+"""Clones, worktrees, checkpoints and resets with the git command line.
 
-Nothing of a repository is trusted: see ``hardening`` for what git may read and run, and ``control`` for where.
+No repository is trusted: see ``runner`` for what git may read and run, and ``repository`` for the git directory it
+uses.
 """
 
 from kingdom.gitops.checkpoints import (

@@ -1,4 +1,16 @@
-"""Checkpoints: commits of what a Work left, all or none over several repositories."""
+"""Checkpoints: commits of a Work's result, all or none over several repositories.
+
+The caller stores three steps, and after a crash between two of them it finishes or undoes the checkpoint:
+
+1. *intent*: which checkpoint of which worktrees. Then :meth:`Checkpoints.prepare` makes commits under
+   ``refs/kingdom/pending``; no branch moves.
+2. *commits*: what ``prepare`` returned. Then :meth:`Checkpoints.complete` stores each commit under
+   ``refs/kingdom/checkpoints`` and moves its branch to it.
+3. *done*.
+
+After a crash with an intent but no commits: :meth:`Checkpoints.undo`, then start again. With commits but not done:
+:meth:`Checkpoints.complete` again; it does what is missing.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +31,9 @@ if TYPE_CHECKING:
     from kingdom.gitops.worktree import Worktree
 
 
-# Checkpoints: what a Work left, as a commit that nothing loses; of several repositories all or nothing.
-#
-# The caller records three moments in its own store, and a crash between any two of them is finished or undone at start:
-#
-# 1. *intent*: which checkpoint of which worktrees is about to be made. Then :meth:`Checkpoints.prepare`: commits are
-# made and kept under ``refs/kingdom/pending``; no branch moves.
-# 2. *commits*: what ``prepare`` returned. Then :meth:`Checkpoints.complete`: each commit is kept under
-# ``refs/kingdom/checkpoints`` and becomes the tip of its branch.
-# 3. *done*.
-#
-# With an intent and no commits recorded: :meth:`Checkpoints.undo`, then begin again. With commits recorded and not done:
-# :meth:`Checkpoints.complete` again; it does what is missing.
-
-
 @dataclass(frozen=True)
 class CheckpointMark:
-    """Which checkpoint, of which workflow, after which Work, in which attempt."""
+    """Identifies a checkpoint: workflow, Work and attempt."""
 
     workflow: str
     checkpoint: str
@@ -51,7 +49,7 @@ class CheckpointMark:
 
     @property
     def trailers(self) -> dict[str, str]:
-        """The lines at the end of the commit's message."""
+        """The trailers of the commit's message."""
         return {
             "Kingdom-Workflow": self.workflow,
             "Kingdom-Work": self.work,
@@ -62,21 +60,21 @@ class CheckpointMark:
 
 @dataclass(frozen=True)
 class CheckpointCommit:
-    """The commit of a checkpoint in one worktree. Plain strings: :meth:`to_dict` fits into any store."""
+    """The commit of a checkpoint in one worktree."""
 
     worktree: str
     commit: str
     tree: str
     previous: str
-    """The tip of the branch before."""
+    """The former tip of the branch."""
 
     def to_dict(self) -> dict[str, str]:
-        """For a store."""
+        """Return it as plain strings, for a store."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> CheckpointCommit:
-        """From a store."""
+        """Return it from what :meth:`to_dict` returned."""
         check_id("worktree", stored["worktree"])
         for name in ("commit", "tree", "previous"):
             check_hash(name, stored[name])
@@ -91,21 +89,21 @@ class Checkpoints:
         self._identity = identity or CommitAuthor()
 
     async def create(self, trees: Sequence[Worktree], mark: CheckpointMark) -> tuple[CheckpointCommit, ...]:
-        """``prepare`` and ``complete`` in one call, for callers that keep no record in between."""
+        """Prepare and complete in one call, for callers that store nothing in between."""
         prepared = await self.prepare(trees, mark)
         await self.complete(trees, mark, prepared)
         return prepared
 
     async def prepare(self, trees: Sequence[Worktree], mark: CheckpointMark) -> tuple[CheckpointCommit, ...]:
-        """Make a commit in each worktree, moving nothing. When one fails, those that were made are undone.
+        """Make a commit in each worktree without moving a branch. If one fails, the others are undone.
 
-        A checkpoint that is complete already is returned as it is.
+        A complete checkpoint is returned as it is.
         """
         _check_trees(trees, mark)
         outcomes = await asyncio.gather(*(self._prepare(tree, mark) for tree in trees), return_exceptions=True)
         failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
         if failures:
-            # Whatever goes wrong here, the reason to be told is the first one.
+            # Ignore errors here: the first error is the one to raise.
             await asyncio.gather(*(self._let_go(tree, mark) for tree in trees), return_exceptions=True)
             raise failures[0]
         return tuple(outcome for outcome in outcomes if isinstance(outcome, CheckpointCommit))
@@ -113,7 +111,7 @@ class Checkpoints:
     async def complete(
         self, trees: Sequence[Worktree], mark: CheckpointMark, commits: Sequence[CheckpointCommit]
     ) -> None:
-        """Keep each commit for good and move the branches. Can be repeated at any time."""
+        """Hold each commit under its checkpoint ref and move the branches. May be repeated at any time."""
         _check_trees(trees, mark)
         by_name = {commit.worktree: commit for commit in commits}
         if set(by_name) != {tree.name for tree in trees}:
@@ -121,26 +119,26 @@ class Checkpoints:
         await asyncio.gather(*(self._complete(tree, mark, by_name[tree.name]) for tree in trees))
 
     async def undo(self, trees: Sequence[Worktree], mark: CheckpointMark) -> None:
-        """Take back a checkpoint that was prepared, or completed in some worktrees only. No file is touched."""
+        """Undo a checkpoint that was prepared, or completed in some worktrees only. No file is touched."""
         _check_trees(trees, mark)
         await asyncio.gather(*(self._undo(tree, mark) for tree in trees))
 
     async def pending(self, clone: Clone, workflow: str) -> dict[str, str]:
-        """The commits of a workflow's checkpoints that are prepared and not complete, by checkpoint."""
+        """Return the commits of a workflow's prepared, incomplete checkpoints, by checkpoint."""
         prefix = pending_of(workflow)
         return {name.removeprefix(prefix): value for name, value in (await clone.refs(prefix)).items()}
 
     async def list(self, clone: Clone, workflow: str) -> dict[str, str]:
-        """The commits of a workflow's checkpoints, by checkpoint."""
+        """Return the commits of a workflow's checkpoints, by checkpoint."""
         prefix = checkpoints_of(workflow)
         return {name.removeprefix(prefix): value for name, value in (await clone.refs(prefix)).items()}
 
     async def keep(self, clone: Clone, workflow: str, checkpoint: str, commit: str) -> None:
-        """Hold a commit that is there already under a checkpoint's ref of its own. May be repeated."""
+        """Hold an existing commit under the ref of another checkpoint. May be repeated."""
         await clone.update_refs([f"update {checkpoint_ref(workflow, checkpoint)} {commit}"])
 
     async def remove(self, clone: Clone, workflow: str, checkpoint: str) -> None:
-        """Let go of a checkpoint. Its commit stays for as long as a branch or a rescue has it."""
+        """Delete a checkpoint's ref. Its commit stays while a branch or a rescue holds it."""
         ref = checkpoint_ref(workflow, checkpoint)
         if ref in await clone.refs(checkpoints_of(workflow)):
             await clone.update_refs([f"delete {ref}"])
@@ -170,7 +168,7 @@ class Checkpoints:
                     f"checkpoint {mark.checkpoint} of {tree.branch} is {pinned}, not {made.commit}"
                 )
             if pinned and await clone.commit_of(pending) is None:
-                return  # it was completed before; the branch may have gone anywhere since
+                return  # completed earlier; the branch may have moved since
             await clone.tree_of(made.commit)
             if pinned is None:
                 await clone.update_refs([f"create {pin} {made.commit}"])
@@ -184,12 +182,12 @@ class Checkpoints:
             await clone.update_refs([f"delete {pending}"])
 
     async def _let_go(self, tree: Worktree, mark: CheckpointMark) -> None:
-        """Drop what was prepared and not completed."""
+        """Delete a prepared, incomplete commit."""
         pending = pending_ref(mark.workflow, mark.checkpoint)
         async with tree.hold(check=False) as held:
             if await tree.clone.commit_of(pending) is not None:
                 await tree.clone.update_refs([f"delete {pending}"])
-                held.discard_index()  # it names objects that no ref may hold any more
+                held.discard_index()  # it names objects that may be pruned now
 
     async def _undo(self, tree: Worktree, mark: CheckpointMark) -> None:
         clone = tree.clone
@@ -231,12 +229,12 @@ def _check_trees(trees: Sequence[Worktree], mark: CheckpointMark) -> None:
         raise InvalidInput(f"checkpoint {mark.checkpoint}: two worktrees of one clone need a checkpoint each")
 
 
-# Proof that recorded checkpoints are there: each hash exists, is held by its ref, and has its recorded tree.
+# ── verification ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
 class RecordedCheckpoint:
-    """A checkpoint as the caller's store knows it."""
+    """A checkpoint as the caller recorded it."""
 
     workflow: str
     checkpoint: str
@@ -251,7 +249,7 @@ class RecordedCheckpoint:
 
 @dataclass(frozen=True)
 class CheckpointProblem:
-    """A recorded checkpoint that is not as it was recorded."""
+    """What is wrong with a recorded checkpoint."""
 
     recorded: RecordedCheckpoint
     what: str
@@ -260,7 +258,10 @@ class CheckpointProblem:
 async def verify(
     clone: Clone, recorded: Iterable[RecordedCheckpoint], *, deep: bool = False
 ) -> list[CheckpointProblem]:
-    """Every problem of the recorded checkpoints of one clone. ``deep`` also walks to every file of each."""
+    """Check that recorded commits of one clone exist, are held by their refs and have the recorded trees.
+
+    ``deep`` also checks every file. Return the problems.
+    """
     records = list(recorded)
     if not records:
         return []

@@ -1,4 +1,9 @@
-"""One bare clone per URL, made once, fetched into afterwards."""
+"""One bare clone per URL, made once, fetched into afterwards.
+
+A clone is made under another name and renamed when it is complete, so that an existing clone is whole. The next call
+removes what a killed process left. A damaged clone is moved aside, never deleted: it may hold checkpoints that exist
+nowhere else. What can be read of them is copied to the new clone before it is renamed.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +36,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# Taking over what a damaged clone still holds: branches of workflows, checkpoints, rescues, and its worktrees.
-#
-# The damaged repository is read as files. git is never run in it: its configuration may be somebody else's.
+# ── salvage of a damaged clone ───────────────────────────────────────────────────────────────────────────────────────
+# The damaged repository is read as files. git never runs in it: its configuration may be hostile.
 
 
 _OWN_REFS: Final = ("refs/kingdom/", "refs/heads/kingdom/")
@@ -41,9 +45,9 @@ _is_object_file = re.compile(r"(?:[0-9a-f]{2}/[0-9a-f]{38,62}|pack/pack-[0-9a-f]
 
 
 async def salvage(clone: Clone, damaged: Sequence[Path]) -> tuple[str, ...]:
-    """Copy the objects of damaged repositories, and our refs of the first of them, into a new clone.
+    """Copy the objects of damaged repositories, and our refs and worktrees of the first one, into a new clone.
 
-    Returns the refs that could not be taken over.
+    Return the refs that could not be copied.
     """
     first, *_ = damaged
     wanted = _refs(first)
@@ -62,7 +66,7 @@ async def _restore_ref(clone: Clone, name: str, value: str) -> bool:
     except CommandFailed as error:
         if "exists; cannot create" not in error.said:
             raise
-        return False  # somebody made refs that cannot be side by side, as a/b beside a
+        return False  # refs that cannot exist side by side, such as a/b and a
     return True
 
 
@@ -97,7 +101,7 @@ def _add_ref(found: dict[str, str], name: str, value: str) -> None:
 
 
 def _copy_objects(source: Path, target: Path) -> None:
-    """Copy what is not there yet. Only names of objects and packs: no alternates, no helper files."""
+    """Copy missing objects and packs; nothing else, such as alternates."""
     for folder, _, files in os.walk(source):
         for file in files:
             path = source / folder / file
@@ -107,11 +111,7 @@ def _copy_objects(source: Path, target: Path) -> None:
                 shutil.copyfile(path, target / name)
 
 
-# One bare clone per URL, made once, fetched into afterwards.
-#
-# A clone is made beside its place and moved there when it is complete, so that a clone which is there is whole. Whatever
-# a killed process left is removed at the next call. A clone that turns out damaged is moved aside, never deleted: it may
-# hold checkpoints that exist nowhere else; what can be read of them is in the new one before that takes its place.
+# ── clones ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 _CLONE_NOTE: Final = "clone.json"
@@ -122,12 +122,12 @@ _is_filter = re.compile(r"(?:blob:none|tree:0|blob:limit=[0-9]+[kmg]?)\Z").match
 
 @dataclass(frozen=True)
 class CloneOptions:
-    """How much of a repository is cloned. The options count when the clone is made."""
+    """How much of a repository is cloned. Only used when the clone is made."""
 
     depth: int | None = None
-    """Only so many commits of each branch."""
+    """The number of commits of each branch; None for all."""
     partial: str | None = None
-    """Leave out objects until they are needed: ``blob:none``, ``blob:limit=1m`` or ``tree:0``."""
+    """Fetch objects when they are needed: ``blob:none``, ``blob:limit=1m`` or ``tree:0``."""
 
     def __post_init__(self) -> None:
         if self.depth is not None and self.depth < 1:
@@ -138,15 +138,15 @@ class CloneOptions:
 
 @dataclass(frozen=True)
 class EnsuredClone:
-    """The clone, and what was done to have it."""
+    """The clone, and what was done to get it."""
 
     clone: Clone
     made: bool = False
     fetched: bool = False
     broken: Path | None = None
-    """Where a damaged clone was moved to."""
+    """Where the damaged clone was moved to."""
     lost: tuple[str, ...] = ()
-    """Refs of the damaged clone that could not be taken over."""
+    """Refs of the damaged clone that could not be copied."""
 
 
 class Clones:
@@ -168,7 +168,7 @@ class Clones:
         self._network_timeout = network_timeout
 
     def find(self, url: str) -> Clone:
-        """The clone of a URL, without looking whether it is there and whole."""
+        """Return the clone of a URL, without checking it."""
         checked = check_url(url, allow_local=self.allow_local)
         folder = self.folder / checked.key
         try:
@@ -180,9 +180,9 @@ class Clones:
     async def ensure(
         self, url: str, options: CloneOptions | None = None, *, fetch: bool = True, deep: bool = False
     ) -> EnsuredClone:
-        """Clone, or fetch what is new, or (``fetch=False``) only see that the clone is whole.
+        """Clone, or fetch, or (``fetch=False``) only check that the clone is intact.
 
-        ``deep`` looks at every object instead of the refs only. Safe to call from several processes at once.
+        ``deep`` checks every object instead of the refs only. Safe to call from several processes at once.
         """
         clone = self.find(url)
         clone.folder.mkdir(parents=True, exist_ok=True)
@@ -199,13 +199,13 @@ class Clones:
             return EnsuredClone(clone, fetched=fetch)
 
     async def fetch_ref(self, clone: Clone, source: str, target: str) -> str:
-        """Fetch what is no branch, as the head of a pull request, into a ref of ours; return its commit.
+        """Fetch a ref that is no branch, such as a pull request's head, into one of our refs; return its commit.
 
-        Raises :class:`RemoteFailed` when the remote has no ref ``source``. Safe to call from several processes at once.
+        Raise :class:`RemoteFailed` if the remote has no ref ``source``. Safe to call from several processes at once.
         """
         check_ref("source", source)
         if not check_ref("target", target).startswith(OWN_REFS):
-            raise InvalidInput(f"target {target!r}: only refs below {OWN_REFS} are for what we fetch")
+            raise InvalidInput(f"target {target!r}: it must be below {OWN_REFS}")
         async with locked(clone.folder / "lock", self._lock_timeout):
             await self._fetch(clone, f"+{source}:{target}")
         if (commit := await clone.commit_of(target)) is None:
@@ -213,7 +213,7 @@ class Clones:
         return commit
 
     async def remove(self, url: str) -> None:
-        """Delete a clone with everything in it, checkpoints too. Nothing happens when it is not there."""
+        """Delete a clone with everything in it, including checkpoints, if it exists."""
         clone = self.find(url)
         if not clone.folder.exists():
             return
@@ -221,7 +221,7 @@ class Clones:
             shutil.rmtree(clone.folder)
 
     async def _make(self, url: RepositoryUrl, options: CloneOptions) -> tuple[Clone, tuple[str, ...]]:
-        """A new clone with what those that were moved aside held; and the refs of theirs that it could not get."""
+        """Make a clone with the content of those moved aside; return it and the refs that could not be copied."""
         folder = self.folder / url.key
         making = folder / f"making-{secrets.token_hex(4)}"
         making.mkdir()
@@ -234,7 +234,7 @@ class Clones:
         await make_git_dirs(self.git, making, object_format=object_format, url=url.text, partial=options.partial)
         fresh = Clone(self.git, url, making, options.partial)
         await self._fetch_branches(fresh, options.depth)
-        # A clone has all that those before it held, so the last one's refs count. The time of its renaming says which.
+        # Each clone has the content of those before it, so the refs of the last one count: the last one renamed.
         aside = sorted(folder.glob(_BROKEN_PATTERN), key=lambda path: path.stat().st_ctime_ns, reverse=True)
         lost = await salvage(fresh, aside) if aside else ()
         note = {"version": 1, "url": url.text, "partial": options.partial, "objectFormat": object_format}
@@ -270,7 +270,7 @@ class Clones:
                 return
 
     async def _damage(self, clone: Clone, *, deep: bool) -> str:
-        """What is wrong with a clone, or nothing."""
+        """Return what is wrong with a clone; empty if nothing is."""
         repo = clone.repo
         if missing := [name for name in ("HEAD", "objects", "refs") if not (repo / name).exists()]:
             return f"{', '.join(missing)} missing"
@@ -324,5 +324,5 @@ class Clones:
         for pattern in ("making-*", f"{CONTROL}-*"):
             for left in folder.glob(pattern):
                 shutil.rmtree(left, ignore_errors=True)
-        for left in folder.glob(".*"):  # files that were being written
+        for left in folder.glob(".*"):  # unfinished files
             left.unlink()

@@ -18,28 +18,25 @@ if TYPE_CHECKING:
     from kingdom.gitops.repository import Clone
 
 
-# The time, passed in.
-
-
 Clock = Callable[[], datetime]
 
 
 def system_clock() -> datetime:
-    """The time now, in UTC."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
 def stamp(moment: datetime) -> str:
-    """A moment as part of a ref: ``20260131T235959.123456Z``."""
+    """Return a time as part of a ref: ``20260131T235959.123456Z``."""
     return moment.astimezone(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
 
 
 def git_date(moment: datetime) -> str:
-    """A moment as git's environment wants it."""
+    """Return a time for git's environment variables."""
     return f"{int(moment.timestamp())} +0000"
 
 
-# Making commits without a work tree, and reading them back with their trailers.
+# ── commits ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 _LOG_FORMAT: Final = "%H%x00%T%x00%P%x00%an%x00%ae%x00%ct%x00%B"
@@ -48,7 +45,7 @@ _trailer_line = re.compile(r"^(Kingdom-[A-Za-z-]+): (.*)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class CommitAuthor:
-    """Who a commit is by."""
+    """The author and committer of a commit."""
 
     name: str = "Kingdom"
     email: str = "kingdom@localhost"
@@ -91,7 +88,7 @@ async def make_commit(
     by: CommitAuthor,
     at: datetime,
 ) -> str:
-    """Store a commit and return its hash. No ref names it yet."""
+    """Store a commit and return its hash. No ref holds it yet."""
     if "\0" in message:
         raise InvalidInput("the message of a commit contains a NUL character")
     lines = "\n".join(f"{name}: {check_line(name, value)}" for name, value in trailers.items())
@@ -107,7 +104,7 @@ async def make_commit(
 
 
 async def read_commits(clone: Clone, *revisions: str, limit: int | None = None, history: bool = True) -> list[Commit]:
-    """The commits that ``revisions`` (hashes, ``^hash``) select, newest first; or only these (``history=False``)."""
+    """Return the commits ``revisions`` (hashes, ``^hash``) select, newest first; without ``history`` only these."""
     if not revisions:
         return []
     words = ["log", "-z", f"--format=tformat:{_LOG_FORMAT}", "--no-show-signature", "--no-mailmap", "--no-color"]
@@ -118,7 +115,7 @@ async def read_commits(clone: Clone, *revisions: str, limit: int | None = None, 
 
 
 async def independent(clone: Clone, *commits: str | None) -> list[str]:
-    """The commits that no other of them has in its history, in the order given."""
+    """Return the commits that are not in the history of another one, in the given order."""
     found = list(dict.fromkeys(commit for commit in commits if commit is not None))
     if len(found) < 2:
         return found
@@ -132,7 +129,7 @@ def _commit(fields: Sequence[str]) -> Commit:
     return Commit(name, tree, tuple(parents.split()), author, email, at, message)
 
 
-# What changed between two commits: files, counts, patches, and the commits in between.
+# ── diffs ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 STATUS_WORDS: Final = {
@@ -154,19 +151,19 @@ class FileDiff:
     status: str
     """``added``, ``modified``, ``deleted``, ``renamed``, ``copied`` or ``type changed``."""
     old_path: str | None
-    """Where a renamed or copied file was."""
+    """The former path of a renamed or copied file."""
     old_mode: str
     new_mode: str
     added: int | None
     removed: int | None
     patch: str | None = None
-    """The change in unified form, when it was asked for and the file is not binary."""
+    """The patch, if it was requested and the file is not binary."""
     truncated: bool = False
-    """Whether the patch was cut off at the size limit."""
+    """Whether the patch was cut at the size limit."""
 
     @property
     def binary(self) -> bool:
-        """Whether git takes it for binary, so that there is no patch."""
+        """Whether git treats it as binary, so that there is no patch."""
         return self.added is None
 
 
@@ -179,9 +176,9 @@ async def diff(
     max_patch: int = 256 * 1024,
     max_patches: int | None = None,
 ) -> list[FileDiff]:
-    """What changed from one commit to another, file by file; with ``patches`` each up to ``max_patch`` bytes.
+    """Return the changed files between two commits; with ``patches``, each with up to ``max_patch`` bytes of patch.
 
-    Files behind the first ``max_patches`` get none, and count as truncated.
+    Files after the first ``max_patches`` get no patch and count as truncated.
     """
     check_hash("commit", older)
     check_hash("commit", newer)
@@ -202,7 +199,7 @@ async def diff(
 
 
 async def log(clone: Clone, older: str | None, newer: str, *, limit: int = 1000) -> list[Commit]:
-    """The commits of ``newer`` that ``older`` does not have, newest first."""
+    """Return the commits of ``newer`` that ``older`` does not have, newest first."""
     if limit < 1:
         raise InvalidInput(f"limit {limit}: at least one commit is needed")
     shown = [check_hash("commit", newer), *([f"^{check_hash('commit', older)}"] if older else [])]
@@ -210,7 +207,7 @@ async def log(clone: Clone, older: str | None, newer: str, *, limit: int = 1000)
 
 
 def _parse(fields: list[str]) -> Iterator[FileDiff]:
-    """Raw records begin with a colon; the numstat records follow them, in the same order."""
+    """Parse raw records, which begin with a colon, and the numstat records behind them, in the same order."""
     raw: list[tuple[list[str], str | None, str]] = []
     at = 0
     while at < len(fields) and fields[at].startswith(":"):

@@ -1,22 +1,22 @@
-"""Every exception of the git layer, in one place.
+"""The exceptions of the git layer.
 
 ::
 
     GitError                     anything this layer raises
     ├── InvalidInput             an id, a URL, a branch or an option that is not allowed (a ValueError too)
     ├── GitNotUsable             git is not installed, or too old
-    ├── CommandFailed            git said no: has the command, the exit code and git's own words
+    ├── CommandFailed            a git command failed: has the command, the exit code and git's message
     │   ├── CommandTimedOut      git did not end in time and was killed
     │   ├── OutputTooLarge       git printed more than was allowed and was killed
     │   └── RemoteFailed         clone or fetch: no such repository, no access, no network
-    ├── LockBusy                 another process holds a lock of ours, and did not let go in time
-    ├── CloneBroken              a clone is missing or damaged: ``Clones.ensure`` makes it again
+    ├── LockBusy                 another process held one of our locks for too long
+    ├── CloneBroken              a clone is missing or damaged: ``Clones.ensure`` recreates it
     ├── BaseNotFound             there is no such branch, tag or commit to start from
-    ├── BranchExists             the branch of a new worktree is there already, and is not ours
-    ├── FolderExists             the folder of a new worktree is there already, and is not ours
+    ├── BranchExists             the branch of a new worktree exists already
+    ├── FolderExists             the folder of a new worktree exists already
     ├── WorktreeBroken           the worktree's folder is gone, or is not what was recorded
-    ├── WorktreeDirty            the worktree has changes that no commit holds
-    ├── CheckpointConflict       a checkpoint of this name holds something else
+    ├── WorktreeDirty            the worktree has uncommitted changes
+    ├── CheckpointConflict       a checkpoint of this name has other content
     └── TreeMismatch             after a reset the files are not the recorded tree
 """
 
@@ -41,7 +41,7 @@ class GitNotUsable(GitError):
 
 
 class CommandFailed(GitError):
-    """A git command ended with an error. ``command``, ``code`` and ``said`` (git's own words) tell what happened."""
+    """A git command failed; has ``command``, ``code`` and ``said`` (git's message)."""
 
     def __init__(self, command: Sequence[str], code: int | None, said: str, advice: str = "") -> None:
         self.command = tuple(command)
@@ -55,7 +55,7 @@ class CommandFailed(GitError):
 
     @property
     def answered(self) -> bool:
-        """Whether git itself said no. One that was killed, or did not end in time, says nothing about the matter."""
+        """Whether git itself reported the error, rather than being killed or timing out."""
         return self.code is not None and self.code > 0
 
 
@@ -72,7 +72,7 @@ class RemoteFailed(CommandFailed):
 
 
 class LockBusy(GitError):
-    """Another process works on the same clone or worktree and did not let go in time."""
+    """Another process held the lock of a clone or worktree for too long."""
 
 
 class CloneBroken(GitError):
@@ -80,27 +80,27 @@ class CloneBroken(GitError):
 
 
 class BaseNotFound(GitError):
-    """There is nothing of this name to start a branch from."""
+    """There is no branch, tag or commit of this name to start from."""
 
 
 class BranchExists(GitError):
-    """The branch that a new worktree shall have is there already."""
+    """The branch of a new worktree exists already."""
 
 
 class FolderExists(GitError):
-    """The folder that a new worktree shall have is there already."""
+    """The folder of a new worktree exists already."""
 
 
 class WorktreeBroken(GitError):
-    """A worktree is not what was recorded: its folder is missing, or has become a link to somewhere else."""
+    """The folder of a worktree is missing, or has become a link."""
 
 
 class WorktreeDirty(GitError):
-    """A worktree has changes that no commit holds, and the operation needs it clean."""
+    """A worktree has uncommitted changes, and the operation needs a clean one."""
 
 
 class CheckpointConflict(GitError):
-    """A checkpoint of this name exists and holds something else."""
+    """A checkpoint of this name exists with other content."""
 
 
 class TreeMismatch(GitError):

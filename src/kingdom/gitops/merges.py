@@ -1,7 +1,7 @@
-"""Merging other branches or commits into a worktree's branch. Conflicts are data; the files stay as they were.
+"""Merge other branches or commits into a worktree's branch. Conflicts are returned; the files do not change then.
 
-While the files change, a note in the state folder says from which commit to which. Whoever is killed then leaves it;
-the next merge finishes what it says before it looks whether anybody else has changed the files.
+While a merge changes the files, a note in the state folder has the old and the new commit. If the process is killed,
+the next merge finishes this one before it checks for uncommitted changes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Conflict:
-    """A file that both sides changed, and what git says about it."""
+    """A file that both sides changed, with git's messages."""
 
     path: str
     reasons: tuple[str, ...] = ()
@@ -33,20 +33,20 @@ class Conflict:
 
 @dataclass(frozen=True)
 class MergeResult:
-    """What came of a merge: a commit, or conflicts and no change at all."""
+    """The result of a merge: a commit, or conflicts and no change."""
 
     commit: str
     """The tip of the branch afterwards."""
     conflicts: tuple[Conflict, ...] = ()
     source: str = ""
-    """The one that the conflicts are with."""
+    """The source with the conflicts."""
     up_to_date: bool = False
     rescues: tuple[str, ...] = ()
-    """Where ignored files are kept that were in the way."""
+    """Rescue refs of ignored files that were overwritten."""
 
     @property
     def clean(self) -> bool:
-        """Whether everything could be merged."""
+        """Whether there were no conflicts."""
         return not self.conflicts
 
 
@@ -59,9 +59,9 @@ async def merge(
 ) -> MergeResult:
     """Merge commits (hashes) or branches (as in ``Worktree.branch``) into the worktree's branch and files.
 
-    All of them or none, with a merge commit for each, also where a fast-forward were possible, so that the history
-    shows what was merged. The worktree must have no uncommitted changes, unless all was merged before:
-    :class:`WorktreeDirty`. May be repeated: one that was cut off is finished first.
+    All or none, with a merge commit for each, even if a fast-forward is possible, so that the history shows the merges.
+    Raise :class:`WorktreeDirty` for uncommitted changes, unless everything is merged already. May be repeated: an
+    interrupted merge is finished first.
     """
     clone, by = tree.clone, identity or CommitAuthor()
     async with tree.hold() as held:
@@ -76,10 +76,10 @@ async def merge(
         if await held.head() != tip or await snapshot(held) != await clone.tree_of(tip):
             raise WorktreeDirty(f"{tree.path} has changes that are not on {tree.branch}: make a checkpoint first")
         held.adopt_next_index()
-        target = tip  # nothing moves before all commits are made
+        target = tip  # nothing changes before all commits are made
         for source, other in others.items():
             if target != tip and await clone.is_ancestor(other, target):
-                continue  # it came with one before it
+                continue  # it came with an earlier one
             words = ("merge-tree", "--write-tree", "-z", "--name-only", "--messages", target, other)
             result = await clone.run(*words, ok=(0, 1))
             if result.code == 1:
@@ -99,15 +99,15 @@ async def _commit_of(clone: Clone, source: str) -> str:
 
 
 async def _finish_interrupted(held: HeldWorktree, clock: Clock, by: CommitAuthor) -> None:
-    """Finish a merge whose process was killed while it changed the files: they are nobody's work until then."""
+    """Finish a merge whose process was killed while it changed the files."""
     if not held.merging.exists():
         return
     tip = await held.tree.tip()
     older, _, newer = held.merging.read_text("utf-8", "replace").strip().partition(" ")
     if tip not in (older, newer):
-        held.merging.unlink()  # the branch went elsewhere since; what is in the files then is looked at as ever
+        held.merging.unlink()  # the branch was moved since: check the files as usual
         return
-    there = is_hash(newer) and await held.clone.commit_of(newer) is not None  # no ref held it: it may be pruned
+    there = is_hash(newer) and await held.clone.commit_of(newer) is not None  # no ref holds it, so it may be pruned
     await _check_out_merge(held, newer if there else str(tip), clock, by)
 
 
@@ -117,7 +117,7 @@ async def _check_out_merge(held: HeldWorktree, target: str, clock: Clock, by: Co
 
 
 def _conflicts(fields: Sequence[str]) -> tuple[Conflict, ...]:
-    """Files, an empty field, then messages: how many paths, the paths, the kind, the text."""
+    """Parse the files, an empty field, then messages: number of paths, the paths, the kind, the text."""
     end = fields.index("", 1) if "" in fields[1:] else len(fields)
     reasons: dict[str, list[str]] = {path: [] for path in fields[1:end]}
     at = end + 1

@@ -1,4 +1,9 @@
-"""Check what becomes an argument of git: ids, ref names, hashes and repository URLs."""
+"""Check what becomes a ref, a path or an argument of git: ids, ref names, hashes and repository URLs.
+
+Ids of workflows, worktrees and checkpoints become parts of refs and paths, so the rule is strict: ``A-Z a-z 0-9 . _ +
+-``, starting with a letter, a digit or ``_``, at most 100 characters, no ``..``, no ``.`` or ``.lock`` at the end.
+Branch names come from people and may be anything git allows, but never an option.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +16,6 @@ from urllib.parse import urlsplit
 
 from kingdom.gitops.errors import InvalidInput
 
-# What may become a ref, a path or an argument of git.
-#
-# Ids of workflows, worktrees and checkpoints become parts of refs and of paths, so the rule is strict: ``A-Z a-z 0-9 . _
-# + -``, starting with a letter, a digit or ``_``, at most 100 characters, no ``..``, no ``.`` or ``.lock`` at the end.
-# Names of branches come from people and may be anything that git itself allows, but never an option.
-
-
 _MAX_ID_CHARS: Final = 100
 _MAX_REF_BYTES: Final = 250
 _is_id = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+\-]*\Z").match
@@ -26,7 +24,7 @@ _bad_in_ref = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//").search
 
 
 def check_id(what: str, value: str) -> str:
-    """Return ``value`` when it may name a workflow, a worktree or a checkpoint; raise :class:`InvalidInput` if not."""
+    """Return ``value`` if it may name a workflow, worktree or checkpoint; otherwise raise :class:`InvalidInput`."""
     if not isinstance(value, str) or not _is_id(value):
         reason = "use A-Z a-z 0-9 . _ + - and start with a letter, a digit or _"
     elif len(value) > _MAX_ID_CHARS:
@@ -39,7 +37,7 @@ def check_id(what: str, value: str) -> str:
 
 
 def check_ref(what: str, value: str) -> str:
-    """Return ``value`` when it may be the name of a branch, a tag or a ref; raise :class:`InvalidInput` if not.
+    """Return ``value`` if it may name a branch, tag or ref; otherwise raise :class:`InvalidInput`.
 
     This is the rule of ``git check-ref-format`` plus: no leading dash, and at most 250 bytes.
     """
@@ -63,19 +61,19 @@ def check_ref(what: str, value: str) -> str:
 
 
 def is_hash(value: str) -> bool:
-    """Whether ``value`` is a full object name (SHA-1 or SHA-256)."""
+    """Return whether ``value`` is a full object name (SHA-1 or SHA-256)."""
     return isinstance(value, str) and _is_hash(value) is not None
 
 
 def check_hash(what: str, value: str) -> str:
-    """Return ``value`` when it is a full object name; raise :class:`InvalidInput` if not."""
+    """Return ``value`` if it is a full object name; otherwise raise :class:`InvalidInput`."""
     if not is_hash(value):
         raise InvalidInput(f"{what} {_shortened(value)}: a full commit hash of 40 or 64 hexadecimal digits is needed")
     return value
 
 
 def check_line(what: str, value: str) -> str:
-    """Return ``value`` when it fits on one line (a name, an e-mail address, a trailer)."""
+    """Return ``value`` if it fits on one line (a name, an e-mail address, a trailer)."""
     if not isinstance(value, str) or not value.strip() or any(c in value for c in "\n\r\x00<>"):
         raise InvalidInput(f"{what} {_shortened(value)}: one line of text without < and > is needed")
     return value
@@ -94,52 +92,51 @@ def _shortened(value: object) -> str:
     return text if len(text) <= 80 else text[:80] + "…"
 
 
-# The names of our refs.
+# ── our refs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 OWN_REFS: Final = "refs/kingdom/"
-"""What only we make lies below it: nothing of a remote is fetched there by accident, and nothing there is pruned."""
+"""The prefix of our own refs: no fetch from a remote creates or prunes them."""
 
 
 def checkpoints_of(workflow: str) -> str:
-    """The prefix of a workflow's checkpoints."""
+    """Return the prefix of a workflow's checkpoints."""
     return f"refs/kingdom/checkpoints/{check_id('workflow', workflow)}/"
 
 
 def checkpoint_ref(workflow: str, checkpoint: str) -> str:
-    """The ref that keeps a checkpoint's commit."""
+    """Return the ref that holds a checkpoint's commit."""
     return checkpoints_of(workflow) + check_id("checkpoint", checkpoint)
 
 
 def pending_of(workflow: str) -> str:
-    """The prefix of a workflow's checkpoints that are prepared and not complete."""
+    """Return the prefix of a workflow's prepared, incomplete checkpoints."""
     return f"refs/kingdom/pending/{check_id('workflow', workflow)}/"
 
 
 def pending_ref(workflow: str, checkpoint: str) -> str:
-    """The ref that keeps a prepared checkpoint's commit until it is complete or undone."""
+    """Return the ref that holds a prepared checkpoint's commit until it is completed or undone."""
     return pending_of(workflow) + check_id("checkpoint", checkpoint)
 
 
 def pull_ref(number: int) -> str:
-    """The ref that keeps the head of a pull request, as it was fetched last."""
+    """Return the ref that holds the last fetched head of a pull request."""
     return f"{OWN_REFS}pulls/{number}/head"
 
 
 def rescues_of(workflow: str) -> str:
-    """The prefix of what was rescued from a workflow's worktrees."""
+    """Return the prefix of a workflow's rescues."""
     return f"refs/kingdom/rescue/{check_id('workflow', workflow)}/"
 
 
 def rescue_ref(workflow: str, name: str) -> str:
-    """The ref that keeps one rescue."""
+    """Return the ref that holds one rescue."""
     return rescues_of(workflow) + check_id("rescue", name)
 
 
-# Which repositories may be cloned, and the name of the folder each one gets.
-#
-# A URL reaches programs that run other programs (``ext::``, ssh options), so only forms that are known to be harmless
-# pass: ``https://``, ``ssh://``, ``user@host:path``, and, where the operator allows it, ``file://`` or an absolute path.
+# ── repository URLs ──────────────────────────────────────────────────────────────────────────────────────────────────
+# A URL reaches programs that run other programs (``ext::``, ssh options), so only harmless forms are allowed:
+# ``https://``, ``ssh://``, ``user@host:path``, and, if the operator allows it, ``file://`` or an absolute path.
 
 
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9._\-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])"
@@ -156,18 +153,18 @@ class RepositoryUrl:
 
     text: str
     protocol: str
-    """What git calls it: ``https``, ``ssh`` or ``file``."""
+    """``https``, ``ssh`` or ``file``, as git calls it."""
 
     @property
     def key(self) -> str:
-        """The name of the clone's folder: readable, and different for different URLs."""
+        """The name of the clone's folder: readable and unique per URL."""
         last = re.split(r"[/:]", self.text.rstrip("/"))[-1].removesuffix(".git")
         readable = re.sub(r"[^A-Za-z0-9_]+", "-", last).strip("-")[:40] or "repository"
         return f"{readable}-{hashlib.sha256(self.text.encode()).hexdigest()[:16]}"
 
 
 def check_url(url: str, *, allow_local: bool = False) -> RepositoryUrl:
-    """Return the checked URL; raise :class:`InvalidInput` that says what is wrong with it."""
+    """Return the checked URL; raise :class:`InvalidInput` if it is not allowed."""
     if not isinstance(url, str) or not url:
         raise InvalidInput(f"repository URL: it is empty or not a string; {_ALLOWED_URLS}")
     if url.startswith("-"):
@@ -187,7 +184,7 @@ def check_url(url: str, *, allow_local: bool = False) -> RepositoryUrl:
 
 
 def hide_password(url: str) -> str:
-    """The URL as it may be shown: without what stands between user and host."""
+    """Return the URL without its password."""
     return re.sub(r"(?<=://)([^/@:]*):[^/@]*@", r"\1:***@", url)
 
 

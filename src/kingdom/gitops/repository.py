@@ -1,4 +1,10 @@
-"""One clone on disk: its two git directories, its refs and its objects."""
+"""One clone on disk: its two git directories, its refs and its objects.
+
+``repo/.git`` is the bare repository of the worktrees. Agents in a worktree can write its objects and refs (they must),
+but also its configuration, hooks and ``info`` folder. ``control`` is the git directory that our own calls use. Its
+configuration is ours; its objects and refs are symbolic links into ``repo/.git``. So what somebody writes into
+``repo/.git/config`` affects their git, never ours.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +28,15 @@ if TYPE_CHECKING:
     from kingdom.gitops.names import RepositoryUrl
 
 
-# The two git directories of a clone, and why there are two.
-#
-# ``repo/.git`` is the bare repository that worktrees belong to. Whoever works in a worktree can write to it: its objects
-# and refs (they must), but also its configuration, its hooks and its ``info`` folder. ``control`` is the git directory
-# that our own calls name. Its configuration is ours; its objects and refs are symbolic links into ``repo/.git``. So what
-# somebody writes into ``repo/.git/config`` reaches their git, and never ours.
+# ── git directories ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-# Named as in a clone of anybody's: with another name, Claude Code takes no git command in a worktree for read-only.
+# Must end in `.git`: otherwise Claude Code takes no git command in a worktree for read-only.
 REPO: Final = "repo/.git"
 CONTROL: Final = "control"
 _SHARED_ENTRIES: Final = ("objects", "refs", "packed-refs", "shallow")
-# What may stand in repo/.git/config. Anything else (filters, hooks, aliases, includes, …) is somebody's trap for the
-# next person or agent who uses git in a worktree, and the file is put back to what it was.
+# Allowed in repo/.git/config. Anything else (filters, hooks, aliases, includes, …) could be a trap for the next person
+# or agent who uses git in a worktree, so the file is restored.
 _HARMLESS_SETTINGS: Final = frozenset({
     "core.repositoryformatversion", "core.filemode", "core.bare", "core.symlinks", "core.ignorecase",
     "core.precomposeunicode", "core.logallrefupdates", "extensions.objectformat", "extensions.partialclone",
@@ -45,7 +46,7 @@ _HARMLESS_SETTINGS: Final = frozenset({
 
 
 async def make_git_dirs(git: GitRunner, folder: Path, *, object_format: str, url: str, partial: str | None) -> None:
-    """Make an empty ``repo/.git`` and its ``control`` in ``folder``."""
+    """Create an empty ``repo/.git`` and its ``control`` in ``folder``."""
     repo = folder / REPO
     repo.parent.mkdir()
     await _init(git, repo, object_format)
@@ -65,7 +66,7 @@ async def make_git_dirs(git: GitRunner, folder: Path, *, object_format: str, url
 
 
 async def make_control(git: GitRunner, folder: Path, object_format: str, config: bytes) -> None:
-    """Make ``control`` beside ``repo/.git``, replacing one that is damaged."""
+    """Create ``control`` beside ``repo/.git``, replacing a damaged one."""
     fresh = folder / f"{CONTROL}-{secrets.token_hex(4)}"
     await _init(git, fresh, object_format)
     for name in ("objects", "refs"):
@@ -79,11 +80,11 @@ async def make_control(git: GitRunner, folder: Path, object_format: str, config:
 
 
 def control_intact(folder: Path) -> bool:
-    """Whether ``control`` has its own configuration and leads into ``repo/.git``."""
+    """Return whether ``control`` has its own configuration and links into ``repo/.git``."""
     control = folder / CONTROL
     try:
         for name in _SHARED_ENTRIES:
-            if not (control / name).is_symlink():  # git unlinks shallow when a clone is no longer shallow
+            if not (control / name).is_symlink():  # git removes `shallow` when the clone is no longer shallow
                 (control / name).symlink_to(f"../{REPO}/{name}")
         leads = all(str((control / name).readlink()) == f"../{REPO}/{name}" for name in _SHARED_ENTRIES)
         return leads and (control / "HEAD").is_file() and (control / "config").stat().st_size > 0
@@ -92,9 +93,9 @@ def control_intact(folder: Path) -> bool:
 
 
 async def restore_config(git: GitRunner, folder: Path) -> bool:
-    """Put ``repo/.git/config`` back when it has settings that are not harmless; whether that was needed.
+    """Restore ``repo/.git/config`` if it has settings that are not allowed; return whether it had.
 
-    Call it under the lock of the clone.
+    Needs the lock of the clone.
     """
     theirs, ours = folder / REPO / "config", folder / CONTROL / "config"
     if theirs.is_file() and theirs.read_bytes() == ours.read_bytes():
@@ -125,18 +126,18 @@ async def _init(git: GitRunner, folder: Path, object_format: str) -> None:
     await git.run(GitLocation(folder), *words)
 
 
-# One clone on disk: reading and changing its refs and objects.
+# ── the clone ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 ORIGIN_REFS: Final = "refs/remotes/origin/"
-# Locks, and the new packed-refs, which is written under a lock and stays when its writer is killed.
+# Lock files, and packed-refs.new, which is written under a lock and stays if its writer is killed.
 _blocking_files = re.compile(r"nable to create (?:file )?'?(.+?(?:\.lock|/packed-refs\.new))'?: File exists").findall
 _LOCK_TRIES: Final = 5
 
 
 @dataclass(frozen=True)
 class Clone:
-    """A clone that :class:`~kingdom.gitops.clones.Clones` has made. Its methods never touch a worktree's files."""
+    """A clone made by :class:`~kingdom.gitops.clones.Clones`. Its methods never touch a worktree's files."""
 
     git: GitRunner
     url: RepositoryUrl
@@ -145,18 +146,18 @@ class Clone:
 
     @cached_property
     def repo(self) -> Path:
-        """The bare repository that worktrees belong to."""
+        """The bare repository of the worktrees."""
         return self.folder / REPO
 
     @cached_property
     def control(self) -> Path:
-        """The git directory that our own calls name (see ``control``)."""
+        """The git directory of our own calls."""
         return self.folder / CONTROL
 
     def place(
         self, work_tree: Path | None = None, index: Path | None = None, locks: tuple[int, ...] = ()
     ) -> GitLocation:
-        """Where a command on this clone works."""
+        """Return the location of a command on this clone."""
         return GitLocation(self.control, work_tree, index, locks, self.url.protocol if self.partial else None)
 
     async def run(
@@ -173,7 +174,7 @@ class Clone:
         )
 
     async def commit_of(self, name: str) -> str | None:
-        """The commit that a ref or a full hash names, or None."""
+        """Return the commit of a ref or full hash, or None."""
         if not is_hash(name):
             check_ref("ref", name)
         found = await self.run(
@@ -183,7 +184,7 @@ class Clone:
         return last if found.code == 0 and is_hash(last) else None
 
     async def tree_of(self, commit: str) -> str:
-        """The tree of a commit. Raises :class:`CloneBroken` when it is not there."""
+        """Return the tree of a commit; raise :class:`CloneBroken` if it is missing."""
         found = await self.run(
             "rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{tree}}", ok=(0, 1, 128)
         )
@@ -193,7 +194,7 @@ class Clone:
         return last
 
     async def resolve_base(self, base: str | None) -> str:
-        """The commit of a base: a hash, a branch of the remote, a tag, a full ref; None is the default branch."""
+        """Return the commit of a base: a hash, a remote branch, a tag, a full ref, or None for the default branch."""
         if base is None:
             branch = await self.default_branch()
             if branch is None:
@@ -214,23 +215,23 @@ class Clone:
         raise BaseNotFound(f"{self.url.text} has no branch, tag or commit {base!r}; its branches: {some or 'none'}")
 
     async def default_branch(self) -> str | None:
-        """The branch that the remote's HEAD names, without ``refs/heads/``; None for an empty repository."""
+        """Return the remote's default branch, without ``refs/heads/``; None for an empty repository."""
         found = await self.run("symbolic-ref", "--quiet", f"{ORIGIN_REFS}HEAD", ok=(0, 1))
         return found.text.removeprefix(ORIGIN_REFS) if found.code == 0 else None
 
     async def refs(self, prefix: str) -> dict[str, str]:
-        """Every ref below a prefix that ends in a slash, with the object it names."""
+        """Return all refs below a prefix that ends in a slash, with their objects."""
         check_ref("prefix", prefix.rstrip("/"))
         found = await self.run("for-each-ref", "--format=%(objectname) %(refname)", prefix)
         pairs = (line.partition(" ") for line in found.text.splitlines())
         return {name: value for value, _, name in pairs}
 
     async def is_ancestor(self, older: str, newer: str) -> bool:
-        """Whether every commit of ``older`` is in the history of ``newer``."""
+        """Return whether ``older`` is in the history of ``newer``."""
         return (await self.run("merge-base", "--is-ancestor", older, newer, ok=(0, 1))).code == 0
 
     async def missing_objects(self, commit: str) -> str:
-        """What git says is missing of a commit, its history and its files; nothing when all of it is there."""
+        """Return what git reports as missing of a commit, its history and its files; empty if nothing is."""
         try:
             await self.run("rev-list", "--objects", "--quiet", "--end-of-options", commit, "--")
         except CommandFailed as error:
@@ -240,12 +241,12 @@ class Clone:
         return ""
 
     async def update_refs(self, changes: Sequence[str]) -> None:
-        """Change refs in one go, in the language of ``git update-ref --stdin``."""
+        """Change refs in one transaction, with commands of ``git update-ref --stdin``."""
         lines = "".join(f"{change}\n" for change in changes).encode()
         await self.retry_past_locks(lambda: self.run("update-ref", "--no-deref", "--stdin", stdin=lines))
 
     async def retry_past_locks(self, step: Callable[[], Awaitable[object]]) -> None:
-        """Do what changes refs; once more when files were in its way that a killed git left, or that are gone now."""
+        """Run a step that changes refs; retry it after removing lock files that a killed git left."""
         for left in reversed(range(_LOCK_TRIES)):
             try:
                 await step()
@@ -256,8 +257,8 @@ class Clone:
                 return
 
     def _cleared(self, said: str) -> bool:
-        """Whether git stumbled over what another one had left, and none of it is there any more."""
-        # git names it as it was asked to, and makes it where the links in ``control`` lead.
+        """Remove stale lock files named in git's error; return whether none of them is left."""
+        # git names the path it was given; the file is where the links in ``control`` lead.
         named = [self.control / path for path in _blocking_files(said)]
         found = [(path.parent / path.stem).resolve().with_name(path.name) for path in named]
         remove_stale_locks(found, [self.folder])

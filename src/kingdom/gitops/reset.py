@@ -1,4 +1,8 @@
-"""Reset a worktree to a commit, and keep what that would drop."""
+"""Reset a worktree to a commit, and keep what that would drop.
+
+Before files are replaced or a branch is moved back, everything that would become unreachable is committed under
+``refs/kingdom/rescue/<workflow>/<time>``: the files as they were, with the dropped commits as parents.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +24,12 @@ if TYPE_CHECKING:
     from kingdom.gitops.worktree import HeldWorktree, Worktree
 
 
-# Keeping what a reset would drop.
-#
-# Before files are replaced or a branch is moved back, everything that would be out of reach afterwards becomes a commit
-# of its own under ``refs/kingdom/rescue/<workflow>/<time>``: the files as they were, with the dropped commits as parents.
+# ── rescues ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
 class Rescue:
-    """Something that was kept."""
+    """A commit that holds what was dropped."""
 
     ref: str
     commit: str
@@ -38,20 +39,20 @@ class Rescue:
 
     @property
     def name(self) -> str:
-        """The last part of its ref, by which it is removed."""
+        """The last part of its ref."""
         return self.ref.rpartition("/")[2]
 
 
 async def rescue(
     held: HeldWorktree, tree: str, why: str, clock: Clock, by: CommitAuthor, *, target: str | None
 ) -> str | None:
-    """Keep the files (already stored as ``tree``) and the commits that going to ``target`` would drop.
+    """Keep the files (stored as ``tree``) and the commits that a reset to ``target`` would drop.
 
-    Returns the ref, or None when nothing would be dropped.
+    Return the ref, or None if nothing would be dropped.
     """
     clone, workflow = held.clone, held.tree.workflow
     kept_by = await independent(clone, await held.head(), await held.tree.tip())
-    # Files that are exactly the target's, or exactly those of a commit that stays or is kept, are no loss.
+    # Files that equal those of the target, or of a commit that is kept, are not lost.
     trees = [await clone.tree_of(commit) for commit in ([target] if target else []) + kept_by[:1]]
     dropped = [commit for commit in kept_by if target is None or not await clone.is_ancestor(commit, target)]
     if tree in trees and not dropped:
@@ -67,7 +68,7 @@ async def rescue(
 
 
 async def list_rescues(clone: Clone, workflow: str) -> list[Rescue]:
-    """What was rescued from a workflow's worktrees on this clone, oldest first."""
+    """Return the rescues of a workflow on this clone, oldest first."""
     refs = await clone.refs(rescues_of(workflow))
     commits = {commit.hash: commit for commit in await read_commits(clone, *refs.values(), history=False)}
     found = [(ref, commits[value]) for ref, value in sorted(refs.items())]
@@ -75,15 +76,13 @@ async def list_rescues(clone: Clone, workflow: str) -> list[Rescue]:
 
 
 async def remove_rescue(clone: Clone, workflow: str, name: str) -> None:
-    """Let go of one rescue. git deletes what only it held when it next prunes."""
+    """Delete one rescue ref. git deletes unreachable objects when it next prunes."""
     ref = rescue_ref(workflow, name)
     if ref in await clone.refs(rescues_of(workflow)):
         await clone.update_refs([f"delete {ref}"])
 
 
-# Going back: the files and the branch of a worktree become exactly those of a commit, and nothing is lost.
-#
-# Call it only when nothing is at work in the worktree any more: whoever writes there now writes into the result.
+# ── reset ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 _MAX_PASSES: Final = 3
@@ -91,7 +90,7 @@ _MAX_PASSES: Final = 3
 
 @dataclass(frozen=True)
 class ResetResult:
-    """Where a worktree is after a reset, and where what it dropped is kept."""
+    """The commit of a worktree after a reset, and the refs that hold what was dropped."""
 
     commit: str
     tree: str
@@ -107,11 +106,12 @@ async def reset(
     clock: Clock = system_clock,
     identity: CommitAuthor | None = None,
 ) -> ResetResult:
-    """Reset a worktree to a commit, or (None) to the base its branch began at.
+    """Reset a worktree to a commit, or (None) to the base of its branch.
 
-    Uncommitted files and commits that would be dropped are kept under a rescue ref first. Ignored files stay, unless
-    ``remove_ignored``; then they are rescued like the others. Afterwards the files are compared with the commit's tree:
-    :class:`TreeMismatch` when they differ. ``expected_tree`` is compared before anything is touched.
+    Nothing may write to the worktree any more. Uncommitted files and commits that would be dropped are kept under a
+    rescue ref first. Ignored files stay, unless ``remove_ignored``; then they are rescued as well. Raise
+    :class:`TreeMismatch` if the files differ from the commit's tree afterwards, or, before anything is touched, if that
+    is not ``expected_tree``.
     """
     target = check_hash("commit", commit or tree.base)
     async with tree.hold() as held:
@@ -136,15 +136,15 @@ async def check_out(
     *,
     remove_ignored: bool = False,
 ) -> tuple[str, ...]:
-    """Make the files and the branch those of a commit, whose tree is ``wanted``; may be repeated.
+    """Set the files and the branch to a commit, whose tree is ``wanted``. May be repeated.
 
-    Returns the refs under which what that dropped is kept. Raises :class:`TreeMismatch` when the files differ from the
-    commit's afterwards.
+    Return the rescue refs of what was dropped. Raise :class:`TreeMismatch` if the files differ from the commit
+    afterwards.
     """
     tree = held.tree
     rescues: list[str] = []
-    # More than one pass: the target may have other rules on what is ignored, so that files show up which are neither
-    # in the target nor rescued yet.
+    # Several passes: the target may have other ignore rules, so that files appear that are neither in the target nor
+    # rescued yet.
     for number in range(_MAX_PASSES):
         found = await _snapshot(held, wanted, ignored=remove_ignored)
         if number and found == wanted:
@@ -162,7 +162,7 @@ async def check_out(
 
 
 async def _snapshot(held: HeldWorktree, wanted: str, *, ignored: bool) -> str:
-    """The files as a tree; with ignored files that the target would overwrite."""
+    """Store the files as a tree, including ignored files that the target would overwrite."""
     found = await snapshot(held, ignored=ignored)
     words = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--diff-filter=A", found, wanted)
     coming = (await held.clone.run(*words)).fields
@@ -173,9 +173,9 @@ async def _snapshot(held: HeldWorktree, wanted: str, *, ignored: bool) -> str:
 
 
 async def _compare_bytes(held: HeldWorktree, target: str, found: str, wanted: str) -> None:
-    """Accept files whose bytes are the recorded ones although git would store them differently today.
+    """Accept files with the recorded bytes, even if git would store them differently now.
 
-    That is so where a repository asks for line ends (``.gitattributes``) that its own commits do not have.
+    This happens if ``.gitattributes`` asks for line ends that the commit does not have.
     """
     words = ("diff-tree", "-r", "-z", "--no-renames", wanted, found)
     fields = (await held.clone.run(*words)).fields

@@ -1,4 +1,11 @@
-"""Run git with an argument list, a clean environment, a time limit and a size limit."""
+"""Run git with an argument list, a clean environment, a time limit and a size limit.
+
+git runs programs that its configuration, its environment or the repository name: hooks, the fsmonitor, filters, diff
+and merge drivers, ssh, credential helpers, editors, pagers. An agent can write all of a repository and parts of its
+configuration. So git gets an environment made from scratch and no configuration of the system or the user, and every
+setting that could run a program is overridden on the command line. Settings with free names (``filter.<name>.clean``)
+cannot be overridden one by one; for these, git gets a configuration file that no agent writes (``repository``).
+"""
 
 from __future__ import annotations
 
@@ -20,13 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
 
-# What git may read and run when we call it: almost nothing.
-#
-# git runs programs that its configuration, its environment and the repository name: hooks, the fsmonitor, filters,
-# diff and merge drivers, ssh, credential helpers, editors, pagers. An agent can write all of a repository and parts of
-# its configuration. So git gets an environment made from nothing, no configuration of the system or the user, and every
-# setting that could run something is overridden on the command line. Settings with free names (``filter.<name>.clean``)
-# cannot be overridden one by one; for these, git is pointed at a configuration file that no agent writes (``control``).
+# ── settings and environment ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 SAFE_SETTINGS: Final = (
@@ -56,7 +57,7 @@ SAFE_SETTINGS: Final = (
     "color.ui=false",
     "advice.detachedHead=false",
 )
-"""Overrides for every call."""
+"""Overrides of every call."""
 
 _BASE_ENVIRONMENT: Final = {
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -76,7 +77,7 @@ _BASE_ENVIRONMENT: Final = {
     "LC_ALL": "C",
     "TZ": "UTC",
 }
-# What reaching a remote needs from its caller's environment, and nothing that names a program.
+# Variables of our environment that reach a remote; none of them names a program.
 _REMOTE_VARIABLES: Final = (
     "HOME", "USER", "LOGNAME", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR",
     "http_proxy", "https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY",
@@ -85,7 +86,7 @@ _REMOTE_VARIABLES: Final = (
 
 @dataclass(frozen=True)
 class RemoteAccess:
-    """How the operator lets git reach remotes. Nothing here comes from a repository."""
+    """How git reaches remotes, set by the operator. Nothing here comes from a repository."""
 
     credential_helper: str | None = None
     """A git credential helper, for private repositories over https (as in ``git config credential.helper``)."""
@@ -96,12 +97,12 @@ class RemoteAccess:
 
 
 def local_environment(path: str | None = None) -> dict[str, str]:
-    """The environment for a call that reaches no remote."""
+    """Return the environment of a call that reaches no remote."""
     return {**_BASE_ENVIRONMENT, "PATH": path or os.environ.get("PATH", os.defpath), "GIT_ALLOW_PROTOCOL": "none"}
 
 
 def remote_environment(protocol: str, access: RemoteAccess, path: str | None = None) -> dict[str, str]:
-    """The environment for a call that reaches a remote over one protocol."""
+    """Return the environment of a call that may reach a remote over one protocol."""
     passed = {name: os.environ[name] for name in _REMOTE_VARIABLES if name in os.environ}
     return {
         **local_environment(path),
@@ -114,28 +115,28 @@ def remote_environment(protocol: str, access: RemoteAccess, path: str | None = N
 
 
 def remote_settings(access: RemoteAccess) -> list[str]:
-    """The overrides a call to a remote gets after those of every call."""
+    """Return the further overrides of a call to a remote."""
     return ["credential.helper=", f"credential.helper={access.credential_helper}"] if access.credential_helper else []
 
 
 def as_options(settings: Iterable[str]) -> list[str]:
-    """Settings as ``-c`` options."""
+    """Return settings as ``-c`` options."""
     return [word for setting in settings for word in ("-c", setting)]
 
 
-# Running git: an argument list, never a shell; a time limit, a size limit, and an error that says what happened.
+# ── calls ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 MIB: Final = 1024 * 1024
 OLDEST_GIT: Final = (2, 38)  # the first with ``merge-tree --write-tree``
 _CHUNK_BYTES: Final = 64 * 1024
-_MAX_STDERR_BYTES: Final = 64 * 1024  # of what git says on stderr
+_MAX_STDERR_BYTES: Final = 64 * 1024
 _AFTER_KILL_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True)
 class GitResult:
-    """What a command printed. ``truncated`` when it was stopped because it had printed as much as was asked for."""
+    """The output of a command. ``truncated``: it was stopped at the requested size."""
 
     code: int
     out: bytes
@@ -144,21 +145,21 @@ class GitResult:
 
     @property
     def text(self) -> str:
-        """What it printed, as text without the last line break."""
+        """The output as text, without the last line break."""
         return self.out.decode("utf-8", "surrogateescape").rstrip("\n")
 
     @property
     def fields(self) -> list[str]:
-        """What it printed with ``-z``: the strings between NUL bytes."""
+        """The output of a command with ``-z``: the strings between NUL bytes."""
         return self.out.decode("utf-8", "surrogateescape").split("\0")[:-1] if self.out else []
 
 
 @dataclass(frozen=True)
 class GitLocation:
-    """Where a command works: the git directory, and for some the work tree, the index and open locks.
+    """Where a command works: the git directory, and optionally the work tree, the index and open locks.
 
-    ``locks`` are file descriptors that git inherits. A lock (``flock``) is then held until the last process that works
-    under it has ended, also when this process is killed and git goes on alone.
+    ``locks`` are file descriptors that git inherits. So a lock (``flock``) is held until the last process under it has
+    ended, even if this process is killed and git goes on alone.
     """
 
     git_dir: Path
@@ -166,10 +167,10 @@ class GitLocation:
     index: Path | None = None
     locks: tuple[int, ...] = ()
     protocol: str | None = None
-    """The protocol over which the command may reach a remote (a partial clone fetches what it lacks)."""
+    """The protocol over which the command may reach a remote (a partial clone fetches missing objects)."""
 
     def options(self) -> list[str]:
-        """The options that name the git directory and the work tree, so that git searches for neither."""
+        """Return the options that name the git directory and the work tree, so that git does not search for them."""
         named = [f"--git-dir={self.git_dir}"]
         return named if self.work_tree is None else [*named, f"--work-tree={self.work_tree}"]
 
@@ -202,9 +203,9 @@ class GitRunner:
         limit: float | None = None,
         truncate_at: int | None = None,
     ) -> GitResult:
-        """Run one command. Raises :class:`CommandFailed` when its exit code is not in ``ok``.
+        """Run one command; raise :class:`CommandFailed` if its exit code is not in ``ok``.
 
-        It is ended after ``limit`` seconds, or when it has printed ``truncate_at`` bytes.
+        It is stopped after ``limit`` seconds, or when it has printed ``truncate_at`` bytes.
         """
         settings: Sequence[str] = SAFE_SETTINGS
         if place.protocol is None:
@@ -216,7 +217,7 @@ class GitRunner:
         return await self._run(place, settings, words, given, stdin, ok, limit, truncate_at)
 
     async def run_remote(self, place: GitLocation, *words: str, limit: float | None = None) -> GitResult:
-        """Run one command whose purpose is to reach a remote. Raises :class:`RemoteFailed`."""
+        """Run a command that reaches a remote; raise :class:`RemoteFailed`."""
         try:
             return await self.run(place, *words, limit=limit)
         except (CommandTimedOut, OutputTooLarge):
@@ -226,7 +227,7 @@ class GitRunner:
             raise RemoteFailed(error.command, error.code, error.said, advice) from None
 
     async def check_version(self) -> tuple[int, ...]:
-        """The version of git. Raises :class:`GitNotUsable` when it is missing or too old."""
+        """Return the version of git; raise :class:`GitNotUsable` if it is missing or too old."""
         result = await self.run(GitLocation(Path("/")), "version")
         found = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", result.text)
         version = tuple(int(number) for number in found.groups(default="0")) if found else ()
@@ -285,7 +286,7 @@ class GitRunner:
                 cwd=folder,
                 env=environment,
                 pass_fds=tuple({*place.locks, *held.get()}),
-                start_new_session=True,  # so that its helpers can be ended with it, and no terminal is asked
+                start_new_session=True,  # its helpers can be killed with it, and it has no terminal to ask
             )
         except FileNotFoundError:
             if not folder.is_dir():
@@ -294,7 +295,7 @@ class GitRunner:
 
 
 async def _communicate(process: Process, stdin: bytes | None, room: int, said: bytearray) -> tuple[bytes, bool]:
-    """Feed and read until git has ended its output, or has printed more than there is room for."""
+    """Write stdin and read stdout until git closes it, or has printed more than ``room`` bytes."""
     assert process.stdout is not None
     assert process.stderr is not None
     feeding = asyncio.create_task(_feed(process, stdin))
@@ -319,7 +320,7 @@ async def _feed(process: Process, stdin: bytes | None) -> None:
     if stdin is None:
         return
     assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # git ended early: its exit code says why
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # git ended early; its exit code says why
         process.stdin.write(stdin)
         await process.stdin.drain()
     process.stdin.close()
@@ -331,7 +332,7 @@ async def _read_stderr(stream: asyncio.StreamReader, said: bytearray) -> None:
 
 
 async def _kill(process: Process) -> None:
-    """Make sure that nothing of the process group is left, and that its pipes are closed."""
+    """Kill what is left of the process group and close its pipes."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)

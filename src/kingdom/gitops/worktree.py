@@ -1,4 +1,9 @@
-"""One worktree: its files, its lock, and its content as a git tree."""
+"""One worktree: its parts, its lock, and its content as a git tree.
+
+Its parts are the folder with the files; ``.git`` in it, a file that points to the admin folder; the admin folder in
+``repo/.git/worktrees``, which the git of an agent in the worktree reads; and a state folder of ours with the record,
+the lock and an index. We never follow ``.git`` and never trust the admin folder: agents can rewrite both.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +28,6 @@ if TYPE_CHECKING:
     from kingdom.gitops.runner import GitLocation, GitResult
 
 
-# One worktree: where its parts are, how it is held, and how they are put back when somebody has changed them.
-#
-# Its parts: the folder with the files; ``.git`` in it, a file that points to the admin folder; the admin folder in
-# ``repo/.git/worktrees``, which the git of whoever works there reads; and a state folder with what only we read: the
-# record, the lock and an index of our own. We never follow ``.git`` and never trust the admin folder: both can be
-# rewritten by whoever works in the worktree.
-
-
 State = Literal["creating", "ready", "releasing"]
 RECORD_FILE: Final = "worktree.json"
 _OPERATION_FILES: Final = (
@@ -49,7 +46,7 @@ class Worktree:
     path: Path
     """The folder with the files."""
     base: str
-    """The commit its branch began at."""
+    """The commit its branch started from."""
     state_folder: Path
     lock_timeout: float = 60.0
 
@@ -65,20 +62,20 @@ class Worktree:
 
     @cached_property
     def admin(self) -> Path:
-        """The folder in ``repo/.git/worktrees`` that makes it a worktree for other gits."""
+        """The folder in ``repo/.git/worktrees`` that makes it a worktree for other git processes."""
         return self.clone.repo / "worktrees" / f"{self.workflow}@{self.name}"
 
     async def tip(self) -> str | None:
-        """The commit its branch is at; None when the branch is gone."""
+        """Return the commit its branch is at; None if the branch is gone."""
         return await self.clone.commit_of(self.ref)
 
     @contextlib.asynccontextmanager
     async def hold(self, *, check: bool = True) -> AsyncIterator[HeldWorktree]:
-        """Keep every other process of ours away from it. Raises :class:`LockBusy` or :class:`WorktreeBroken`."""
+        """Lock it against our other processes; raise :class:`LockBusy` or :class:`WorktreeBroken`."""
         async with locked(self.state_folder / "lock", self.lock_timeout) as fd:
             if check:
                 self._check()
-            # git held our lock too, so nobody is left who owns its locks, or files that were being written.
+            # git inherits our lock, so no process is left that owns git's lock files or unfinished files.
             for left in (*self.state_folder.glob("*.lock"), *self.state_folder.glob(".*")):
                 left.unlink(missing_ok=True)
             yield HeldWorktree(self, fd)
@@ -94,7 +91,7 @@ class Worktree:
 
 
 class HeldWorktree:
-    """A worktree while it is locked: everything that changes it goes through here."""
+    """A locked worktree: everything that changes it goes through here."""
 
     def __init__(self, tree: Worktree, lock: int) -> None:
         self.tree = tree
@@ -102,19 +99,19 @@ class HeldWorktree:
         self.index = tree.state_folder / "index"
         self.next_index = tree.state_folder / "index.next"
         self.merging = tree.state_folder / "merging"
-        """There while a merge changes the files: where from, and where to. See ``merging``."""
+        """Exists while a merge changes the files, with the old and the new commit. See ``merges``."""
         self.lock = lock
 
     async def run(self, *words: str, index: Path, stdin: bytes | None = None, ok: tuple[int, ...] = (0,)) -> GitResult:
-        """Run a git command on the files of the worktree, with an index of ours."""
+        """Run a git command on the files of the worktree, with our own index."""
         return await self.clone.git.run(self.place(index), *words, stdin=stdin, ok=ok)
 
     def place(self, index: Path) -> GitLocation:
-        """Where such a command works. git inherits the lock."""
+        """Return the location of such a command. git inherits the lock."""
         return self.clone.place(self.tree.path, index, (self.lock,))
 
     async def head(self) -> str | None:
-        """The commit that whoever works there has checked out, or the tip of the branch when that is unclear."""
+        """Return the commit that is checked out, or the tip of the branch if that is unclear."""
         try:
             text = (self.tree.admin / "HEAD").read_text("utf-8", "replace").strip()
         except OSError:
@@ -127,15 +124,15 @@ class HeldWorktree:
         return found or await self.tree.tip()
 
     def adopt_next_index(self) -> None:
-        """Make the index that an operation prepared the current one."""
+        """Replace the index by the one an operation prepared."""
         self.next_index.replace(self.index)
 
     def discard_index(self) -> None:
-        """Have the next operation read the files anew."""
+        """Delete the index, so that the next operation reads all files again."""
         self.index.unlink(missing_ok=True)
 
     def restore_links(self) -> None:
-        """Put the admin folder and the ``.git`` file back to what makes this folder a worktree on its branch."""
+        """Restore the admin folder and the ``.git`` file that make this folder a worktree on its branch."""
         tree = self.tree
         for folder in (tree.admin.parent, tree.admin):
             if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
@@ -143,7 +140,7 @@ class HeldWorktree:
             folder.mkdir(parents=True, exist_ok=True)
         pointer = tree.path / ".git"
         if pointer.is_dir() and not pointer.is_symlink():
-            pointer.rename(self._free_name("replaced-git"))  # somebody's repository: kept, but out of the way
+            pointer.rename(self._free_name("replaced-git"))  # a repository somebody made: keep it, but move it away
         wanted = {
             tree.admin / "commondir": "../..\n",
             tree.admin / "gitdir": f"{pointer}\n",
@@ -159,7 +156,7 @@ class HeldWorktree:
                 write_file(path, content, scratch=tree.state_folder)
 
     def publish(self) -> None:
-        """Let the worktree's own git see the branch and the index as they are now, with nothing half done."""
+        """Show the worktree's own git the current branch and index, without unfinished operations."""
         self.restore_links()
         admin = self.tree.admin
         remove_stale_locks([admin / "index.lock", admin / "HEAD.lock"], [self.tree.path, self.clone.folder])
@@ -170,15 +167,15 @@ class HeldWorktree:
             else:
                 left.unlink(missing_ok=True)
         if self.index.exists():
-            # An index has the time it was written: git looks again at files that changed in that second or later.
-            # A copy with a later time would hide such a change.
+            # git checks files again that changed in the second in which the index was written, or later. A copy with a
+            # later time would hide such a change.
             written = self.index.stat().st_mtime_ns
             content = self.index.read_bytes()
             write_file(admin / "index", content, scratch=self.tree.state_folder, modified_ns=written)
         self.merging.unlink(missing_ok=True)
 
     def write_record(self, state: State) -> None:
-        """Note what this worktree is and how far it has come."""
+        """Write the record: what this worktree is, and its state."""
         tree = self.tree
         note = {
             "version": 1,
@@ -199,36 +196,35 @@ class HeldWorktree:
 
 
 def read_record(state_folder: Path) -> dict[str, Any] | None:
-    """The record of a worktree, or None when there is none that can be read."""
+    """Return the record of a worktree, or None; raise :class:`WorktreeBroken` if it cannot be read."""
     try:
         note = json.loads((state_folder / RECORD_FILE).read_text("utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise WorktreeBroken(f"{state_folder / RECORD_FILE} cannot be read: {error}; delete it to start anew") from None
+        raise WorktreeBroken(f"{state_folder / RECORD_FILE} cannot be read: {error}; delete it to start over") from None
     if not isinstance(note, dict) or note.get("version") != 1:
         raise WorktreeBroken(f"{state_folder / RECORD_FILE} was written by another version of this program")
     return note
 
 
-# What is in a worktree right now, as a tree: tracked and new files, deletions, executable bits, links.
-#
-# Plumbing, not ``git add``: ``git add`` looks into nested repositories by running git there, with their configuration.
-# Here only the files are read. A nested repository's files are taken like any others, without its ``.git``.
+# ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Plumbing commands, not ``git add``: that runs git in nested repositories, with their configuration. Here only files
+# are read. The files of a nested repository are stored like any others, without its ``.git``.
 
 
 async def snapshot(held: HeldWorktree, *, ignored: bool = False, also: Iterable[str] = ()) -> str:
-    """Store the files as a tree and return its hash. The index of it is left in ``held.next_index``.
+    """Store the files as a git tree and return its hash; its index is in ``held.next_index``.
 
-    Files that ``.gitignore`` names are left out unless ``ignored``; ``also`` names files to take in any case.
+    Files that ``.gitignore`` names are left out unless ``ignored``; files in ``also`` are always stored.
     """
     extra = list(also)
     if held.index.exists():
-        await asyncio.to_thread(shutil.copy2, held.index, held.next_index)  # with its time: see ``publish``
+        await asyncio.to_thread(shutil.copy2, held.index, held.next_index)  # keeps its time: see ``publish``
         try:
             return await _store(held, ignored=ignored, also=extra)
         except CommandFailed:
-            # The index may name objects that no ref held when somebody pruned: read everything anew, once.
+            # The index may name objects that were pruned: read everything again, once.
             held.next_index.with_name(f"{held.next_index.name}.lock").unlink(missing_ok=True)
     held.next_index.unlink(missing_ok=True)
     head = await held.head()
@@ -248,7 +244,7 @@ async def _store(held: HeldWorktree, *, ignored: bool, also: list[str]) -> str:
     there, gone, folders = await asyncio.to_thread(sort_out, held.tree.path, dict.fromkeys(paths))
     submodules = await _submodules(held, folders) if folders else set()
     there += [folder for folder in folders if folder in submodules]
-    gone += [folder for folder in folders if folder not in submodules]  # a file was there before
+    gone += [folder for folder in folders if folder not in submodules]  # they replace a file
     if gone:
         await held.run("update-index", "-z", "--force-remove", "--stdin", index=held.next_index, stdin=_names(gone))
     if there:
@@ -258,7 +254,7 @@ async def _store(held: HeldWorktree, *, ignored: bool, also: list[str]) -> str:
 
 
 async def _submodules(held: HeldWorktree, folders: list[str]) -> set[str]:
-    """Which of the folders the index knows as submodules."""
+    """Return the folders that are submodules in the index."""
     staged = (await held.run("ls-files", "-z", "--stage", "--", *folders, index=held.next_index)).fields
     return {entry.partition("\t")[2] for entry in staged if entry.startswith("160000 ")}
 
@@ -268,7 +264,7 @@ async def _files_of_nested(held: HeldWorktree, nested: list[str], *, ignored: bo
     found = [path for folder in nested for path in await asyncio.to_thread(files_below, root, folder)]
     if ignored or not found:
         return found
-    # This command knows no literal paths; "./" keeps a name that starts with a colon from being read as a pattern.
+    # check-ignore has no literal paths; "./" keeps a name that starts with a colon from being a pattern.
     names, patterns = _names(f"./{path}" for path in found), {"GIT_LITERAL_PATHSPECS": "0"}
     words = ("check-ignore", "-z", "--stdin", "--no-index")
     result = await held.clone.git.run(held.place(held.next_index), *words, stdin=names, ok=(0, 1), environment=patterns)

@@ -1,7 +1,7 @@
-"""Making, finding and releasing worktrees. Every step can be repeated, so that a killed process is finished later.
+"""Create, find and release worktrees. Every step may be repeated, so that what a killed process left is finished later.
 
 The files that make a folder a worktree are written here, not by ``git worktree add``: that would read the clone's
-configuration, which is not ours alone, and choose a name that we would learn only afterwards.
+configuration, which agents can write, and choose a name that we would only learn afterwards.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _TRASH: Final = "trash"
 
 @dataclass(frozen=True)
 class PruneResult:
-    """What was found at start."""
+    """What a prune found."""
 
     finished: tuple[str, ...] = ()
-    """Branches of worktrees whose creation or release a killed process had left half done: they are released now."""
+    """Branches of half created or half released worktrees; they are released now."""
     locks: tuple[Path, ...] = ()
-    """Lock files of dead processes, removed."""
+    """Lock files of dead processes that were removed."""
     unknown: tuple[Path, ...] = ()
-    """Folders among the worktrees that nobody has a record of. They are left alone."""
+    """Folders among the worktrees without a record. They are left alone."""
 
 
 class Worktrees:
-    """The worktrees below one folder: files in ``worktrees/``, what only we read in ``state/``."""
+    """The worktrees below one folder: files in ``worktrees/``, our records in ``state/``."""
 
     def __init__(
         self,
@@ -61,12 +61,12 @@ class Worktrees:
     async def create(
         self, clone: Clone, workflow: str, name: str, base: str | None = None, *, reuse_branch: bool = False
     ) -> Worktree:
-        """The worktree of a workflow on a clone; made from ``base`` when it is not there, mended when it is damaged.
+        """Return the worktree of a workflow on a clone; create it from ``base``, or repair an existing one.
 
-        ``base`` is a branch of the remote, a tag, a commit (a checkpoint, to fork from it) or None for the default
-        branch. ``reuse_branch`` goes on with a branch that an earlier worktree of this name left.
+        ``base`` is a remote branch, a tag, a commit (such as a checkpoint, to fork from it) or None for the default
+        branch. ``reuse_branch`` continues a branch that an earlier worktree of this name left.
 
-        Raises :class:`BranchExists`, :class:`FolderExists` or :class:`BaseNotFound`; then nothing was made.
+        Raise :class:`BranchExists`, :class:`FolderExists` or :class:`BaseNotFound`; nothing was created then.
         """
         tree = self._describe(clone, workflow, name, "")
         async with tree.hold(check=False) as held:
@@ -88,7 +88,7 @@ class Worktrees:
             return held.tree
 
     def find(self, workflow: str, name: str) -> Worktree:
-        """A worktree that was created. Raises :class:`WorktreeBroken` when there is none."""
+        """Return an existing worktree; raise :class:`WorktreeBroken` if there is none."""
         state = self._states / check_id("workflow", workflow) / check_id("worktree", name)
         record = read_record(state)
         if record is None:
@@ -96,15 +96,15 @@ class Worktrees:
         return self._recorded(record)
 
     def list(self, workflow: str | None = None) -> list[Worktree]:
-        """Every worktree there is a record of, or those of one workflow."""
+        """Return all recorded worktrees, or those of one workflow."""
         pattern = "*/*" if workflow is None else f"{check_id('workflow', workflow)}/*"
         records = [read_record(folder) for folder in sorted(self._states.glob(pattern))]
         return [self._recorded(record) for record in records if record is not None]
 
     async def release(self, workflow: str, name: str, *, delete_branch: bool = False) -> str | None:
-        """Remove a worktree; the branch stays unless asked. Uncommitted work is rescued first: returns that ref.
+        """Remove a worktree if it exists, and its branch with ``delete_branch``.
 
-        Nothing happens when it is not there.
+        Uncommitted work is rescued first; return that ref.
         """
         state = self._states / check_id("workflow", workflow) / check_id("worktree", name)
         if (record := read_record(state)) is None:
@@ -112,16 +112,16 @@ class Worktrees:
         tree = self._recorded(record)
         async with tree.hold(check=False) as held:
             if (record := read_record(state)) is None:
-                return None  # somebody else was faster
+                return None  # another process released it
             kept = await self._keep(held, delete_branch=delete_branch) if record["state"] != "creating" else None
             held.write_record("releasing")
             await self._finish_release(held, delete_branch=delete_branch)
         return kept
 
     async def prune(self) -> PruneResult:
-        """Clean up after processes that were killed. Call it once at start, before work begins.
+        """Clean up after killed processes. Call it once at start, before work begins.
 
-        A worktree that was half made or half released is released (it never was given to anybody, or was given up).
+        Half created and half released worktrees are released: nobody has used them yet, or any more.
         """
         finished: list[str] = []
         locks: list[Path] = []
@@ -153,7 +153,7 @@ class Worktrees:
         return self._describe(clone, record["workflow"], record["name"], record["base"])
 
     async def _plan(self, tree: Worktree, base: str | None, *, reuse_branch: bool) -> Worktree:
-        """See that a new worktree can be made, and where its branch begins."""
+        """Check that a new worktree can be created, and resolve the base of its branch."""
         if await tree.tip() is not None and not reuse_branch:
             raise BranchExists(
                 f"the branch {tree.branch} exists in {tree.clone.folder}: "
@@ -164,7 +164,7 @@ class Worktrees:
         return replace(tree, base=await tree.clone.resolve_base(base))
 
     async def _materialise(self, held: HeldWorktree) -> None:
-        """Branch, folder and files, from whatever of them is there already."""
+        """Create branch, folder and files, as far as they are missing."""
         tree = held.tree
         tip = await tree.tip()
         if tip is None:
@@ -199,7 +199,7 @@ class Worktrees:
         if tree.path.is_symlink():
             tree.path.unlink()
         elif tree.path.exists():
-            tree.path.rename(trash)  # at once, so that no half deleted folder looks like a worktree
+            tree.path.rename(trash)  # atomic, so that no half deleted folder looks like a worktree
         if tree.admin.is_symlink():
             tree.admin.unlink()
         elif tree.admin.exists():
@@ -219,4 +219,4 @@ async def _tip_or_none(tree: Worktree) -> str | None:
     except CommandFailed as error:
         if not error.answered:
             raise
-        return None  # the clone itself is gone, and the branch with it
+        return None  # the clone is gone, and the branch with it

@@ -1,5 +1,16 @@
-"""Workflows: agent work in steps, with git checkpoints one can go back to.
+"""Workflows: agent work in steps, with git checkpoints to go back to.
 
-:mod:`kingdom.workflow.domain` says what there is and how it may change, without any I/O. Use cases and handlers change
-it through the store, state and events in one transaction; the engine runs the handlers from the bus.
+A program that runs workflows needs these modules:
+
+``home``       :func:`~kingdom.workflow.home.open_home` opens a folder of workflows and returns its context
+``usecases``   what can be done with workflows: functions that take the context
+``engine``     :func:`~kingdom.workflow.engine.run_engine` runs them; one engine per store
+``commands``   pause, resume, … from a process that is not the engine
+``overview``   everything about one workflow, as a document
+``templates``  plans as YAML files
+``errors``     all exceptions, each with a code
+
+Below them, ``domain`` has the aggregates, their transitions and their events, without any I/O. ``store`` keeps
+aggregates and events in one database, and ``handlers`` apply events, both in one transaction. ``adapters`` implement
+the ``ports`` to agents, git and files. ``player`` lets a court run a task as a workflow.
 """

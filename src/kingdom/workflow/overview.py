@@ -163,25 +163,25 @@ class DescribedEvent(Protocol):
     """An event with its type and payload."""
 
     @property
-    def type(self) -> str: ...
+    def type(self) -> str: ...  # noqa: D102
     @property
-    def payload(self) -> Mapping[str, Any]: ...
+    def payload(self) -> Mapping[str, Any]: ...  # noqa: D102
 
 
 class Named(Protocol):
     """Something with an id and a name."""
 
     @property
-    def id(self) -> str: ...
+    def id(self) -> str: ...  # noqa: D102
     @property
-    def name(self) -> str: ...
+    def name(self) -> str: ...  # noqa: D102
 
 
 class NamedWork(Named, Protocol):
     """A Work with its tasks."""
 
     @property
-    def tasks(self) -> Sequence[Named]: ...
+    def tasks(self) -> Sequence[Named]: ...  # noqa: D102
 
 
 def event_tone(event: DescribedEvent) -> EventTone:

@@ -69,7 +69,7 @@ def _query(text: str) -> str:
     return text
 
 
-def _one_or_more(value: Any) -> Any:
+def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
@@ -117,7 +117,7 @@ class ShortSection(TemplateSection):
 
     @model_validator(mode="before")
     @classmethod
-    def _spell_out(cls, value: Any) -> Any:
+    def _expand(cls, value: Any) -> Any:
         return {cls.short: value} if isinstance(value, str) else value
 
 
@@ -132,7 +132,7 @@ class WorkEngineSection(ShortSection):
 
     @field_validator("name")
     @classmethod
-    def _there(cls, name: str, info: ValidationInfo) -> str:
+    def _check_exists(cls, name: str, info: ValidationInfo) -> str:
         return _check_known(info, name, "engines", "engine", "use one of these")
 
 
@@ -148,7 +148,7 @@ class RepositorySection(ShortSection):
 
     @field_validator("name")
     @classmethod
-    def _there(cls, name: str, info: ValidationInfo) -> str:
+    def _check_exists(cls, name: str, info: ValidationInfo) -> str:
         advice = f"kingdom git add URL --name {name}"
         return _check_known(info, name, "repositories", "repository", advice)
 
@@ -165,7 +165,7 @@ class McpSection(ShortSection):
 
     @field_validator("name")
     @classmethod
-    def _there(cls, name: str, info: ValidationInfo) -> str:
+    def _check_exists(cls, name: str, info: ValidationInfo) -> str:
         advice = f"kingdom mcp add {name} -- COMMAND registers it"
         return _check_known(info, name, "mcp_servers", "MCP server", advice)
 
@@ -178,9 +178,7 @@ class TaskSection(ShortSection):
     name: Name | None = None
     query: Annotated[str, AfterValidator(_query)]
     """May have variables: ``{{ issue.key }}`` (:mod:`kingdom.workflow.adapters.queries`)."""
-    report: Annotated[list[Heading], BeforeValidator(_one_or_more), AfterValidator(_unique)] = Field(
-        default_factory=list
-    )
+    report: Annotated[list[Heading], BeforeValidator(_as_list), AfterValidator(_unique)] = Field(default_factory=list)
     """The sections of the report it asks for."""
     retries: Retries | None = None
 
@@ -191,7 +189,7 @@ class WorkSection(TemplateSection):
     name: Name
     engine: WorkEngineSection | None = None
     model: str | None = Field(default=None, min_length=1)
-    after: Annotated[list[Name], BeforeValidator(_one_or_more), AfterValidator(_unique)] = Field(default_factory=list)
+    after: Annotated[list[Name], BeforeValidator(_as_list), AfterValidator(_unique)] = Field(default_factory=list)
     """The works it waits for; default: all works before it."""
     merge: bool = False
     """Merge the branches of the works it waits for."""
@@ -202,7 +200,7 @@ class WorkSection(TemplateSection):
     tasks: Annotated[list[TaskSection], AfterValidator(_not_empty)]
 
     @model_validator(mode="after")
-    def _sensible(self) -> WorkSection:
+    def _check_merge_and_tasks(self) -> WorkSection:
         if self.merge and len(self.after) < 2:
             raise ValueError("merge: true needs the works to merge, as after: [api, docs]")
         _unique(self.task_names)
@@ -215,14 +213,14 @@ class WorkSection(TemplateSection):
 
     @field_validator("name")
     @classmethod
-    def _its_own(cls, name: str, info: ValidationInfo) -> str:
+    def _check_unique_name(cls, name: str, info: ValidationInfo) -> str:
         if _work_names(info).count(name) > 1:
             raise ValueError(f"two works are called {name!r}: each needs a name of its own")
         return name
 
     @field_validator("after", mode="before")
     @classmethod
-    def _somebody(cls, after: Any) -> Any:
+    def _check_after_given(cls, after: Any) -> Any:
         if after == []:
             raise ValueError(
                 "name the works to wait for, or leave `after` out: then it waits for all before it "
@@ -232,7 +230,7 @@ class WorkSection(TemplateSection):
 
     @field_validator("after")
     @classmethod
-    def _there(cls, after: list[str], info: ValidationInfo) -> list[str]:
+    def _check_exists(cls, after: list[str], info: ValidationInfo) -> list[str]:
         names = _work_names(info)
         if unknown := [name for name in after if name not in names and name != START]:
             raise ValueError(f"there is no work {unknown[0]!r}: {', '.join(names)}")
@@ -258,7 +256,7 @@ class TemplateFile(TemplateSection):
 
     @model_validator(mode="before")
     @classmethod
-    def _note_works(cls, value: Any, info: ValidationInfo) -> Any:
+    def _collect_work_names(cls, value: Any, info: ValidationInfo) -> Any:
         works = value.get("works") if isinstance(value, dict) else None
         if isinstance(works, list):
             _work_names(info).extend(str(work["name"]) for work in works if isinstance(work, dict) and "name" in work)
@@ -266,7 +264,7 @@ class TemplateFile(TemplateSection):
 
     @field_validator("works")
     @classmethod
-    def _possible(cls, works: list[WorkSection]) -> list[WorkSection]:
+    def _check_works(cls, works: list[WorkSection]) -> list[WorkSection]:
         try:
             check_plan((work.name, tuple(work.after)) for work in works)
         except InvalidPlan as error:
@@ -275,7 +273,7 @@ class TemplateFile(TemplateSection):
 
     @field_validator("repositories", "mcp")
     @classmethod
-    def _each_once(cls, items: list[Any]) -> list[Any]:
+    def _check_unique(cls, items: list[Any]) -> list[Any]:
         _unique([item.name for item in items])
         return items
 

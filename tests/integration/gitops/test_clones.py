@@ -157,8 +157,8 @@ async def test_a_remote_that_went_away_says_so_and_the_clone_stays(remote: Remot
 ENSURE = """
 import asyncio, sys
 from pathlib import Path
-from kingdom.gitops import Clones, Git
-ensured = asyncio.run(Clones(Git(), Path(sys.argv[1]), allow_local=True).ensure(sys.argv[2]))
+from kingdom.gitops import Clones, GitRunner
+ensured = asyncio.run(Clones(GitRunner(), Path(sys.argv[1]), allow_local=True).ensure(sys.argv[2]))
 print("made" if ensured.made else "fetched")
 """
 

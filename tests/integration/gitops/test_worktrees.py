@@ -99,10 +99,10 @@ async def test_two_workflows_on_one_repository_at_once(remote: Remote, ground: G
 CREATE = """
 import asyncio, sys
 from pathlib import Path
-from kingdom.gitops import Clones, Git, Worktrees
+from kingdom.gitops import Clones, GitRunner, Worktrees
 async def main():
     folder = Path(sys.argv[1])
-    clones = Clones(Git(), folder / "clones", allow_local=True)
+    clones = Clones(GitRunner(), folder / "clones", allow_local=True)
     clone = (await clones.ensure(sys.argv[2])).clone
     print((await Worktrees(clones, folder).create(clone, "wf", "app")).path)
 asyncio.run(main())

@@ -1,4 +1,4 @@
-"""Which handler handles which event, and the handlers of workflows, works, worktrees and templates."""
+"""Handlers of workflows, works, worktrees and templates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import ClassVar, Final
 from kingdom.gitops import GitError
 from kingdom.workflow.context import UnitOfWork
 from kingdom.workflow.domain.events import (
-    UI_ONLY,
     GitDeleted,
     McpServerUnregistered,
     WorkCompleted,
@@ -22,18 +21,8 @@ from kingdom.workflow.domain.events import (
 from kingdom.workflow.domain.resources import Committed
 from kingdom.workflow.domain.statuses import AgentStatus, TaskStatus, WorkflowStatus, WorkStatus, WorkTreeStatus
 from kingdom.workflow.domain.workflow import Workflow, WorkflowTemplate
+from kingdom.workflow.handlers.base import Handler, IncomingEvent
 from kingdom.workflow.ports import WorkflowTransaction
-from kingdom.workflow.task_handlers import (
-    AgentErrorHandler,
-    AgentStartedHandler,
-    AgentStoppedHandler,
-    Handler,
-    IncomingEvent,
-    QueryFailedHandler,
-    QueryRespondedHandler,
-    ReportFailedHandler,
-    ReportGeneratedHandler,
-)
 from kingdom.workflow.usecases.lifecycle import prepare_workflow
 from kingdom.workflow.usecases.resources import (
     commit_checkpoint,
@@ -253,30 +242,3 @@ async def _all_templates(tx: WorkflowTransaction) -> list[WorkflowTemplate]:
     while page := await tx.templates.list(after=found[-1].id if found else None):
         found += page
     return found
-
-
-HANDLERS: Final[dict[str, type[Handler]]] = {
-    "WorkflowStarted": WorkflowStartedHandler,
-    "WorkflowResumed": WorkflowStartedHandler,
-    "WorkStatusChanged": WorkStatusChangedHandler,
-    "WorkStarted": WorkStartedHandler,
-    "WorkCompleted": WorkCompletedHandler,
-    "WorkTreeCreated": WorkTreeStatusChangedHandler,
-    "WorkTreeFailed": WorkTreeStatusChangedHandler,
-    "WorkTreePendingRelease": WorkTreeStatusChangedHandler,
-    "WorkflowCompleted": WorkflowTerminatedHandler,
-    "WorkflowCancelled": WorkflowTerminatedHandler,
-    "WorkflowFailed": WorkflowTerminatedHandler,
-    "AgentStarted": AgentStartedHandler,
-    "AgentStopped": AgentStoppedHandler,
-    "AgentError": AgentErrorHandler,
-    "QueryResponded": QueryRespondedHandler,
-    "QueryFailed": QueryFailedHandler,
-    "ReportGenerated": ReportGeneratedHandler,
-    "ReportFailed": ReportFailedHandler,
-    "WorkflowGitRefsUpdated": WorkflowGitRefsUpdatedHandler,
-    "GitDeleted": GitDeletedHandler,
-    "McpServerUnregistered": McpServerUnregisteredHandler,
-}
-
-__all__ = ["HANDLERS", "UI_ONLY", "Handler", "IncomingEvent"]
