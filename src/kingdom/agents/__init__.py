@@ -1,5 +1,5 @@
-"""Agents: one port for whoever has work done, adapters for those who do it.
+"""Run agents: one port (:mod:`kingdom.agents.port`), and engines behind it.
 
-``claude`` and ``codex`` are the real command lines, ``command`` is any program that follows the result contract, and
-``scripted`` plays a part for demos and tests. See :mod:`kingdom.agents.port`.
+The engines ``claude`` and ``codex`` run these command lines, ``command`` runs any program that follows the result
+contract, and ``scripted`` plays a script, for demos and tests.
 """

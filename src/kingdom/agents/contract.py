@@ -1,4 +1,4 @@
-"""The result contract: one JSON file in which an agent says what came of its task."""
+"""The result contract: the JSON file in which an agent reports the result of its task."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ MAX_DEPTH: Final = 50
 
 
 class ResultQuestion(BaseModel):
-    """What a person is asked."""
+    """A question to a person."""
 
     model_config = ConfigDict(extra="allow")
 
     text: str = Field(min_length=1)
     choices: list[str] = Field(default_factory=list, max_length=20)
-    default: str | None = None  # taken when nobody answers in time
+    default: str | None = None  # the answer if nobody replies in time
 
 
 class RawResult(BaseModel):
-    """What an agent leaves in its result file. Fields we do not know are kept."""
+    """The content of a result file. Unknown fields are kept."""
 
     model_config = ConfigDict(extra="allow")
 
     status: Literal["success", "failed", "needs_human", "skipped"]
     summary: str = ""
-    error: str | None = None  # why it is not a success
-    question: ResultQuestion | None = None  # for needs_human; plain text is taken as its text
+    error: str | None = None  # why it did not succeed
+    question: ResultQuestion | None = None  # for needs_human; a plain string is its text
     memory_updates: list[str] = Field(default_factory=list, max_length=100)
     links: list[str] = Field(default_factory=list, max_length=100)
 
@@ -52,17 +52,17 @@ class RawResult(BaseModel):
         return self
 
     def document(self) -> dict[str, Any]:
-        """The JSON form, with every field of the contract."""
+        """Return it as JSON, with every field of the contract."""
         return self.model_dump(mode="json")
 
 
 def result_schema() -> dict[str, Any]:
-    """The JSON Schema of a result file."""
+    """Return the JSON Schema of a result file."""
     return RawResult.model_json_schema()
 
 
 def check_result(document: Any) -> dict[str, Any]:
-    """A result document with every field of the contract, or :class:`InvalidResult`."""
+    """Check a result document and fill in missing fields. Raises :class:`InvalidResult`."""
     if not isinstance(document, dict):
         raise InvalidResult(f"the result must be a JSON object, not {type(document).__name__}")
     _check_text(document, "", 0)
@@ -73,7 +73,7 @@ def check_result(document: Any) -> dict[str, Any]:
 
 
 def read_result(path: Path) -> dict[str, Any] | str | None:
-    """The checked document in a result file, or what is wrong with it as text; None when there is no file."""
+    """Read a result file. Returns the checked document, the problem as text, or None when there is no file."""
     try:
         data = _read(path)
     except FileNotFoundError:
@@ -94,7 +94,7 @@ def read_result(path: Path) -> dict[str, Any] | str | None:
 
 
 def instructions(result_path: Path | str) -> str:
-    """How to report, in words for an agent. Part of every prompt."""
+    """Return the instructions for an agent how to report its result. Part of every prompt."""
     return f"""\
 When you are done, write one JSON object to the file {result_path} (its path is also in $KINGDOM_RESULT_PATH).
 Write it even when you could not do the task. Nothing else you print is read by a program.
@@ -114,7 +114,7 @@ Example: {{"status": "success", "summary": "Fixed the parser and added a test.",
 
 
 def _read(path: Path) -> bytes:
-    """The bytes of a regular file of a sane size. An agent may have put anything there: a link, a pipe, a device."""
+    """Read a regular file of limited size. An agent may have created anything there: a link, a pipe, a device."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -128,7 +128,7 @@ def _read(path: Path) -> bytes:
 
 
 def _check_text(value: Any, where: str, depth: int) -> None:
-    """Refuse what no text column, file name or terminal takes: NUL, and halves of surrogate pairs."""
+    """Refuse NUL and lone surrogates, which databases, file names and terminals do not accept."""
     if depth > MAX_DEPTH:
         raise InvalidResult("it is nested too deep")
     if isinstance(value, str):

@@ -1,4 +1,11 @@
-"""What an engine is, and the environment that its program gets."""
+"""The interface of an engine, and the environment that its program gets.
+
+An engine says how its program is started and what its output means. Starting, watching, stopping and adopting processes
+is the same for all engines (:mod:`kingdom.agents.runner`).
+
+The environment has a short list of our own variables, and what the engine and the order add. Secrets in the daemon's
+environment (tokens of GitHub, Slack, Jira) are not passed on unless a manifest names them.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +19,6 @@ if TYPE_CHECKING:
     from kingdom.agents.port import AgentEvent, Finished, OnEvent, Order
 
 
-# What an engine is: how its program is started, and what its lines mean.
-#
-# An engine is one module behind :class:`Engine`. Starting, watching, stopping and adopting processes is the host's work,
-# the same for all of them.
-
-
 PROMPT_PATH: Final = "{prompt_path}"
 
 
@@ -25,78 +26,77 @@ PROMPT_PATH: Final = "{prompt_path}"
 class Launch:
     """How to start the program of one run: an argument list, never a shell string."""
 
-    argv: tuple[str, ...]  # an argument that is exactly PROMPT_PATH becomes the path of a file with the prompt
-    env: Mapping[str, str] = field(default_factory=dict)  # beside the allow-listed environment and the order's
-    stdin: bytes = b""  # written to a file that becomes standard input: it ends, it never blocks
+    argv: tuple[str, ...]  # an argument equal to PROMPT_PATH is replaced by the path of a file with the prompt
+    env: Mapping[str, str] = field(default_factory=dict)  # in addition to the allow-listed environment and the order's
+    stdin: bytes = b""  # becomes standard input, as a file: it ends and never blocks
 
 
 class LineReader(Protocol):
-    """Understands the output of one run, line by line. A line may be anything: torn, huge, not JSON."""
+    """Parses the output of one run, line by line. A line may be anything: truncated, huge, not JSON."""
 
     def feed(self, line: bytes) -> Sequence[AgentEvent]:
-        """What a line says; nothing, when it says nothing we know. Never raises for what a program printed."""
+        """Return the events in a line; none for an unknown line. Never raises because of what a program printed."""
 
 
 @runtime_checkable
 class EndReader(Protocol):
-    """What a reader can do besides whose program keeps a record elsewhere, which may be behind its output."""
+    """An optional method of a reader whose program keeps a record elsewhere, written later than its output."""
 
     def end(self) -> Sequence[AgentEvent]:
-        """What the record tells now that the program is gone, also if it was ended half-way."""
+        """Return the events from the record after the program has ended, also when it was stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """Whether an engine can be used here."""
+    """Whether an engine can be used on this machine."""
 
     ok: bool
     path: str | None = None
     version: str | None = None
-    problem: str | None = None  # what is wrong, and what to do about it
+    problem: str | None = None  # what is wrong, and what to do
 
 
 class Engine(Protocol):
-    """A program that does work.
+    """An engine with a program.
 
-    One whose reader never says ``Finished`` has an attribute ``exit_code_decides = True``: an exit code of 0 is then
-    its word for being done. For any other, an exit code of 0 without ``Finished`` is a failure.
+    If its reader never returns ``Finished``, it has an attribute ``exit_code_decides = True``: exit code 0 then means
+    success. For any other engine, exit code 0 without ``Finished`` is a failure.
     """
 
     name: str
 
     def launch(self, order: Order) -> Launch:
-        """How to start it. Raises :class:`kingdom.agents.errors.EngineNotInstalled` when there is no such program."""
+        """Return how to start it. Raises :class:`kingdom.agents.errors.EngineNotInstalled`."""
 
     def reader(self, order: Order) -> LineReader:
-        """A reader for the output of one run."""
+        """Return a reader for the output of one run."""
 
     async def examine(self) -> Examined:
-        """Look whether it is installed, and which version."""
+        """Check whether it is installed, and which version."""
+
+
+class AgentCrashed(Exception):
+    """Raised by an engine inside our process whose agent has died. The outcome is ``killed``."""
 
 
 class InProcessEngine(Protocol):
-    """An engine without a process: it plays its part inside ours (``scripted``)."""
+    """An engine without a program: it runs inside our process (``scripted``, ``workflow``)."""
 
     name: str
 
     async def play(self, order: Order, on_event: OnEvent) -> Finished:
-        """Do the work, telling what happens.
+        """Do the work, and report events.
 
-        Cancelled when the run is stopped, with the reason as the message; without one when it is only let go of, and
-        the same order may be played again by the next process.
+        Cancelled when the run is stopped, with the reason as the message. Cancelled without a message when the runner
+        closes: the next process may then play the same order again.
         """
 
     async def examine(self) -> Examined:
-        """Always usable."""
-
-
-# The environment of an agent: a short list of names from ours, and what the order and the engine add. Nothing else.
-#
-# What the daemon knows by environment (tokens of GitHub, Slack, Jira) stays with the daemon unless a manifest names it.
+        """Check whether it can be used."""
 
 
 TASK_ID_VARIABLE: Final = "KINGDOM_TASK_ID"
-RUN_ID_VARIABLE: Final = "KINGDOM_RUN_ID"  # also the mark by which the processes of a run are found again
+RUN_ID_VARIABLE: Final = "KINGDOM_RUN_ID"  # also identifies the processes of a run
 RESULT_PATH_VARIABLE: Final = "KINGDOM_RESULT_PATH"
 
 _NAMES: Final = frozenset(
@@ -113,14 +113,14 @@ _DEFAULT_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 
 
 def inherited_environment(base: Mapping[str, str]) -> dict[str, str]:
-    """The part of an environment that every agent may see."""
+    """Return the part of an environment that every agent may see."""
     kept = {name: value for name, value in base.items() if name in _NAMES or name.startswith("LC_")}
     kept.setdefault("PATH", _DEFAULT_PATH)
     return kept
 
 
 def run_environment(order: Order, base: Mapping[str, str], engine: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The whole environment of one run: ours as far as it is listed, the engine's, the order's, and who it is."""
+    """Return the environment of one run: the allow-listed part of ours, the engine's, the order's, and its ids."""
     made = {
         **inherited_environment(base),
         **(engine or {}),
@@ -132,6 +132,6 @@ def run_environment(order: Order, base: Mapping[str, str], engine: Mapping[str, 
     for name, value in made.items():
         if not name or "=" in name or "\0" in name or "\0" in value:
             raise InvalidOrder(
-                f"the environment of run {order.run_id} has {name!r:.80}: no =, no NUL in names or values"
+                f"the environment of run {order.run_id} has {name!r:.80}: names must not have = or NUL, values no NUL"
             )
     return made

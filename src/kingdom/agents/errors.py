@@ -1,13 +1,13 @@
-"""What can go wrong with agents. Every message says what, where, and what to do next.
+"""The exceptions of the agents package. Every message says what is wrong, where, and what to do.
 
 ::
 
-    AgentsError                  anything the agents' side raises by itself
-    ├── InvalidOrder             an order that cannot be carried out as it is (a ValueError too)
+    AgentsError                  base class
+    ├── InvalidOrder             an order that cannot be executed (also a ValueError)
     ├── EngineUnknown            no engine of that name
-    ├── EngineNotInstalled       the engine's program is not there
-    ├── InvalidResult            a result that does not follow the contract (a ValueError too)
-    ├── InvalidScript            a script that the scripted engine cannot play (a ValueError too)
+    ├── EngineNotInstalled       the engine's program is missing
+    ├── InvalidResult            a result that violates the contract (also a ValueError)
+    ├── InvalidScript            a script that the scripted engine cannot play (also a ValueError)
     ├── AlreadyStarted           a run with this id was started before
     └── StartFailed              the program could not be started
 """
@@ -16,43 +16,43 @@ from __future__ import annotations
 
 
 class AgentsError(Exception):
-    """The root of all errors of the agents' side."""
+    """Base class of all errors of this package."""
 
     code = "AGENTS"
 
 
 class InvalidOrder(AgentsError, ValueError):
-    """An order that cannot be carried out: a bad run id, a folder that is not there, options of the wrong kind."""
+    """An order that cannot be executed: a bad run id, a missing folder, options of the wrong type."""
 
     code = "INVALID_ORDER"
 
 
 class EngineUnknown(AgentsError):
-    """No engine has this name, here or in an installed distribution."""
+    """No engine has this name, neither built in nor in an installed distribution."""
 
     code = "ENGINE_UNKNOWN"
 
 
 class EngineNotInstalled(AgentsError):
-    """The engine is known, but its program is not on this machine."""
+    """The engine is known, but its program is not installed."""
 
     code = "ENGINE_NOT_INSTALLED"
 
 
 class InvalidResult(AgentsError, ValueError):
-    """A result document that does not follow the contract."""
+    """A result document that violates the contract."""
 
     code = "INVALID_RESULT"
 
 
 class InvalidScript(AgentsError, ValueError):
-    """A script for the scripted engine that makes no sense."""
+    """A script that the scripted engine cannot play."""
 
     code = "INVALID_SCRIPT"
 
 
 class AlreadyStarted(AgentsError):
-    """A run with this id was started before: a run id is used once."""
+    """A run with this id was started before; a run id is used once."""
 
     code = "ALREADY_STARTED"
 

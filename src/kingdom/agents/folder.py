@@ -1,20 +1,20 @@
-"""The folder of a run, ``state/soldiers/<run-id>/``: what is needed to find it again, and how it ended.
+"""The folder of a run, ``state/soldiers/<run-id>/``: what is needed to adopt the run, and how it ended.
 
 ================ ================================================================= ==============
 file             what                                                              written by
 ================ ================================================================= ==============
 ``order.json``   the order, without prompt and without values of the environment   runner
 ``prompt.md``    the prompt                                                        runner
-``stdin``        what the agent reads                                              runner
-``spec.json``    what the shim shall do; names of the environment, no values       host
-``env.json``     the environment, tmux host only: gone once the shim has read it   host
-``identity.json`` pid, start time, boot id: there before the agent runs            shim
-``stop.json``    why we ended it                                                   runner
-``exit.json``    how it ended                                                      shim
-``outcome.json`` what came of it                                                   runner
+``stdin``        the agent's standard input                                        runner
+``spec.json``    instructions for the shim; names of the environment, no values    host
+``env.json``     the environment, tmux host only; the shim removes it              host
+``identity.json`` pid, start time, boot id; written before the agent runs          shim
+``stop.json``    why we stopped it                                                 runner
+``exit.json``    how the process ended                                             shim
+``outcome.json`` the outcome                                                       runner
 ================ ================================================================= ==============
 
-All of them are readable by us alone (0600).
+Only our user can read them (0600).
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:@+\-]{0,199}\Z")
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """Which processes a run has: their numbers, with start times and the boot, so that these are meant and no other."""
+    """The processes of a run: ids with start times and boot id, which together identify a process uniquely."""
 
     boot_id: str
-    pid: int  # of the agent; also its process group and its session
+    pid: int  # of the agent; also the id of its process group and session
     start: int | None
     shim_pid: int
     shim_start: int | None
     started_at: float
 
 
-class _Inside:
-    """The path of a file in a run's folder. Made when it is asked for: a run has many of them and uses few."""
+class _FilePath:
+    """The path of a file in a run's folder, computed on access: most runs use few of them."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -58,18 +58,18 @@ class _Inside:
 
 
 class RunFolder:
-    """Where the files of one run lie."""
+    """The files of one run."""
 
-    order = _Inside("order.json")
-    prompt = _Inside("prompt.md")
-    stdin = _Inside("stdin")
-    spec = _Inside("spec.json")
-    environment = _Inside("env.json")
-    identity = _Inside("identity.json")
-    stop = _Inside("stop.json")
-    exit = _Inside("exit.json")
-    outcome = _Inside("outcome.json")
-    log = _Inside("shim.log")
+    order = _FilePath("order.json")
+    prompt = _FilePath("prompt.md")
+    stdin = _FilePath("stdin")
+    spec = _FilePath("spec.json")
+    environment = _FilePath("env.json")
+    identity = _FilePath("identity.json")
+    stop = _FilePath("stop.json")
+    exit = _FilePath("exit.json")
+    outcome = _FilePath("outcome.json")
+    log = _FilePath("shim.log")
 
     def __init__(self, soldiers: Path, run_id: str) -> None:
         if not isinstance(run_id, str) or not _NAME.match(run_id):
@@ -80,18 +80,20 @@ class RunFolder:
         self.path = soldiers / run_id
 
     def create(self) -> None:
-        """Make it. A run id is used once."""
+        """Create it. Raises :class:`AlreadyStarted` when it exists: a run id is used once."""
         try:
             self.path.mkdir(parents=True, mode=0o700)
         except FileExistsError:
             raise AlreadyStarted(
-                f"run {self.run_id} was started before ({self.path}): take it over, or use another id"
+                f"run {self.run_id} was started before ({self.path}): adopt it, or use another id"
             ) from None
         except OSError as error:
-            raise StartFailed(f"run {self.run_id}: the folder {self.path} cannot be made: {error.strerror}") from error
+            raise StartFailed(
+                f"run {self.run_id}: the folder {self.path} cannot be created: {error.strerror}"
+            ) from error
 
     def give_up(self) -> bool:
-        """Make sure that a run without identity never starts. False when it has just started after all."""
+        """Ensure that a run without an identity never starts. Returns False when it has just started."""
         with contextlib.suppress(FileNotFoundError):
             given_up = encode_json({"run_id": self.run_id, "given_up": True})
             if not write_once(self.identity, given_up, durable=False, mode=0o600):
@@ -100,15 +102,15 @@ class RunFolder:
         return True
 
     def write(self, path: Path, document: Mapping[str, Any]) -> None:
-        """Write one of its files, readable by us alone."""
+        """Write one of its files, readable only by our user."""
         write_json(path, document, durable=False, mode=0o600)
 
     def write_order(self, order: Order) -> None:
-        """Keep what a later process needs to take the run over."""
+        """Save what a later process needs to adopt the run."""
         self.write(self.order, _order_document(order))
 
     def read_order(self) -> Order | None:
-        """The order as it was kept: with an empty prompt and an empty environment."""
+        """Load the saved order, which has no prompt and no environment."""
         document = read_json(self.order)
         with contextlib.suppress(AttributeError, KeyError, TypeError):
             mcp_config = document.pop("mcp_config")
@@ -127,18 +129,18 @@ class RunFolder:
         return None
 
     def write_outcome(self, outcome: Outcome) -> None:
-        """Keep what came of the run."""
+        """Save the outcome."""
         self.write(self.outcome, {**_fields(outcome), "tokens": _fields(outcome.tokens)})
 
     def read_outcome(self) -> Outcome | None:
-        """What came of the run, if it has ended and we saw it."""
+        """Load the outcome; None when none was recorded."""
         document = read_json(self.outcome)
         with contextlib.suppress(KeyError, TypeError):
             return Outcome(**{**document, "tokens": Tokens(**document["tokens"])})
         return None
 
     def read_identity(self) -> ProcessIdentity | None:
-        """Who the agent and its shim are, once the shim has said so."""
+        """Load the identity; None until the shim has written it."""
         document = read_json(self.identity)
         with contextlib.suppress(KeyError, TypeError, ValueError):
             return ProcessIdentity(
@@ -152,18 +154,18 @@ class RunFolder:
         return None
 
     def write_stop(self, stop: StopReason) -> None:
-        """Say why we end the run, for whoever takes over from us."""
+        """Save why we stop the run, for a process that adopts it."""
         self.write(self.stop, _fields(stop))
 
     def read_stop(self) -> StopReason | None:
-        """Why we ended the run, if we did."""
+        """Load why we stopped the run; None if we did not."""
         document = read_json(self.stop)
         with contextlib.suppress(TypeError):
             return StopReason(**document)
         return None
 
     def read_ending(self, errors: str) -> tuple[ProcessExit, float | None]:
-        """How the shim says it ended, and when."""
+        """Load how and when the process ended, as recorded by the shim."""
         document = read_json(self.exit)
         with contextlib.suppress(KeyError, TypeError, ValueError):
             ending = ProcessExit(
@@ -178,7 +180,7 @@ class RunFolder:
 
 
 def _fields(one: Outcome | Tokens | Timers | Caps | StopReason) -> dict[str, Any]:
-    """The fields of one of our dataclasses; unlike ``asdict`` without copying what is in them."""
+    """Return the fields of a dataclass, unlike ``asdict`` without copying their values."""
     return {name: getattr(one, name) for name in one.__slots__}
 
 

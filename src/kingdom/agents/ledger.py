@@ -1,4 +1,4 @@
-"""What was used: one line for each attempt, in a file for each month. Only ever appended to."""
+"""The ledger: tokens and cost of every run, one line each, in one append-only file per month."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from kingdom.agents.port import Order, Outcome
 
 _DAY: Final = 86400.0
-_REMEMBERED: Final = 16  # questions whose sums are kept up to date
+_MAX_CACHED_SUMS: Final = 16  # periods whose sums are kept up to date
 
 
 @dataclass(slots=True)
 class LedgerSum:
-    """A sum."""
+    """The usage of some runs."""
 
     cost_usd: float = 0.0
     tokens: int = 0
     runs: int = 0
 
     def add(self, line: LedgerLine) -> None:
-        """Count one attempt."""
+        """Add one run."""
         self.cost_usd += line.cost_usd
         self.tokens += line.tokens
         self.runs += 1
@@ -37,7 +37,7 @@ class LedgerSum:
 
 @dataclass(slots=True)
 class LedgerTotals:
-    """What was used in a span of time, altogether and by general."""
+    """The usage in a period, in total and by general."""
 
     cost_usd: float = 0.0
     tokens: int = 0
@@ -46,7 +46,7 @@ class LedgerTotals:
 
 
 class LedgerLine(NamedTuple):
-    """What a sum needs to know of an attempt."""
+    """The fields of a ledger line that a sum needs."""
 
     ts: float
     general: str
@@ -55,7 +55,7 @@ class LedgerLine(NamedTuple):
 
 
 def ledger_entry(order: Order, outcome: Outcome, now: float, *, price_known: bool = True) -> dict[str, Any]:
-    """The ledger line of a run that has ended."""
+    """Return the ledger line of a run that has ended."""
     tokens = outcome.tokens
     made: dict[str, Any] = {
         "ts": datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -83,17 +83,17 @@ def ledger_entry(order: Order, outcome: Outcome, now: float, *, price_known: boo
 
 
 class Ledger:
-    """The ledger in a folder. Any number of processes may append and read."""
+    """The ledger files in a folder. Any number of processes may append and read."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._files: dict[str, _Month] = {}
-        self._reading = Lock()  # several runs may end at once, each with a thread of its own that looks for its line
+        self._reading = Lock()  # runs that end together look for their lines from several threads
 
     def append(self, *lines: Mapping[str, Any]) -> None:
-        """Write lines so that they survive a power cut, several as cheaply as one. Their month is that of their ``ts``.
+        """Append lines durably; several cost as much as one. Their ``ts`` decides the month.
 
-        A line that is written again, because an error left open whether it had been, counts once.
+        A line may be appended again if an error left open whether it was written: it counts once.
         """
         months: dict[str, list[bytes]] = {}
         for line in lines:
@@ -112,19 +112,19 @@ class Ledger:
         try:
             size = os.fstat(descriptor).st_size
             if size and os.pread(descriptor, 1, size - 1) != b"\n":
-                data = b"\n" + data  # the line before was torn by a power cut: it must not swallow this one
+                data = b"\n" + data  # a power cut truncated the last line: keep this one separate
             os.write(descriptor, data)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
     def has(self, run_id: str, since: float) -> bool:
-        """Whether a run that began at ``since`` is written down already."""
+        """Tell whether a run that started at ``since`` is recorded."""
         with self._reading:
             return any(run_id in month.run_ids for month in self._months(since, None))
 
     def totals(self, since: float, until: float | None = None) -> LedgerTotals:
-        """What was used from ``since`` to before ``until`` (None: to this day). Cheap to ask again: it reads on."""
+        """Return the usage from ``since`` until before ``until`` (None: until now). Reads only new lines."""
         made = LedgerTotals()
         with self._reading:
             for month in self._months(since, until):
@@ -132,7 +132,7 @@ class Ledger:
         return made
 
     def latest(self, general: str, count: int, since: float) -> list[LedgerLine]:
-        """The last attempts of a general since then, the latest first, ``count`` at most."""
+        """Return up to ``count`` latest runs of a general since then, the latest first."""
         found: list[LedgerLine] = []
         with self._reading:
             for month in reversed(self._months(since, None)):
@@ -146,46 +146,46 @@ class Ledger:
         for path in sorted(self._folder.glob("[0-9][0-9][0-9][0-9]-[0-9][0-9].jsonl")):
             if first <= path.stem <= last:
                 month = self._files.setdefault(path.stem, _Month(path))
-                month.read_on()
+                month.read_new()
                 found.append(month)
         return found
 
 
 class _Month:
-    """One file, read as far as it has grown; sums that were asked for once are kept up to date."""
+    """One file. Reads only what was appended, and keeps the sums of earlier queries up to date."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._inode = 0
         self._offset = 0
         self._lines: list[LedgerLine] = []
         self._sums: dict[tuple[float, float | None], tuple[int, dict[str, LedgerSum]]] = {}
         self.run_ids: set[str] = set()
 
-    def read_on(self) -> None:
-        """Take in the lines written since the last time; a line that is not whole yet waits."""
+    def read_new(self) -> None:
+        """Read the lines appended since the last call. An unfinished line is read later."""
         try:
             with self._path.open("rb") as file:
                 state = os.fstat(file.fileno())
                 if state.st_ino != self._inode or state.st_size < self._offset:
-                    self._forget()
+                    self._reset()
                     self._inode = state.st_ino
                 if state.st_size == self._offset:
                     return
                 file.seek(self._offset)
                 data = file.read()
         except FileNotFoundError:
-            self._forget()
+            self._reset()
             return
         whole = data.rfind(b"\n") + 1
         self._offset += whole
         for raw in data[:whole].splitlines():
-            self._take(raw)
+            self._add_line(raw)
 
-    def _take(self, raw: bytes) -> None:
+    def _add_line(self, raw: bytes) -> None:
         try:
             document = json.loads(raw)
             run_id = str(document["run_id"])
@@ -196,24 +196,24 @@ class _Month:
                 int((document.get("tokens") or {}).get("total") or 0),
             )
         except (ValueError, KeyError, TypeError, AttributeError):
-            return  # a torn line
+            return  # a truncated line
         if run_id not in self.run_ids:
             self.run_ids.add(run_id)
             self._lines.append(line)
 
     def latest(self, general: str, count: int, since: float) -> list[LedgerLine]:
-        """The last attempts of a general, the latest first."""
+        """Return the latest runs of a general, the latest first."""
         own = (line for line in reversed(self._lines) if line.general == general and line.ts >= since)
         return list(islice(own, count))
 
     def add_to(self, totals: LedgerTotals, since: float, until: float | None) -> None:
-        """Add what lies in the span."""
+        """Add the runs of a period."""
         counted, sums = self._sums.pop((since, until), (0, {}))
         for line in self._lines[counted:]:
             if since <= line.ts and (until is None or line.ts < until):
                 sums.setdefault(line.general, LedgerSum()).add(line)
         self._sums[since, until] = (len(self._lines), sums)
-        while len(self._sums) > _REMEMBERED:
+        while len(self._sums) > _MAX_CACHED_SUMS:
             del self._sums[next(iter(self._sums))]
         for general, spent in sums.items():
             totals.cost_usd += spent.cost_usd
@@ -223,6 +223,3 @@ class _Month:
             own.cost_usd += spent.cost_usd
             own.tokens += spent.tokens
             own.runs += spent.runs
-
-
-__all__ = ["Ledger", "LedgerLine", "LedgerSum", "LedgerTotals", "ledger_entry"]

@@ -1,4 +1,8 @@
-"""The MCP servers of a run: the file that lists them, and their form in codex's configuration."""
+"""The MCP servers of a run: the file that lists them, and their form in codex's configuration.
+
+The file has the form ``{"mcpServers": {name: {command, args, env} | {url, headers}}}``. It may contain secrets: only
+our user can read it, and it exists only while the run does.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 
-# The files that say which MCP servers a run has, with the secrets these need: for us alone, and only while it runs.
-
-
 class McpConfigFiles:
-    """The files in a folder, one for each run that needs one (:attr:`kingdom.agents.port.Order.mcp_config`)."""
+    """The files of a folder, one for each run with MCP servers (:attr:`kingdom.agents.port.Order.mcp_config`)."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.absolute()
 
     def write(self, run_id: str, servers: Mapping[str, Mapping[str, Any]]) -> Path | None:
-        """The file for a run; None when there is no server to tell of."""
+        """Write the file of a run and return its path; None when there are no servers."""
         if not servers:
             return None
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -35,11 +36,11 @@ class McpConfigFiles:
         return path
 
     def remove(self, run_id: str) -> None:
-        """Remove the file of a run, if it has one."""
+        """Remove the file of a run, if there is one."""
         self._path(run_id).unlink(missing_ok=True)
 
     def sweep(self, keep: Collection[str]) -> None:
-        """Remove what a killed process left, but for the files of these runs."""
+        """Remove files that a killed process left, except those of the given runs."""
         kept = {self._path(run_id) for run_id in keep}
         for path in self._folder.glob("*") if self._folder.is_dir() else ():
             if path not in kept:
@@ -49,22 +50,19 @@ class McpConfigFiles:
         return self._folder / f"{run_id}.json"
 
 
-# The MCP servers of an order: a file ``{"mcpServers": {name: {command, args, env} | {url, headers}}}``.
-
-
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 
 
 @dataclass(slots=True)
 class CodexServers:
-    """MCP servers as codex takes them. What may be secret goes by the environment: arguments are seen by everybody."""
+    """MCP servers in codex's configuration. Secrets are passed in the environment: every user can see arguments."""
 
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
 
 
 def mcp_servers(path: Path) -> dict[str, Mapping[str, Any]]:
-    """The servers that a file declares, by name."""
+    """Read the servers in a file, by name. Raises :class:`InvalidOrder`."""
     try:
         servers = json.loads(path.read_bytes())["mcpServers"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -80,7 +78,7 @@ def mcp_servers(path: Path) -> dict[str, Mapping[str, Any]]:
 
 
 def codex_servers(path: Path) -> CodexServers:
-    """The servers of a file in the words of codex's configuration."""
+    """Read the servers in a file, and convert them to codex's configuration."""
     made = CodexServers()
     for name, server in mcp_servers(path).items():
         if "url" in server:
@@ -100,7 +98,7 @@ def codex_servers(path: Path) -> CodexServers:
                 **({"env_vars": sorted(env)} if env else {}),
             }
     for table in made.tables.values():
-        table["default_tools_approval_mode"] = "approve"  # who gave the order chose the servers; nobody is there to ask
+        table["default_tools_approval_mode"] = "approve"  # the order names the servers, and there is nobody to ask
     return made
 
 

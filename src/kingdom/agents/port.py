@@ -1,8 +1,9 @@
-"""The port between those who have work done and the agents who do it.
+"""The port through which the court and the workflow engine run agents.
 
-An :class:`Order` says what to do, where, and how long it may take. :class:`Agents` starts it and returns a
-:class:`Running`; while it runs, typed events reach ``on_event``; when it has ended, nothing of it is alive any more and
-``wait`` returns the :class:`Outcome`. A run survives its caller: after a restart :meth:`Agents.adopt` finds it again.
+An :class:`Order` says what to do, where, and within which limits. :meth:`Agents.start` starts it and returns a
+:class:`Running`. While it runs, ``on_event`` receives typed events (:data:`AgentEvent`). When it has ended and none of
+its processes is alive, :meth:`Running.wait` returns the :class:`Outcome`. A run survives its caller: after a restart,
+:meth:`Agents.adopt` continues to watch it.
 """
 
 from __future__ import annotations
@@ -13,24 +14,29 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 Status = Literal["success", "failed", "needs_human", "skipped", "killed", "timeout", "rate_limited"]
+"""How a run ended. The first four come from the agent's result, the last three from the runner."""
+
 Profile = Literal["read", "edit", "full"]
+"""What an agent may do: read only, also edit below its working directory, or anything."""
+
 Timer = Literal["first_output", "silence", "total"]
+"""The timers of a run; see :class:`Timers`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timers:
-    """How long a run may take, in seconds."""
+    """Time limits of a run, in seconds. A run that exceeds one is stopped, with status ``timeout``."""
 
-    first_output: float = 120.0  # until the first line
-    silence: float = 600.0  # between two lines
-    total: float = 1800.0  # altogether; lines that keep coming extend it, up to twice
-    after_result: float = 10.0  # from the result to the end of the process; then it is ended
+    first_output: float = 120.0  # until the first line of output
+    silence: float = 600.0  # between two lines of output
+    total: float = 1800.0  # in all; a run that keeps printing may take up to twice as long
+    after_result: float = 10.0  # from the result to the end of the process, which is then stopped
     stop: float = 5.0  # from the interrupt to SIGTERM, and from SIGTERM to SIGKILL
 
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """What a run may use, counted here, not by the agent. None: no limit."""
+    """Usage limits of a run, counted by us and not by the agent. None means no limit."""
 
     turns: int | None = None
     tokens: int | None = None
@@ -39,7 +45,7 @@ class Caps:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Tokens by class."""
+    """Numbers of tokens by class."""
 
     input: int = 0
     output: int = 0
@@ -48,7 +54,7 @@ class Tokens:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The sum of all classes."""
         return self.input + self.output + self.cache_read + self.cache_write
 
     def __add__(self, other: Tokens) -> Tokens:
@@ -62,31 +68,31 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One run of an agent: what to do, where, as whom, within which limits."""
+    """One run of an agent: what to do, where, with which engine, within which limits."""
 
-    run_id: str  # the soldier's id; also the name of its transcript
+    run_id: str  # the soldier's id, used once; also the name of its transcript
     task_id: str
-    engine: str  # claude, codex, command, scripted, or another distribution's
+    engine: str  # claude, codex, command, scripted, or one of another distribution
     prompt: str
-    cwd: Path
-    result_path: Path  # where the agent leaves its result (kingdom.agents.contract)
-    options: Mapping[str, Any] = field(default_factory=dict)  # the engine's own (command: argv; scripted: script)
-    env: Mapping[str, str] = field(default_factory=dict)  # beside the allow-listed environment
-    model: str | None = None
-    session_id: str | None = None  # a conversation to go on with, begun in the same cwd
-    profile: Profile = "edit"  # read only, may edit below cwd, may do anything
+    cwd: Path  # the working directory; it must exist
+    result_path: Path  # absolute; the agent writes its result there (kingdom.agents.contract)
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the engine (command: argv; scripted: script)
+    env: Mapping[str, str] = field(default_factory=dict)  # in addition to the allow-listed environment
+    model: str | None = None  # None: the engine's default
+    session_id: str | None = None  # a conversation to continue, started in the same cwd
+    profile: Profile = "edit"
     timers: Timers = field(default_factory=Timers)
     caps: Caps = field(default_factory=Caps)
-    mcp_config: Path | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)  # general, workflow, … as they go into the ledger
+    mcp_config: Path | None = None  # a file {"mcpServers": {…}}
+    labels: Mapping[str, str] = field(default_factory=dict)  # recorded in the ledger: general, workflow, …
 
 
-# ── what happens meanwhile ────────────────────────────────────────────────────────────────────────────────────────
+# ── events of a run ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """The agent speaks for the first time."""
+    """The agent has started a conversation."""
 
     session_id: str | None = None
     model: str | None = None
@@ -94,14 +100,14 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The agent says something."""
+    """A message of the agent."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """The agent uses a tool; ``detail`` is one line for people."""
+    """The agent uses a tool. ``detail`` is one line for people, such as the command or the path."""
 
     name: str
     detail: str = ""
@@ -109,12 +115,12 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A sign of life that says nothing else."""
+    """Output without further meaning: the agent is alive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the run has used so far, altogether."""
+    """What the run has used since it started."""
 
     tokens: Tokens
     cost_usd: float | None = None
@@ -123,7 +129,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """The engine's account is near its limit (``warning``) or over it (``rejected``)."""
+    """The engine's account is near its rate limit (``warning``) or over it (``rejected``)."""
 
     status: Literal["warning", "rejected"]
     resets_at: float | None = None  # seconds since the epoch
@@ -132,65 +138,72 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The agent says it is done. The process may still run, or hang."""
+    """The agent reports that it has finished. Its process may still run."""
 
     ok: bool
     text: str | None = None
-    structured: Mapping[str, Any] | None = None  # a result document, where the engine gives one
+    structured: Mapping[str, Any] | None = None  # a result document, if the engine provides one
     error: str | None = None
 
 
 AgentEvent = Began | Text | ToolUse | Heartbeat | Usage | RateLimit | Finished
+"""Everything a run reports while it runs."""
+
 OnEvent = Callable[[AgentEvent], None]
+"""A listener. An exception that it raises is logged and does not affect the run."""
 
 
-# ── what came of it ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── the outcome ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended."""
+    """How a run ended, and what it used."""
 
     status: Status
-    result: Mapping[str, Any] | None = None  # the result document, checked (kingdom.agents.contract)
-    error: str | None = None  # why it is not a success, for people
+    result: Mapping[str, Any] | None = None  # the checked result document (kingdom.agents.contract)
+    error: str | None = None  # why it did not succeed, for people
     session_id: str | None = None
     model: str | None = None
     tokens: Tokens = field(default_factory=Tokens)
     cost_usd: float | None = None
     cost_source: Literal["result", "stream", "estimate", "none"] = "none"
     turns: int = 0
-    exit_code: int | None = None  # None when it was adopted and nobody saw its end
-    timer: Timer | None = None  # which one ran out, for status timeout
-    resets_at: float | None = None  # for status rate_limited
-    started_at: float = 0.0
+    exit_code: int | None = None  # negative for a signal; None when nobody saw its end
+    timer: Timer | None = None  # for status timeout: which one expired
+    resets_at: float | None = None  # for status rate_limited: when to try again, if known
+    started_at: float = 0.0  # seconds since the epoch, as ended_at
     ended_at: float = 0.0
 
 
 class Running(Protocol):
-    """A run under way."""
+    """A run that was started or adopted."""
 
     run_id: str
-    pid: int | None  # of the process group; None for one that has no process
+    pid: int | None  # of its process group; None for a run inside our process
 
     async def wait(self) -> Outcome:
-        """Return when it has ended and nothing of it is alive. May be called more than once."""
+        """Wait until the run has ended and none of its processes is alive. May be called more than once."""
 
     async def stop(self, reason: str) -> None:
-        """End it: interrupt, then SIGTERM, then SIGKILL for everything it started. ``wait`` then says ``killed``."""
+        """Stop the run: interrupt, then SIGTERM, then SIGKILL to every process it started.
+
+        Returns at once. ``wait`` then returns an outcome with status ``killed`` and this reason.
+        """
 
 
 class Agents(Protocol):
-    """Starts runs, and finds them again."""
+    """Starts runs, and adopts runs that an earlier process started."""
 
     async def start(self, order: Order, on_event: OnEvent | None = None) -> Running:
-        """Start a run. Raises :class:`kingdom.agents.errors.EngineNotInstalled` and others of that module."""
+        """Start a run. Raises an error of :mod:`kingdom.agents.errors`, such as ``EngineNotInstalled``."""
 
     async def adopt(self, run_id: str, on_event: OnEvent | None = None) -> Running | None:
-        """Take over a run that another process of ours began: it goes on, or its end is told now.
+        """Take over a run that an earlier process started, whether it still runs or has ended since.
 
-        Returns None when there is no such run, or it began and never got to running.
+        Of the events before the adoption, only ``Began`` is repeated. Returns None when there is no such run, or when
+        it was interrupted before its program started.
         """
 
     async def close(self) -> None:
-        """Let go of all runs: nobody watches them any more, and those with a process go on. Safe to repeat."""
+        """Stop watching all runs. Those with a process of their own continue. Safe to call twice."""

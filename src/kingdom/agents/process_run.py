@@ -30,27 +30,24 @@ from kingdom.agents.transcript import FileTail, LineSplitter, read_end
 from kingdom.agents.verdict import StopReason
 from kingdom.base.inotify import CREATE, MODIFY, MOVED_TO, FileWatcher
 
-# Ending what is left of a run whose shim is gone: only what carries the run's own mark, or is certainly its own.
-
-
-_PATIENCE: Final = 5.0  # seconds until we say that something cannot be ended
-_AGAIN: Final = 0.05
+_KILL_SECONDS: Final = 5.0  # until we report that a process cannot be killed
+_KILL_INTERVAL: Final = 0.05  # seconds between two rounds of SIGKILL
 
 
 def kill_strays(run_id: str, session: int | None = None, outputs: Sequence[Path] | None = None) -> list[int]:
-    """Kill every process of a run and wait until none is left. Returns the pids of those that cannot be ended.
+    """Kill every process of a run whose shim is gone. Returns the pids of those that cannot be killed.
 
-    ``session`` is the agent's: members of it that have lost the mark (``env -i``) are ended too. Who has not watched
-    the run to this moment also gives its ``outputs``: the number of the session may be another's by now, but a member
-    that writes to a file of the run is the run's.
+    Only processes with the run's id in their environment are killed, and those of its ``session``, which may have lost
+    the id (``env -i``). A caller that has not watched the run until now passes its ``outputs`` too: the session id may
+    have been reused since, but a process of the session that writes to a file of the run belongs to the run.
     """
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _KILL_SECONDS
     while strays := _find(run_id, session, outputs):
         for process in strays:
             send(process.pid, process.start, signal.SIGKILL)
         if time.monotonic() >= deadline:
             return [process.pid for process in strays]
-        time.sleep(_AGAIN)
+        time.sleep(_KILL_INTERVAL)
     return []
 
 
@@ -62,12 +59,12 @@ def _find(run_id: str, session: int | None, outputs: Sequence[Path] | None) -> l
                 found[process.pid] = process
     for pid in list(found):
         found |= {process.pid: process for process in descendants(pid)}
-    found.pop(os.getpid(), None)  # we may ourselves have been started by an agent
+    found.pop(os.getpid(), None)  # we may have been started by an agent ourselves
     return list(found.values())
 
 
 def writes_to(pid: int, outputs: Sequence[Path]) -> bool:
-    """Whether the standard output or error of a process is one of these files."""
+    """Tell whether the standard output or error of a process is one of these files."""
     names = {str(path.resolve()) for path in outputs}
     for descriptor in (1, 2):
         with contextlib.suppress(OSError):
@@ -76,15 +73,12 @@ def writes_to(pid: int, outputs: Sequence[Path]) -> bool:
     return False
 
 
-# Being woken when a run's files or its shim change; where the kernel cannot tell, by looking often.
-
-
-_TOLD: Final = 5.0  # seconds between two looks when the kernel tells us of changes
-_BLIND: Final = 0.2  # and when it does not
+_NOTIFIED_INTERVAL: Final = 5.0  # seconds between two checks if the kernel reports changes
+_POLL_INTERVAL: Final = 0.2  # and if it does not
 
 
 class RunFileWatch:
-    """One inotify instance for all runs of an event loop: there are few of them on a machine."""
+    """Watches the files of all runs of an event loop with one inotify instance: a machine allows few of them."""
 
     def __init__(self) -> None:
         self._watch: FileWatcher | None = None
@@ -114,7 +108,7 @@ class RunFileWatch:
 
 
 class ShimWatch:
-    """Tells when a shim is gone, whether it is our child or not."""
+    """Notices that a shim has ended, whether it is our child or not."""
 
     def __init__(self, pid: int, start: int | None, wake: Callable[[], None]) -> None:
         self._pid = pid
@@ -125,21 +119,21 @@ class ShimWatch:
             asyncio.get_running_loop().add_reader(self._handle, self._ended, wake)
 
     @property
-    def tells(self) -> bool:
-        """Whether ``wake`` is called at its end; if not, look often."""
+    def notifies(self) -> bool:
+        """Whether ``wake`` is called at its end; if not, poll."""
         return self._handle is not None
 
     @property
     def running(self) -> bool:
-        """Whether it is alive."""
+        """Whether the shim is alive."""
         process = find_process(self._pid)
         if process is not None and not process.alive and self._start in (None, process.start):
             with contextlib.suppress(ChildProcessError):
-                os.waitpid(self._pid, os.WNOHANG)  # if it is our child, it shall not stay behind as a zombie
+                os.waitpid(self._pid, os.WNOHANG)  # reap it if it is our child
         return is_running(self._pid, self._start)
 
     def close(self) -> None:
-        """Stop watching it. Safe to call twice."""
+        """Stop watching the shim. Safe to call twice."""
         if self._handle is not None:
             asyncio.get_running_loop().remove_reader(self._handle)
             os.close(self._handle)
@@ -147,30 +141,27 @@ class ShimWatch:
 
     def _ended(self, wake: Callable[[], None]) -> None:
         if self._handle is not None:
-            asyncio.get_running_loop().remove_reader(self._handle)  # it stays readable: once is enough
+            asyncio.get_running_loop().remove_reader(self._handle)  # it stays readable: one call is enough
         wake()
 
 
-def poll_interval(*, told: bool) -> float:
-    """How long to sleep at most between two looks."""
-    return _TOLD if told else _BLIND
+def poll_interval(*, notified: bool) -> float:
+    """Return the longest pause between two checks, in seconds."""
+    return _NOTIFIED_INTERVAL if notified else _POLL_INTERVAL
 
 
-# A run with a process: its transcript is followed, its shim watched, and nothing of it is left at the end.
-
-
-MAX_TRANSCRIPT: Final = 1024**3  # bytes: a program that prints without end must not fill the disk
-_PIECES: Final = 16  # of the transcript, taken in before we look at the timers again
-_BREATH: Final = 0.01  # seconds between two reads: a chatty program is read in pieces worth the trouble
-_SHIM_GRACE: Final = 5.0  # seconds a shim has beyond the time its stopping takes
+MAX_TRANSCRIPT_BYTES: Final = 1024**3  # a program that prints endlessly must not fill the disk
+_MAX_READS: Final = 16  # of the transcript, before the timers are checked again
+_READ_INTERVAL: Final = 0.01  # seconds between two reads, so that frequent output is read in larger pieces
+_SHIM_GRACE: Final = 5.0  # seconds for a shim to end, beyond the time for stopping the agent
 
 
 class ProcessRun(BaseRun):
-    """A run under a shim. ``identity`` is what the shim wrote of itself and the agent."""
+    """A run under a shim. ``identity`` is what the shim wrote about itself and the agent."""
 
     def __init__(
         self,
-        place: RunDeps,
+        deps: RunDeps,
         folder: RunFolder,
         order: Order,
         on_event: OnEvent | None,
@@ -180,7 +171,7 @@ class ProcessRun(BaseRun):
         identity: ProcessIdentity,
         adopted: bool = False,
     ) -> None:
-        super().__init__(place, folder, order, on_event)
+        super().__init__(deps, folder, order, on_event)
         self.pid = identity.pid
         self._engine = engine
         self._files = files
@@ -190,20 +181,20 @@ class ProcessRun(BaseRun):
         self._lines = LineSplitter()
         self._signalled = False
         self._force_at: float | None = None
-        self._old = 0  # how much of the transcript was there when we took over
+        self._old = 0  # size of the transcript when the run was adopted
         if adopted:
             self._stop = folder.read_stop()
             with contextlib.suppress(FileNotFoundError):
-                self._old = place.transcript(order.run_id).stat().st_size
+                self._old = deps.transcript(order.run_id).stat().st_size
 
     async def _watch(self) -> Outcome:
-        transcript = self._place.transcript(self.run_id)
+        transcript = self._deps.transcript(self.run_id)
         tail = FileTail(transcript)
         shim = ShimWatch(self._identity.shim_pid, self._identity.shim_start, self._woken.set)
         try:
             self._timing = self._make_timing(spoken=self._old > 0)
-            with self._files.follow(transcript, self._folder.path, self._woken.set) as told:
-                watched = await self._until_gone(tail, shim, poll_interval(told=told and shim.tells))
+            with self._files.follow(transcript, self._folder.path, self._woken.set) as notified:
+                watched = await self._until_gone(tail, shim, poll_interval(notified=notified and shim.notifies))
             while await self._read(tail):
                 pass
             self._feed([self._lines.rest()], new=tail.offset > self._old)
@@ -212,10 +203,10 @@ class ProcessRun(BaseRun):
         finally:
             shim.close()
             tail.close()
-        return await self._bury(watched=watched)
+        return await self._finish(watched=watched)
 
     async def _until_gone(self, tail: FileTail, shim: ShimWatch, at_most: float) -> bool:
-        """Until the shim is gone. Returns whether it was there when we began to watch."""
+        """Wait until the shim is gone. Returns whether it was alive when we started to watch."""
         assert self._timing is not None
         loop = asyncio.get_running_loop()
         watched = False
@@ -225,9 +216,9 @@ class ProcessRun(BaseRun):
             watched = True
             self._woken.clear()
             if await self._read(tail):
-                self._woken.set()  # there is more: first look whether it may go on at all
-            if tail.offset > MAX_TRANSCRIPT:
-                self._end(StopReason("failed", f"it printed more than {MAX_TRANSCRIPT} bytes"))
+                self._woken.set()  # there is more, but check the timers first
+            if tail.offset > MAX_TRANSCRIPT_BYTES:
+                self._stop_run(StopReason("failed", f"it printed more than {MAX_TRANSCRIPT_BYTES} bytes"))
             if self._stop is None:
                 self._check_timers(self._timing)
             if self._stop is not None:
@@ -236,15 +227,15 @@ class ProcessRun(BaseRun):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, min(at_most, due - loop.time()))):
                     await self._woken.wait()
-            await asyncio.sleep(_BREATH)
+            await asyncio.sleep(_READ_INTERVAL)
         return watched
 
     async def _read(self, tail: FileTail) -> bool:
-        """Take in a good piece of what is new in the transcript. Returns whether there may be more.
+        """Process new output in the transcript. Returns whether there may be more.
 
-        What was there before we took over was told then.
+        Listeners got the output before the adoption from the earlier process.
         """
-        for _ in range(_PIECES):
+        for _ in range(_MAX_READS):
             data = tail.read(until=self._old)
             if not data:
                 return False
@@ -263,23 +254,23 @@ class ProcessRun(BaseRun):
                 self._take(list(self._reader.feed(line)), new=new)
 
     def _make_timing(self, *, spoken: bool) -> TimerState:
-        """Timers by a clock that never goes back; total counts from the true start also after an adoption."""
+        """Return timers on a monotonic clock. After an adoption, total still counts from the start of the run."""
         elapsed = 0.0
         start = self._identity.start
         if self._adopted and start is not None:
             elapsed = time.clock_gettime(time.CLOCK_BOOTTIME) - start / os.sysconf("SC_CLK_TCK")
         elif self._adopted:
-            elapsed = self._place.clock() - self._identity.started_at
+            elapsed = self._deps.clock() - self._identity.started_at
         return TimerState(
             self._order.timers, asyncio.get_running_loop().time(), elapsed=max(0.0, elapsed), spoken=spoken
         )
 
     def _stop_shim(self, stop: StopReason) -> None:
-        """Have the shim end the run; end the shim itself if that takes too long."""
+        """Make the shim stop the run; kill the shim if that takes too long."""
         now = asyncio.get_running_loop().time()
         if not self._signalled:
             self._signalled = True
-            # Written first: whoever takes over from us must know that this end is our doing.
+            # Written first: a process that adopts the run must know that we stopped it.
             with contextlib.suppress(OSError):
                 self._folder.write_stop(stop)
             self._signal_shim(signal.SIGTERM)
@@ -296,22 +287,22 @@ class ProcessRun(BaseRun):
         return self._identity.boot_id == boot_id()
 
     def _is_ours(self) -> bool:
-        """Whether the process the file names is our shim. The agent can write to that file as well as we can."""
+        """Check that the process in the identity file is our shim: the agent can write to that file too."""
         if not self._adopted or self._identity.shim_start is None:
             return True
         return self._same_boot() and has_run_id(self._identity.shim_pid, self.run_id)
 
-    async def _bury(self, *, watched: bool) -> Outcome:
-        """When the shim is gone: make sure that nothing is left, and conclude."""
+    async def _finish(self, *, watched: bool) -> Outcome:
+        """After the shim has ended: kill what is left, and conclude."""
         if self._same_boot():
-            outputs = None if watched else (self._place.transcript(self.run_id), self._place.errors(self.run_id))
+            outputs = None if watched else (self._deps.transcript(self.run_id), self._deps.errors(self.run_id))
             left = await asyncio.to_thread(kill_strays, self.run_id, self._identity.pid, outputs)
             if left:
                 log.error("run %s has ended, but processes %s could not be ended", self.run_id, left)
-        ending, ended_at = self._folder.read_ending(read_end(self._place.errors(self.run_id)))
+        ending, ended_at = self._folder.read_ending(read_end(self._deps.errors(self.run_id)))
         return await self._conclude(
             ending,
             self._identity.started_at,
-            ended_at or self._place.clock(),
+            ended_at or self._deps.clock(),
             exit_code_decides=getattr(self._engine, "exit_code_decides", False),
         )

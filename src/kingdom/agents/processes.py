@@ -1,9 +1,9 @@
-"""Processes by identity, never by name: a pid alone may since belong to somebody else. Standard library only.
+"""Find and signal processes by identity: a pid alone may have been reused. Standard library only.
 
-Where there is no ``/proc`` (not Linux), a start time is None and only process groups can be ended.
+Without ``/proc`` (not Linux), the start time is None and only process groups can be signalled.
 """
 # ruff: noqa: PTH123, PTH208
-# os.*, not pathlib: importing that would be a good part of the shim's start.
+# os.*, not pathlib: importing it would take a large part of the shim's start.
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ RUN_ID_VARIABLE: Final = "KINGDOM_RUN_ID"  # in the environment of everything a 
 
 
 class Process(NamedTuple):
-    """What the kernel says of a process."""
+    """A process as ``/proc/<pid>/stat`` shows it."""
 
     pid: int
     state: str
     parent: int
     session: int
-    start: int  # ticks since boot: with the pid and the boot id, this is one process and no other
+    start: int  # ticks since boot: identifies a process together with pid and boot id
 
     @property
     def alive(self) -> bool:
-        """Whether it can still do something: a zombie cannot."""
+        """Whether it runs; a zombie does not."""
         return self.state not in "ZXx"
 
 
 def boot_id() -> str:
-    """Which boot of this machine this is; empty where the kernel does not say."""
+    """Return the id of this boot of the machine; empty if the kernel has none."""
     return _read("/proc/sys/kernel/random/boot_id").decode().strip()
 
 
 def find_process(pid: int) -> Process | None:
-    """The process with this pid, if there is one."""
+    """Return the process with this pid, or None."""
     data = _read(f"/proc/{pid}/stat")
     if not data:
         return None
-    # The name in parentheses may itself have spaces and parentheses.
+    # The name in parentheses may contain spaces and parentheses.
     fields = data[data.rindex(b")") + 2 :].split()
     return Process(pid, fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]))
 
 
 def all_processes() -> list[Process]:
-    """Every process there is."""
+    """Return every process of the machine."""
     try:
         names = os.listdir("/proc")
     except OSError:
@@ -55,7 +55,7 @@ def all_processes() -> list[Process]:
 
 
 def is_running(pid: int, start: int | None) -> bool:
-    """Whether exactly this process is still alive."""
+    """Tell whether exactly this process is still alive."""
     process = find_process(pid)
     if process is not None:
         return process.alive and start in (None, process.start)
@@ -68,7 +68,7 @@ def is_running(pid: int, start: int | None) -> bool:
 
 
 def descendants(pid: int) -> list[Process]:
-    """All live processes below ``pid``."""
+    """Return all live descendants of ``pid``."""
     children: dict[int, list[Process]] = {}
     for process in all_processes():
         children.setdefault(process.parent, []).append(process)
@@ -81,12 +81,12 @@ def descendants(pid: int) -> list[Process]:
 
 
 def has_run_id(pid: int, run_id: str) -> bool:
-    """Whether a process has exactly this run id in its environment, as far as we may look."""
+    """Tell whether a process has this run id in its environment, if we may read it."""
     return f"{RUN_ID_VARIABLE}={run_id}".encode() in _read(f"/proc/{pid}/environ").split(b"\0")
 
 
 def processes_of_run(run_id: str) -> list[Process]:
-    """Live processes of ours that carry this run id, this process aside."""
+    """Return the live processes with this run id, except this process."""
     return [
         process
         for process in all_processes()
@@ -95,7 +95,7 @@ def processes_of_run(run_id: str) -> list[Process]:
 
 
 def send(pid: int, start: int | None, number: int) -> bool:
-    """Send a signal to exactly this process. False when it is gone, or not ours to signal."""
+    """Send a signal to exactly this process. Returns False when it is gone, or we may not signal it."""
     try:
         handle = os.pidfd_open(pid)
     except (AttributeError, OSError) as error:
@@ -106,7 +106,7 @@ def send(pid: int, start: int | None, number: int) -> bool:
             return True
         return False
     try:
-        # Opened first, looked at then: the handle is of the process we looked at, whoever has its number later.
+        # Opened before the check: the handle refers to the process that was checked, even if its pid is reused.
         if not is_running(pid, start):
             return False
         signal.pidfd_send_signal(handle, number)

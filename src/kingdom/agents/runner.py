@@ -1,4 +1,4 @@
-"""Starting runs and finding them again: the implementation of :class:`kingdom.agents.port.Agents`."""
+"""Start and adopt runs: the implementation of :class:`kingdom.agents.port.Agents`."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from kingdom.base.files import write_atomic
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
-_START_SECONDS: Final = 30.0  # for a shim to say who it is; it takes 0.05 on an idle machine
-_CEILING: Final = 60.0  # seconds beyond everything a daemon would allow, after which a shim ends a run on its own
+_START_SECONDS: Final = 30.0  # for a shim to write its identity; it takes 0.05 on an idle machine
+_CEILING_MARGIN: Final = 60.0  # seconds beyond all timers, after which a shim stops a run without the daemon
 
 
 class Runner:
-    """Runs agents. One for each event loop; any number of runs."""
+    """Runs agents: one runner for each event loop, with any number of runs."""
 
     def __init__(
         self,
@@ -43,9 +43,9 @@ class Runner:
         clock: Callable[[], float] = time.time,
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        books = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
-        entries = Batcher[dict[str, Any]](lambda lines: books.append(*lines))
-        self._place = RunDeps(soldiers.absolute(), sessions.absolute(), books, entries, clock)
+        ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
+        entries = Batcher[dict[str, Any]](lambda lines: ledger.append(*lines))
+        self._deps = RunDeps(soldiers.absolute(), sessions.absolute(), ledger, entries, clock)
         self._engines = engines
         self._host = host or ProcessHost()
         self._environ = os.environ if environ is None else environ
@@ -53,8 +53,8 @@ class Runner:
         self._active: dict[str, BaseRun] = {}
 
     async def start(self, order: Order, on_event: OnEvent | None = None) -> Running:
-        """Start a run. Raises one of :mod:`kingdom.agents.errors` when it cannot be started."""
-        folder = RunFolder(self._place.soldiers, order.run_id)
+        """Start a run. Raises an error of :mod:`kingdom.agents.errors` when it cannot be started."""
+        folder = RunFolder(self._deps.soldiers, order.run_id)
         engine = find_engine(self._engines, order.engine)
         _check(order)
         launch = None if is_in_process(engine) else engine.launch(order)
@@ -69,15 +69,15 @@ class Runner:
                 raise
             raise StartFailed(f"run {order.run_id} could not be started: {error}") from error
         if is_in_process(engine):
-            return self._begin(InProcessRun(self._place, folder, order, on_event, player=engine))
+            return self._begin(InProcessRun(self._deps, folder, order, on_event, player=engine))
         assert identity is not None
         return self._begin(self._process_run(folder, order, on_event, engine, identity))
 
     async def adopt(self, run_id: str, on_event: OnEvent | None = None) -> Running | None:
-        """Take over a run that another process of ours began. Of what it said before, only ``Began`` is told again."""
+        """Take over a run that an earlier process started. Of its earlier events only ``Began`` is repeated."""
         if run_id in self._active:
             return self._active[run_id]
-        folder = RunFolder(self._place.soldiers, run_id)
+        folder = RunFolder(self._deps.soldiers, run_id)
         order = folder.read_order()
         if order is None:
             await self._abandon(folder)
@@ -86,8 +86,8 @@ class Runner:
             return EndedRun(run_id, outcome)
         engine = find_engine(self._engines, order.engine)
         if is_in_process(engine):
-            return await self._adopt_played(folder, order, on_event, engine)
-        # Without an identity it is given up, unless the shim writes one at this very moment: then it runs.
+            return await self._adopt_in_process(folder, order, on_event, engine)
+        # Without an identity it is given up, unless the shim writes one at this moment: then it runs.
         identity = folder.read_identity() or (None if folder.give_up() else folder.read_identity())
         if identity is None:
             await asyncio.to_thread(kill_strays, run_id)
@@ -96,8 +96,8 @@ class Runner:
         return self._begin(run)
 
     async def close(self) -> None:
-        """Let go of all runs; those with a process go on. Safe to call twice."""
-        await asyncio.gather(*(run.let_go() for run in list(self._active.values())))
+        """Stop watching all runs; those with a process continue. Safe to call twice."""
+        await asyncio.gather(*(run.detach() for run in list(self._active.values())))
 
     def _begin(self, run: BaseRun) -> BaseRun:
         run.begin()
@@ -116,7 +116,7 @@ class Runner:
         adopted: bool = False,
     ) -> ProcessRun:
         return ProcessRun(
-            self._place,
+            self._deps,
             folder,
             order,
             on_event,
@@ -126,33 +126,33 @@ class Runner:
             adopted=adopted,
         )
 
-    async def _adopt_played(
+    async def _adopt_in_process(
         self, folder: RunFolder, order: Order, on_event: OnEvent | None, player: InProcessEngine
     ) -> Running:
-        """A part that was played in a process that is gone: it was killed with it."""
-        run = InProcessRun(self._place, folder, order, on_event, player=player)
+        """Conclude a run inside a process that is gone: it was killed with it."""
+        run = InProcessRun(self._deps, folder, order, on_event, player=player)
         return EndedRun(order.run_id, await run.conclude_lost())
 
     async def _abandon(self, folder: RunFolder) -> None:
-        """There is no such run: make sure that nothing of it is there, and that it never begins."""
+        """Ensure that nothing is left of a run without an order, and that it never starts."""
         if folder.path.is_dir():
-            log.warning("%s says nothing of a run that began: it is given up", folder.path)
+            log.warning("%s has no order: the run is given up", folder.path)
             folder.give_up()
             await asyncio.to_thread(kill_strays, folder.run_id)
 
     def _prepare(self, folder: RunFolder, order: Order) -> None:
-        """Write what the run needs, and remove the result of an earlier attempt: it must not count for this one."""
+        """Write what the run needs, and remove the result of an earlier attempt, which must not count for this one."""
         if not order.result_path.parent.is_dir():
             order.result_path.parent.mkdir(parents=True, exist_ok=True)
         order.result_path.unlink(missing_ok=True)
-        _touch(self._place.transcript(order.run_id))
+        _touch(self._deps.transcript(order.run_id))
         try:
             folder.write_order(order)
         except TypeError as error:
             raise InvalidOrder(f"run {order.run_id}: its options must be JSON: {error}") from None
 
     async def _launch(self, folder: RunFolder, order: Order, launch: Launch) -> ProcessIdentity:
-        """Start the shim, and return who it says it is."""
+        """Start the shim, and return the identity that it writes."""
         made = run_environment(order, self._environ, launch.env)
         write_atomic(folder.prompt, order.prompt.encode("utf-8", "replace"), durable=False, mode=0o600)
         write_atomic(folder.stdin, launch.stdin, durable=False, mode=0o600)
@@ -163,24 +163,24 @@ class Runner:
             "argv": [str(folder.prompt) if argument == PROMPT_PATH else argument for argument in launch.argv],
             "cwd": str(order.cwd),
             "stdin": str(folder.stdin),
-            "stdout": str(self._place.transcript(order.run_id)),
-            "stderr": str(self._place.errors(order.run_id)),
+            "stdout": str(self._deps.transcript(order.run_id)),
+            "stderr": str(self._deps.errors(order.run_id)),
             "stop": timers.stop,
-            "ceiling": 2 * timers.total + timers.after_result + 2 * timers.stop + _CEILING,
+            "ceiling": 2 * timers.total + timers.after_result + 2 * timers.stop + _CEILING_MARGIN,
         }
         child = await self._host.start(folder, spec, made)
         woken = asyncio.Event()
         shim = ShimWatch(child, None, woken.set) if child is not None else None
         try:
-            with self._files.follow(folder.prompt, folder.path, woken.set) as told:
+            with self._files.follow(folder.prompt, folder.path, woken.set) as notified:
                 async with asyncio.timeout(_START_SECONDS):
                     while (identity := folder.read_identity()) is None:
                         if shim is not None and not shim.running:
-                            said = read_end(folder.log) or "it said nothing"
+                            said = read_end(folder.log) or "it printed nothing"
                             raise StartFailed(f"the shim of run {order.run_id} did not start: {said}")
-                        await _sleep_until(woken, poll_interval(told=told) / 10)
+                        await _sleep_until(woken, poll_interval(notified=notified) / 10)
         except TimeoutError:
-            raise StartFailed(f"the shim of run {order.run_id} said nothing for {_START_SECONDS:g} s") from None
+            raise StartFailed(f"the shim of run {order.run_id} did not start within {_START_SECONDS:g} s") from None
         finally:
             if shim is not None:
                 shim.close()
@@ -188,7 +188,7 @@ class Runner:
 
 
 def is_in_process(engine: Engine | InProcessEngine) -> TypeIs[InProcessEngine]:
-    """Whether an engine plays its part inside our process."""
+    """Tell whether an engine runs inside our process."""
     return hasattr(engine, "play")
 
 

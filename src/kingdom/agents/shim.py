@@ -1,11 +1,11 @@
-"""The small process between us and an agent. It outlives the daemon and sees to it that nothing outlives the run.
+"""The shim: a small process between the daemon and an agent. It outlives the daemon; no process outlives the run.
 
-``python -m kingdom.agents.shim SPEC.json``. It writes who the agent is before the agent runs (``identity.json``), waits
-for it, ends everything it started, and writes how it ended (``exit.json``). It adopts orphaned grandchildren
-(``PR_SET_CHILD_SUBREAPER``), so a daemonised one is still found; the agent dies with it (``PR_SET_PDEATHSIG``).
+``python -m kingdom.agents.shim SPEC.json`` writes the identity of the agent before the agent runs (``identity.json``),
+waits for it, ends everything it started, and writes how it ended (``exit.json``). It adopts orphaned grandchildren
+(``PR_SET_CHILD_SUBREAPER``), so that it finds daemonised ones too. The agent dies with it (``PR_SET_PDEATHSIG``).
 
-SIGTERM, SIGHUP and SIGINT stop the run: interrupt to the agent's group, after ``stop`` seconds SIGTERM and after as
-many again SIGKILL to all that is left. Standard library only, few imports: it starts with every run.
+SIGTERM, SIGHUP and SIGINT stop the run: SIGINT to the agent's group, after ``stop`` seconds SIGTERM, and after as many
+seconds again SIGKILL to all that is left. Standard library only and few imports: it starts with every run.
 """
 # ruff: noqa: PTH108, PTH123
 
@@ -20,7 +20,7 @@ import sys
 import time
 from typing import Any, Final, NoReturn
 
-if __name__ == "__main__" and not __package__:  # run by path: isolated from the agent's folder and from site-packages
+if __name__ == "__main__" and not __package__:  # run by path, isolated from site-packages
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
 
 from kingdom.agents.processes import boot_id, descendants, find_process, send
@@ -28,44 +28,44 @@ from kingdom.base.files import encode_json, read_json, write_json, write_once
 
 _SUBREAPER: Final = 36
 _PDEATHSIG: Final = 1
-_LEFTOVERS: Final = 1.0  # seconds that what the agent left behind has, from SIGTERM to SIGKILL
-_AGAIN: Final = 0.05  # seconds between two rounds of SIGKILL
-_GIVE_UP: Final = 10.0  # seconds of SIGKILL without effect: another user's process, or one stuck in the kernel
-_SHOW: Final = 0.2  # seconds between two looks at the transcript, in a terminal
-_STOPPING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+_LEFTOVER_SECONDS: Final = 1.0  # seconds from SIGTERM to SIGKILL for processes that the agent left behind
+_KILL_INTERVAL: Final = 0.05  # seconds between two rounds of SIGKILL
+_GIVE_UP_SECONDS: Final = 10.0  # seconds of SIGKILL without effect: another user's process, or one stuck in the kernel
+_SCREEN_INTERVAL: Final = 0.2  # seconds between two updates of the terminal
+_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 class Shim:
-    """One run."""
+    """Runs one agent."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
         self._spec = spec
         self._stop = float(spec["stop"])
         self._agent = 0
-        self._status: int | None = None  # of the agent, as wait() tells it
+        self._status: int | None = None  # of the agent, as waitpid returns it
         self._stopped: str | None = None  # by which signal, or "ceiling"
         self._term_at = self._kill_at = self._give_up_at = math.inf
         self._ceiling_at = time.monotonic() + float(spec["ceiling"])
         self._screen = _Screen(spec["stdout"]) if spec.get("show") else None
 
     def run(self) -> int:
-        """Do everything. The exit code is for people; what counts is ``exit.json``."""
+        """Run the agent to its end. The exit code is for people; the daemon reads ``exit.json``."""
         started_at = time.time()
         wakeups = _listen()
         _prctl(_SUBREAPER, 1)
         self._agent, gate, failure = self._fork(self._environment())
         identity = encode_json(self._identity(started_at))
         if not write_once(f"{self._spec['folder']}/identity.json", identity, durable=False, mode=0o600):
-            return 3  # whoever looked for us has given this run up; the agent at the gate sees it close
+            return 3  # the daemon gave this run up; the agent sees the gate close and exits
         os.write(gate, b"!")
         os.close(gate)
-        error = os.read(failure, 4096).decode(errors="replace")  # ends when the agent's program has been started
+        error = os.read(failure, 4096).decode(errors="replace")  # returns when the program was executed
         left = self._wait(wakeups)
         self._write_exit(started_at, error, left)
         return 0
 
     def _environment(self) -> dict[str, str]:
-        """Ours, or what a file says that is gone once read: the values are on disk no longer than they must."""
+        """Return our environment, or that of a file, which is removed: its values must not stay on disk."""
         path = self._spec.get("env_file")
         if not path:
             return dict(os.environ)
@@ -74,7 +74,7 @@ class Shim:
         return environment
 
     def _fork(self, environment: dict[str, str]) -> tuple[int, int, int]:
-        """Start the agent's process, which waits at a gate. Returns its pid, the gate, and where failure is told."""
+        """Fork the agent's process, which waits at a gate. Returns its pid, the gate, and a pipe for its failure."""
         gate, opened = os.pipe()
         failure, failed = os.pipe()
         shim = os.getpid()
@@ -101,7 +101,7 @@ class Shim:
         }
 
     def _wait(self, wakeups: int) -> list[int]:
-        """Until the agent and everything it started are gone. Returns who could not be ended."""
+        """Wait until the agent and its descendants are gone. Returns the pids that could not be ended."""
         while self._reap():
             now = time.monotonic()
             if now >= self._give_up_at:
@@ -109,17 +109,19 @@ class Shim:
             self._act(now)
             if self._screen:
                 self._screen.update()
-            due = min(self._term_at, self._kill_at, self._ceiling_at, now + (_SHOW if self._screen else math.inf))
+            due = min(
+                self._term_at, self._kill_at, self._ceiling_at, now + (_SCREEN_INTERVAL if self._screen else math.inf)
+            )
             readable, _, _ = select.select([wakeups], [], [], None if due == math.inf else max(0.0, due - now))
             for number in os.read(wakeups, 512) if readable else b"":
-                if number in _STOPPING:
+                if number in _STOP_SIGNALS:
                     self._begin_stop(signal.Signals(number).name)
         if self._screen:
             self._screen.update()
         return []
 
     def _reap(self) -> bool:
-        """Take leave of the dead. False when nobody is left: orphans come to us, so no child means no descendant."""
+        """Reap dead children. False when no child is left: orphans become our children, so no descendant is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -129,10 +131,10 @@ class Shim:
                 return True
             if pid == self._agent:
                 self._status = status
-                if sys.platform != "linux":  # orphans do not come to us: the group is all there is to hold on to
+                if sys.platform != "linux":  # orphans are not reparented to us: only the group can be signalled
                     _signal_group(self._agent, signal.SIGKILL)
                 self._term_at = time.monotonic()
-                self._set_kill(self._term_at + min(self._stop, _LEFTOVERS))
+                self._set_kill(self._term_at + min(self._stop, _LEFTOVER_SECONDS))
 
     def _act(self, now: float) -> None:
         if now >= self._ceiling_at:
@@ -142,7 +144,7 @@ class Shim:
             self._term_at = math.inf
             self._signal_all(signal.SIGTERM)
         if now >= self._kill_at:
-            self._kill_at = now + _AGAIN
+            self._kill_at = now + _KILL_INTERVAL
             self._signal_all(signal.SIGKILL)
 
     def _begin_stop(self, why: str) -> None:
@@ -155,7 +157,7 @@ class Shim:
 
     def _set_kill(self, at: float) -> None:
         self._kill_at = min(self._kill_at, at)
-        self._give_up_at = min(self._give_up_at, at + _GIVE_UP)
+        self._give_up_at = min(self._give_up_at, at + _GIVE_UP_SECONDS)
 
     def _signal_all(self, number: signal.Signals) -> None:
         if self._status is None:
@@ -184,16 +186,16 @@ class Shim:
 
 
 class _Screen:
-    """Shows a growing file in our terminal, without what could steer the terminal."""
+    """Shows a growing file in our terminal, without control characters."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._offset = 0
         self._plain = bytes(b if b in b"\n\t" or 32 <= b != 127 else 0x3F for b in range(256))
-        os.set_blocking(1, False)  # a terminal nobody reads must not hold the run up
+        os.set_blocking(1, False)  # a terminal that nobody reads must not block the run
 
     def update(self) -> None:
-        """Show what is new."""
+        """Print what was appended."""
         try:
             with open(self._path, "rb", buffering=0) as file:
                 file.seek(self._offset)
@@ -205,7 +207,7 @@ class _Screen:
 
 
 def _become(spec: dict[str, Any], environment: dict[str, str], shim: int, gate: int, failed: int) -> NoReturn:
-    """In the child: become the agent, once the gate opens. Never returns to the code of the parent."""
+    """In the child: execute the agent's program when the gate opens. Never returns."""
     try:
         os.setsid()
         _prctl(_PDEATHSIG, signal.SIGKILL)
@@ -235,11 +237,11 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 
 def _listen() -> int:
-    """Signals wake ``select`` through a pipe, so that none is missed between two system calls."""
+    """Make signals wake ``select`` through a pipe, so that none is missed between two system calls."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    for number in (signal.SIGCHLD, *_STOPPING):
+    for number in (signal.SIGCHLD, *_STOP_SIGNALS):
         signal.signal(number, lambda *_: None)
     return reading
 
@@ -250,10 +252,10 @@ def _prctl(option: int, value: int) -> None:
 
 
 def main() -> int:
-    """Run what the spec says."""
+    """Run the agent of a spec file."""
     if os.getsid(0) != os.getpid() and os.getpgrp() != os.getpid():
         os.setsid()
-    os.closerange(3, 1024)  # what our starter left open (a lock, a pipe somebody waits on) must not stay open with us
+    os.closerange(3, 1024)  # a lock or pipe inherited from our parent must not stay open
     return Shim(read_json(sys.argv[1])).run()
 
 

@@ -16,15 +16,12 @@ if TYPE_CHECKING:
     from kingdom.agents.engine import Engine, InProcessEngine
 
 
-# Following a file that grows, line by line.
-
-
 MAX_LINE: Final = 16 * 1024 * 1024
 _CHUNK: Final = 256 * 1024
 
 
 class LineSplitter:
-    """Splits bytes into lines. A line that is too long is skipped; it comes out as None."""
+    """Splits bytes into lines. A line that is too long becomes None."""
 
     def __init__(self, max_line: int = MAX_LINE) -> None:
         self._max = max_line
@@ -33,7 +30,7 @@ class LineSplitter:
         self._skipping = False
 
     def feed(self, data: bytes) -> list[bytes | None]:
-        """The lines that are whole now, without their ends."""
+        """Return the lines that are complete now, without their newlines."""
         *whole, rest = data.split(b"\n")
         lines: list[bytes | None] = []
         for piece in whole:
@@ -43,7 +40,7 @@ class LineSplitter:
         return lines
 
     def rest(self) -> bytes | None:
-        """What came after the last line end; begins a new line."""
+        """Return what follows the last newline, and start a new line."""
         line = None if self._skipping else b"".join(self._parts)
         self._parts, self._size, self._skipping = [], 0, False
         return line
@@ -58,28 +55,28 @@ class LineSplitter:
 
 
 class FileTail:
-    """Reads on in a file, from its beginning."""
+    """Reads a growing file, from its beginning."""
 
     def __init__(self, path: Path) -> None:
         self.offset = 0
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def read(self, until: int = 0) -> bytes:
-        """Some of what is new; empty when nothing is. What lies before and after ``until`` comes in two pieces."""
+        """Return some new data, or nothing. Data before and after offset ``until`` is not returned together."""
         size = min(_CHUNK, until - self.offset) if self.offset < until else _CHUNK
         data = os.pread(self._descriptor, size, self.offset)
         self.offset += len(data)
         return data
 
     def close(self) -> None:
-        """Let go of it. Safe to call twice."""
+        """Close the file. Safe to call twice."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
 
 def read_end(path: Path, limit: int = 600) -> str:
-    """The end of a text file, for people; empty when there is none."""
+    """Return the end of a text file, for people; empty when there is no file."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
@@ -88,15 +85,13 @@ def read_end(path: Path, limit: int = 600) -> str:
         return ""
 
 
-# Reading what a run said from its transcript, from outside, while it runs or later.
-
-_PLAYED: Final = {kind.__name__.lower(): kind for kind in (Began, Text, ToolUse, Heartbeat, RateLimit, Finished)}
+_EVENT_TYPES: Final = {kind.__name__.lower(): kind for kind in (Began, Text, ToolUse, Heartbeat, RateLimit, Finished)}
 
 
 class Transcript:
-    """The transcript of one run; reads on each time it is asked.
+    """Reads the events of one run from its transcript, while it runs or later.
 
-    ``last`` begins so many bytes before the end, at a whole line, where the transcript is longer than that.
+    With ``last``, reading starts at the first whole line within that many bytes of the end.
     """
 
     def __init__(
@@ -107,8 +102,8 @@ class Transcript:
         self._lines = LineSplitter()
         self._read = reader_of(order, engines)
 
-    def read_on(self) -> list[AgentEvent]:
-        """What was said since the last time; a line that is not whole yet waits. Nothing when there is no file."""
+    def read_new(self) -> list[AgentEvent]:
+        """Return the events since the last call. An unfinished line is read later."""
         found: list[AgentEvent] = []
         with contextlib.suppress(FileNotFoundError), self._path.open("rb") as file:
             file.seek(self._offset)
@@ -121,15 +116,15 @@ class Transcript:
 
 
 def reader_of(order: Order, engines: Mapping[str, Engine | InProcessEngine]) -> Callable[[bytes], Sequence[AgentEvent]]:
-    """What the lines of a run's transcript mean, one after the other."""
+    """Return the function that parses the lines of a run's transcript."""
     engine = engines.get(order.engine)
     if engine is None or hasattr(engine, "play"):
-        return _played
+        return _parse_event
     return engine.reader(order).feed
 
 
 def describe_event(event: AgentEvent) -> str:
-    """An event as people read it; empty for what only machines care about."""
+    """Return an event as text for people; empty for events that only programs need."""
     if isinstance(event, Began):
         return f"began {' '.join(part for part in (event.model, event.session_id) if part)}".strip()
     if isinstance(event, Text):
@@ -144,7 +139,7 @@ def describe_event(event: AgentEvent) -> str:
 
 
 def _line_start(path: Path, last: int) -> int:
-    """Where the first line begins that lies wholly in the last bytes of a file."""
+    """Return the offset of the first line that starts within the last bytes of a file."""
     try:
         with path.open("rb") as file:
             begin = max(file.seek(0, os.SEEK_END) - last, 0)
@@ -156,14 +151,14 @@ def _line_start(path: Path, last: int) -> int:
         return 0
 
 
-def _played(line: bytes) -> Sequence[AgentEvent]:
-    """An event as :class:`kingdom.agents.run.InProcessRun` writes it."""
+def _parse_event(line: bytes) -> Sequence[AgentEvent]:
+    """Parse an event as :class:`kingdom.agents.run.InProcessRun` writes it."""
     document: dict[str, Any] = parse_object(line) or {}
     kind = document.pop("type", None)
     try:
         if kind == "usage":
             return (Usage(**{**document, "tokens": Tokens(**document["tokens"])}),)
-        made = _PLAYED[str(kind)]
+        made = _EVENT_TYPES[str(kind)]
         known = {field.name for field in fields(made)}
         event: AgentEvent = made(**{key: value for key, value in document.items() if key in known})
     except (KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""What a run has used: its events added up, and the price list."""
+"""What a run has used so far, from its events, and the price list. A cost made from the list is an estimate."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from typing import Final, Literal, NamedTuple
 
 from kingdom.agents.port import AgentEvent, Began, Caps, Finished, RateLimit, Text, Tokens, ToolUse, Usage
 
-# What tokens cost: list prices as data, with their date. Every figure made from them is an estimate and called so.
-
-
-AS_OF: Final = "2026-11"  # when these were last compared with the vendors' price pages
+AS_OF: Final = "2026-11"  # when the prices were last compared with the vendors' pages
 
 
 class Price(NamedTuple):
-    """US dollars for a million tokens of each class. Where a vendor has several tiers, the dearer one."""
+    """US dollars per million tokens of each class. If a vendor has several tiers, the most expensive one."""
 
     input: float
     output: float
@@ -23,7 +20,7 @@ class Price(NamedTuple):
 
 
 class CostEstimate(NamedTuple):
-    """A cost, and whether the model had a price of its own."""
+    """A cost, and whether the price of the model is known."""
 
     cost_usd: float
     known: bool
@@ -68,13 +65,13 @@ _SUFFIX: Final = re.compile(
 
 
 def price_of(model: str | None) -> Price | None:
-    """The price of a model, whatever release date or provider its name carries; None for one we do not know."""
+    """Return the price of a model, ignoring release date and provider in its name; None if unknown."""
     name = _SUFFIX.sub("", _PREFIX.sub("", (model or "").strip().lower()))
     return PRICES.get(name)
 
 
 def estimate(model: str | None, tokens: Tokens) -> CostEstimate:
-    """What the tokens would cost. A model we do not know is priced as the dearest: too much, never too little."""
+    """Estimate the cost of tokens. An unknown model is priced as the most expensive: never too low."""
     price = price_of(model)
     used = price or HIGHEST
     cost = (
@@ -86,11 +83,8 @@ def estimate(model: str | None, tokens: Tokens) -> CostEstimate:
     return CostEstimate(round(cost, 6), price is not None)
 
 
-# What a run has said and used so far, from its events.
-
-
 class RunUsage:
-    """Adds up the events of one run."""
+    """What one run has reported and used, accumulated from its events."""
 
     def __init__(self, model: str | None, session_id: str | None) -> None:
         self.model = model
@@ -103,7 +97,7 @@ class RunUsage:
         self._cost: float | None = None
 
     def take(self, event: AgentEvent) -> None:
-        """Take an event in."""
+        """Add an event."""
         match event:
             case Began(session_id, model):
                 self.session_id = session_id or self.session_id
@@ -117,31 +111,31 @@ class RunUsage:
             case RateLimit(status):
                 self.rejected = event if status == "rejected" else None
             case ToolUse():
-                self.rejected = None  # it works on: the limit was lifted, or another account took over
+                self.rejected = None  # it continues: the limit was lifted, or another account is used
             case Finished():
                 self.finished = event
 
     @property
     def cost_usd(self) -> float | None:
-        """What it cost: as the engine says, or as the price list says."""
+        """The cost as the engine reports it, else an estimate; None when nothing was used."""
         if self._cost is not None:
             return self._cost
         return estimate(self.model, self.tokens).cost_usd if self.tokens.total else None
 
     @property
     def cost_source(self) -> Literal["result", "stream", "estimate", "none"]:
-        """Where the cost comes from."""
+        """The source of the cost."""
         if self._cost is not None:
             return "result" if self.finished else "stream"
         return "estimate" if self.tokens.total else "none"
 
     @property
     def price_known(self) -> bool:
-        """Whether an estimate rests on a price of the model itself."""
+        """Whether the cost is reported, or estimated from a known price of the model."""
         return self.cost_source != "estimate" or estimate(self.model, self.tokens).known
 
     def over(self, caps: Caps) -> str | None:
-        """Which cap it is over, in words."""
+        """Return which cap is exceeded, in words; None if none is."""
         used: tuple[tuple[str, float, float | None], ...] = (
             ("turns", self.turns, caps.turns),
             ("tokens", self.tokens.total, caps.tokens),

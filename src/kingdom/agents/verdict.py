@@ -1,4 +1,4 @@
-"""How a run ended: from what it said, the result it left, and the way its process went. Pure."""
+"""Decide how a run ended: from its events, its result file and the exit of its process. No I/O."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from kingdom.agents.errors import InvalidResult
 from kingdom.agents.port import Status, Timer
 from kingdom.agents.usage import RunUsage
 
-_SUMMARY: Final = 4000  # characters of what an agent said last that stand for a summary it did not write
+_MAX_SUMMARY_CHARS: Final = 4000  # of the last message, which replaces a missing summary
 _SHELL_SIGNALS: Final = {128 + number: number for number in (signal.SIGINT, signal.SIGKILL, signal.SIGTERM)}
 
 
 @dataclass(frozen=True, slots=True)
 class StopReason:
-    """Why we ended a run."""
+    """Why we stopped a run."""
 
-    status: Status | None  # None: it had said that it is done and did not go by itself
+    status: Status | None  # None: it reported its end, but its process did not exit
     reason: str
     timer: Timer | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessExit:
-    """How the process went."""
+    """How the process of a run ended."""
 
-    seen: bool = True  # False: nobody saw its end, its shim is gone too
+    seen: bool = True  # False: unknown, because its shim is gone too
     code: int | None = None
     signal: int | None = None
-    stopped: str | None = None  # the signal that told the shim to end it, or "ceiling"
+    stopped: str | None = None  # the signal that made the shim stop it, or "ceiling"
     start_error: str | None = None
-    errors: str = ""  # the end of what it wrote to standard error
+    errors: str = ""  # the end of its standard error
 
     @property
     def exit_code(self) -> int | None:
-        """As Python has it: negative for a signal."""
+        """The exit code; negative for a signal, as in Python."""
         return -self.signal if self.signal else self.code
 
 
 @dataclass(frozen=True, slots=True)
 class RunVerdict:
-    """What is to be believed."""
+    """The decision."""
 
     status: Status
     result: Mapping[str, Any] | None = None
@@ -53,31 +53,31 @@ class RunVerdict:
 
 
 def judge(
-    account: RunUsage,
+    usage: RunUsage,
     ending: ProcessExit,
     stop: StopReason | None,
     result: dict[str, Any] | str | None,
     *,
     exit_code_decides: bool,
 ) -> RunVerdict:
-    """Decide. ``result`` is what :func:`kingdom.agents.contract.read_result` says of the result file."""
-    document = _document(account, result)
+    """Decide how a run ended. ``result`` is what :func:`kingdom.agents.contract.read_result` returned."""
+    document = _document(usage, result)
     refused = result if isinstance(result, str) else None
-    finished = account.finished
+    finished = usage.finished
     done = finished is not None and finished.ok
     if stop is not None and stop.status == "killed":
         return RunVerdict("killed", document, stop.reason)
-    if account.rejected is not None and not done:
-        return RunVerdict("rate_limited", document, _rate_limit(account))
+    if usage.rejected is not None and not done:
+        return RunVerdict("rate_limited", document, _rate_limit(usage))
     if stop is not None and stop.status is not None:
         return RunVerdict(stop.status, document, stop.reason, stop.timer)
     if ending.start_error:
         return RunVerdict("failed", None, f"the program could not be started: {ending.start_error}")
-    if finished is None and (how := _cut_off(ending)):
+    if finished is None and (how := _external_end(ending)):
         if ending.stopped == "ceiling":
             return RunVerdict("timeout", document, how, "total")
         return RunVerdict("killed", document, how)
-    problem = _problem(account, ending, exit_code_decides=exit_code_decides)
+    problem = _problem(usage, ending, exit_code_decides=exit_code_decides)
     status = document["status"] if document else None
     if document and status in ("needs_human", "failed"):
         return RunVerdict(status, document, document["error"] or _error_of(status, document, problem))
@@ -87,24 +87,24 @@ def judge(
         return RunVerdict("failed", document, f"the result says {status}, with an error: {document['error']}")
     if document:
         return RunVerdict(document["status"], document)
-    said = (finished.text if finished else None) or account.last_text or ""
+    said = (finished.text if finished else None) or usage.last_text or ""
     return RunVerdict("success", check_result({"status": "success", "summary": _clean(said)}))
 
 
-def _document(account: RunUsage, result: dict[str, Any] | str | None) -> dict[str, Any] | None:
-    """The result file, else the engine's structured output."""
+def _document(usage: RunUsage, result: dict[str, Any] | str | None) -> dict[str, Any] | None:
+    """Return the result file, else the engine's structured output."""
     if isinstance(result, dict):
         return result
-    if account.finished is None or account.finished.structured is None:
+    if usage.finished is None or usage.finished.structured is None:
         return None
     try:
-        return check_result(dict(account.finished.structured))
+        return check_result(dict(usage.finished.structured))
     except InvalidResult:
         return None
 
 
-def _cut_off(ending: ProcessExit) -> str | None:
-    """Whether it ended before it was done by somebody else's hand, and how."""
+def _external_end(ending: ProcessExit) -> str | None:
+    """Return how the process was ended from outside, before it reported its end; None if it was not."""
     if not ending.seen:
         return "it ended and nobody saw how: it and its watcher were killed, or the machine went down"
     if ending.stopped == "ceiling":
@@ -115,9 +115,9 @@ def _cut_off(ending: ProcessExit) -> str | None:
     return f"it was ended by {_name(number)}, not by us" if number else None
 
 
-def _problem(account: RunUsage, ending: ProcessExit, *, exit_code_decides: bool) -> str | None:
-    """Why what it says cannot be a success."""
-    finished = account.finished
+def _problem(usage: RunUsage, ending: ProcessExit, *, exit_code_decides: bool) -> str | None:
+    """Return why the run cannot be a success; None if it can."""
+    finished = usage.finished
     if finished is not None:
         return None if finished.ok else finished.error or "the engine says it failed"
     if exit_code_decides and ending.code == 0:
@@ -132,8 +132,8 @@ def _error_of(status: Status, document: Mapping[str, Any], problem: str | None) 
     return None if status == "needs_human" else problem or document["summary"] or "it says it failed, and not why"
 
 
-def _rate_limit(account: RunUsage) -> str:
-    rejected = account.rejected
+def _rate_limit(usage: RunUsage) -> str:
+    rejected = usage.rejected
     window = f" ({rejected.window})" if rejected and rejected.window else ""
     return f"the engine's account is over its limit{window}"
 
@@ -147,7 +147,7 @@ def _joined(*texts: str | None) -> str:
 
 
 def _clean(text: str) -> str:
-    kept = text.strip()[:_SUMMARY].replace("\0", "")
+    kept = text.strip()[:_MAX_SUMMARY_CHARS].replace("\0", "")
     return kept.encode("utf-8", "replace").decode()
 
 

@@ -211,7 +211,7 @@ class TranscriptPage:
 def transcript_lines(soldier: Soldier, engines: Mapping[str, Engine | InProcessEngine]) -> Iterator[str]:
     """Yield the transcript of a soldier as lines for people."""
     if soldier.order.engine in engines:
-        said = map(describe_event, Transcript(soldier.transcript, soldier.order, engines).read_on())
+        said = map(describe_event, Transcript(soldier.transcript, soldier.order, engines).read_new())
         yield from filter(None, said)
     else:  # the engine is not installed any more: return the raw lines
         with soldier.transcript.open("rb") as file:
@@ -278,6 +278,6 @@ class TranscriptTails:
             transcript = Transcript(soldier.transcript, soldier.order, self._engines, last=_TAIL_START_BYTES)
             self._heard[name] = transcript, deque(maxlen=_TAIL_LINES)
         transcript, lines = self._heard[name]
-        for event in transcript.read_on():
+        for event in transcript.read_new():
             lines.extend(line for line in describe_event(event).splitlines() if line.strip())
         return list(lines)

@@ -53,7 +53,7 @@ class TranscriptReader:
                 self._heard[run_id] = order, Transcript(path, order, self._engines)
         found: list[TranscriptLine] = []
         for run_id, (order, transcript) in self._heard.items():
-            for event in transcript.read_on():
+            for event in transcript.read_new():
                 if isinstance(event, Usage):
                     self.usage[run_id] = event
                 if not _is_start_or_end(event) and (text := describe_event(event)):

@@ -96,7 +96,7 @@ async def test_a_line_too_long_to_keep_is_a_sign_of_life(barracks: Barracks) -> 
 
 
 async def test_a_program_that_floods_us_is_ended(barracks: Barracks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kingdom.agents.process_run.MAX_TRANSCRIPT", 1_000_000)
+    monkeypatch.setattr("kingdom.agents.process_run.MAX_TRANSCRIPT_BYTES", 1_000_000)
     outcome, _ = await run_to_end(barracks, 'while True:\n    print("x" * 100_000)', timers=QUICK)
     assert (outcome.status, outcome.error) == ("failed", "it printed more than 1000000 bytes")
 

@@ -44,7 +44,7 @@ BROKEN = {
 # Events whose task fails: their type, and what the result must say.
 FAILING = {
     "evt-hand-engine": ("engine.work", "is not an executable file"),
-    "evt-hand-cli": ("cli.work", "/no/such/claude is no program"),
+    "evt-hand-cli": ("cli.work", "/no/such/claude is not a program"),
     "evt-hand-clone": ("clone.work", "nobody/nothing"),
     "evt-hand-script": ("script.work", "is not a step"),
     "evt-hand-template": ("template.work", "prompt.md"),

@@ -90,7 +90,7 @@ def test_rules_arguments_and_the_model_come_from_the_order_and_the_configuration
 
 @pytest.mark.parametrize("wrong", ["Bash", [1], {"a": 1}, ["a\0b"]])
 def test_options_of_the_wrong_kind_are_refused(tmp_path: Path, wrong: object) -> None:
-    with pytest.raises(InvalidOrder, match="allowed_tools of engine claude must be a list of texts"):
+    with pytest.raises(InvalidOrder, match="allowed_tools of engine claude must be a list of strings"):
         launch(tmp_path, options={"allowed_tools": wrong})
 
 
@@ -157,7 +157,7 @@ def test_a_program_that_is_not_there_is_an_error_that_says_what_to_do(tmp_path: 
     order = make_order(tmp_path, "claude")
     with pytest.raises(EngineNotInstalled, match=r"npm install -g @anthropic-ai/claude-code.*engines\.claude\.path"):
         ClaudeEngine(environ={"PATH": str(tmp_path)}).launch(order)
-    with pytest.raises(EngineNotInstalled, match=r"/no/such is no program \(set by engines\.claude\.path"):
+    with pytest.raises(EngineNotInstalled, match=r"/no/such is not a program \(set by engines\.claude\.path"):
         ClaudeEngine({"path": "/no/such"}, environ={"PATH": str(tmp_path)}).launch(order)
 
 
@@ -200,7 +200,7 @@ async def test_a_program_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest
     found = await ClaudeEngine({"path": str(path)}).examine()
     assert not found.ok
     assert found.problem is not None
-    assert "said nothing" in found.problem
+    assert "printed nothing" in found.problem
     if pids.exists():  # on a very busy machine it was ended before it could write
         shell = int(pids.read_text().split()[0])
         with pytest.raises(ProcessLookupError):

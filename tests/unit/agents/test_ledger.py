@@ -153,14 +153,14 @@ def test_who_asks_while_another_is_reading_waits_for_what_it_reads(
     books = Ledger(tmp_path)
     books.append(*(line(f"run-{number}", "2026-03-01T00:00:00") for number in range(3)))
     reading, go_on = threading.Event(), threading.Event()
-    take = module._Month._take
+    take = module._Month._add_line
 
     def slowly(month: Any, raw: bytes) -> None:
         reading.set()
         assert go_on.wait(30)
         take(month, raw)
 
-    monkeypatch.setattr(module._Month, "_take", slowly)
+    monkeypatch.setattr(module._Month, "_add_line", slowly)
     answers: list[bool] = []
     since = at("2026-03-01T00:00:00")
     first = threading.Thread(target=lambda: answers.append(books.has("run-0", since)))

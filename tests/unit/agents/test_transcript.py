@@ -39,19 +39,19 @@ def test_what_a_part_said_is_read_as_it_was_told(tmp_path: Path) -> None:
     ]
     path, reader = transcript(tmp_path)
     path.write_text("".join(map(played, said)))
-    assert reader.read_on() == said
-    assert reader.read_on() == []
+    assert reader.read_new() == said
+    assert reader.read_new() == []
 
 
 def test_it_reads_on_and_waits_for_the_end_of_a_line(tmp_path: Path) -> None:
     path, reader = transcript(tmp_path)
-    assert reader.read_on() == [], "there is no file yet"
+    assert reader.read_new() == [], "there is no file yet"
     line = played(Text("second"))
     path.write_text(played(Text("first")) + line[:10])
-    assert reader.read_on() == [Text("first")]
+    assert reader.read_new() == [Text("first")]
     with path.open("a") as file:
         file.write(line[10:])
-    assert reader.read_on() == [Text("second")]
+    assert reader.read_new() == [Text("second")]
 
 
 @pytest.mark.parametrize(("share", "heard"), [(0, 0), (0.5, 0), (1, 1), (1.5, 1), (2, 2), (99, 5)])
@@ -61,10 +61,10 @@ def test_of_a_long_one_only_the_last_whole_lines_are_read_if_wanted(tmp_path: Pa
     last = int(share * len(lines[0]))
     path.write_text("".join(lines))
     reader = Transcript(path, order(tmp_path, "scripted"), default_engines(), last=last)
-    assert reader.read_on() == [Text(str(number)) for number in range(5 - heard, 5)]
+    assert reader.read_new() == [Text(str(number)) for number in range(5 - heard, 5)]
     with path.open("a") as file:
         file.write(played(Text("more")))
-    assert reader.read_on() == [Text("more")]
+    assert reader.read_new() == [Text("more")]
 
 
 def test_a_real_engine_reads_its_own_lines(tmp_path: Path) -> None:
@@ -74,14 +74,14 @@ def test_a_real_engine_reads_its_own_lines(tmp_path: Path) -> None:
         "message": {"content": [{"type": "text", "text": "I look around."}]},
     }
     path.write_text(json.dumps(message) + "\n")
-    assert Text("I look around.") in reader.read_on()
+    assert Text("I look around.") in reader.read_new()
 
 
 @pytest.mark.parametrize("line", ["", "{", "[]", '{"type": "text"}', '{"type": "usage", "tokens": 3}', '{"type": 7}'])
 def test_lines_that_make_no_sense_are_passed_over(tmp_path: Path, line: str) -> None:
     path, reader = transcript(tmp_path)
     path.write_text(f"{line}\n{played(Text('after'))}")
-    assert reader.read_on() == [Text("after")]
+    assert reader.read_new() == [Text("after")]
 
 
 def test_events_in_words() -> None:

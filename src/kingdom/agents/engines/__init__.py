@@ -1,8 +1,8 @@
-"""The engines, found by name: ours, and those other distributions bring (entry points of ``kingdom.agents.engines``).
+"""The engines by name: built-in ones, and those of other distributions (entry points ``kingdom.agents.engines``).
 
 An entry point names a callable that takes the engine's settings (a mapping, from ``engines:`` in the configuration) and
-returns an :class:`~kingdom.agents.engine.Engine` or a :class:`~kingdom.agents.engine.InProcessEngine`. An engine is imported
-when it is first asked for.
+returns an :class:`~kingdom.agents.engine.Engine` or :class:`~kingdom.agents.engine.InProcessEngine`. An engine is
+imported when it is first used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kingdom.agents.errors import EngineUnknown
 GROUP: Final = "kingdom.agents.engines"
 Factory = Callable[[Mapping[str, Any]], Engine | InProcessEngine]
 
-_OURS: Final = {
+_BUILT_IN: Final = {
     "claude": "kingdom.agents.engines.claude:ClaudeEngine",
     "codex": "kingdom.agents.engines.codex:CodexEngine",
     "command": "kingdom.agents.engines.command:CommandEngine",
@@ -27,7 +27,7 @@ _OURS: Final = {
 
 
 class Engines(Mapping[str, Engine | InProcessEngine]):
-    """Engines by name, each made with its own settings when it is first asked for."""
+    """Engines by name, each created with its settings when it is first used."""
 
     def __init__(self, settings: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         self._settings = settings or {}
@@ -39,14 +39,14 @@ class Engines(Mapping[str, Engine | InProcessEngine]):
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted({*_OURS, *(point.name for point in entry_points(group=GROUP))}))
+        return iter(sorted({*_BUILT_IN, *(point.name for point in entry_points(group=GROUP))}))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def _factory(self, name: str) -> Factory:
-        if name in _OURS:
-            module, _, attribute = _OURS[name].partition(":")
+        if name in _BUILT_IN:
+            module, _, attribute = _BUILT_IN[name].partition(":")
             factory: Factory = getattr(importlib.import_module(module), attribute)
             return factory
         for point in entry_points(group=GROUP, name=name):
@@ -56,12 +56,12 @@ class Engines(Mapping[str, Engine | InProcessEngine]):
 
 
 def default_engines(config: Mapping[str, Mapping[str, Any]] | None = None) -> Engines:
-    """Every engine there is, with the settings of each from ``config`` (``{name: {path: …}}``)."""
+    """Return all engines, with settings from ``config`` (``{name: {path: …}}``)."""
     return Engines(config)
 
 
 def find_engine(engines: Mapping[str, Engine | InProcessEngine], name: str) -> Engine | InProcessEngine:
-    """The engine of that name, or :class:`EngineUnknown` with the names there are."""
+    """Return the engine of that name. Raises :class:`EngineUnknown` with the known names."""
     try:
         return engines[name]
     except KeyError:

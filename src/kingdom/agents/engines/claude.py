@@ -1,4 +1,15 @@
-"""Claude Code as an engine."""
+"""Claude Code as an engine: ``claude -p --output-format stream-json --verbose``, with the prompt on standard input.
+
+What a profile may do, enforced by the program's own permissions (not by a sandbox of the operating system):
+
+======  ==============================================================================================================
+read    ``dontAsk``: what Claude Code itself considers read-only below the working directory, and the result file
+edit    ``acceptEdits``: also edit files below the working directory, and git commands that change only this worktree
+full    ``bypassPermissions``: anything our user may do
+======  ==============================================================================================================
+
+The option ``allowed_tools`` adds rules (``["Bash(make test)"]``), the option ``args`` adds arguments.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +45,6 @@ if TYPE_CHECKING:
     from kingdom.agents.port import Order
 
 
-# What the lines of ``claude --output-format stream-json`` mean.
-
-
 _LIMIT_WORDS: Final = re.compile(r"usage limit reached|hit your [\w -]{0,40}limit|\(429\)", re.IGNORECASE)
 _LIMIT_RESET: Final = re.compile(r"limit reached\|(\d{9,13})")
 _DETAILS: Final = ("command", "file_path", "notebook_path", "pattern", "url", "query", "description", "skill", "path")
@@ -45,22 +53,22 @@ _CHARACTERS_PER_TOKEN: Final = 4
 
 @dataclass(slots=True)
 class _Message:
-    """One message of the model; several lines can carry parts of it, each repeating its usage."""
+    """One message of the model. Several lines can have parts of it, and each repeats its usage."""
 
     tokens: Tokens = field(default_factory=Tokens)
     characters: int = 0
 
 
 class ClaudeReader:
-    """Understands one run."""
+    """Parses the output of one run."""
 
     def __init__(self) -> None:
         self._session_id: str | None = None
         self._messages: dict[str, _Message] = {}
-        self._limit: RateLimit | None = None  # the last thing the account's limit said
+        self._limit: RateLimit | None = None  # the last rate limit event
 
     def feed(self, line: bytes) -> Sequence[AgentEvent]:
-        """What a line says."""
+        """Return the events in a line."""
         document = parse_object(line)
         if document is None:
             return () if not line.strip() or is_torn(line) else (Heartbeat(),)
@@ -78,19 +86,19 @@ class ClaudeReader:
     def _init(self, document: dict[str, Any]) -> Sequence[AgentEvent]:
         session_id = as_text(document.get("session_id"))
         if session_id is not None and session_id == self._session_id:
-            return (Heartbeat(),)  # it begins again after it has made its context smaller
+            return (Heartbeat(),)  # repeated after it has compacted its context
         self._session_id = session_id
         return (Began(session_id=session_id, model=as_text(document.get("model"))),)
 
     def _assistant(self, document: dict[str, Any]) -> Sequence[AgentEvent]:
         if document.get("is_api_error_message") is True:
-            return (Heartbeat(),)  # its own words about a failed request; the result says them again
+            return (Heartbeat(),)  # a failed request in words; the result repeats it
         message = as_dict(document.get("message"))
         content = [block for block in as_list(message.get("content")) if isinstance(block, dict)]
         events: list[AgentEvent] = []
         for block in content:
             said = as_text(block.get("text"))
-            # What a subagent says is for the agent that asked it.
+            # Messages of a subagent are for the agent that started it.
             if block.get("type") == "text" and said is not None and document.get("parent_tool_use_id") is None:
                 events.append(Text(said))
             elif block.get("type") == "tool_use":
@@ -107,7 +115,7 @@ class ClaudeReader:
         known = self._messages.setdefault(message_id, _Message())
         known.characters += sum(len(dump_json(block)) for block in content)
         now = _tokens(reported)
-        # A line comes before its message is counted and says 1 token of output: what can be seen is the better guess.
+        # A line precedes the count of its message and reports 1 output token: the visible text is a better estimate.
         output = max(now.output, known.characters // _CHARACTERS_PER_TOKEN)
         known.tokens = Tokens(now.input, output, now.cache_read, now.cache_write)
         return Usage(tokens=self._streamed(), turns=len(self._messages))
@@ -142,7 +150,7 @@ class ClaudeReader:
         return (*events, Finished(ok=False, text=said, error=error))
 
     def _totals(self, document: dict[str, Any]) -> tuple[Tokens, float | None]:
-        """What this process used.
+        """Return what this process used.
 
         After ``--resume``, ``total_cost_usd`` and ``modelUsage`` count the whole conversation; ``usage`` and
         ``model_usage_since_last_result`` (not in older versions) this process only.
@@ -198,21 +206,8 @@ def _tool_use(block: dict[str, Any]) -> ToolUse:
     return ToolUse(name=as_line(as_text(block.get("name")) or "tool", 80), detail=as_line(detail or ""))
 
 
-# Claude Code as an engine: ``claude -p --output-format stream-json --verbose``, the prompt on standard input.
-#
-# What a profile may do, by the program's own permissions (no sandbox of the operating system):
-#
-# ======  ==============================================================================================================
-# read    ``dontAsk``: what Claude Code itself knows to be read-only below the work folder, and writing the result file
-# edit    ``acceptEdits``: also edit files below the work folder, and git commands that change this worktree only
-# full    ``bypassPermissions``: anything the user we run as may do
-# ======  ==============================================================================================================
-#
-# Further rules come from the option ``allowed_tools`` (``["Bash(make test)"]``), further arguments from ``args``.
-
-
-_SESSIONS: Final = uuid.UUID("5f0c4a3e-7a0b-5d0e-9a53-2f7f6b1c9d10")  # the name space of session ids
-_INSTRUCTIONS_BYTES: Final = 100_000  # as an argument it may have 128 KiB
+_SESSIONS: Final = uuid.UUID("5f0c4a3e-7a0b-5d0e-9a53-2f7f6b1c9d10")  # the namespace of session ids
+_INSTRUCTIONS_BYTES: Final = 100_000  # it is passed as an argument, which may have 128 KiB
 _OLDEST_TESTED: Final = (2, 1, 325)
 
 _CREDENTIALS: Final = (
@@ -223,15 +218,19 @@ _CREDENTIALS: Final = (
     "CLAUDE_CONFIG_DIR",
 )
 _ENV: Final = {
-    # Otherwise "@/any/file" in the prompt, which quotes people from outside, attaches that file, in every profile.
+    # Otherwise "@/any/file" in the prompt, which quotes untrusted text, attaches that file, in every profile.
     "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
-    "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",  # a task must not plant what a later one believes
+    "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",  # a task must not influence later ones
     "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",  # a run ends with its result
     "CLAUDE_CODE_DISABLE_CRON": "1",
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
 }
 _MODES: Final = {"read": "dontAsk", "edit": "acceptEdits", "full": "bypassPermissions"}
-_WITHHELD: Final = ("AskUserQuestion", "EnterWorktree", "ScheduleWakeup")  # nobody sits there; the work folder stays
+_WITHHELD: Final = (
+    "AskUserQuestion",
+    "EnterWorktree",
+    "ScheduleWakeup",
+)  # nobody to ask; cwd is fixed
 _GIT_EDITS: Final = ("add", "commit", "mv", "restore", "rm", "switch")
 
 
@@ -252,9 +251,9 @@ class ClaudeEngine:
         )
 
     def launch(self, order: Order) -> Launch:
-        """The arguments of one run. A new conversation has an id that follows from the run's, so it is never lost."""
+        """Return how to start a run. The id of a new conversation is derived from the run id, so it is never lost."""
         argv = [self._program.find(), "-p", "--output-format", "stream-json", "--verbose"]
-        # Only the user's own settings: those of a repository bring hooks and MCP servers that start at once.
+        # Only the user's own settings: those of a repository may have hooks and MCP servers, which start at once.
         argv += ["--setting-sources", "user", "--strict-mcp-config"]
         argv += ["--permission-mode", _MODES[order.profile]]
         if allowed := self._allowed(order):
@@ -262,7 +261,7 @@ class ClaudeEngine:
         argv += ["--disallowedTools", *_WITHHELD]
         if order.mcp_config is not None:
             argv += ["--mcp-config", str(order.mcp_config)]
-        # The folder's CLAUDE.md is a setting of the project too: left out with them, so it is given by hand.
+        # CLAUDE.md counts as a project setting and is ignored with them, so it is passed explicitly.
         if instructions := read_instructions(order.cwd, "CLAUDE.md", _INSTRUCTIONS_BYTES):
             argv += ["--append-system-prompt", instructions]
         if model := order.model or self._settings.model:
@@ -272,21 +271,21 @@ class ClaudeEngine:
         argv += ["--resume", resumed] if resumed else ["--session-id", str(new_session_id(order.run_id))]
         env = {**_ENV, **self._program.environment(order)}
         if order.profile == "full" and os.geteuid() == 0:
-            env["IS_SANDBOX"] = "1"  # as root it refuses bypassPermissions otherwise
+            env["IS_SANDBOX"] = "1"  # otherwise it refuses bypassPermissions as root
         return Launch(argv=tuple(argv), env=env, stdin=_as_text(order.prompt))
 
     def reader(self, order: Order) -> ClaudeReader:
-        """A reader for the output of one run."""
+        """Return a reader for the output of one run."""
         return ClaudeReader()
 
     async def examine(self) -> Examined:
-        """Look whether it is installed, and which version."""
+        """Check whether it is installed, and which version."""
         found = await self._program.examine()
         if found.ok and found.version and _numbers(found.version) < _OLDEST_TESTED:
             oldest = ".".join(map(str, _OLDEST_TESTED))
             problem = (
-                f"{found.path} is {found.version}; {oldest} is the oldest version known to leave @file mentions in a "
-                "prompt alone: update it before people from outside can write to it"
+                f"{found.path} is {found.version}; {oldest} is the oldest version known to ignore @file mentions in a "
+                "prompt: update it before it reads text from outside"
             )
             return Examined(ok=True, path=found.path, version=found.version, problem=problem)
         return found
@@ -304,12 +303,12 @@ class ClaudeEngine:
 
 
 def new_session_id(run_id: str) -> uuid.UUID:
-    """The id of the conversation that a run begins."""
+    """Return the id of the conversation that a run starts."""
     return uuid.uuid5(_SESSIONS, run_id)
 
 
 def _as_text(prompt: str) -> bytes:
-    """The prompt as it is given in: one that begins with a slash would be taken as a command."""
+    """Encode the prompt. If it begins with a slash, prepend a newline: otherwise it would be a command."""
     return ("\n" + prompt if prompt.startswith("/") else prompt).encode("utf-8", "replace")
 
 

@@ -1,4 +1,15 @@
-"""Codex as an engine."""
+"""Codex as an engine: ``codex exec --json``, with the prompt on standard input.
+
+What a profile may do, enforced by codex's sandbox of the operating system (no network for commands in the first two):
+
+======  ==============================================================================================================
+read    read everything, write only in the folder of the result file
+edit    ``workspace-write``: also below the working directory and in /tmp, and what a commit in its worktree writes
+full    ``danger-full-access``: anything our user may do
+======  ==============================================================================================================
+
+The option ``args`` adds arguments. Conversations are stored in ``CODEX_HOME``.
+"""
 
 from __future__ import annotations
 
@@ -34,18 +45,16 @@ if TYPE_CHECKING:
     from kingdom.agents.port import Order
 
 
-# Codex's own record of a conversation (``CODEX_HOME/sessions/…/rollout-…-<thread>.jsonl``): what it has used.
-#
-# ``codex exec`` prints its usage once, at the end, and counts the whole conversation, also what earlier runs of it used.
-# The record has a line for every answer of the model and a mark where each run begins.
-
-
 _THREAD_ID: Final = re.compile(r"[0-9A-Za-z-]{1,100}\Z")
-_TELLING: Final = (b'"token_count"', b'"task_started"')
+_MARKERS: Final = (b'"token_count"', b'"task_started"')
 
 
 class Rollout:
-    """Follows the record of one conversation. Where there is none, nothing was used before."""
+    """Follows codex's record of a conversation (``CODEX_HOME/sessions/…/rollout-…-<thread>.jsonl``).
+
+    ``codex exec`` prints the usage once, at the end, and for the whole conversation including earlier runs. The record
+    has a line for every answer of the model, and a mark where each run starts.
+    """
 
     def __init__(self, home: Path, thread_id: str) -> None:
         self._home = home
@@ -53,16 +62,16 @@ class Rollout:
         self._path: Path | None = None
         self._offset = 0
         self._total = Tokens()
-        self.before = Tokens()  # what the conversation had used when its last run began
+        self.before = Tokens()  # usage of the conversation when its last run started
         self.turns = 0  # answers of the model in the last run
 
     @property
     def used(self) -> Tokens:
-        """What the last run has used."""
+        """The usage of the last run."""
         return token_difference(self._total, self.before)
 
     def follow(self) -> None:
-        """Read what is new."""
+        """Read new lines."""
         path = self._find()
         if path is None:
             return
@@ -73,10 +82,10 @@ class Rollout:
                     if not line.endswith(b"\n"):
                         break  # still being written
                     self._offset += len(line)
-                    if any(word in line for word in _TELLING):
+                    if any(word in line for word in _MARKERS):
                         self._take(line)
         except OSError:
-            return  # a number less; the run does not depend on it
+            return  # the run does not depend on it
 
     def _find(self) -> Path | None:
         if self._path is None and _THREAD_ID.match(self._thread_id):
@@ -94,7 +103,7 @@ class Rollout:
 
 
 def token_counts(usage: dict[str, Any]) -> Tokens:
-    """Codex's counts by our classes: its input includes what came from the cache and what went into it."""
+    """Convert codex's counts to our classes: its input includes tokens read from and written to the cache."""
     read, written = as_count(usage.get("cached_input_tokens")), as_count(usage.get("cache_write_input_tokens"))
     return Tokens(
         input=max(0, as_count(usage.get("input_tokens")) - read - written),
@@ -105,16 +114,13 @@ def token_counts(usage: dict[str, Any]) -> Tokens:
 
 
 def token_difference(now: Tokens, before: Tokens) -> Tokens:
-    """What was added; never less than nothing."""
+    """Return the increase of each class, at least 0."""
     return Tokens(
         max(0, now.input - before.input),
         max(0, now.output - before.output),
         max(0, now.cache_read - before.cache_read),
         max(0, now.cache_write - before.cache_write),
     )
-
-
-# What codex says when an account is over its limit: words only, with a time of day in the machine's own zone.
 
 
 _LIMIT: Final = re.compile(r"usage limit|rate limit|\b429 Too Many Requests", re.IGNORECASE)
@@ -128,12 +134,12 @@ _MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep",
 
 
 def is_limit(message: str) -> bool:
-    """Whether an error is a limit that lifts by itself (a spent quota does not)."""
+    """Tell whether an error is a rate limit, which resets by itself; a used-up quota does not."""
     return _LIMIT.search(message[:4000]) is not None
 
 
 def resets_at(message: str, now: float) -> float | None:
-    """When it lifts, in seconds since the epoch, as far as the message says."""
+    """Return when a limit resets, in seconds since the epoch, if the message says so. Times of day are local."""
     message = message[:4000]
     if found := _IN.search(message):
         return now + sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(found.group(1)))
@@ -155,11 +161,8 @@ def _at(found: re.Match[str], now: float) -> float:
     if month is not None:
         when = when.replace(year=int(year), month=_MONTHS.index(month.lower()) + 1, day=int(day))
     elif when <= here - timedelta(minutes=1):
-        when += timedelta(days=1)  # a time of day that has passed means tomorrow's
+        when += timedelta(days=1)  # a time of day that has passed is tomorrow's
     return when.timestamp()
-
-
-# What the lines of ``codex exec --json`` mean.
 
 
 _TOOLS: Final = {
@@ -172,7 +175,7 @@ _TOOLS: Final = {
 
 
 class CodexReader:
-    """Understands one run."""
+    """Parses the output of one run."""
 
     def __init__(
         self,
@@ -186,11 +189,11 @@ class CodexReader:
         self._ended = False
         self._model = model
         self._clock = clock
-        self._tools: set[str] = set()  # items already told
+        self._tools: set[str] = set()  # ids of tool calls already reported
         self._last_text: str | None = None
 
     def feed(self, line: bytes) -> Sequence[AgentEvent]:
-        """What a line says."""
+        """Return the events in a line."""
         document = parse_object(line)
         if document is None:
             return () if not line.strip() or is_torn(line) else (Heartbeat(),)
@@ -204,10 +207,10 @@ class CodexReader:
                 return (*self._total(as_dict(document.get("usage"))), Finished(ok=True, text=self._last_text))
             case "turn.failed":
                 return self._failed(document)
-        return (Heartbeat(),)  # "error" too: it tries again, or turn.failed follows
+        return (Heartbeat(),)  # also for "error": codex tries again, or turn.failed follows
 
     def end(self) -> Sequence[AgentEvent]:
-        """What it had used when it was ended: the record is written behind what it prints."""
+        """Return the usage of a run that was stopped: the record is written later than the output."""
         return () if self._ended else self._so_far()
 
     def _started(self, document: dict[str, Any]) -> Sequence[AgentEvent]:
@@ -227,7 +230,7 @@ class CodexReader:
         elif kind in _TOOLS and (item_id := str(item.get("id"))[:200]) not in self._tools:
             self._tools.add(item_id)
             events.append(_tool_use(kind, item))
-        # A message or a tool can only come when the model has answered, so its run has begun in the record too.
+        # After a message or a tool call the model has answered, so the record has the start of this run.
         if done and (kind == "agent_message" or kind in _TOOLS):
             events += self._so_far()
         return events or (Heartbeat(),)
@@ -269,18 +272,15 @@ def _tool_use(kind: str, item: dict[str, Any]) -> ToolUse:
     return ToolUse(name=_TOOLS[kind], detail=as_line(detail or ""))
 
 
-# Values as TOML, on one line: what ``codex -c key=value`` reads.
-
-
 def to_toml(value: Any) -> str:
-    """A text, number, truth value, list or table as an inline TOML value."""
+    """Return a string, number, boolean, list or mapping as an inline TOML value, for ``codex -c key=value``."""
     match value:
         case bool():
             return "true" if value else "false"
         case int() | float():
             return str(value)
         case str():
-            # The escapes of JSON are TOML's too; only DEL is forbidden here and plain there.
+            # JSON escapes are valid in TOML; only DEL must be escaped in addition.
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
         case Mapping():
             return "{" + ",".join(f"{to_toml(str(key))}={to_toml(item)}" for key, item in value.items()) + "}"
@@ -289,20 +289,7 @@ def to_toml(value: Any) -> str:
     raise TypeError(f"{value!r:.80} has no form in TOML here")
 
 
-# Codex as an engine: ``codex exec --json``, the prompt on standard input.
-#
-# What a profile may do, by codex's sandbox (of the operating system; commands have no network in the first two):
-#
-# ======  ==============================================================================================================
-# read    read everything, write only in the folder of the result file
-# edit    ``workspace-write``: also below the work folder and in /tmp, and what a commit in its worktree writes
-# full    ``danger-full-access``: anything the user we run as may do
-# ======  ==============================================================================================================
-#
-# Further arguments come from the option ``args``. Conversations lie in ``CODEX_HOME``.
-
-
-_INSTRUCTIONS_BYTES: Final = 32 * 1024  # as much as codex itself reads of it
+_INSTRUCTIONS_BYTES: Final = 32 * 1024  # as much as codex itself reads
 _KEYS: Final = ("OPENAI_API_KEY", "CODEX_API_KEY")
 _CREDENTIALS: Final = (*_KEYS, "OPENAI_BASE_URL", "CODEX_HOME")
 
@@ -325,7 +312,7 @@ class CodexEngine:
         )
 
     def launch(self, order: Order) -> Launch:
-        """The arguments of one run: every flag before ``resume``, which would not take some of them after it."""
+        """Return how to start a run. All flags go before ``resume``, which does not accept some of them after it."""
         argv = [self._program.find(), "exec", "--json", "--skip-git-repo-check", *_sandbox(order)]
         if model := order.model or self._settings.model:
             argv += ["-m", model]
@@ -339,22 +326,22 @@ class CodexEngine:
         return Launch(argv=(*argv, "-"), env=env, stdin=order.prompt.encode("utf-8", "replace"))
 
     def reader(self, order: Order) -> CodexReader:
-        """A reader for the output of one run."""
+        """Return a reader for the output of one run."""
         home = self._home(order)
         return CodexReader(lambda thread_id: Rollout(home, thread_id), model=order.model or self._settings.model)
 
     async def examine(self) -> Examined:
-        """Look whether it is installed, and which version."""
+        """Check whether it is installed, and which version."""
         return await self._program.examine()
 
     def _configuration(self, order: Order, servers: CodexServers) -> dict[str, Any]:
         made: dict[str, Any] = {
-            # Otherwise the repository's .codex/config.toml applies, and its MCP servers are started at once.
+            # Otherwise the repository's .codex/config.toml applies, and its MCP servers start at once.
             "projects": {str(folder): {"trust_level": "untrusted"} for folder in (order.cwd, order.cwd.resolve())},
-            # Its own key is for codex, not for the commands it runs.
+            # The key is for codex, not for the commands it runs.
             "shell_environment_policy.exclude": [*_KEYS, *sorted(servers.env)],
         }
-        # An untrusted folder's AGENTS.md is not read either, so it is given by hand.
+        # AGENTS.md of an untrusted folder is ignored, so it is passed explicitly.
         if instructions := read_instructions(order.cwd, "AGENTS.md", _INSTRUCTIONS_BYTES):
             made["developer_instructions"] = instructions
         for name, table in servers.tables.items():
@@ -374,15 +361,15 @@ def _sandbox(order: Order) -> list[str]:
         case "edit":
             writable = [results, *(folder for folder in _commit_folders(order.cwd) if folder.is_dir())]
             return ["-s", "workspace-write", *(word for folder in writable for word in ("--add-dir", str(folder)))]
-    # Not "-s read-only": under it no result could be written at all.
+    # Not "-s read-only": it would forbid writing the result.
     permissions = {"filesystem": {":root": "read", str(results): "write"}}
     return ["-c", 'default_permissions="kingdom"', "-c", f"permissions.kingdom={to_toml(permissions)}"]
 
 
 def _commit_folders(cwd: Path) -> list[Path]:
-    """What a commit in a worktree writes outside of it; not the clone's configuration nor its hooks.
+    """Return the folders outside a worktree that a commit in it writes to: not the clone's configuration or hooks.
 
-    ``.git`` of the worktree is a file an agent could have changed, so git's own layout and the way back must agree.
+    An agent could have changed the worktree's ``.git`` file, so git's layout and the link back must match it.
     """
     pointer = cwd / ".git"
     try:

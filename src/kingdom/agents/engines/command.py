@@ -1,8 +1,8 @@
 """Any program that follows the result contract (:mod:`kingdom.agents.contract`).
 
-``options["argv"]`` is its argument list, never a shell string. An argument that is exactly ``{prompt_path}``,
-``{result_path}`` or ``{cwd}`` is replaced as a whole, so that nothing in a path can become two arguments. The prompt is
-on standard input as well; each line it prints is shown; its exit code decides.
+``options["argv"]`` is its argument list, never a shell string. An argument equal to ``{prompt_path}``,
+``{result_path}`` or ``{cwd}`` is replaced as a whole, so a path never becomes two arguments. The prompt is also on
+standard input. Each line of output becomes a ``Text`` event. The exit code decides about success.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kingdom.agents.port import AgentEvent, Order, Text
 
 
 class CommandEngine:
-    """Runs the program an order names."""
+    """Runs the program that an order names."""
 
     name = "command"
     exit_code_decides = True
@@ -30,7 +30,7 @@ class CommandEngine:
         self._environ = os.environ if environ is None else environ
 
     def launch(self, order: Order) -> Launch:
-        """The program of the order's ``argv``, with its placeholders filled in."""
+        """Return the order's ``argv`` with its placeholders replaced."""
         argv = order.options.get("argv", self._settings.get("argv"))
         if not isinstance(argv, Sequence) or isinstance(argv, str) or not argv or not all(map(_is_text, argv)):
             raise InvalidOrder(
@@ -47,19 +47,19 @@ class CommandEngine:
         )
 
     def reader(self, order: Order) -> CommandReader:
-        """Shows what it prints."""
+        """Return a reader for the output of one run."""
         return CommandReader()
 
     async def examine(self) -> Examined:
-        """There is nothing to look for before an order names its program."""
+        """Return ok: only an order names the program."""
         return Examined(ok=True)
 
 
 class CommandReader:
-    """Each line is something the program says."""
+    """Turns each line of output into a ``Text`` event."""
 
     def feed(self, line: bytes) -> Sequence[AgentEvent]:
-        """The line as text."""
+        """Return the line as text."""
         text = line.decode("utf-8", "replace").rstrip("\r\n")
         return (Text(text),) if text.strip() else ()
 
@@ -77,6 +77,6 @@ def _find(program: str, cwd: Path) -> str:
     found_on_path = shutil.which(program)
     if found_on_path is None:
         raise EngineNotInstalled(
-            f"engine command: there is no program {program!r} on the PATH: install it or name its path"
+            f"engine command: there is no program {program!r} on the PATH: install it or give its path"
         )
     return found_on_path

@@ -1,4 +1,7 @@
-"""What engines with a program of their own share: finding it, its settings, and reading what it prints."""
+"""Shared by engines with a program: find it, read its settings, and parse its output.
+
+The output of a program may be anything, so the parsing functions never raise because of it.
+"""
 
 from __future__ import annotations
 
@@ -23,56 +26,53 @@ if TYPE_CHECKING:
     from kingdom.agents.port import Order
 
 
-# What the engines with a program of their own share: finding it, asking its version, what it is given to work with.
-
-
 _VERSION_SECONDS: Final = 30.0
 _SESSION_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}\Z")  # never a flag, a path or a glob
 
 
 @dataclass(frozen=True, slots=True)
 class CliSettings:
-    """How an engine's program is used on this machine (``engines.<name>`` in config/system.yaml)."""
+    """The settings of an engine's program (``engines.<name>`` in config/system.yaml)."""
 
-    path: str | None = None  # the program; none: by its name on the PATH
-    env: Mapping[str, str] = field(default_factory=dict)  # given to it (a base URL, say)
-    pass_env: tuple[str, ...] = ()  # names of our own variables passed on to it (a key, say)
+    path: str | None = None  # the program; None: its name, found on the PATH
+    env: Mapping[str, str] = field(default_factory=dict)  # added to its environment, such as a base URL
+    pass_env: tuple[str, ...] = ()  # names of our variables passed on to it, such as a key
     args: tuple[str, ...] = ()  # further arguments, before those of the order's options
-    model: str | None = None  # for orders that name none
+    model: str | None = None  # for orders without a model
 
     @classmethod
     def read(cls, engine: str, settings: Mapping[str, Any]) -> CliSettings:
-        """From the configuration: ``path``, ``model``, ``args``, ``env`` (names to pass on, or names with values)."""
+        """Read ``path``, ``model``, ``args`` and ``env`` (names to pass on, or names with values)."""
         env = settings.get("env") or ()
         values = env if isinstance(env, Mapping) else {}
         names = () if isinstance(env, Mapping) else env
         args = settings.get("args") or ()
         for key, given in (("env", (*names, *values, *values.values())), ("args", args)):
             if isinstance(given, str) or not all(isinstance(item, str) for item in given):
-                raise InvalidOrder(f"engines.{engine}.{key} in config/system.yaml: every entry must be a text")
+                raise InvalidOrder(f"engines.{engine}.{key} in config/system.yaml: every entry must be a string")
         return cls(settings.get("path"), dict(values), tuple(names), tuple(args), settings.get("model"))
 
 
 @dataclass(frozen=True, slots=True)
 class CliProgram:
-    """A program on this machine: what it is called, how it is installed, and which of our variables it needs."""
+    """The program of an engine: its name, how to install it, and which of our variables it needs."""
 
     engine: str
     command: str
     package: str
-    credentials: tuple[str, ...]  # its own variables; passed on wherever they are set, for it cannot work without
+    credentials: tuple[str, ...]  # variables that it needs; passed on if they are set
     settings: CliSettings
     environ: Mapping[str, str]
 
     def find(self) -> str:
-        """Its path. Raises :class:`EngineNotInstalled`."""
+        """Return its path. Raises :class:`EngineNotInstalled`."""
         path = self._look()
         if path is None:
             raise EngineNotInstalled(self._missing())
         return path
 
     def environment(self, order: Order) -> dict[str, str]:
-        """The variables it gets beside those every agent gets; the order's own win."""
+        """Return its variables in addition to those of every agent. The order's own have precedence."""
         passed = (*self.credentials, *self.settings.pass_env)
         return {
             **{name: self.environ[name] for name in passed if name in self.environ},
@@ -81,14 +81,14 @@ class CliProgram:
         }
 
     async def examine(self) -> Examined:
-        """Whether it is there and says its version."""
+        """Check whether it is installed, and which version."""
         path = self._look()
         if path is None:
             return Examined(ok=False, problem=self._missing())
         try:
             output, code = await _version(path, self.environ)
         except TimeoutError:
-            problem = f"{path} --version said nothing for {_VERSION_SECONDS:.0f} s: try it by hand, or install it anew"
+            problem = f"{path} --version printed nothing for {_VERSION_SECONDS:.0f} s: try it by hand, or reinstall it"
             return Examined(ok=False, path=path, problem=problem)
         except OSError as error:
             return Examined(ok=False, path=path, problem=f"{path} cannot be started: {error}")
@@ -101,37 +101,37 @@ class CliProgram:
     def _look(self) -> str | None:
         wanted = Path(self.settings.path or self.command).expanduser()
         found = shutil.which(str(wanted), path=self.environ.get("PATH"))
-        return str(Path(found).absolute()) if found else None  # it is started in another folder than ours
+        return str(Path(found).absolute()) if found else None  # absolute: it is started in another directory
 
     def _missing(self) -> str:
         key = f"engines.{self.engine}.path in config/system.yaml"
         if self.settings.path is not None:
-            return f"engine {self.engine}: {self.settings.path} is no program (set by {key}): correct or remove it"
+            return f"engine {self.engine}: {self.settings.path} is not a program (set by {key}): correct or remove it"
         return (
             f"engine {self.engine}: there is no program {self.command} on the PATH: "
-            f"install it (npm install -g {self.package}) or name it by {key}"
+            f"install it (npm install -g {self.package}) or set {key}"
         )
 
 
 def resumed_session_id(order: Order) -> str | None:
-    """The conversation the order goes on with, checked: it becomes an argument and a part of a file name."""
+    """Return the conversation to continue. It is checked: it becomes an argument and part of a file name."""
     if order.session_id is not None and not _SESSION_ID.match(order.session_id):
         raise InvalidOrder(f"run {order.run_id}: {order.session_id!r:.80} is not a session id")
     return order.session_id
 
 
 def string_option(order: Order, option: str) -> tuple[str, ...]:
-    """An option of the order that is a list of texts."""
+    """Return an option of the order that is a list of strings."""
     value = order.options.get(option, [])
     if not isinstance(value, list | tuple) or not all(isinstance(item, str) and "\0" not in item for item in value):
-        raise InvalidOrder(f"run {order.run_id}: option {option} of engine {order.engine} must be a list of texts")
+        raise InvalidOrder(f"run {order.run_id}: option {option} of engine {order.engine} must be a list of strings")
     return tuple(value)
 
 
 def read_instructions(cwd: Path, name: str, limit: int) -> str | None:
-    """The standing instructions in a work folder, cut to ``limit`` bytes.
+    """Return the instructions file of a working directory, cut to ``limit`` bytes.
 
-    A repository can hold anything under that name: a link out of the folder, or a pipe, is not read.
+    A repository can have anything under that name: a link or a pipe is not read.
     """
     try:
         descriptor = os.open(cwd / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -158,16 +158,13 @@ async def _version(path: str, environ: Mapping[str, str]) -> tuple[str, int]:
         output, _ = await asyncio.wait_for(process.communicate(), _VERSION_SECONDS)
     finally:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # whatever it left behind
+            os.killpg(process.pid, signal.SIGKILL)  # and what it started
         await process.wait()
     return output.decode("utf-8", "replace"), process.returncode or 0
 
 
-# Reading lines that a program printed: anything may stand there, so nothing here raises for it.
-
-
 def parse_object(line: bytes) -> dict[str, Any] | None:
-    """The JSON object in a line; None for everything else."""
+    """Return the JSON object in a line; None for anything else."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -176,7 +173,7 @@ def parse_object(line: bytes) -> dict[str, Any] | None:
 
 
 def dump_json(value: Any) -> str:
-    """The JSON text of something that came out of one; empty when it is nested too deep to be written."""
+    """Encode a decoded JSON value; empty when it is nested too deeply."""
     try:
         return json.dumps(value, ensure_ascii=False)
     except RecursionError:
@@ -184,32 +181,32 @@ def dump_json(value: Any) -> str:
 
 
 def is_torn(line: bytes) -> bool:
-    """Whether a line that is no JSON object looks like a part of one: its rest went with the process."""
+    """Tell whether a line looks like the beginning of a JSON object that the process did not finish."""
     return line.lstrip().startswith(b"{")
 
 
 def as_dict(value: Any) -> dict[str, Any]:
-    """The object it should be, or an empty one."""
+    """Return an object, or an empty one for any other value."""
     return value if isinstance(value, dict) else {}
 
 
 def as_list(value: Any) -> list[Any]:
-    """The list it should be, or an empty one."""
+    """Return a list, or an empty one for any other value."""
     return value if isinstance(value, list) else []
 
 
 def as_text(value: Any) -> str | None:
-    """The text it should be, fit to be written anywhere (half a surrogate pair is replaced); None for no text."""
+    """Return a non-empty string with lone surrogates replaced; None for any other value."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) and value else None
 
 
 def as_count(value: Any) -> int:
-    """A number of things: 0 for anything that is not one."""
+    """Return a non-negative integer, or 0 for any other value."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else 0
 
 
 def as_amount(value: Any) -> float | None:
-    """A finite number that is not negative; None for anything else."""
+    """Return a finite non-negative number, or None for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -220,7 +217,7 @@ def as_amount(value: Any) -> float | None:
 
 
 def as_epoch(value: Any) -> float | None:
-    """A time in seconds since the epoch; one in milliseconds is seen as such."""
+    """Return a time in seconds since the epoch, also if it is given in milliseconds; None for any other value."""
     number = as_amount(value)
     if not number:
         return None
@@ -228,7 +225,7 @@ def as_epoch(value: Any) -> float | None:
 
 
 def as_line(value: str, limit: int = 200) -> str:
-    """Text as one line for people, cut with an ellipsis."""
+    """Join a text to one line for people, cut with an ellipsis."""
     line = " ".join(value[: limit * 8].split())
     line = "".join(character if character.isprintable() else " " for character in line)
     return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -1,4 +1,21 @@
-"""An engine without a model: it plays a script."""
+"""An engine that plays a script instead of running a model: for demos, tests and trying out a court.
+
+``options["script"]`` is a list of steps, the path of a YAML or JSON file with one, or a mapping. A mapping with
+``steps`` (and ``on_resume``, for a run that continues a session) is a script. Any other mapping chooses a script by the
+order's labels: its keys are matched with the label ``task_type``, then with the other labels (``github.pr.*`` is a
+pattern), then ``default`` is used.
+
+A step is a mapping with one key::
+
+    say: text                          wait: seconds
+    tool: {name, detail}               usage: {input, output, cache_read, cache_write, cost_usd, turns}
+    write: {path, text}                commit: message, or {message}
+    ask: {question, choices}           result: {status, summary, …}
+    fail: why                          rate_limit: {seconds}
+    crash: true
+
+``{name}`` in a text is replaced by that field of ``.kingdom-task.json`` or of its payload (``{answer}`` in a resume).
+"""
 
 from __future__ import annotations
 
@@ -17,13 +34,10 @@ from typing import Any, Final
 import yaml
 
 from kingdom.agents.contract import check_result
-from kingdom.agents.engine import Examined, inherited_environment
+from kingdom.agents.engine import AgentCrashed, Examined, inherited_environment
 from kingdom.agents.errors import InvalidResult, InvalidScript
 from kingdom.agents.port import Began, Finished, OnEvent, Order, RateLimit, Text, Tokens, ToolUse, Usage
 from kingdom.base.files import read_object, write_json
-
-# What a script does to the files around it: write below the working folder, and commit.
-
 
 _GIT: Final = (
     *("git", "-c", "user.name=Scripted", "-c", "user.email=scripted@kingdom.invalid", "-c", "commit.gpgsign=false"),
@@ -32,7 +46,7 @@ _GIT: Final = (
 
 
 def write_below(folder: Path, path: str, text: str) -> None:
-    """Write a file whose path, links followed, lies below ``folder``."""
+    """Write a file that, after following links, is below ``folder``."""
     root = folder.resolve()
     target = (root / path).resolve()
     if target == root or not target.is_relative_to(root):
@@ -42,7 +56,7 @@ def write_below(folder: Path, path: str, text: str) -> None:
 
 
 async def commit(folder: Path, message: str) -> None:
-    """Commit everything that changed in ``folder``."""
+    """Commit all changes in ``folder``."""
     await _git(folder, "add", "--all")
     await _git(folder, "commit", "--quiet", "--allow-empty", "--no-verify", "-m", message)
 
@@ -67,36 +81,13 @@ async def _git(folder: Path, *arguments: str) -> None:
         raise InvalidScript(f"git {arguments[0]} in {folder} failed: {errors.decode(errors='replace').strip()[:500]}")
 
 
-# An engine without a model: it plays a script. For demos, for tests of generals, and for trying a court out.
-#
-# ``options["script"]`` is a list of steps, the path of a YAML or JSON file with one, or a mapping. A mapping with
-# ``steps`` (and ``on_resume``, for a run that goes on with a session) is a script; any other chooses a script by the
-# order's labels: its keys are compared with the label ``task_type``, then with the other labels (``github.pr.*`` is a
-# pattern), then ``default`` is taken.
-#
-# A step is a mapping with one key::
-#
-# say: text                          wait: seconds
-# tool: {name, detail}               usage: {input, output, cache_read, cache_write, cost_usd, turns}
-# write: {path, text}                commit: message, or {message}
-# ask: {question, choices}           result: {status, summary, …}
-# fail: why                          rate_limit: {seconds}
-# crash: true
-#
-# ``{name}`` in a text is replaced by that field of ``.kingdom-task.json`` or of its payload (``{answer}`` in a resume).
-
-
 TASK_FILE: Final = ".kingdom-task.json"
 _FIELD: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.]*)\}")
 _MODEL: Final = "scripted"
 
 
-class ScriptCrash(Exception):
-    """The script says that the agent dies here."""
-
-
 class ScriptedEngine:
-    """Plays scripts, inside our own process."""
+    """Plays scripts inside our own process."""
 
     name = "scripted"
 
@@ -109,19 +100,19 @@ class ScriptedEngine:
         script = order.options.get("script", self._settings.get("script"))
         steps = choose_steps(script, order.labels, resume=order.session_id is not None)
         on_event(Began(order.session_id or str(uuid.uuid4()), order.model or _MODEL))
-        return await _Part(order, on_event, self._clock).play(steps)
+        return await _ScriptRun(order, on_event, self._clock).play(steps)
 
     async def examine(self) -> Examined:
-        """It is always there."""
+        """Return ok: it needs nothing."""
         return Examined(ok=True)
 
 
-class _Part:
+class _ScriptRun:
     """One run of a script."""
 
     def __init__(self, order: Order, on_event: OnEvent, clock: Callable[[], float]) -> None:
         self._order = order
-        self._tell = on_event
+        self._on_event = on_event
         self._clock = clock
         self._tokens = Tokens()
         self._cost: float | None = None
@@ -147,23 +138,23 @@ class _Part:
         try:
             finished: Finished | None = await action(self, data)
         except (KeyError, TypeError, AttributeError, InvalidResult) as error:
-            raise InvalidScript(f"step {number}, {word}: {data!r:.120} makes no sense ({error})") from None
+            raise InvalidScript(f"step {number}, {word}: {data!r:.120} is invalid ({error})") from None
         return finished
 
     async def say(self, data: Any) -> None:
-        self._tell(Text(str(data)))
+        self._on_event(Text(str(data)))
 
     async def tool(self, data: Any) -> None:
         made = {"name": data} if isinstance(data, str) else data
-        self._tell(ToolUse(str(made["name"]), str(made.get("detail", ""))))
+        self._on_event(ToolUse(str(made["name"]), str(made.get("detail", ""))))
 
     async def write(self, data: Any) -> None:
-        self._tell(ToolUse("Write", str(data["path"])))
+        self._on_event(ToolUse("Write", str(data["path"])))
         write_below(self._order.cwd, str(data["path"]), str(data["text"]))
 
     async def commit(self, data: Any) -> None:
         message = data["message"] if isinstance(data, Mapping) else data
-        self._tell(ToolUse("Bash", f"git commit -m {message!r}"))
+        self._on_event(ToolUse("Bash", f"git commit -m {message!r}"))
         await commit(self._order.cwd, str(message))
 
     async def wait(self, data: Any) -> None:
@@ -175,7 +166,7 @@ class _Part:
         if "cost_usd" in data:
             self._cost = (self._cost or 0.0) + float(data["cost_usd"])
         self._turns += int(data.get("turns", 1))
-        self._tell(Usage(self._tokens, self._cost, self._turns))
+        self._on_event(Usage(self._tokens, self._cost, self._turns))
 
     async def ask(self, data: Any) -> Finished:
         question = {"text": data} if isinstance(data, str) else {**data, "text": data.get("question", data.get("text"))}
@@ -195,11 +186,11 @@ class _Part:
         return Finished(ok=False, error=data if isinstance(data, str) else "the script says so")
 
     async def crash(self, data: Any) -> None:
-        raise ScriptCrash(data if isinstance(data, str) else "the script says so")
+        raise AgentCrashed(data if isinstance(data, str) else "the script says so")
 
     async def rate_limit(self, data: Any) -> Finished:
         seconds = float(data["seconds"] if isinstance(data, Mapping) else data)
-        self._tell(RateLimit("rejected", self._clock() + seconds, "scripted"))
+        self._on_event(RateLimit("rejected", self._clock() + seconds, "scripted"))
         return Finished(ok=False, error="rate limit")
 
     def _filled(self, data: Any) -> Any:
@@ -219,23 +210,23 @@ class _Part:
         return match[0]
 
 
-_ACTIONS: Final[dict[str, Callable[[_Part, Any], Any]]] = {
-    "say": _Part.say,
-    "tool": _Part.tool,
-    "write": _Part.write,
-    "commit": _Part.commit,
-    "wait": _Part.wait,
-    "usage": _Part.usage,
-    "ask": _Part.ask,
-    "result": _Part.result,
-    "fail": _Part.fail,
-    "crash": _Part.crash,
-    "rate_limit": _Part.rate_limit,
+_ACTIONS: Final[dict[str, Callable[[_ScriptRun, Any], Any]]] = {
+    "say": _ScriptRun.say,
+    "tool": _ScriptRun.tool,
+    "write": _ScriptRun.write,
+    "commit": _ScriptRun.commit,
+    "wait": _ScriptRun.wait,
+    "usage": _ScriptRun.usage,
+    "ask": _ScriptRun.ask,
+    "result": _ScriptRun.result,
+    "fail": _ScriptRun.fail,
+    "crash": _ScriptRun.crash,
+    "rate_limit": _ScriptRun.rate_limit,
 }
 
 
 def choose_steps(script: Any, labels: Mapping[str, str], *, resume: bool) -> Sequence[Any]:
-    """The steps of a script for a run with these labels."""
+    """Return the steps of a script for a run with these labels. Raises :class:`InvalidScript`."""
     if isinstance(script, str | Path):
         script = _load(Path(script))
     if isinstance(script, Mapping) and not {"steps", "on_resume"} & script.keys():
