@@ -8,8 +8,8 @@ Why the feed has its own database. Clients resume from a sequence number, also a
 numbers are part of the public protocol. The sources cannot supply them. They are independent: a store that may be on
 another machine, and journal files that the chamberlain rotates and removes. Neither has a number that counts both, and
 the order in which their events were merged exists nowhere else. Without stored numbers a restarted server would have to
-merge both sources again from their start, in the same order, with events that no longer exist. The rejected designs are in
-docs/explanation/the-feed.md.
+merge both sources again from their start, in the same order, with events that no longer exist.
+docs/explanation/the-feed.md has the rejected designs.
 """
 
 from __future__ import annotations
