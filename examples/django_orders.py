@@ -26,7 +26,7 @@ def place_order(item: str, paid: bool) -> None:
 
 
 async def set_up(url: str) -> None:
-    """Make the tables of the bus, as a deployment does."""
+    """Create the tables of the bus, as a deployment does."""
     async with connect(url) as bus:
         await bus.setup()
 

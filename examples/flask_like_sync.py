@@ -41,7 +41,7 @@ async def run_worker(database: str, expected: int) -> None:
 
 
 async def set_up(database: str) -> None:
-    """Make the tables of the bus and of the application, in one file."""
+    """Create the tables of the bus and of the application in one file."""
     async with connect(f"sqlite://{database}") as bus:
         await bus.setup()
     with closing(sqlite3.connect(database)) as connection:

@@ -12,7 +12,7 @@ from kingdom.bus import Envelope, Worker, connect
 async def main(url: str) -> None:
     """Publish and consume on the bus at ``url``."""
     async with connect(url) as bus:
-        await bus.setup()  # makes the tables or directories; safe to repeat
+        await bus.setup()  # creates the tables or directories; safe to repeat
         names = ["Ada", "Grace", "Barbara"]
         accepted = await bus.publish("hello", [Envelope(type="Greet", payload={"name": name}) for name in names])
         print(f"published {len(accepted)} events")

@@ -16,11 +16,11 @@ STREAM = "reports"
 
 
 async def main(url: str) -> None:
-    """Handle ten events beside a metrics endpoint on a free port of this machine."""
+    """Handle ten events and serve their metrics on a free local port."""
     logs.configure(level="WARNING")
     async with connect(url) as bus:
         await bus.setup()
-        await bus.declare(STREAM)  # so that its depth is reported when nothing is in it, too
+        await bus.declare(STREAM)  # so that its depth is reported while it is empty
         await bus.publish(STREAM, [Envelope(type="Render", payload={"page": page}) for page in range(10)])
         worker = Worker(bus, STREAM, name="printer")
         pages = 0

@@ -1,6 +1,6 @@
-"""Events of one account in order, accounts side by side. ``python -m examples.ordered_stream [URL]``.
+"""Events of one account in order, several accounts in parallel. ``python -m examples.ordered_stream [URL]``.
 
-The second event of account A fails once. Its follower waits for the retry; account B does not.
+The second event of account A fails once. The next event of A waits for the retry; account B does not.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ async def main(url: str) -> None:
         async def apply(event: Envelope) -> None:
             account, step = event.aggregate_id, event.payload["step"]
             if (account, step) == ("A", "deposit") and current_delivery().attempt == 1:
-                print("account A: the deposit fails once and is tried again")
+                print("account A: the deposit fails once and is retried")
                 raise Retry("the ledger was busy", after=0.2)
             done.append((account, step))
             if len(done) == len(STEPS):

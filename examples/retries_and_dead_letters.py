@@ -1,6 +1,6 @@
-"""What becomes of failures: ``python -m examples.retries_and_dead_letters [URL]``.
+"""Retries and dead letters: ``python -m examples.retries_and_dead_letters [URL]``.
 
-A time-out is retried with a growing delay, a refusal is dead at once, and an operator gives the dead another chance.
+A time-out is retried with a growing delay, a rejected event is dead at once, and an operator requeues it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ STREAM = "payments"
 
 
 async def work(bus: EventBus, *, card_is_valid: bool) -> None:
-    """Handle what waits, until each event is done or dead."""
+    """Handle events until each one is done or dead."""
     policy = RetryPolicy(base=0.05, factor=2, max_attempts=3)
     worker = Worker(bus, STREAM, name="cashier", concurrency=1, poll=0.2, retry=policy)
 
@@ -24,7 +24,7 @@ async def work(bus: EventBus, *, card_is_valid: bool) -> None:
         attempt, case = current_delivery().attempt, event.payload["case"]
         print(f"  {case}, attempt {attempt}")
         if case == "slow bank" and attempt < 3:
-            raise TimeoutError("no answer from the bank")  # network trouble: tried again
+            raise TimeoutError("no answer from the bank")  # a network error: retried
         if case == "bad card" and not card_is_valid:
             raise Reject("CARD_REFUSED", "the card is not valid")  # can never succeed: DEAD at once
 

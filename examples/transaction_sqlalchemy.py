@@ -22,7 +22,7 @@ class Order(Base):
 
 
 def place_order(session: Session, item: str) -> None:
-    """Store the order and announce it; the caller commits."""
+    """Store the order and publish its event; the caller commits."""
     session.add(order := Order(item=item))
     session.flush()  # gives the order its number
     event = Envelope(type="OrderPlaced", payload={"item": item}, aggregate_type="Order", aggregate_id=str(order.id))
@@ -35,7 +35,7 @@ def pay(item: str) -> None:
 
 
 async def main(path: str) -> None:
-    """Commit one order, roll another one back, and look at what is on the bus."""
+    """Commit one order, roll another one back, and print what is on the bus."""
     async with connect(f"sqlite://{path}") as bus:
         await bus.setup()
         engine = create_engine(f"sqlite:///{path}")

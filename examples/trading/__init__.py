@@ -1,4 +1,4 @@
-"""Order execution on the bus: no order placed twice, none lost, whatever dies half way.
+"""Order execution on the bus: no order is placed twice and none is lost, whichever process dies.
 
 ::
 

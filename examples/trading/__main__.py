@@ -1,4 +1,4 @@
-"""``python -m examples.trading`` tells the story; with ``worker ROLE…`` it is one of the story's processes."""
+"""``python -m examples.trading`` runs the whole demonstration; ``worker ROLE…`` runs one of its processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from examples.trading.workers import ROLES, Settings, run_workers
 
 
 def main() -> None:
-    """Read the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m examples.trading", description="Order execution on the bus.")
     commands = parser.add_subparsers(dest="command")
     worker = commands.add_parser("worker", help="run workers in this process until SIGTERM")
@@ -28,9 +27,9 @@ def main() -> None:
         settings = Settings(**{field.name: getattr(options, field.name) for field in fields(Settings)})
         asyncio.run(run_workers(settings, options.roles))
     else:
-        from examples.trading.story import tell
+        from examples.trading.story import run_story
 
-        sys.exit(not asyncio.run(tell()))
+        sys.exit(not asyncio.run(run_story()))
 
 
 if __name__ == "__main__":

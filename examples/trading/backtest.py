@@ -20,7 +20,7 @@ from kingdom.bus import Envelope, EventBus, Reject, publish_sync
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a strategy would have earned: ``profit`` and the deepest ``drawdown`` as fractions of the start."""
+    """The result of a strategy: ``profit`` and the largest ``drawdown`` as fractions of the start."""
 
     trades: int
     profit: float
@@ -28,7 +28,7 @@ class Outcome:
 
 
 def generate_candles(count: int, seed: int) -> list[float]:
-    """Closing prices of a random walk, the same for the same seed."""
+    """Return the closing prices of a random walk, the same for the same seed."""
     rng = random.Random(seed)
     return list(accumulate((rng.gauss(0.0002, 0.01) for _ in range(count - 1)), _grow, initial=100.0))
 
@@ -38,7 +38,7 @@ def _grow(price: float, change: float) -> float:
 
 
 def moving_average(prices: Sequence[float], length: int) -> list[float]:
-    """The mean of the last ``length`` prices, from the first full window on."""
+    """Return the mean of the last ``length`` prices, from the first full window on."""
     sums = list(accumulate(prices, initial=0.0))
     return [(sums[end] - sums[end - length]) / length for end in range(length, len(sums))]
 
@@ -66,7 +66,7 @@ def crossover(prices: Sequence[float], fast: int, slow: int) -> Outcome:
 async def request_backtest(
     conn: Connection, bus: EventBus, market: str, *, seed: int, candles: int = 5000, fast: int = 10, slow: int = 40
 ) -> int:
-    """Store a backtest to be run and the command to run it; return its id."""
+    """Store a backtest and publish the command that runs it; return its id."""
     cursor = await conn.execute(
         "INSERT INTO backtest (market, seed, candles, fast, slow) VALUES (%s, %s, %s, %s, %s) RETURNING id",
         (market, seed, candles, fast, slow),
@@ -91,7 +91,7 @@ class Backtester:
         self._url = database_url
 
     def run(self, event: Envelope) -> None:
-        """Compute, then store the outcome and publish it in one transaction; a second delivery finds it stored."""
+        """Compute, then store and publish the outcome in one transaction. A second delivery finds it stored."""
         backtest_id: int = event.payload["backtestId"]
         with psycopg.connect(self._url, autocommit=True) as conn:
             row = conn.execute(

@@ -1,4 +1,4 @@
-"""Reading the books: what became of each intent, and whether everything has been settled."""
+"""Queries: the outcome of each intent, and whether everything is settled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kingdom.bus import EventBus
 
 
 class IntentBook(NamedTuple):
-    """One intent: the states each of its attempts went through, and how the last one stands."""
+    """One intent: the states of each of its attempts, and the last one's current state."""
 
     intent_id: int
     paths: list[str]
@@ -36,13 +36,13 @@ _INTENTS = """
 
 
 async def read_intents(conn: Connection) -> list[IntentBook]:
-    """All intents, in the order of their ids."""
+    """Return all intents, ordered by id."""
     cursor = await conn.execute(_INTENTS)
     return [IntentBook(*row) for row in await cursor.fetchall()]
 
 
 async def is_settled(bus: EventBus, database: Database) -> bool:
-    """Whether every intent has ended and nothing waits or is being handled on any stream."""
+    """Return whether every intent has ended and no stream has pending or held events."""
     depth = await bus.depth()
     if any(found.pending or found.processing for found in depth.values()):
         return False

@@ -1,4 +1,4 @@
-"""The streams, the event types on them, and how an order's events are made."""
+"""The streams, their event types, and the events about an order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OWNER: Final = "OWNER"
 
 
 def about_attempt(event_type: str, attempt: Attempt, *, not_before: datetime | None = None, **payload: Any) -> Envelope:
-    """An event about an order attempt, with the trace of the signal it comes from."""
+    """Return an event about an order attempt, with the trace id of its signal."""
     return Envelope(
         type=event_type,
         payload={

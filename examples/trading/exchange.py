@@ -1,14 +1,14 @@
-"""A small exchange of our own, with a push server beside it, on 127.0.0.1.
+"""A simulated exchange and push server on 127.0.0.1.
 
 ========================== ==========================================================================================
 ``POST /orders``           places an order under the client's ``identifier``; the same one again is the same order
-``GET /orders/{id}``       the order, or 404: not known (yet: a request may still be on its way)
-``DELETE /orders/{id}``    voids an identifier nobody used: it will never be accepted after that (410). 409 with the
-                           order when it has been placed
-``POST /push``             delivers a notification to the phone; the same ``Idempotency-Key`` again is delivered already
+``GET /orders/{id}``       the order, or 404: not known (a request may still be on its way)
+``DELETE /orders/{id}``    voids an unused identifier: it is never accepted after that (410). 409 with the order when
+                           it has been placed
+``POST /push``             delivers a notification to the phone; a repeated ``Idempotency-Key`` is ignored
 ========================== ==========================================================================================
 
-Voiding is what makes a second attempt safe: "not known" alone says nothing about a request that is still under way.
+Voiding makes a second attempt safe: "not known" alone says nothing about a request that is still on its way.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _PLACES_FIRST = frozenset({Fault.ERROR_AFTER, Fault.SILENT_AFTER, Fault.LOST_AFT
 
 
 class Exchange:
-    """Runs the server; what it was asked and what it did stays here to be looked at.
+    """Runs the server, and records its requests and effects for inspection.
 
-    ``script`` says what to do with each order. ``late`` is how many seconds a late order takes. ``retry_after`` is what
-    a throttled client is told. ``flaky`` is the chance that any other request fails with 503, before or after its
-    effect; ``rng`` decides. ``on_order`` is told of every request for an order when it arrives.
+    ``script`` says what to do with each order. ``late`` is how many seconds a late order takes. ``retry_after`` is
+    sent to a throttled client. ``flaky`` is the chance that any other request fails with 503, before or after its
+    effect; ``rng`` decides. ``on_order`` is called with every request for an order.
     """
 
     def __init__(
@@ -76,19 +76,19 @@ class Exchange:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address of the server."""
         assert self._server is not None, "start the exchange first: `async with Exchange() as exchange`"
         host, port = self._server.sockets[0].getsockname()
         return f"http://{host}:{port}"
 
-    # ── serving ───────────────────────────────────────────────────────────────────────────────────────────────
+    # Server
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
         try:
-            with contextlib.suppress(BadMessage):  # a client that died half way through its request
+            with contextlib.suppress(BadMessage):  # a client that died while it sent its request
                 response = await self._answer(await read_request(reader))
                 if response is not None:
                     await write_response(writer, response)
@@ -115,7 +115,7 @@ class Exchange:
             act()
         return Response(503, {"error": "try again"})
 
-    # ── orders ────────────────────────────────────────────────────────────────────────────────────────────────
+    # Orders
 
     async def _order(self, request: Request) -> Response | None:
         body = request.body
@@ -146,7 +146,7 @@ class Exchange:
         return None  # the connection closes without an answer
 
     async def _closing(self, within: float | None) -> None:
-        """Keep the client waiting, but do not outlive the server."""
+        """Keep the client waiting until the server closes."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within):
                 await self._hang_up.wait()
@@ -171,7 +171,7 @@ class Exchange:
         self.voided.add(identifier)
         return Response(204)
 
-    # ── pushes ────────────────────────────────────────────────────────────────────────────────────────────────
+    # Push notifications
 
     def _push(self, request: Request) -> Response:
         event_id = request.headers.get("idempotency-key")

@@ -1,4 +1,4 @@
-"""Talking to the exchange: each answer turned into what it means for an order."""
+"""The client of the exchange: turns each response into an outcome of the order."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The exchange does not have the order and never will: the same request would be refused again."""
+    """The exchange refused the order: the same request would be refused again."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Throttled:
-    """The exchange did not look at the order; it may be sent anew after this many seconds."""
+    """The exchange did not process the order; it may be sent again after this many seconds."""
 
     retry_after: float
 
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """Nothing that decides: the exchange may have the order, may get it still, or may never have seen it."""
+    """The outcome is unknown: the exchange may have the order, may still receive it, or may never have seen it."""
 
     reason: str
 
@@ -44,7 +44,7 @@ _UNDECIDED_4XX = frozenset({408, 410, 425})  # 410: the reconciler voided the id
 
 
 class ExchangeError(ConnectionError):
-    """A question to the exchange was not answered; asking again is safe."""
+    """A query to the exchange failed; repeating it is safe."""
 
 
 class ExchangeClient:
@@ -55,7 +55,7 @@ class ExchangeClient:
         self.timeout = timeout
 
     async def place(self, attempt: Attempt) -> Answer:
-        """Place the order of an attempt, once: no retry happens here, for whatever reason."""
+        """Place the order of an attempt once. Never retries."""
         order = {
             "identifier": attempt.identifier,
             "tag": str(attempt.order_intent_id),
@@ -74,12 +74,12 @@ class ExchangeClient:
         return _meaning(response)
 
     async def find(self, identifier: str) -> str | None:
-        """The exchange's id of the order placed under ``identifier``, or None when it has none at this moment."""
+        """Return the exchange's id of the order placed under ``identifier``, or None when there is none at this moment."""
         response = await self._ask("GET", identifier, expected=(200, 404))
         return str(response.body["orderId"]) if response.status == 200 else None
 
     async def void(self, identifier: str) -> str | None:
-        """Make sure that ``identifier`` can never become an order; the order's id when it already is one."""
+        """Void ``identifier`` so that it can never become an order; return the order's id when it already is one."""
         response = await self._ask("DELETE", identifier, expected=(204, 409))
         return str(response.body["orderId"]) if response.status == 409 else None
 

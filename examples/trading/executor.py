@@ -1,8 +1,9 @@
 """Executes commands: marks the attempt SENT, calls the exchange, records the answer. Two short transactions.
 
-Killed before the first commits, nothing happened: the command is delivered again. Killed after it, the redelivery
-finds SENT and cannot know whether the order went out: the attempt becomes UNKNOWN and the reconciler asks. Killed
-after the second, the redelivery finds a settled attempt and does nothing. At no point is an order sent again.
+If the process dies before the first commit, nothing happened, and the command is delivered again. If it dies after it,
+the redelivery finds SENT and cannot know whether the order was sent: the attempt becomes UNKNOWN, and the reconciler
+asks the exchange. If it dies after the second, the redelivery finds a settled attempt and does nothing. An order is never
+sent twice.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from kingdom.bus import Envelope, EventBus
 
 
 class Executor:
-    """Handles ``CreateOrderAttempt``; an attempt without an answer is looked into after ``reconcile_after`` seconds."""
+    """Handles ``CreateOrderAttempt``; an attempt without an answer is reconciled after ``reconcile_after`` seconds."""
 
     def __init__(
         self, bus: EventBus, database: Database, exchange: ExchangeClient, *, reconcile_after: float = 5.0
@@ -25,7 +26,7 @@ class Executor:
         self._reconcile_after = reconcile_after
 
     async def execute(self, event: Envelope) -> None:
-        """Send the order of an attempt, if it is this delivery's to send."""
+        """Send the order of an attempt, if this delivery is the one to send it."""
         attempt_id: int = event.payload["orderAttemptId"]
         async with self._database.transaction() as conn:
             attempt = await begin_sending(conn, self._bus, attempt_id, self._reconcile_after)

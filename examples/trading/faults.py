@@ -1,4 +1,4 @@
-"""What the exchange does with an order, on purpose: every way in which a real one lets its clients down."""
+"""Simulated faults of the exchange: every way in which a real one can fail its clients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 
 class Fault(StrEnum):
-    """One way to treat a request that places an order."""
+    """What the exchange does with a request that places an order."""
 
     NONE = "takes it"  # 201
     REJECT = "refuses it (422)"
@@ -23,7 +23,7 @@ class Fault(StrEnum):
 
 
 Script = Callable[[str, int], Fault]
-"""Given a client's tag and how many requests with that tag came before, what to do with this one."""
+"""Chooses the fault of a request from the client's tag and the number of earlier requests with that tag."""
 
 _WEIGHTS: Final = {
     Fault.NONE: 8,
@@ -39,7 +39,7 @@ _WEIGHTS: Final = {
 
 
 def seeded(seed: int) -> Script:
-    """A script that looks random and is the same for the same seed, whatever the order of the requests."""
+    """Return a pseudo-random script that depends only on the seed, not on the order of the requests."""
 
     def fault(tag: str, number: int) -> Fault:
         rng = random.Random(f"{seed}:{tag}:{number}")
@@ -49,7 +49,7 @@ def seeded(seed: int) -> Script:
 
 
 def scripted(plan: Mapping[str, Sequence[Fault]]) -> Script:
-    """A script that follows a plan: for each tag the faults of its requests in turn, then none."""
+    """Return a script that follows a plan: for each tag the faults of its requests in turn, then none."""
 
     def fault(tag: str, number: int) -> Fault:
         steps = plan.get(tag, ())

@@ -1,4 +1,4 @@
-"""As much HTTP/1.1 as the example needs, on asyncio streams: JSON bodies, one request per connection."""
+"""A minimal HTTP/1.1 on asyncio streams: JSON bodies, one request per connection."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Response:
 
 
 class BadMessage(ConnectionError):
-    """The other side closed the connection half way, or does not speak HTTP."""
+    """The peer closed the connection early, or does not speak HTTP."""
 
 
 async def send(
@@ -43,7 +43,7 @@ async def send(
     """Send one request and wait for its answer.
 
     Raises ``TimeoutError`` when the whole exchange takes longer than ``within`` seconds, and ``ConnectionError``
-    (or another ``OSError``) when the connection fails: in both cases the other side may have acted, or not.
+    (or another ``OSError``) when the connection fails: in both cases the peer may have acted, or not.
     """
     parts = urlsplit(url)
     async with asyncio.timeout(within):
@@ -72,7 +72,7 @@ async def read_request(reader: asyncio.StreamReader) -> Request:
 
 
 async def write_response(writer: asyncio.StreamWriter, response: Response) -> None:
-    """Answer and flush; a client that has gone is no error of ours."""
+    """Write a response and flush; ignore a client that has disconnected."""
     phrase = HTTPStatus(response.status).phrase
     with contextlib.suppress(ConnectionError):
         writer.write(_encode(f"HTTP/1.1 {response.status} {phrase}", response.body, response.headers))

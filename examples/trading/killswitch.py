@@ -1,8 +1,8 @@
-"""The kill switch: while it is engaged, no order goes out.
+"""The kill switch: while it is engaged, no order is sent.
 
-Asking for it and carrying it out are two steps, joined by an event: the person who pulls it (one process) need not
-know who acts on it. Events can arrive twice, or the older one last; each wish has a version, and an older one than
-the last applied is ignored.
+A request and its execution are two steps, connected by an event: the process that requests it need not know which
+process executes it. Events can arrive twice or out of order. Each request has a version, and a version older than the
+last applied one is ignored.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from examples.trading.store import Connection, Database, lock_attempts, move
 from kingdom.bus import Envelope, EventBus
 
 
-async def ask(conn: Connection, bus: EventBus, *, engaged: bool) -> None:
-    """Ask for the switch to be engaged or released, in the caller's transaction."""
+async def request(conn: Connection, bus: EventBus, *, engaged: bool) -> None:
+    """Request that the switch is engaged or released, in the caller's transaction."""
     cursor = await conn.execute(
         "UPDATE kill_switch SET requested_version = requested_version + 1 RETURNING requested_version"
     )
     (version,) = await cursor.fetchone() or (0,)
-    wish = Envelope(
+    event = Envelope(
         type=events.KILL_SWITCH,
         payload={"engaged": engaged, "version": version},
         aggregate_type="KillSwitch",
@@ -28,7 +28,7 @@ async def ask(conn: Connection, bus: EventBus, *, engaged: bool) -> None:
         attributes={"ownerId": events.OWNER},
         priority="high",
     )
-    await bus.publish(events.SYSTEM_EVENT, wish, tx=conn)
+    await bus.publish(events.SYSTEM_EVENT, event, tx=conn)
 
 
 class KillSwitch:
@@ -39,7 +39,7 @@ class KillSwitch:
         self._database = database
 
     async def apply(self, event: Envelope) -> None:
-        """Suspend what has not been sent, or prepare it again and have it executed."""
+        """Suspend orders that have not been sent, or prepare them again and publish their commands."""
         engaged: bool = event.payload["engaged"]
         async with self._database.transaction() as conn:
             cursor = await conn.execute(
@@ -52,6 +52,6 @@ class KillSwitch:
             for attempt in await lock_attempts(conn, before):
                 await move(conn, attempt, after, f"kill switch {'engaged' if engaged else 'released'}")
                 if not engaged:
-                    # Its old command may still be waiting (a throttled attempt's does): the state machine lets
-                    # only one of the two send the order.
+                    # Its old command may still be pending (that of a throttled attempt is): the state machine
+                    # lets only one of the two send the order.
                     await publish_command(conn, self._bus, attempt)

@@ -1,11 +1,10 @@
-"""Tells the owner's phone what happened: every event pushed, none twice.
+"""Pushes every event to the owner's phone, and none twice.
 
-The push goes out before it is recorded, never after. The other order would lose a push whenever the notifier dies in
-between, and nobody would know; this one repeats it, and the push server drops the repetition by the event's id
-(``Idempotency-Key``). A push server without such a key leaves a choice between the two, and then a notification seen
-twice is usually the better half.
+A push is sent before it is recorded. In the other order, a notifier that dies in between would lose the push silently.
+In this order it repeats the push, and the push server drops the repetition by the event's id (``Idempotency-Key``). With
+a push server that has no such key, choose between the two; a notification seen twice is usually better than none.
 
-The mark in the ``Inbox`` and the row in ``notification_log`` are written in one transaction: who is marked has a row.
+The mark in the ``Inbox`` and the row in ``notification_log`` are written in one transaction: a marked event has a row.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from kingdom.bus import Envelope, Inbox
 
 
 class PushError(ConnectionError):
-    """The push server did not take a notification; the bus tries again later."""
+    """The push server did not accept a notification; the bus retries later."""
 
 
 class Notifier:
@@ -30,7 +29,7 @@ class Notifier:
         self._inbox = Inbox("notifier")
 
     async def notify(self, event: Envelope) -> None:
-        """Push one event, unless it has been pushed."""
+        """Push an event, unless it has been pushed."""
         async with self._database.transaction() as conn:
             cursor = await conn.execute("SELECT 1 FROM notification_log WHERE event_id = %s", (event.event_id,))
             if await cursor.fetchone():
@@ -56,7 +55,7 @@ class Notifier:
 
 
 def describe(event: Envelope) -> str:
-    """The words on the phone."""
+    """Return the text of the notification."""
     payload, market = event.payload, event.attributes.get("market", "")
     match event.type:
         case events.ORDER_ACCEPTED:

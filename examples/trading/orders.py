@@ -1,4 +1,4 @@
-"""What can happen to an order: each function is one change of the domain and its event, in the caller's transaction."""
+"""Changes of an order. Each function makes one change and publishes its event in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from examples.trading.states import Status
 from examples.trading.store import Attempt, Connection, add_attempt, lock_attempt, move
 from kingdom.bus import EventBus, Reject
 
-MAX_ATTEMPTS: Final = 20  # per intent; after that somebody should look at the exchange, not try once more
+MAX_ATTEMPTS: Final = 20  # per intent; after that a person should look at the exchange
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """What a strategy wants."""
+    """An order that a strategy wants."""
 
     strategy_key: str
     market: str
@@ -48,12 +48,12 @@ async def record_signal(conn: Connection, bus: EventBus, signal: Signal) -> int:
 
 
 async def begin_sending(conn: Connection, bus: EventBus, attempt_id: int, reconcile_after: float) -> Attempt | None:
-    """Decide, under the attempt's lock, whether the caller shall send the order now.
+    """Decide, under the attempt's lock, whether the caller sends the order now.
 
-    Only the transaction that moves an attempt from PREPARED to SENT returns it. So each identifier is sent once.
+    Only the transaction that moves an attempt from PREPARED to SENT returns it. Therefore each identifier is sent once.
     """
-    # The switch is locked before the attempt, as the switch's own handler does; the other way round they could
-    # deadlock. With the lock held, an order goes out before the switch is engaged or not at all.
+    # The switch is locked before the attempt, as in the switch's own handler; the other order could deadlock. With
+    # the lock held, an order is sent before the switch is engaged or not at all.
     cursor = await conn.execute("SELECT engaged FROM kill_switch FOR SHARE")
     (engaged,) = await cursor.fetchone() or (False,)
     attempt = await _existing(conn, attempt_id)
@@ -64,20 +64,20 @@ async def begin_sending(conn: Connection, bus: EventBus, attempt_id: int, reconc
             await move(conn, attempt, Status.SENT, "executor")
             return attempt
         case Status.SENT:
-            # The command came back, so whoever moved the attempt to SENT has died or is too slow to be trusted.
+            # The command was redelivered: the process that moved the attempt to SENT has died or is too slow.
             await _unknown(conn, bus, attempt, "the executor did not finish", reconcile_after)
         case _:
-            pass  # decided already, waiting for the reconciler, or suspended
+            pass  # settled, waiting for the reconciler, or suspended
     return None
 
 
 async def record_answer(
     conn: Connection, bus: EventBus, attempt_id: int, answer: Answer, reconcile_after: float
 ) -> None:
-    """Write what the exchange said about an attempt that was SENT.
+    """Record the answer of the exchange about an attempt that was SENT.
 
     The answer may come late: a second executor may have declared the attempt UNKNOWN meanwhile, and the reconciler
-    may have settled it. A late answer that decides still counts while the attempt is UNKNOWN.
+    may have settled it. A late answer with a result still counts while the attempt is UNKNOWN.
     """
     attempt = await _existing(conn, attempt_id)
     match answer:
@@ -94,21 +94,21 @@ async def record_answer(
         case NoAnswer(reason) if attempt.status is Status.SENT:
             await _unknown(conn, bus, attempt, reason, reconcile_after)
         case _:
-            pass  # settled by the reconciler meanwhile, to the same end
+            pass  # the reconciler has settled it with the same result
 
 
 async def accept(conn: Connection, bus: EventBus, attempt: Attempt, order_id: str, reason: str) -> None:
-    """The exchange has the order."""
+    """Record that the exchange has the order."""
     if attempt.status is Status.ACKED:
         return
-    # From any other state that does not lead to ACKED this raises: an order exists that we believed impossible.
+    # Raises in any other state that does not lead to ACKED: then an order exists that should be impossible.
     await move(conn, attempt, Status.ACKED, reason, order_id)
     accepted = events.about_attempt(events.ORDER_ACCEPTED, attempt, exchangeOrderId=order_id)
     await bus.publish(events.TRADE_EVENT, accepted, tx=conn)
 
 
 async def never_arrived(conn: Connection, bus: EventBus, attempt: Attempt) -> None:
-    """The exchange does not have the order, and its identifier is void: a new attempt cannot be a second order."""
+    """Record that the exchange does not have the order, and start a new attempt: the old identifier is void."""
     if attempt.attempt_no >= MAX_ATTEMPTS:
         await _reject(conn, bus, attempt, f"did not arrive in {MAX_ATTEMPTS} attempts")
         return
@@ -117,7 +117,7 @@ async def never_arrived(conn: Connection, bus: EventBus, attempt: Attempt) -> No
 
 
 async def publish_command(conn: Connection, bus: EventBus, attempt: Attempt, after: float = 0.0) -> None:
-    """Have an attempt executed, now or ``after`` some seconds."""
+    """Publish the command that executes an attempt, now or ``after`` some seconds."""
     command = events.about_attempt(events.CREATE_ORDER_ATTEMPT, attempt, not_before=_in(after))
     await bus.publish(events.TRADE_COMMAND, command, tx=conn)
 

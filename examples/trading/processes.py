@@ -1,4 +1,4 @@
-"""Starting the workers as processes of their own, and killing them."""
+"""Start workers as processes, and kill them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def start(settings: Settings, *roles: Role) -> Process:
 
 
 async def kill(process: Process) -> None:
-    """SIGKILL: no goodbye, no clean-up."""
+    """Kill a process with SIGKILL and wait for its end."""
     if process.returncode is None:
         process.kill()
     await process.wait()
@@ -32,7 +32,7 @@ async def kill(process: Process) -> None:
 
 @asynccontextmanager
 async def running(settings: Settings, *roles: Role) -> AsyncIterator[Process]:
-    """A process of these roles for the length of a block; asked to drain at its end."""
+    """Run a process with these roles for the length of the block; terminate it at the end."""
     process = await start(settings, *roles)
     try:
         yield process

@@ -1,8 +1,8 @@
-"""Finds out what became of attempts nobody got an answer for.
+"""Settles attempts that received no answer.
 
-"The exchange does not know the order" is not enough to send another: the request may still be under way. So the
-identifier is voided first; after that the old request can arrive whenever it likes and is refused. An exchange that
-cannot void an identifier needs patience instead: a ``reconcile_after`` longer than its own limit for a request.
+"The exchange does not know the order" is not enough to send another: the request may still be on its way. Therefore
+the identifier is voided first; the old request is then refused whenever it arrives. For an exchange that cannot void an
+identifier, set ``reconcile_after`` longer than its own limit for a request.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kingdom.bus import Envelope, EventBus
 
 
 class Reconciler:
-    """Handles ``ReconcileOrderAttempt``. An exchange that does not answer raises, and the bus tries again later."""
+    """Handles ``ReconcileOrderAttempt``. An exchange that does not answer raises, and the bus retries later."""
 
     def __init__(self, bus: EventBus, database: Database, exchange: ExchangeClient) -> None:
         self._bus = bus
@@ -35,7 +35,7 @@ class Reconciler:
         async with self._database.transaction() as conn:
             attempt = await lock_attempt(conn, attempt_id)
             if attempt is None or attempt.status is not Status.UNKNOWN:
-                return  # a late answer, or another reconciler, came first; what the exchange told us still holds
+                return  # a late answer or another reconciler was first; the answer of the exchange is still true
             if order_id is not None:
                 await accept(conn, self._bus, attempt, order_id, "found by the reconciler")
             else:

@@ -11,7 +11,7 @@
                SENT ──► ACKED | REJECTED | THROTTLED
                 │               ▲
                 ▼               │
-             UNKNOWN ───────────┘               the reconciler asked, or the answer came after all
+             UNKNOWN ───────────┘               the reconciler asked, or a late answer came
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import Final
 
 
 class Status(StrEnum):
-    """Where an order attempt stands."""
+    """The status of an order attempt."""
 
     PREPARED = "PREPARED"  # to be sent
     SUSPENDED = "SUSPENDED"  # held back by the kill switch
     SENT = "SENT"  # about to be sent, or sent; no answer recorded yet
-    UNKNOWN = "UNKNOWN"  # sent, and no answer that decides: the exchange may or may not have the order
+    UNKNOWN = "UNKNOWN"  # sent without a clear answer: the exchange may or may not have the order
     ACKED = "ACKED"  # the exchange has the order
     REJECTED = "REJECTED"  # the exchange does not have it and will not take it under this identifier
     THROTTLED = "THROTTLED"  # the exchange was too busy to take it; the next attempt follows
@@ -46,7 +46,7 @@ FINAL: Final = frozenset(status for status, following in TRANSITIONS.items() if 
 
 
 class IllegalTransition(Exception):
-    """An order attempt was to be moved where its state machine does not go."""
+    """The state machine does not allow this change of an order attempt."""
 
     def __init__(self, attempt_id: int, now: Status, wanted: Status) -> None:
         allowed = ", ".join(sorted(TRANSITIONS[now])) or "nothing: it is final"

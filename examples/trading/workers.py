@@ -1,4 +1,4 @@
-"""The processes of the example: which role handles which stream, and with what patience."""
+"""The roles of the example: which role handles which stream, with which retry policy."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from kingdom.bus import EventBus, RetryPolicy, Worker, connect
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What every process is told. All spans are in seconds."""
+    """The settings of every process. All durations are in seconds."""
 
     database: str
     exchange: str
     timeout: float = 5.0  # of one request to the exchange or the push server
-    reconcile_after: float = 5.0  # from UNKNOWN to the first question
-    lease: float = 30.0  # until a dead process's events go to another
-    poll: float = 1.0  # between looks at a stream that nothing wakes us for (a delayed event falls due quietly)
+    reconcile_after: float = 5.0  # from UNKNOWN to the first query
+    lease: float = 30.0  # until the events of a dead process go to another one
+    poll: float = 1.0  # between two reads of a stream without a notification (a delayed event sends none)
 
 
-class Desk:
-    """Makes the workers of a role."""
+class WorkerFactory:
+    """Creates the workers of a role."""
 
     def __init__(self, settings: Settings, bus: EventBus, database: Database) -> None:
         self._settings = settings
@@ -41,24 +41,24 @@ class Desk:
         self._exchange = ExchangeClient(settings.exchange, timeout=settings.timeout)
 
     def executor(self) -> list[Worker]:
-        """Sends orders."""
+        """Return the worker that sends orders."""
         executor = Executor(self._bus, self._database, self._exchange, reconcile_after=self._settings.reconcile_after)
-        # Each death of a process counts as an attempt of every command it held, and is no fault of theirs.
+        # When a process dies, every command it held has used an attempt, although the command is not at fault.
         worker = self._worker(events.TRADE_COMMAND, "order-executor", RetryPolicy(base=0.5, max_attempts=100))
         worker.on(events.CREATE_ORDER_ATTEMPT)(executor.execute)
         return [worker]
 
     def reconciler(self) -> list[Worker]:
-        """Settles orders without an answer; on the executor's stream, but for another type of command."""
+        """Return the worker that settles orders without an answer: the executor's stream, another type of command."""
         reconciler = Reconciler(self._bus, self._database, self._exchange)
-        # It does not give up: an attempt left UNKNOWN is an order somebody may or may not have.
+        # It does not give up: an attempt left UNKNOWN is an order that may or may not exist.
         patient = RetryPolicy(base=0.5, cap=30, max_attempts=10_000)
         worker = self._worker(events.TRADE_COMMAND, "order-reconciler", patient)
         worker.on(events.RECONCILE_ORDER_ATTEMPT)(reconciler.reconcile)
         return [worker]
 
     def notifier(self) -> list[Worker]:
-        """Pushes what happened, from two streams."""
+        """Return the workers that push notifications, from two streams."""
         notifier = Notifier(self._database, self._settings.exchange, timeout=self._settings.timeout)
         orders = self._worker(events.TRADE_EVENT, "notifier", RetryPolicy(base=0.5, max_attempts=20))
         orders.on(events.ORDER_ACCEPTED, events.ORDER_REJECTED)(notifier.notify)
@@ -67,13 +67,13 @@ class Desk:
         return [orders, backtests]
 
     def backtest(self) -> list[Worker]:
-        """Runs backtests, two at a time, in threads."""
+        """Return the worker that runs backtests in threads, two at a time."""
         worker = self._worker(events.BACKTEST_COMMAND, "backtester", RetryPolicy(), concurrency=2)
         worker.on(events.RUN_BACKTEST)(Backtester(self._settings.database).run)
         return [worker]
 
     def system(self) -> list[Worker]:
-        """Carries out the kill switch."""
+        """Return the worker that executes the kill switch."""
         worker = self._worker(events.SYSTEM_EVENT, "system", RetryPolicy(base=0.1), concurrency=1)
         worker.on(events.KILL_SWITCH)(KillSwitch(self._bus, self._database).apply)
         return [worker]
@@ -93,25 +93,25 @@ class Desk:
 
 
 Role = Literal["executor", "reconciler", "notifier", "backtest", "system"]
-ROLES: Final[dict[Role, Callable[[Desk], list[Worker]]]] = {
-    "executor": Desk.executor,
-    "reconciler": Desk.reconciler,
-    "notifier": Desk.notifier,
-    "backtest": Desk.backtest,
-    "system": Desk.system,
+ROLES: Final[dict[Role, Callable[[WorkerFactory], list[Worker]]]] = {
+    "executor": WorkerFactory.executor,
+    "reconciler": WorkerFactory.reconciler,
+    "notifier": WorkerFactory.notifier,
+    "backtest": WorkerFactory.backtest,
+    "system": WorkerFactory.system,
 }
 
 
 async def run_workers(settings: Settings, roles: Iterable[Role]) -> None:
     """Run the workers of these roles in this process until SIGTERM."""
     async with connect(settings.database) as bus, Database(settings.database) as database:
-        desk = Desk(settings, bus, database)
+        factory = WorkerFactory(settings, bus, database)
         async with asyncio.TaskGroup() as group:
             for role in roles:
-                for worker in ROLES[role](desk):
+                for worker in ROLES[role](factory):
                     group.create_task(worker.run())
 
 
 def _classify(error: BaseException) -> Literal["dead"] | None:
-    # Retried, it would look settled and vanish; as a dead letter somebody sees it.
+    # After a retry it would look settled and vanish; as a dead letter it is visible.
     return "dead" if isinstance(error, IllegalTransition) else None

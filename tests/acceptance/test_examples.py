@@ -17,7 +17,7 @@ PRINTED = {
     "flask_like_sync": ["welcome, grace@example.org", "mails written: ['ada@example.org', 'grace@example.org']"],
     "django_orders": ["rolled back: the payment for the chair failed", "packed: lamp"],
     "ordered_stream": [
-        "account A: the deposit fails once and is tried again",
+        "account A: the deposit fails once and is retried",
         "account A: ['open', 'deposit', 'close']",
         "account B: ['open', 'deposit', 'close']",
     ],

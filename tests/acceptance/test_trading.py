@@ -133,7 +133,7 @@ async def test_executors_killed_at_random_place_no_order_twice_and_lose_none(pos
 async def engage(trading: Trading) -> None:
     """Engage the kill switch, and see it engaged."""
     async with trading.database.transaction() as conn:
-        await killswitch.ask(conn, trading.bus, engaged=True)
+        await killswitch.request(conn, trading.bus, engaged=True)
     await until(lambda: trading.any("SELECT 1 FROM kill_switch WHERE engaged"), within=60)
 
 
@@ -141,7 +141,7 @@ async def release(trading: Trading) -> None:
     """See that the kill switch has held something back, and release it."""
     await until(lambda: trading.any("SELECT 1 FROM order_attempt WHERE status = 'SUSPENDED'"), within=60)
     async with trading.database.transaction() as conn:
-        await killswitch.ask(conn, trading.bus, engaged=False)
+        await killswitch.request(conn, trading.bus, engaged=False)
 
 
 async def check_books(trading: Trading, exchange: Exchange, intents: list[int]) -> None:

@@ -241,7 +241,7 @@ async def test_the_kill_switch_holds_back_what_was_not_sent(trading: Trading) ->
         async def turn(*wishes: bool) -> list[Envelope]:
             async with trading.database.transaction() as conn:
                 for engaged in wishes:
-                    await killswitch.ask(conn, trading.bus, engaged=engaged)
+                    await killswitch.request(conn, trading.bus, engaged=engaged)
             return await the.take(events.SYSTEM_EVENT)
 
         before = await trading.signal()
