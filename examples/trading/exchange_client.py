@@ -74,7 +74,7 @@ class ExchangeClient:
         return _meaning(response)
 
     async def find(self, identifier: str) -> str | None:
-        """Return the exchange's id of the order placed under ``identifier``, or None when there is none at this moment."""
+        """Return the exchange's id of the order placed under ``identifier``, or None when there is none yet."""
         response = await self._ask("GET", identifier, expected=(200, 404))
         return str(response.body["orderId"]) if response.status == 200 else None
 

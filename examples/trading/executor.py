@@ -2,8 +2,8 @@
 
 If the process dies before the first commit, nothing happened, and the command is delivered again. If it dies after it,
 the redelivery finds SENT and cannot know whether the order was sent: the attempt becomes UNKNOWN, and the reconciler
-asks the exchange. If it dies after the second, the redelivery finds a settled attempt and does nothing. An order is never
-sent twice.
+asks the exchange. If it dies after the second, the redelivery finds a settled attempt and does nothing. An order is
+never sent twice.
 """
 
 from __future__ import annotations

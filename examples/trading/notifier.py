@@ -1,8 +1,8 @@
 """Pushes every event to the owner's phone, and none twice.
 
 A push is sent before it is recorded. In the other order, a notifier that dies in between would lose the push silently.
-In this order it repeats the push, and the push server drops the repetition by the event's id (``Idempotency-Key``). With
-a push server that has no such key, choose between the two; a notification seen twice is usually better than none.
+In this order it repeats the push, and the push server drops the repetition by the event's id (``Idempotency-Key``).
+With a push server that has no such key, choose between the two; a notification seen twice is usually better than none.
 
 The mark in the ``Inbox`` and the row in ``notification_log`` are written in one transaction: a marked event has a row.
 """
