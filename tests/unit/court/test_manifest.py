@@ -143,7 +143,10 @@ def test_evidence_lies_inside_the_worktree(path: str) -> None:
         ("engine: 7\n", "m:3: engine: must be a valid dictionary or instance of EngineChoice, not 7"),
         ("schedules:\n- name: a\n", "m:4: 'schedules[0].cron' is missing"),
         ("schedules:\n- {name: a, cron: 61 * * * *}\n", "m:4: schedules[0].cron: "),
-        ("schedules:\n- {name: a, cron: '* * * * *', timezone: X/Y}\n", "m:4: schedules[0].timezone: unknown time zone "),
+        (
+            "schedules:\n- {name: a, cron: '* * * * *', timezone: X/Y}\n",
+            "m:4: schedules[0].timezone: unknown time zone ",
+        ),
         (
             "schedules:\n- {name: a, cron: '* * * * *', missed: all}\n",
             "m:4: schedules[0].missed: must be 'run_once' or",
