@@ -1,4 +1,4 @@
-"""Where the two halves meet on disk: workflows in the home of a court are worked on by that court's engines."""
+"""Where court and workflow meet on disk: workflows in the home of a court use the engines of that court."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from kingdom.workflow.home import WorkflowHome
 
 WORKFLOWS_FOLDER: Final = "workflows"
-"""The folder of workflows, below the home of a court or any other folder."""
+"""The name of the folder of workflows, in the home of a court or in any other folder."""
 
 
 def is_court(folder: Path) -> bool:
-    """Whether a folder is the home of a court."""
+    """Tell whether a folder is the home of a court."""
     return Home(folder).exists
 
 
 def engines_of(place: WorkflowHome) -> Mapping[str, Engine | InProcessEngine]:
-    """The engines, with the settings of the court whose home it is, if it is one.
+    """Return the engines, with the settings of the court if the workflows are in the home of one.
 
-    Raises :class:`kingdom.court.errors.InvalidConfig` when these cannot be read.
+    Raises :class:`kingdom.court.errors.InvalidConfig` when these settings are invalid.
     """
     root = place.root.parent
     if not is_court(root):

@@ -8,6 +8,7 @@ directory. ``durable=False`` leaves out both syncs: after a power cut the file h
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import json
 import os
@@ -140,6 +141,16 @@ class ChangeDetector:
         """Return True on the first call, and whenever the file differs from the previous call."""
         before, self._seen = self._seen, self._version()
         return self._seen != before
+
+    @property
+    def found(self) -> bool:
+        """Whether the file was there at the last look."""
+        return isinstance(self._seen, tuple)
+
+    @property
+    def missing(self) -> bool:
+        """Whether there was no file at the last look. A file that may not be looked at is not missing."""
+        return self._seen == errno.ENOENT
 
     def accept(self) -> None:
         """Take the file as it is now as seen: the caller has just written it."""

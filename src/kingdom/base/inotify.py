@@ -1,7 +1,7 @@
-"""Being told by the kernel that files changed (Linux inotify, through ctypes).
+"""Watch files for changes (Linux inotify, through ctypes).
 
-On other systems, and where the kernel's limits are spent, :class:`Watch` is a no-op that says so in ``available``: the
-callers poll as well, so a missing watch costs latency only.
+On other systems, and when the kernel's limits are exhausted, :class:`FileWatcher` does nothing and ``available`` is
+False. Callers poll as well, so a missing watch costs only latency.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ MOVED_FROM: Final = 0x040
 MOVED_TO: Final = 0x080
 CREATE: Final = 0x100
 DELETE: Final = 0x200
-DELETE_SELF: Final = 0x400  # what is watched was deleted
-MOVE_SELF: Final = 0x800  # what is watched was renamed
-OVERFLOW: Final = 0x4000  # the kernel's queue overflowed: changes were lost, look for yourself
-IGNORED: Final = 0x8000  # the watch is over: what was watched is gone
+DELETE_SELF: Final = 0x400  # the watched file was deleted
+MOVE_SELF: Final = 0x800  # the watched file was renamed
+OVERFLOW: Final = 0x4000  # the kernel's queue overflowed and changes were lost: look at the files
+IGNORED: Final = 0x8000  # the watch has ended: the watched file is gone
 
-SWITCH: Final = "KINGDOM_INOTIFY"  # an environment variable: "off" makes everybody poll, as where there is no inotify
+SWITCH: Final = "KINGDOM_INOTIFY"  # an environment variable; "off" disables inotify
 
 _MASK_ADD: Final = 0x20000000
 _HEADER: Final = struct.Struct("iIII")  # watch, mask, cookie, length of the name that follows
@@ -41,7 +41,7 @@ log = logging.getLogger("kingdom.base.inotify")
 
 
 class FileChange(NamedTuple):
-    """What happened: the bits of ``mask``, and the name inside a watched directory (empty for a watched file)."""
+    """A change: the bits of ``mask``, and the name in a watched directory (empty for a watched file)."""
 
     mask: int
     name: str
@@ -51,7 +51,7 @@ Callback = Callable[[list[FileChange]], None]
 
 
 class FileWatcher:
-    """Watches files and directories from an event loop. Used from the loop's own thread only."""
+    """Watches files and directories from an event loop. To be used only in the thread of the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -66,11 +66,11 @@ class FileWatcher:
         return self._fd is not None
 
     def add(self, path: str | os.PathLike[str], mask: int, callback: Callback) -> Callable[[], None]:
-        """Call ``callback`` with the changes of ``path`` that ``mask`` names, those of one read together.
+        """Call ``callback`` with the changes of ``path`` that match ``mask``, several at once where possible.
 
-        ``OVERFLOW`` is reported to every callback, and ``IGNORED`` when ``path`` is gone, whatever the mask. Returns
-        the undo. Raises ``OSError`` when the path cannot be watched; where the kernel's limit of watches is spent, it
-        does nothing (the caller polls).
+        ``OVERFLOW`` is reported to every callback, and ``IGNORED`` when ``path`` is gone, whatever the mask. Returns a
+        function that ends the watch. Raises ``OSError`` when the path cannot be watched. When the kernel's limit of
+        watches is exhausted, it does nothing.
         """
         if self._fd is None:
             return _nothing
@@ -86,7 +86,7 @@ class FileWatcher:
 
         def undo() -> None:
             listeners = self._listeners.get(watch, [])
-            # By identity: the number may since belong to another path, and equal listeners are still two.
+            # By identity: the descriptor may have been reused, and there may be two equal listeners.
             kept = [item for item in listeners if item is not listener]
             if len(kept) == len(listeners):
                 return
@@ -120,12 +120,12 @@ class FileWatcher:
             for target in list(self._listeners) if change.mask & OVERFLOW else (watch,):
                 batches.setdefault(target, []).append(change)
         for watch, changes in batches.items():
-            self._tell(watch, changes)
+            self._dispatch(watch, changes)
 
-    def _tell(self, watch: int, changes: list[FileChange]) -> None:
+    def _dispatch(self, watch: int, changes: list[FileChange]) -> None:
         listeners = self._listeners.get(watch, [])
         if any(change.mask & IGNORED for change in changes):
-            self._listeners.pop(watch, None)  # the kernel forgot it and may use the number again
+            self._listeners.pop(watch, None)  # the kernel may reuse the descriptor
         for mask, callback in list(listeners):
             wanted = [change for change in changes if change.mask & (mask | OVERFLOW | IGNORED)]
             if wanted:
@@ -161,4 +161,4 @@ def _libc() -> Any:
 
 
 def _nothing() -> None:
-    """The undo of a watch that was never made."""
+    """End a watch that does not exist."""

@@ -1,8 +1,8 @@
-"""JSON text, made and read fast: on the path of every publish and every claim.
+"""Encode and decode JSON fast: on the path of every publish and every claim.
 
-``json.JSONEncoder.encode`` makes a new encoder for each call. Here one is made once, where CPython's own is there; an
-object it refuses is given to ``encode``, whose errors say more (a circular reference, for one). ``json.loads`` looks
-for white space around the text, which ours has none of; where the scanner alone does not get through, it is asked.
+``json.JSONEncoder.encode`` creates a new C encoder for each call. Here one is created once, if CPython has it. A
+value that it refuses goes to ``encode``, whose errors say more, such as a circular reference. ``json.loads`` looks for
+white space around the text, which ours does not have. If the scanner alone fails, ``json.loads`` is called.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from json import encoder as _json
 from json.scanner import make_scanner
 from typing import Any, Final, cast
 
-_careful: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_encoder: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 quoted: Final[Callable[[str], str]] = _json.encode_basestring
-"""A text as JSON writes it."""
+"""Return a string as a JSON string."""
 
 
 def encode(value: Any) -> str:
-    """Return ``value`` as compact JSON; raise TypeError, ValueError or RecursionError where it is none."""
+    """Encode ``value`` as compact JSON. Raises TypeError, ValueError or RecursionError."""
     try:
         return "".join(_chunks(value, 0))
     except (TypeError, ValueError, RecursionError):
-        return _careful.encode(value)
+        return _encoder.encode(value)
 
 
 def decode(text: str) -> Any:
-    """Return what a JSON text says; raise ValueError or RecursionError where it is none."""
+    """Decode a JSON text. Raises ValueError or RecursionError."""
     try:
         value, end = _scan(text, 0)
     except StopIteration:
@@ -38,9 +38,17 @@ def decode(text: str) -> Any:
 def _make_chunks() -> Callable[[Any, int], Any]:
     make = getattr(_json, "c_make_encoder", None)
     if make is None:
-        return lambda value, _: (_careful.encode(value),)
+        return lambda value, _: (_encoder.encode(value),)
     chunks: Callable[[Any, int], Any] = make(
-        None, _careful.default, quoted, None, _careful.key_separator, _careful.item_separator, False, False, False
+        None,
+        _encoder.default,
+        quoted,
+        None,
+        _encoder.key_separator,
+        _encoder.item_separator,
+        False,
+        False,
+        False,
     )
     return chunks
 

@@ -1,4 +1,4 @@
-"""Text from outside, made fit to be stored and shown."""
+"""Make text from outside safe to store and to display."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 _UNSTORABLE: Final = re.compile("[\0\ud800-\udfff]")
-_UNSHOWN: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]+")
+_INVISIBLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]+")
 
 
 def storable(value: Any) -> Any:
-    """A copy of a JSON value without what the queues refuse: NUL characters and halves of surrogate pairs."""
+    """Copy a JSON value without the characters that queues refuse: NUL and lone surrogates."""
     if isinstance(value, str):
         return value if value.isascii() and "\0" not in value else _UNSTORABLE.sub("", value)
-    if isinstance(value, dict) or isinstance(value, Mapping):  # noqa: SIM101 - the usual one is asked for faster
+    if isinstance(value, dict) or isinstance(value, Mapping):  # noqa: SIM101 - the test for dict is faster
         return {storable(key): storable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [storable(item) for item in value]
@@ -22,6 +22,6 @@ def storable(value: Any) -> Any:
 
 
 def one_line(text: str, length: int = 120) -> str:
-    """A text on one short line, without control and hidden characters."""
-    flat = " ".join(_UNSHOWN.sub(" ", text[: 10 * length]).split())
+    """Join a text to one line of at most ``length`` characters, without control and invisible characters."""
+    flat = " ".join(_INVISIBLE.sub(" ", text[: 10 * length]).split())
     return flat if len(flat) <= length else flat[: length - 1] + "…"

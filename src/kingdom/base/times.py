@@ -1,4 +1,4 @@
-"""Times as they stand in documents, back as seconds."""
+"""Convert between times in documents and seconds since the epoch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 
 def epoch_seconds(value: object) -> float | None:
-    """Seconds since the epoch of an ISO 8601 text, a datetime or a number; None for anything else."""
+    """Convert an ISO 8601 text, a datetime or a number to seconds since the epoch; None for any other value."""
     if isinstance(value, bool):
         return None
     if isinstance(value, (int, float)):
@@ -22,5 +22,5 @@ def epoch_seconds(value: object) -> float | None:
 
 
 def utc_datetime(seconds: float) -> datetime:
-    """A time of the clock as a datetime in UTC."""
+    """Convert seconds since the epoch to a datetime in UTC."""
     return datetime.fromtimestamp(seconds, UTC)

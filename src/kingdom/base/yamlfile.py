@@ -1,7 +1,7 @@
-"""YAML files written by people: read, checked against a model, and every mistake told with its file and line.
+"""Load YAML files that people write: validate them with a model, and report every problem with file and line.
 
-The words of YAML 1.2 hold: only ``true`` and ``false`` are truth values, ``no`` and ``13:00`` and dates are text.
-Secrets do not belong in such files; what looks like one is refused.
+YAML 1.2 applies: only ``true`` and ``false`` are booleans; ``no``, ``13:00`` and dates are strings. Secrets do not
+belong in such files: a value that looks like one is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 MAX_BYTES: Final = 1_000_000
-_MAX_NODES: Final = 50_000  # with every alias written out: a few lines can stand for billions
+_MAX_NODES: Final = 50_000  # with aliases expanded: a few lines can expand to billions
 _SECRET: Final = re.compile(
     r"xox[a-z]-|xapp-\d|gh[pousr]_\w{16}|github_pat_\w{16}|glpat-\w|sk-[\w-]{16}|ATATT3\w|AKIA[0-9A-Z]{16}"
     r"|AIza[\w-]{30}|-----BEGIN [A-Z ]*PRIVATE KEY"
@@ -40,20 +40,20 @@ class YamlProblem(Exception):
 
 
 def looks_secret(text: str) -> bool:
-    """Whether a text has the form of a token or key that must not be written down."""
+    """Tell whether a text looks like a token or key, which must not be in a file."""
     return _SECRET.search(text) is not None
 
 
 def load_yaml(path: Path, model: type[M], context: Mapping[str, Any] | None = None) -> M:
-    """Read a file into a model, or raise :class:`YamlProblem` with every problem found. An empty file is ``{}``.
+    """Load a file into a model. Raises :class:`YamlProblem` with every problem. An empty file is ``{}``.
 
-    ``context`` is what the model's validators get to know about the surroundings (``ValidationInfo.context``).
+    ``context`` is passed to the model's validators (``ValidationInfo.context``).
     """
     return parse_yaml(read_text(path), model, str(path), context)
 
 
 def read_text(path: Path) -> str:
-    """The text of a file a person wrote; :class:`YamlProblem` when it is none."""
+    """Read a text file. Raises :class:`YamlProblem`."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise YamlProblem([f"{path}: not a file"])
@@ -71,7 +71,7 @@ def read_text(path: Path) -> str:
 
 
 def parse_yaml(text: str, model: type[M], name: str, context: Mapping[str, Any] | None = None) -> M:
-    """The same for text that is already there; ``name`` stands before the line numbers."""
+    """Load a text into a model. ``name`` precedes the line numbers in problems."""
     node, document = _parse(text, name)
     if not isinstance(document, dict):
         raise YamlProblem([f"{name}:1: the file must be a mapping (key: value), not {_kind(document)}"])
@@ -83,22 +83,22 @@ def parse_yaml(text: str, model: type[M], name: str, context: Mapping[str, Any] 
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain objects, by the words of YAML 1.2."""
+    """Loads plain objects by the rules of YAML 1.2."""
 
-    yaml_implicit_resolvers: Final = {}  # type: ignore[misc]  # those of YAML 1.1 are not wanted
+    yaml_implicit_resolvers: Final = {}  # type: ignore[misc]  # without those of YAML 1.1
 
     def scan_plain(self) -> Any:
-        """A text without quotes. By YAML 1.2 a ``?`` in it is nothing special, also inside of [] and {}."""
+        """Scan a plain scalar. In YAML 1.2 it may contain ``?``, also inside [] and {}."""
         if "?" not in self.buffer:
             return super().scan_plain()
-        self.peek = self._peek_in_text  # type: ignore[method-assign]  # it is asked for each character
+        self.peek = self._peek_in_text  # type: ignore[method-assign]  # it is called for each character
         try:
             return super().scan_plain()
         finally:
             del self.peek
 
     def _peek_in_text(self, index: int = 0) -> str:
-        """The character to come, where a question mark is like any letter."""
+        """Return the next character, with a letter for a question mark."""
         found: str = super().peek(index)
         return "x" if found == "?" else found
 
@@ -115,7 +115,7 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:merge", re.compile(r"<<\Z"), "<
 
 
 def _parse(text: str, name: str) -> tuple[yaml.Node | None, Any]:
-    """The nodes of a document, and the plain objects they stand for."""
+    """Parse a document into nodes, and into plain objects."""
     try:
         loader = _Loader(text)
         try:
@@ -136,12 +136,12 @@ def _parse(text: str, name: str) -> tuple[yaml.Node | None, Any]:
         raise YamlProblem([f"{name}:{at}: a character that YAML does not allow: {text[error.position]!r}"]) from None
     except RecursionError:
         raise YamlProblem([f"{name}: nested too deeply"]) from None
-    except (ValueError, LookupError) as error:  # a number of thousands of digits; a tag that does not fit its value
+    except (ValueError, LookupError) as error:  # a number of thousands of digits; a tag that does not match its value
         raise YamlProblem([f"{name}: a value that cannot be read: {error}"]) from None
 
 
 class _Checker:
-    """Looks through the nodes for what would otherwise go wrong in silence, or for ever."""
+    """Checks the nodes for what would be accepted silently or expand without end."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -172,7 +172,7 @@ class _Checker:
         seen: set[str] = set()
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:  # the second would silently win
+                if key.value in seen:  # the second would replace the first silently
                     raise self._problem(key, f"{key.value!r:.80} is given twice")
                 seen.add(key.value)
             self.check(key)
@@ -183,10 +183,10 @@ class _Checker:
 
 
 def _place(node: yaml.Node | None, item: Any) -> tuple[int, str]:
-    """The line of the deepest part of a problem's path that is in the file, and that path as a person would write it.
+    """Return the line of the deepest part of a problem's path that is in the file, and that path in words.
 
-    Pydantic names members of unions in its paths as well. They are not in the file, but may be called as a key that is:
-    then the part after it is found beside that key, not below it.
+    Pydantic's paths also have the names of union members. These are not in the file, but may equal a key that is: then
+    the next part is a sibling of that key and not below it.
     """
     path = item["loc"]
     line, words = 1 if node is None else node.start_mark.line + 1, ""
@@ -229,7 +229,7 @@ def _describe(item: Any, where: str, model: type[BaseModel]) -> str:
 
 
 def _known_keys(model: type[BaseModel], path: Sequence[int | str]) -> list[str]:
-    """The keys at a place of the file; parts of the path that are no field (indexes, names in a map) lead nowhere."""
+    """Return the known keys at a path. Parts that are not fields (indexes, keys of a map) are skipped."""
     models = [model]
     for part in path:
         fields = [current.model_fields[str(part)] for current in models if part in current.model_fields]

@@ -16,6 +16,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
+from kingdom.base.backoff import backoff
 from kingdom.bus.envelope import Envelope
 from kingdom.bus.errors import InvalidOption, Reject, Retry
 
@@ -181,11 +182,4 @@ class RetryPolicy:
 
     def delay(self, attempt: int, rng: random.Random | None = None) -> float:
         """Seconds to wait after failed attempt number ``attempt`` (the first is 1)."""
-        try:
-            exact = min(self.cap, self.base * self.factor ** (attempt - 1))
-        except OverflowError:
-            exact = self.cap
-        if not self.jitter:
-            return exact
-        spread = (rng or random).uniform(-self.jitter, self.jitter)
-        return exact * (1 + spread)
+        return backoff(attempt - 1, self.base, self.cap, factor=self.factor, jitter=self.jitter, rng=rng)

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from kingdom.base.backoff import backoff
 from kingdom.bus.errors import StorageFull, TransportUnavailable
 
 if TYPE_CHECKING:
@@ -190,8 +191,8 @@ class Outage:
         """Count a failure and wait: 0.1 s, 0.2 s, … up to 5 s, with jitter so that workers do not return together."""
         if self._failures == 0:
             log.warning("cannot %s, trying again until the store answers: %s", self._what, error)
-        delay = min(self._cap, self._first * 2**self._failures) * random.uniform(0.8, 1.2)  # noqa: S311
-        self._failures = min(self._failures + 1, 30)
+        delay = backoff(self._failures, self._first, self._cap, jitter=0.2)
+        self._failures += 1
         await asyncio.sleep(delay)
 
     def over(self) -> None:

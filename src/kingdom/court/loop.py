@@ -14,6 +14,7 @@ import time
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from kingdom.base.backoff import backoff
 from kingdom.base.files import write_json
 from kingdom.base.locks import FileLock
 from kingdom.court.errors import AlreadyRunning
@@ -108,7 +109,7 @@ async def _run_loop(role: Role, services: Services, stop: asyncio.Event, woken: 
                 failures = 0
             except Exception:
                 log.exception("%s: a tick failed; retrying", role.name)
-                wait = min(_RETRY_SECONDS[0] * 2**failures, _RETRY_SECONDS[1])
+                wait = backoff(failures, *_RETRY_SECONDS)
                 failures += 1
             _write_heartbeat(path, role, services.clock(), began, failures)
             seconds = role.interval if wait is None else min(wait, role.interval)

@@ -1,4 +1,4 @@
-"""Files and folders: written whole or not at all, walked without following links."""
+"""Files of a worktree: written atomically, and listed without following links."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def write_file(path: Path, content: bytes, *, scratch: Path | None = None, modified_ns: int | None = None) -> None:
-    """Write a file so that a reader, or a crash, sees the old content or the new one.
+    """Replace a file atomically: a reader, and a crash, finds the old content or the new.
 
-    The unfinished file is made in ``scratch`` (the same folder by default; it must be on the same file system).
-    ``modified_ns`` is its time of modification, when that is not to be now.
+    The temporary file is created in ``scratch``, which must be on the same file system (default: the same folder).
+    ``modified_ns`` sets the modification time.
     """
     fresh = (scratch or path.parent) / f".{path.name.lstrip('.')}-{secrets.token_hex(4)}"
     create_file(fresh, content)
@@ -28,12 +28,12 @@ def write_file(path: Path, content: bytes, *, scratch: Path | None = None, modif
 
 
 def real_folder(path: Path) -> bool:
-    """Whether ``path`` is a folder and neither it nor anything above it is a link."""
+    """Tell whether ``path`` is a folder, and neither it nor a folder above it is a link."""
     return path.is_dir() and not path.is_symlink() and path.resolve() == path
 
 
 def files_below(root: Path, relative: str) -> list[str]:
-    """Every file and link below ``root/relative``, as paths relative to ``root``, but for the inside of ``.git``."""
+    """List the files and links below ``root/relative``, relative to ``root``, without the content of ``.git``."""
     top = root / relative
     if top.is_symlink() or not top.is_dir():
         return [relative.rstrip("/")]
@@ -46,14 +46,14 @@ def files_below(root: Path, relative: str) -> list[str]:
 
 
 def sort_out(root: Path, paths: Iterable[str]) -> tuple[list[str], list[str], list[str]]:
-    """Which of the paths are files or links, which are no longer there, and which are folders.
+    """Split paths into files and links, missing paths, and folders.
 
-    What lies behind a link, and what became a socket or a pipe, is not there.
+    A path behind a link, a socket and a pipe count as missing.
     """
     there: list[str] = []
     gone: list[str] = []
     folders: list[str] = []
-    real = {"": True}  # folders that were looked at
+    real = {"": True}  # folders already checked
 
     def is_real(folder: str) -> bool:
         if folder not in real:
@@ -77,7 +77,7 @@ def _mode(path: Path) -> int:
 
 
 def in_the_way(root: Path, relative: str) -> str | None:
-    """What on disk would be replaced by writing ``relative``: that path, or a file or link above it; or None."""
+    """Return the path that writing ``relative`` would replace: itself, or a file or link above it; or None."""
     path = root
     for part in relative.split("/"):
         path = path / part

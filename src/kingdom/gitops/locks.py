@@ -1,8 +1,8 @@
-"""Locks between processes (``flock``), and the lock files that git itself leaves behind.
+"""Our locks on repositories (``flock``), and the lock files that a killed git leaves behind.
 
-Ours are held on an open file, so the kernel lets go of them when the last process that has it open is gone; git
-inherits them (see ``Place.locks``). git's own are files ``*.lock`` whose existence is the lock: a killed git leaves
-them. Such a file is removed only when nobody has it open and no git process is at work in that repository.
+Ours are held on an open file, and git processes inherit them: the kernel releases a lock when the last process that has
+the file open ends. git's own locks are files ``*.lock`` that exist while the lock is held; a killed git leaves them.
+Such a file is removed only when no process has it open and no git process works in that repository.
 """
 
 from __future__ import annotations
@@ -22,52 +22,56 @@ from contextvars import ContextVar
 
 _PAUSES: Final = (0.002, 0.1)  # seconds between two attempts: the first, and the longest
 _PROC: Final = Path("/proc")
-_OLD_ENOUGH: Final = 600.0  # seconds; where processes cannot be looked at
+_STALE_SECONDS: Final = 600.0  # seconds; used where processes cannot be inspected
 
 
-# Every git that is started while they are held inherits them: one that outlives its caller keeps others out.
+# Every git process started while they are held inherits them: one that outlives its caller keeps others out.
 held: ContextVar[tuple[int, ...]] = ContextVar("kingdom_git_locks", default=())
 
 
 @contextlib.asynccontextmanager
 async def locked(path: Path, patience: float) -> AsyncIterator[int]:
-    """Hold the lock file ``path``; gives its file descriptor. Raises :class:`LockBusy` after ``patience`` seconds."""
+    """Hold the lock file ``path``. Yields its descriptor. Raises :class:`LockBusy` after ``patience`` seconds."""
     deadline = time.monotonic() + patience
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            if not await lock_async(fd, deadline - time.monotonic(), _PAUSES):
-                raise LockBusy(
-                    f"{path} is held by another process, which did not let go in time: "
-                    f"is another engine at work on this repository? (lslocks shows which process it is)"
-                )
+            await _take(fd, path, deadline)
             if is_current(fd, path):
                 break
         except BaseException:
             os.close(fd)
             raise
-        os.close(fd)  # somebody deleted the file: those who come now lock another one
+        os.close(fd)  # the file was deleted: others lock a new one
     mark = held.set((*held.get(), fd))
     try:
         yield fd
     finally:
         held.reset(mark)
-        os.close(fd)  # not LOCK_UN: a git that inherited it and was left behind still holds it
+        os.close(fd)  # not LOCK_UN: a git process that inherited the lock and still runs keeps it
+
+
+async def _take(fd: int, path: Path, deadline: float) -> None:
+    if not await lock_async(fd, deadline - time.monotonic(), _PAUSES):
+        raise LockBusy(
+            f"{path} is held by another process, which did not release it in time: "
+            f"does another engine work on this repository? (lslocks shows which process it is)"
+        )
 
 
 def remove_stale_locks(locks: Iterable[Path], places: Iterable[Path]) -> list[Path]:
-    """Remove those of git's lock files whose owner is gone, and return them.
+    """Remove git's lock files whose owner is gone, and return them.
 
-    ``places`` are the folders of the repository and its worktrees: a git process that works in one of them, or names
-    one on its command line, may own a lock without having it open.
+    ``places`` are the folders of the repository and its worktrees. A git process that works in one of them, or has one
+    on its command line, may own a lock without having it open.
     """
     found = [lock for lock in locks if lock.is_file() and not lock.is_symlink()]
     if not found:
         return []
     if not (_PROC / "self" / "fd").is_dir():
-        stale = [lock for lock in found if _age(lock) > _OLD_ENOUGH]
-    elif _git_at_work(list(places)):
+        stale = [lock for lock in found if _age(lock) > _STALE_SECONDS]
+    elif _git_is_running(list(places)):
         stale = []
     else:
         opened = _open_files()
@@ -79,12 +83,12 @@ def remove_stale_locks(locks: Iterable[Path], places: Iterable[Path]) -> list[Pa
 
 def _age(path: Path) -> float:
     try:
-        return time.time() - path.stat().st_mtime  # the file system's clock, not one that is passed in
+        return time.time() - path.stat().st_mtime  # compared with the file system's clock
     except FileNotFoundError:
         return 0.0
 
 
-def _git_at_work(places: list[Path]) -> bool:
+def _git_is_running(places: list[Path]) -> bool:
     roots = {root for place in places for root in (str(place), str(place.resolve()))}
     for process in _processes():
         try:
@@ -93,7 +97,7 @@ def _git_at_work(places: list[Path]) -> bool:
                 continue
             words = (process / "cmdline").read_bytes().decode("utf-8", "surrogateescape")
             if not words:
-                continue  # it has ended already and waits for its parent
+                continue  # a zombie
             at = str((process / "cwd").readlink())
         except OSError:
             continue

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from kingdom.base.files import ChangeDetector
 from kingdom.base.yamlfile import YamlProblem, load_yaml
 from kingdom.court.config import ConfigSection
 
@@ -173,24 +174,17 @@ class ChamberlainConfigFile:
 
     def __init__(self, home: Home) -> None:
         self._path: Path = home.config / FILE
-        self._seen: tuple[int, int, int] | None = None
+        self._changes = ChangeDetector(self._path)
         self._loaded: LoadedChamberlainConfig | None = None
 
     def load(self) -> LoadedChamberlainConfig:
         """Return the current settings."""
-        try:
-            found = self._path.stat()
-            seen = (found.st_mtime_ns, found.st_size, found.st_ino)
-        except FileNotFoundError:
-            seen = (0, 0, 0)
-        except OSError:
-            seen = None
-        if self._loaded is None or seen is None or seen != self._seen:
-            self._loaded, self._seen = self._read(missing=seen == (0, 0, 0)), seen
+        if self._changes.changed() or self._loaded is None:
+            self._loaded = self._read()
         return self._loaded
 
-    def _read(self, *, missing: bool) -> LoadedChamberlainConfig:
-        if missing:
+    def _read(self) -> LoadedChamberlainConfig:
+        if self._changes.missing:
             return LoadedChamberlainConfig(ChamberlainConfig())
         try:
             return LoadedChamberlainConfig(load_yaml(self._path, ChamberlainConfig))

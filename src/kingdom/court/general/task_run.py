@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from kingdom.agents.errors import AgentsError, StartFailed
 from kingdom.agents.port import Began, Outcome
 from kingdom.agents.untrusted import clean, cut_middle
+from kingdom.base.backoff import backoff
 from kingdom.base.files import write_atomic
 from kingdom.bus import BusError
 from kingdom.court.errors import CourtError
@@ -266,8 +267,8 @@ class TaskRun:
             cut_middle(clean(error or f"the soldier ended as {status} and gave no reason"), _MAX_ERROR_BYTES)
         )
         await self._save_outcome(progress, outcome)
-        first, most = _BACKOFF_SECONDS
-        await self._unless_halted(self._context.deps.sleep(min(first * 2 ** (progress.retries - 1), most)))
+        pause = backoff(progress.retries - 1, *_BACKOFF_SECONDS)
+        await self._unless_halted(self._context.deps.sleep(pause))
         return None
 
     async def _save_outcome(self, progress: TaskProgress, outcome: Outcome) -> None:

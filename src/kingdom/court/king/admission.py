@@ -10,7 +10,7 @@ import heapq
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 
-from kingdom.base.files import read_json
+from kingdom.base.files import ChangeDetector, read_object
 from kingdom.base.times import epoch_seconds
 from kingdom.court.king.pending import PRIORITY_RANKS
 
@@ -61,7 +61,7 @@ class HealthGate:
 
     def __init__(self, home: Home) -> None:
         self._path = home.role("chamberlain") / "health.json"
-        self._seen: tuple[int, int] | None = None
+        self._changes = ChangeDetector(self._path)
         self._health: dict[str, Any] = {}
 
     def refusal(self, general: str, priority: str, now: float) -> str | None:
@@ -70,14 +70,10 @@ class HealthGate:
 
     def level(self, now: float) -> tuple[str, str]:
         """Return the health level that applies now, and the reason for it."""
-        try:
-            found = self._path.stat()
-        except OSError:
+        if self._changes.changed():
+            self._health = read_object(self._path)
+        if not self._changes.found:
             return "green", ""
-        if self._seen != (found.st_mtime_ns, found.st_ino):
-            document = read_json(self._path)
-            self._health = document if isinstance(document, dict) else {}
-            self._seen = (found.st_mtime_ns, found.st_ino)
         level, written = self._health.get("level"), epoch_seconds(self._health.get("ts"))
         if level not in _PRIORITIES_BY_HEALTH or written is None:
             return "orange", f"{self._path.name} is not readable"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kingdom.base.files import file_version
 from kingdom.base.yamlfile import YamlProblem, load_yaml
 from kingdom.court.packages.manifest import Manifest
 
@@ -107,9 +108,7 @@ def _signature(folder: Path) -> tuple[object, ...]:
     signature: list[object] = [folder.name]
     for name in (MANIFEST_FILE, PROMPT_FILE):
         try:
-            found = (folder / name).stat()
+            signature.append(file_version(folder / name))
         except OSError:
             signature.append(None)
-        else:
-            signature.append((found.st_ino, found.st_size, found.st_mtime_ns))
     return tuple(signature)

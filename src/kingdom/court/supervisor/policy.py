@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from kingdom.base.backoff import backoff
 from kingdom.court.bootstrap import UnknownRole, available_roles
 from kingdom.court.packages.installed import Generals, GeneralsCache
 
@@ -45,9 +46,7 @@ class RestartBackoff:
         self.deaths = 1 if lived >= STEADY_SECONDS else self.deaths + 1
         self.why = why
         delay = (
-            FAILED_RETRY_SECONDS
-            if self.failed
-            else min(FIRST_DELAY_SECONDS * 2.0 ** (self.deaths - 1), MAX_DELAY_SECONDS)
+            FAILED_RETRY_SECONDS if self.failed else backoff(self.deaths - 1, FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS)
         )
         self.due = now + delay
         return delay

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
 from kingdom.agents.port import Profile
+from kingdom.base.files import ChangeDetector
 from kingdom.court.errors import InvalidConfig
 from kingdom.court.packages.manifest import CommandEvidence
 from kingdom.court.patterns import matches_any
@@ -281,19 +282,16 @@ class TrustFile:
     """Reloads ``config/trust.yaml`` when it changes. An invalid file keeps the last valid policy in force."""
 
     def __init__(self, home: Home, slack_users: Collection[str] | None = None) -> None:
-        self._path = home.config / TRUST_FILE
         self._home = home
         self._slack_users = slack_users
-        self._seen: tuple[int, int, int] | None = None
+        self._changes = ChangeDetector(home.config / TRUST_FILE)
         self._trust = TrustPolicy(TrustConfig(), slack_users=slack_users)
         self._was_valid = False
         self.problem: str | None = None
 
     def load(self) -> TrustPolicy:
         """Return the current policy; the same object until the file changes."""
-        seen = self._signature()
-        if seen != self._seen:
-            self._seen = seen
+        if self._changes.changed():
             try:
                 self._trust = TrustPolicy(load_trust(self._home), slack_users=self._slack_users)
                 self.problem, self._was_valid = None, True
@@ -302,13 +300,6 @@ class TrustFile:
                 if not self._was_valid:  # no valid policy to fall back to: allow nothing from outside
                     self._trust = TrustPolicy(TrustConfig(), slack_users=self._slack_users, problem=self.problem)
         return self._trust
-
-    def _signature(self) -> tuple[int, int, int]:
-        try:
-            found = self._path.stat()
-        except OSError:
-            return (0, 0, 0)
-        return (found.st_mtime_ns, found.st_size, found.st_ino)
 
 
 def _implied_rules(slack_users: Collection[str] | None) -> Sequence[TrustRule]:

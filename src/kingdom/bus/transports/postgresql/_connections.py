@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -13,6 +12,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import asyncpg
 from asyncpg import exceptions as pg
 
+from kingdom.base.backoff import backoff
 from kingdom.bus.errors import BusError, InvalidOption, NotSetUp, SchemaTooNew, StorageFull, TransportUnavailable
 from kingdom.bus.outbox import migrations
 
@@ -139,7 +139,7 @@ class ConnectionPool:
                     raise TransportUnavailable(
                         f"{self.shown} did not answer in {waited:.0f} s ({tries} tries): {_one_line(error)}"
                     ) from error
-                pause = min(2.0, 0.05 * 2 ** min(tries, 8)) * random.uniform(0.7, 1.3)  # noqa: S311
+                pause = backoff(tries, 0.05, 2.0, jitter=0.3)
                 await asyncio.sleep(min(pause, max(0.0, self._timeout - waited)))
 
     def _raise_if_permanent(self, error: BaseException) -> None:
