@@ -27,7 +27,8 @@ from kingdom.workflow.domain.resources import Checkpoint, Committed, Git, WorkSp
 from kingdom.workflow.domain.work import Report, Task, Work
 from kingdom.workflow.domain.workflow import Workflow
 from kingdom.workflow.engine import WorkflowEngine
-from kingdom.workflow.ports import Clock, PreparedTree, RecordedEvent, WorkflowStore, WorkflowTransaction
+from kingdom.workflow.ports import Clock, PreparedTree, RecordedEvent, WorkflowStore
+from kingdom.workflow.store.transactions import WorkflowTransaction
 
 START = datetime(2026, 2, 7, 10, 0, 0, tzinfo=UTC)
 Run = tuple[str, str, int]  # what is run: work, task or report, attempt

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from kingdom.gitops import CheckpointProblem, FileDiff
     from kingdom.workflow.adapters.git_service import GitopsService
     from kingdom.workflow.domain.resources import Checkpoint, Git
-    from kingdom.workflow.ports import WorkflowStore, WorkflowTransaction
+    from kingdom.workflow.ports import WorkflowStore
+    from kingdom.workflow.store.transactions import WorkflowTransaction
 
 
 class DifferentWorkflows(WorkflowError):

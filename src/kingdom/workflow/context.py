@@ -24,9 +24,9 @@ from kingdom.workflow.ports import (
     RecordedEvent,
     WorkFiles,
     WorkflowStore,
-    WorkflowTransaction,
 )
 from kingdom.workflow.store import open_store
+from kingdom.workflow.store.transactions import WorkflowTransaction
 
 log = logging.getLogger("kingdom.workflow")
 Effect: TypeAlias = Callable[[], Awaitable[None]]

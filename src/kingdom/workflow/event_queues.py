@@ -20,7 +20,7 @@ from kingdom.workflow.domain.statuses import WorkflowStatus
 from kingdom.workflow.errors import ConcurrentChange, StoreError
 from kingdom.workflow.handlers import HANDLERS, Handler, IncomingEvent
 from kingdom.workflow.ports import RecordedEvent
-from kingdom.workflow.store.transactions import STREAM, StoreTransaction
+from kingdom.workflow.store.transactions import STREAM, WorkflowTransaction
 from kingdom.workflow.usecases.steps import halt
 
 ENGINE_WORKER: Final = "workflow-engine"
@@ -115,7 +115,7 @@ class EventQueues:
 
     # ── inline: in the transaction that records the event ─────────────────────────────────────────────────────
 
-    async def inline(self, tx: StoreTransaction, events: Sequence[RecordedEvent]) -> list[bool]:
+    async def inline(self, tx: WorkflowTransaction, events: Sequence[RecordedEvent]) -> list[bool]:
         """Handle events in the transaction that records them; return for each whether it was handled.
 
         View handlers always run inline. A single event of an agent does when nothing else of its workflow waits: one
@@ -124,7 +124,7 @@ class EventQueues:
         alone = len(events) == 1
         return [await self._inline(tx, event, alone=alone) for event in events]
 
-    async def _inline(self, tx: StoreTransaction, recorded: RecordedEvent, *, alone: bool) -> bool:
+    async def _inline(self, tx: WorkflowTransaction, recorded: RecordedEvent, *, alone: bool) -> bool:
         handler = self._handlers[type(recorded.event).__name__]
         incoming = IncomingEvent("", recorded.event, recorded.aggregate_id, recorded.attempt)
         if handler.view:

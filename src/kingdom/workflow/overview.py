@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kingdom.workflow.domain.resources import Checkpoint, WorkTree
     from kingdom.workflow.domain.work import Report, Task, Work
     from kingdom.workflow.domain.workflow import Workflow
-    from kingdom.workflow.ports import WorkflowTransaction
+    from kingdom.workflow.store.transactions import WorkflowTransaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,72 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 from kingdom.bus import Envelope, EventBus
 from kingdom.workflow.domain.events import DomainEvent
-from kingdom.workflow.domain.resources import Checkpoint, Committed, Git, McpServer, WorkSpace, WorkTree
+from kingdom.workflow.domain.resources import Checkpoint, Committed, Git, WorkSpace, WorkTree
 from kingdom.workflow.domain.work import Report, Task, Work
-from kingdom.workflow.domain.workflow import Workflow, WorkflowTemplate
+from kingdom.workflow.domain.workflow import Workflow
 
 if TYPE_CHECKING:
-    from kingdom.workflow.store.transactions import InlineHandler
-
-A = TypeVar("A")
-
-
-class Repository(Protocol[A]):
-    """The aggregates of one type, inside a transaction."""
-
-    async def get(self, item_id: str) -> A:
-        """Return the item; raise :class:`kingdom.workflow.errors.NotFound` if there is none."""
-
-    async def find(self, item_id: str) -> A | None:
-        """Return the item, or None."""
-
-    async def find_locked(self, item_id: str) -> A | None:
-        """Return the item, or None, and lock its row until the transaction ends."""
-
-    async def save(self, item: A) -> None:
-        """Write a new or changed item; raise ``ConcurrentChange`` if another transaction changed it meanwhile."""
-
-    async def delete(self, item_id: str) -> None:
-        """Delete the item if it exists."""
-
-    async def with_status(self, *statuses: str) -> list[A]:
-        """Return all items with one of these statuses, oldest first."""
-
-    async def find_all(self, item_ids: Sequence[str]) -> list[A]:
-        """Return the items that exist."""
-
-    async def versions(
-        self, *, statuses: Sequence[str] = (), search: str | None = None, after: str | None = None, limit: int = 100
-    ) -> list[tuple[str, int]]:
-        """Return ids with their versions, newest first, filtered by status.
-
-        ``search`` filters workflows by a text in their name or issue key.
-        """
-
-    async def list(self, *, limit: int = 100, after: str | None = None) -> list[A]:
-        """Return a page of items, newest first; ``after`` is the last id of the previous page."""
-
-
-class NamedRepository(Repository[A], Protocol[A]):
-    """Aggregates with unique names; saving a new one with a name that exists raises ``NameTaken``."""
-
-    async def ids_by_name(self) -> dict[str, str]:
-        """Return the ids of all items by name."""
-
-
-class WorkflowRepository(Repository[A], Protocol[A]):
-    """Aggregates that belong to a workflow."""
-
-    async def of_workflow(self, workflow_id: str, rank: int | None = None) -> list[A]:
-        """Return all items of a workflow in order; ``rank`` filters works and checkpoints by the Work's sequence."""
+    from kingdom.workflow.store.transactions import InlineHandler, WorkflowTransaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,35 +26,6 @@ class RecordedEvent:
     aggregate_type: str
     aggregate_id: str
     attempt: int | None = None
-
-
-class WorkflowTransaction(Protocol):
-    """A transaction: everything saved and recorded in it is committed, or nothing."""
-
-    gits: NamedRepository[Git]
-    mcp_servers: NamedRepository[McpServer]
-    templates: Repository[WorkflowTemplate]
-    workflows: Repository[Workflow]
-    works: WorkflowRepository[Work]
-    reports: WorkflowRepository[Report]
-    checkpoints: WorkflowRepository[Checkpoint]
-    work_trees: WorkflowRepository[WorkTree]
-    work_spaces: WorkflowRepository[WorkSpace]
-
-    def record(self, *events: RecordedEvent) -> None:
-        """Record events: they are numbered, stored for the interface and published with the commit."""
-
-    def before_commit(self, action: Callable[[], Awaitable[None]]) -> None:
-        """Run ``action`` in this transaction, after its events were handled inline.
-
-        So what both change is written once.
-        """
-
-    async def find_with_workflow(self, work_id: str) -> Work | None:
-        """Return a Work, or None, and read its workflow with the same query."""
-
-    async def consume(self, event_id: str) -> bool:
-        """Consume an event of the bus in this transaction; return False if it cannot be handled (any more)."""
 
 
 class WorkflowStore(Protocol):

@@ -24,7 +24,7 @@ from kingdom.workflow.context import WorkflowContext
 from kingdom.workflow.domain.statuses import WorkflowStatus
 from kingdom.workflow.engine import run_engine
 from kingdom.workflow.home import WorkflowHome, open_home
-from kingdom.workflow.ports import WorkflowTransaction
+from kingdom.workflow.store.transactions import WorkflowTransaction
 from kingdom.workflow.usecases.workflows import create_workflow
 from tests.chaos.processes import say
 from tests.chaos.workflow.reckoning import left_over, reckon

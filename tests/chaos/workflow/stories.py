@@ -11,7 +11,7 @@ from kingdom.workflow.context import WorkflowContext
 from kingdom.workflow.domain.resources import Checkpoint, Git, GitRef
 from kingdom.workflow.domain.statuses import WorkflowStatus
 from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, Workflow, WorkflowTemplate
-from kingdom.workflow.ports import WorkflowTransaction
+from kingdom.workflow.store.transactions import WorkflowTransaction
 from kingdom.workflow.usecases.lifecycle import resume_workflow, start_workflow
 from tests.support.repositories import Remote
 

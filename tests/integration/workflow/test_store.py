@@ -20,7 +20,7 @@ from kingdom.workflow.errors import NotFound
 from kingdom.workflow.ports import RecordedEvent
 from kingdom.workflow.store import ConcurrentChange, StoreError, open_store
 from kingdom.workflow.store.database import DatabaseStore
-from kingdom.workflow.store.transactions import STREAM, StoreTransaction
+from kingdom.workflow.store.transactions import STREAM, WorkflowTransaction
 
 NOW = datetime(2026, 2, 7, 10, 0, 0, 123000, tzinfo=UTC)
 
@@ -149,7 +149,7 @@ async def test_a_part_that_raises_is_taken_back_and_nothing_else(store: Database
     async with store.transaction() as tx:
         await tx.workflows.save(workflow())
 
-    async def act(tx: StoreTransaction) -> None:
+    async def act(tx: WorkflowTransaction) -> None:
         found = await tx.workflows.get("wf-001")
         found.ready()
         await tx.workflows.save(found)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from kingdom.workflow.domain.workflow import Workflow
     from kingdom.workflow.home import WorkflowHome
     from kingdom.workflow.overview import WorkflowOverview
-    from kingdom.workflow.ports import WorkflowStore, WorkflowTransaction
+    from kingdom.workflow.ports import WorkflowStore
+    from kingdom.workflow.store.transactions import WorkflowTransaction
 
 _EVENTS_PER_PAGE = 500
 _LINE_STYLES = {"+": "green", "-": "red", "@": "cyan"}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from kingdom.workflow.domain.resources import Checkpoint, Git, McpServer
     from kingdom.workflow.domain.workflow import Workflow, WorkflowTemplate
-    from kingdom.workflow.ports import WorkflowTransaction
+    from kingdom.workflow.store.transactions import WorkflowTransaction
 
 _MAX_ITEMS: Final = 100_000  # of one kind; a name is compared with all of them
 _MIN_ID_CHARS: Final = 4  # of an id, to identify it by its start or end

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from kingdom.workflow.context import WorkflowContext
     from kingdom.workflow.domain.resources import GitRef, McpServerRef
     from kingdom.workflow.domain.workflow import Workflow, WorkflowTemplate
-    from kingdom.workflow.ports import WorkflowStore, WorkflowTransaction
+    from kingdom.workflow.ports import WorkflowStore
+    from kingdom.workflow.store.transactions import WorkflowTransaction
     from kingdom.workflow.template_file import KnownNames
     from kingdom.workflow.templates import DescribedChange
 

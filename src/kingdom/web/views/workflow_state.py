@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kingdom.workflow.agent_records import WorkflowCost
     from kingdom.workflow.domain.resources import Checkpoint
     from kingdom.workflow.domain.workflow import Workflow
-    from kingdom.workflow.ports import WorkflowTransaction
+    from kingdom.workflow.store.transactions import WorkflowTransaction
 
 
 _MAX_SUMMARIES: Final = 5_000

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from kingdom.web.context import WebContext
     from kingdom.workflow.domain.workflow import Workflow
-    from kingdom.workflow.ports import WorkflowTransaction
+    from kingdom.workflow.store.transactions import WorkflowTransaction
 
 WorkflowAction = Literal["start", "pause", "resume", "cancel", "modify", "delete"]
 _STATUS_AFTER: Final = {

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from kingdom.workflow.adapters.workspaces import Workspaces
     from kingdom.workflow.domain.resources import McpServer, McpServerRef, WorkTree
     from kingdom.workflow.domain.work import Work
-    from kingdom.workflow.ports import WorkflowStore, WorkflowTransaction
+    from kingdom.workflow.ports import WorkflowStore
+    from kingdom.workflow.store.transactions import WorkflowTransaction
 
 
 # ── MCP servers ──────────────────────────────────────────────────────────────────────────────────────────────────────

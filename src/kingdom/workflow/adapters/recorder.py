@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from kingdom.agents.port import Outcome
     from kingdom.workflow.domain.events import DomainEvent
     from kingdom.workflow.domain.work import Work
-    from kingdom.workflow.ports import WorkflowStore, WorkflowTransaction
+    from kingdom.workflow.ports import WorkflowStore
+    from kingdom.workflow.store.transactions import WorkflowTransaction
 
 QUESTION_PREFIX: Final = "the agent asks: "  # of the reason when an agent needs a person
 _MAX_TEXT_CHARS: Final = 16_000  # of an answer or a reason

@@ -22,7 +22,7 @@ from kingdom.workflow.domain.resources import Committed
 from kingdom.workflow.domain.statuses import AgentStatus, TaskStatus, WorkflowStatus, WorkStatus, WorkTreeStatus
 from kingdom.workflow.domain.workflow import Workflow, WorkflowTemplate
 from kingdom.workflow.handlers.base import Handler, IncomingEvent
-from kingdom.workflow.ports import WorkflowTransaction
+from kingdom.workflow.store.transactions import WorkflowTransaction
 from kingdom.workflow.usecases.lifecycle import prepare_workflow
 from kingdom.workflow.usecases.resources import (
     commit_checkpoint,

@@ -14,7 +14,7 @@ from kingdom.bus.eventbus import redact_url
 from kingdom.workflow.errors import StoreError
 from kingdom.workflow.ports import StoredEvent
 from kingdom.workflow.store.repositories import TABLES
-from kingdom.workflow.store.transactions import STREAM, InlineHandler, StoreTransaction
+from kingdom.workflow.store.transactions import STREAM, InlineHandler, WorkflowTransaction
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -75,13 +75,13 @@ class DatabaseStore(ABC):
         await self.bus.close()
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[StoreTransaction]:
+    async def transaction(self) -> AsyncIterator[WorkflowTransaction]:
         """Open a transaction: commit at the end of the block, roll back if it raises."""
         unit = None
         committed = False
         try:
             async with self.session() as session:
-                unit = StoreTransaction(session, self.bus, self.clock, self.inline)
+                unit = WorkflowTransaction(session, self.bus, self.clock, self.inline)
                 yield unit
                 await unit.flush()
             committed = True
@@ -93,10 +93,10 @@ class DatabaseStore(ABC):
                 listener(unit.published)
 
     @asynccontextmanager
-    async def reading(self) -> AsyncIterator[StoreTransaction]:
+    async def reading(self) -> AsyncIterator[WorkflowTransaction]:
         """Open a read-only transaction; writers do not wait for it."""
         async with self.session(readonly=True) as session:
-            yield StoreTransaction(session, self.bus, self.clock)
+            yield WorkflowTransaction(session, self.bus, self.clock)
 
     def on_publish(self, listener: PublishListener) -> Callable[[], None]:
         """Call ``listener`` with the envelopes that each commit publishes; return the function that undoes this.

@@ -229,7 +229,7 @@ class PendingWrite(NamedTuple):
 
 
 class TableRepository(Generic[A]):
-    """The aggregates of one table; see :class:`kingdom.workflow.ports.Repository`.
+    """The aggregates of one table, inside a transaction.
 
     Within one transaction an aggregate is one object, however often it is read, and it is written once, however often
     it is saved: with :meth:`write_changes`, or before the table is read.

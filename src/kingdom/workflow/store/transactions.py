@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kingdom.workflow.domain.resources import Checkpoint, Git, McpServer, WorkSpace, WorkTree
     from kingdom.workflow.domain.work import Report, Work
     from kingdom.workflow.domain.workflow import Workflow, WorkflowTemplate
-    from kingdom.workflow.ports import Clock, NamedRepository, RecordedEvent, Repository, WorkflowRepository
+    from kingdom.workflow.ports import Clock, RecordedEvent
 
 A = TypeVar("A")
 STREAM: Final = "workflow"
@@ -31,12 +31,12 @@ STREAM: Final = "workflow"
 class InlineHandler(Protocol):
     """Handles events in the transaction that records them."""
 
-    async def __call__(self, tx: StoreTransaction, events: Sequence[RecordedEvent]) -> list[bool]:
+    async def __call__(self, tx: WorkflowTransaction, events: Sequence[RecordedEvent]) -> list[bool]:
         """Handle events; return for each whether it was handled. The others go to the bus."""
 
 
-class StoreTransaction:
-    """See :class:`kingdom.workflow.ports.WorkflowTransaction`."""
+class WorkflowTransaction:
+    """A transaction: everything saved and recorded in it is committed, or nothing."""
 
     def __init__(
         self, session: DatabaseSession, bus: EventBus, clock: Clock, inline: InlineHandler | None = None
@@ -55,16 +55,15 @@ class StoreTransaction:
 
     def _open_repositories(self) -> None:
         self._tables: list[TableRepository[Any]] = []
-        self.gits: NamedRepository[Git] = self._open(repositories.GITS)
-        self.mcp_servers: NamedRepository[McpServer] = self._open(repositories.MCP_SERVERS)
-        self.templates: Repository[WorkflowTemplate] = self._open(repositories.TEMPLATES)
-        self.workflows: Repository[Workflow] = (workflows := self._open(repositories.WORKFLOWS))
-        self.works: WorkflowRepository[Work] = (works := self._open(repositories.WORKS))
-        self._workflows, self._works = workflows, works
-        self.reports: WorkflowRepository[Report] = self._open(repositories.REPORTS)
-        self.checkpoints: WorkflowRepository[Checkpoint] = self._open(repositories.CHECKPOINTS)
-        self.work_trees: WorkflowRepository[WorkTree] = self._open(repositories.WORK_TREES)
-        self.work_spaces: WorkflowRepository[WorkSpace] = self._open(repositories.WORK_SPACES)
+        self.gits: TableRepository[Git] = self._open(repositories.GITS)
+        self.mcp_servers: TableRepository[McpServer] = self._open(repositories.MCP_SERVERS)
+        self.templates: TableRepository[WorkflowTemplate] = self._open(repositories.TEMPLATES)
+        self.workflows: TableRepository[Workflow] = self._open(repositories.WORKFLOWS)
+        self.works: TableRepository[Work] = self._open(repositories.WORKS)
+        self.reports: TableRepository[Report] = self._open(repositories.REPORTS)
+        self.checkpoints: TableRepository[Checkpoint] = self._open(repositories.CHECKPOINTS)
+        self.work_trees: TableRepository[WorkTree] = self._open(repositories.WORK_TREES)
+        self.work_spaces: TableRepository[WorkSpace] = self._open(repositories.WORK_SPACES)
 
     def _open(self, table: repositories.AggregateTable[A]) -> TableRepository[A]:
         made = TableRepository(self.session, table, self._before_write)
@@ -76,12 +75,15 @@ class StoreTransaction:
         self._events += events
 
     def before_commit(self, action: Callable[[], Awaitable[None]]) -> None:
-        """Run ``action`` in this transaction, after its events were handled inline."""
+        """Run ``action`` in this transaction, after its events were handled inline.
+
+        So what both change is written once.
+        """
         self._before_commit.append(action)
 
     async def find_with_workflow(self, work_id: str) -> Work | None:
         """Return a Work, or None, and read its workflow with the same query."""
-        return await self._works.find_with_parent(work_id, self._workflows)
+        return await self.works.find_with_parent(work_id, self.workflows)
 
     async def consume(self, event_id: str) -> bool:
         """Consume an event of the bus in this transaction; return False if it cannot be handled (any more)."""

@@ -18,7 +18,8 @@ from kingdom.workflow.domain.events import (
 from kingdom.workflow.domain.plan import definition_of
 from kingdom.workflow.domain.resources import Git, McpServer
 from kingdom.workflow.domain.workflow import WorkflowTemplate
-from kingdom.workflow.ports import RecordedEvent, WorkflowTransaction
+from kingdom.workflow.ports import RecordedEvent
+from kingdom.workflow.store.transactions import WorkflowTransaction
 
 _MAX_GITS: Final = 100_000  # repositories whose URL is compared with a deleted one's
 

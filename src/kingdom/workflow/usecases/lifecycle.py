@@ -25,7 +25,7 @@ from kingdom.workflow.domain.statuses import (
 from kingdom.workflow.domain.work import Work
 from kingdom.workflow.domain.workflow import ResumePlan, Workflow
 from kingdom.workflow.errors import IllegalTransition, NotModifiable, WorkflowError
-from kingdom.workflow.ports import WorkflowTransaction
+from kingdom.workflow.store.transactions import WorkflowTransaction
 from kingdom.workflow.usecases.resources import (
     TreeOutcome,
     choose_checkpoint,

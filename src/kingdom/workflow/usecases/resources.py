@@ -23,7 +23,9 @@ from kingdom.workflow.domain.statuses import WorkStatus, WorkTreeStatus
 from kingdom.workflow.domain.work import Work
 from kingdom.workflow.domain.workflow import Workflow
 from kingdom.workflow.errors import NotFound
-from kingdom.workflow.ports import PreparedTree, Repository, WorkflowTransaction
+from kingdom.workflow.ports import PreparedTree
+from kingdom.workflow.store.repositories import TableRepository
+from kingdom.workflow.store.transactions import WorkflowTransaction
 
 # ── uses of repositories and MCP servers ──────────────────────────────────────────────────────────────────────────
 
@@ -53,7 +55,7 @@ async def release_uses(tx: WorkflowTransaction, workflow: Workflow, works: Itera
 
 
 async def release_sources(
-    sources: Repository[Git] | Repository[McpServer], ids: Iterable[str], workflow_id: str
+    sources: TableRepository[Git] | TableRepository[McpServer], ids: Iterable[str], workflow_id: str
 ) -> None:
     """Release a workflow's use of some repositories or MCP servers."""
     for source_id in sorted(set(ids)):

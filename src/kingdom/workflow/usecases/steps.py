@@ -28,8 +28,7 @@ from kingdom.workflow.domain.resources import Checkpoint, WorkSpace, WorkTree
 from kingdom.workflow.domain.statuses import AgentStatus, WorkflowStatus, WorkStatus, WorkTreeStatus
 from kingdom.workflow.domain.work import Report, Task, Work
 from kingdom.workflow.domain.workflow import Workflow
-from kingdom.workflow.ports import WorkflowTransaction
-from kingdom.workflow.store.transactions import STREAM
+from kingdom.workflow.store.transactions import STREAM, WorkflowTransaction
 from kingdom.workflow.usecases.resources import (
     make_trees,
     plan_space,
