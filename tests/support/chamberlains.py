@@ -108,7 +108,7 @@ class Watched:
 
     async def restart(self) -> None:
         """A new chamberlain, as after a crash: the old one says no goodbye."""
-        self.chamberlain = Chamberlain(self.services, self.system, resources=self.machine, barracks=self.barracks)
+        self.chamberlain = Chamberlain(self.services, self.system, resources=self.machine, processes=self.barracks)
         await self.chamberlain.start()
 
     async def tick(self, seconds: float = 0.0) -> None:

@@ -170,7 +170,7 @@ class EventOutcome:
     summary: str = ""
 
     @property
-    def good(self) -> bool:
+    def succeeded(self) -> bool:
         """Whether the event succeeded."""
         return self.status == "completed" and self.result in (None, "success", "skipped")
 

@@ -59,9 +59,9 @@ class CannotInitHome(CourtError):
 @dataclass(slots=True)
 class InitResult:
     home: Home
-    anew: bool
+    created: bool
     """Whether the folder was not a home before."""
-    made: list[str] = field(default_factory=list)
+    added: list[str] = field(default_factory=list)
     """The added files and folders, relative to the home."""
 
 
@@ -79,21 +79,21 @@ async def create_home(root: Path, generals: Iterable[str] | None = None, *, forc
     """
     home = Home(root)
     wanted = _checked_generals(generals)
-    founded = InitResult(home, anew=not home.exists)
-    if founded.anew:
+    result = InitResult(home, created=not home.exists)
+    if result.created:
         _check_free(home.root, force=force)
         wanted = DEFAULT_GENERALS if wanted is None else wanted
-    _make_files(founded)  # first, because it writes the marker: after an interruption the call can be repeated
-    _make_folders(founded)
+    _make_files(result)  # first, because it writes the marker: after an interruption the call can be repeated
+    _make_folders(result)
     queues = _names(home.queue)
     async with open_queues(load_system(home).queue_url(home)) as bus:
         await declare_queues(bus)
-    founded.made += [f"queue/{name}/" for name in sorted(_names(home.queue) - queues) if not name.startswith(".")]
+    result.added += [f"queue/{name}/" for name in sorted(_names(home.queue) - queues) if not name.startswith(".")]
     for name in wanted or ():
         if not home.general(name).exists():
             install_package(home, SHIPPED_GENERALS_DIR / name)
-            founded.made.append(f"config/generals/{name}/")
-    return founded
+            result.added.append(f"config/generals/{name}/")
+    return result
 
 
 def _checked_generals(names: Iterable[str] | None) -> tuple[str, ...] | None:
@@ -127,9 +127,9 @@ def _files_in(root: Path) -> Iterator[Path]:
         yield from (Path(folder) / name for name in names)
 
 
-def _make_files(founded: InitResult) -> None:
+def _make_files(result: InitResult) -> None:
     for relative, template in _FILES.items():
-        path = founded.home.root / relative
+        path = result.home.root / relative
         if os.path.lexists(path):
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -137,16 +137,16 @@ def _make_files(founded: InitResult) -> None:
         if relative == MARKER:
             text = re.sub(r"(?m)^timezone: UTC *(?=#)", f"timezone: {local_timezone()} ".ljust(24), text)
         write_atomic(path, text)
-        founded.made.append(relative)
+        result.added.append(relative)
 
 
-def _make_folders(founded: InitResult) -> None:
+def _make_folders(result: InitResult) -> None:
     for relative in _FOLDERS:
-        path = founded.home.root / relative
+        path = result.home.root / relative
         if not path.is_dir():
             path.mkdir(parents=True)
-            founded.made.append(f"{relative}/")
-    founded.home.generals.mkdir(parents=True, exist_ok=True)
+            result.added.append(f"{relative}/")
+    result.home.generals.mkdir(parents=True, exist_ok=True)
 
 
 def _names(folder: Path) -> set[str]:

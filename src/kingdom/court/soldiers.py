@@ -262,22 +262,22 @@ class TranscriptTails:
     def __init__(self, home: Home, engines: Mapping[str, Engine | InProcessEngine]) -> None:
         self._home = home
         self._engines = engines
-        self._heard: dict[str, tuple[Transcript, deque[str]]] = {}
+        self._tails: dict[str, tuple[Transcript, deque[str]]] = {}
 
-    def hear(self, soldiers: Iterable[str]) -> dict[str, list[str]]:
+    def read(self, soldiers: Iterable[str]) -> dict[str, list[str]]:
         """Return the last lines of each of these soldiers; drop the state of all others."""
         wanted = list(soldiers)
-        self._heard = {name: heard for name, heard in self._heard.items() if name in wanted}
+        self._tails = {name: tail for name, tail in self._tails.items() if name in wanted}
         return {name: self._last(name) for name in wanted}
 
     def _last(self, name: str) -> list[str]:
-        if name not in self._heard:
+        if name not in self._tails:
             soldier = find_soldier(self._home, name)
             if soldier is None:
                 return []
             transcript = Transcript(soldier.transcript, soldier.order, self._engines, last=_TAIL_START_BYTES)
-            self._heard[name] = transcript, deque(maxlen=_TAIL_LINES)
-        transcript, lines = self._heard[name]
+            self._tails[name] = transcript, deque(maxlen=_TAIL_LINES)
+        transcript, lines = self._tails[name]
         for event in transcript.read_new():
             lines.extend(line for line in describe_event(event).splitlines() if line.strip())
         return list(lines)

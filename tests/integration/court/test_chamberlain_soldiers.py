@@ -69,29 +69,29 @@ def camp(tmp_path: Path) -> Iterator[Camp]:
 
 
 def test_a_soldier_runs_until_it_has_ended(camp: Camp) -> None:
-    barracks = LocalSoldierProcesses(camp.home)
-    assert barracks.soldiers() == []
+    processes = LocalSoldierProcesses(camp.home)
+    assert processes.soldiers() == []
     process = camp.start(SLEEPER, "soldier-1")
     camp.enlist("soldier-1", process)
-    (soldier,) = barracks.soldiers()
+    (soldier,) = processes.soldiers()
     assert (soldier.id, soldier.pid, soldier.running, soldier.ended) == ("soldier-1", process.pid, True, False)
-    barracks.stop(soldier)
+    processes.stop(soldier)
     assert process.wait(timeout=30) == 3, "it was asked, not forced"
     (camp.home.soldiers / "soldier-1" / "exit.json").write_text("{}")
-    (soldier,) = barracks.soldiers()
+    (soldier,) = processes.soldiers()
     assert (soldier.running, soldier.ended) == (False, True)
 
 
 def test_one_that_does_not_listen_is_killed_with_everything_that_carries_its_mark(camp: Camp) -> None:
-    barracks = LocalSoldierProcesses(camp.home)
+    processes = LocalSoldierProcesses(camp.home)
     process, left_behind, other = (
         camp.start(STUBBORN, "soldier-1"),
         camp.start(STUBBORN, "soldier-1"),
         camp.start(STUBBORN, "soldier-10"),
     )
     camp.enlist("soldier-1", process)
-    (soldier,) = barracks.soldiers()
-    assert barracks.kill(soldier) >= 2
+    (soldier,) = processes.soldiers()
+    assert processes.kill(soldier) >= 2
     assert process.wait(timeout=30) == -9
     assert left_behind.wait(timeout=30) == -9
     assert other.poll() is None
@@ -103,11 +103,11 @@ def test_one_that_does_not_listen_is_killed_with_everything_that_carries_its_mar
 def test_a_process_that_only_has_the_number_is_left_alone(camp: Camp, change: dict[str, Any]) -> None:
     process = camp.start(SLEEPER, "somebody-else")
     camp.enlist("soldier-1", process, **change)
-    barracks = LocalSoldierProcesses(camp.home)
-    (soldier,) = barracks.soldiers()
+    processes = LocalSoldierProcesses(camp.home)
+    (soldier,) = processes.soldiers()
     assert not soldier.running
-    barracks.stop(soldier)
-    assert barracks.kill(soldier) == 0
+    processes.stop(soldier)
+    assert processes.kill(soldier) == 0
     assert process.poll() is None
 
 

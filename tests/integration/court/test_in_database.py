@@ -172,7 +172,7 @@ async def test_an_index_asks_for_what_changed_and_from_time_to_time_for_everythi
     await services.bus.purge(0)
     assert await listed() == [("001", "failed"), ("002", "in_progress")], "nothing tells of what is gone"
     assert [within is None for within in asked] == [True, False, False, False, False]
-    index._whole_again = 0.0
+    index._reload_at = 0.0
     assert await listed() == [("002", "in_progress")]
     assert asked[-1] is None
 
@@ -214,8 +214,8 @@ async def test_what_a_cleaning_would_remove_is_told_and_that_is_what_goes(servic
     now = services.clock()
     os.utime(services.home.results / f"{second.event_id}.json", (now - DAY_SECONDS,) * 2)
     section = RetentionSection(queue_days=1e-9, results_days=1000, invalid_days=1e-9)
-    barracks = LocalSoldierProcesses(services.home)
-    cleaning = Cleanup(services.home, services.bus, barracks, section, now + 1, lambda *_: None)
+    processes = LocalSoldierProcesses(services.home)
+    cleaning = Cleanup(services.home, services.bus, processes, section, now + 1, lambda *_: None)
     planned = {item.path: item.why.partition(":")[0] async for item in cleaning.plan()}
     assert planned == {f"tasks/{first.event_id}": "tasks/completed", f"tasks/{third.event_id}": "tasks/invalid"}
     assert sum([gone async for gone in cleaning.run()]) == 2

@@ -185,7 +185,7 @@ class LeftBehind(Watched):
 
     async def restart(self) -> None:
         self.chamberlain = Chamberlain(
-            self.services, self.system, resources=self.machine, barracks=LocalSoldierProcesses(self.home)
+            self.services, self.system, resources=self.machine, processes=LocalSoldierProcesses(self.home)
         )
         await self.chamberlain.start()
 

@@ -14,7 +14,7 @@ SECTION = HealthSection(calm_ticks=3, cpu_percent=LIMITS, memory_percent=LIMITS,
 def levels(*values: float) -> list[str]:
     health, seen = CourtHealth(), []
     for value in values:
-        health.look({"cpu_percent": value}, SECTION, {})
+        health.update({"cpu_percent": value}, SECTION, {})
         seen.append(health.level)
     return seen
 
@@ -40,40 +40,40 @@ def test_just_below_its_threshold_a_level_is_left_after_enough_calm_looks_in_a_r
 
 def test_the_worst_resource_decides_and_is_named() -> None:
     health = CourtHealth()
-    warned = health.look({"cpu_percent": 72, "memory_percent": 10, "disk_percent": 91}, SECTION, {})
+    warned = health.update({"cpu_percent": 72, "memory_percent": 10, "disk_percent": 91}, SECTION, {})
     assert (health.level, health.reason) == ("red", "disk_percent: 91")
     assert [(item.metric, item.value, item.threshold) for item in warned] == [
         ("cpu_percent", 72, 70),
         ("disk_percent", 91, 90),
     ]
-    assert health.look({"cpu_percent": 73, "disk_percent": 92}, SECTION, {}) == [], "a warning is said once per rise"
+    assert health.update({"cpu_percent": 73, "disk_percent": 92}, SECTION, {}) == [], "a warning is said once per rise"
 
 
 def test_other_reasons_raise_the_level_too() -> None:
     health = CourtHealth()
-    health.look({"cpu_percent": 10}, SECTION, {"soldier.timeout: 6 in an hour": "yellow"})
+    health.update({"cpu_percent": 10}, SECTION, {"soldier.timeout: 6 in an hour": "yellow"})
     assert (health.level, health.reason) == ("yellow", "soldier.timeout: 6 in an hour")
-    health.look({"cpu_percent": 85}, SECTION, {"soldier.timeout: 6 in an hour": "yellow"})
+    health.update({"cpu_percent": 85}, SECTION, {"soldier.timeout: 6 in an hour": "yellow"})
     assert (health.level, health.reason) == ("orange", "cpu_percent: 85")
 
 
 def test_a_resource_that_cannot_be_read_keeps_its_level() -> None:
     health = CourtHealth()
-    health.look({"disk_percent": 95, "cpu_percent": 1}, SECTION, {})
-    health.look({"cpu_percent": 1}, SECTION, {})
+    health.update({"disk_percent": 95, "cpu_percent": 1}, SECTION, {})
+    health.update({"cpu_percent": 1}, SECTION, {})
     assert health.level == "red"
 
 
 def test_health_survives_a_round_trip() -> None:
     health = CourtHealth()
-    health.look({"cpu_percent": 72}, SECTION, {})
-    health.look({"cpu_percent": 68}, SECTION, {})
+    health.update({"cpu_percent": 72}, SECTION, {})
+    health.update({"cpu_percent": 68}, SECTION, {})
     assert CourtHealth.from_dict(health.to_dict()) == health
 
 
 def test_a_busy_processor_alone_never_holds_normal_work() -> None:
     health = CourtHealth()
-    health.look({"cpu_percent": 100.0}, HealthSection(), {})
+    health.update({"cpu_percent": 100.0}, HealthSection(), {})
     assert health.level == "yellow"
 
 

@@ -73,18 +73,18 @@ def init(
     with errors_reported():
         founded = asyncio.run(create_home(directory, general, force=force))
     if json:
-        output.print_json({"home": str(founded.home.root), "new": founded.anew, "made": founded.made})
+        output.print_json({"home": str(founded.home.root), "new": founded.created, "made": founded.added})
     else:
         _print_founded(founded, directory)
 
 
 def _print_founded(founded: InitResult, directory: Path) -> None:
-    for name in founded.made:
+    for name in founded.added:
         output.say(f"  + {name}")
-    if not founded.made:
+    if not founded.added:
         output.say(f"{founded.home.root} is complete: nothing was changed")
         return
-    if not founded.anew:
+    if not founded.created:
         output.say(f"{founded.home.root} is complete again; existing files were not changed")
         return
     output.say(f"{founded.home.root} is the home of a court now. Next steps:")

@@ -362,5 +362,5 @@ def _open_cleaning(services: Services) -> tuple[Cleanup, RetentionSection]:
     if loaded.problem is not None:
         raise output.CommandError("INVALID_CONFIG", f"{loaded.problem}; nothing was removed")
     section = loaded.config.retention
-    barracks = LocalSoldierProcesses(services.home)
-    return Cleanup(services.home, services.bus, barracks, section, services.clock(), WarningLog()), section
+    processes = LocalSoldierProcesses(services.home)
+    return Cleanup(services.home, services.bus, processes, section, services.clock(), WarningLog()), section

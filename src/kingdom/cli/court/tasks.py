@@ -82,7 +82,7 @@ def _wait_for_end(home: Path | None, event_id: str, *, accepted: bool, json: boo
         output.say(f'{known.task_id} asks: {known.summary} (kingdom answer {known.task_id} "…")')
     else:
         output.say(f"{known.task_id or 'no task'}: {known.result or known.status}. {known.summary}".rstrip(". "))
-    if not known.good and known.status != "needs_human":
+    if not known.succeeded and known.status != "needs_human":
         raise typer.Exit(output.FAILED)
 
 

@@ -276,7 +276,7 @@ class _CourtReader:
         return cost_summary(self._services.clock(), self._ledger, self._system)
 
     def said(self, overview: CourtOverview) -> dict[str, list[str]]:
-        return self._transcripts.hear([soldier.id for soldier in overview.soldiers])
+        return self._transcripts.read([soldier.id for soldier in overview.soldiers])
 
 
 def _journal_up_to(reader: Reader, home: Home) -> list[Entry]:

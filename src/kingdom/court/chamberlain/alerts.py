@@ -105,7 +105,7 @@ class ChamberlainTexts:
     def __init__(self, locale: Locale) -> None:
         self._locale: Locale = locale
 
-    def say(self, key: str, /, **fields: object) -> str:
+    def format(self, key: str, /, **fields: object) -> str:
         """Return a text with its fields filled in."""
         return _TEXTS[key][self._locale].format(**fields)
 
@@ -191,7 +191,7 @@ class Alerts:
         self._told = told
         self.drafts: list[ChamberlainDraft] = []
 
-    def tell(
+    def update(
         self,
         key: str,
         state: str | None,
@@ -211,7 +211,7 @@ class Alerts:
             self._told[key] = state
             self.drafts.append(ChamberlainDraft(text(), urgency=urgency, context=context))
 
-    def standing(self, prefix: str) -> list[str]:
+    def active(self, prefix: str) -> list[str]:
         """Return the active alerts with this prefix, without the prefix."""
         return [key.removeprefix(prefix) for key in self._told if key.startswith(prefix)]
 

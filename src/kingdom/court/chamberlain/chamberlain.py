@@ -71,7 +71,7 @@ class Chamberlain:
         system: SystemConfig,
         *,
         resources: ResourceReader | None = None,
-        barracks: SoldierProcesses | None = None,
+        processes: SoldierProcesses | None = None,
     ) -> None:
         home = services.home
         self._services, self._system, self._home = services, system, home
@@ -80,7 +80,7 @@ class Chamberlain:
         self._texts = ChamberlainTexts(system.locale)
         self._config_file = ChamberlainConfigFile(home)
         self._resources = resources or MachineResources(home.root)
-        self._barracks = barracks or LocalSoldierProcesses(home)
+        self._processes = processes or LocalSoldierProcesses(home)
         self._generals = GeneralsCache(home)
         self._warn = WarningLog()
         self._emit = JournalEmitter(services.journal, self._warn)
@@ -107,10 +107,10 @@ class Chamberlain:
         self._outbox = Outbox(services, sequences, memory.outbox)
         self._lines = JournalCounter(home, memory)
         self._heartbeats = HeartbeatMonitor(home, memory, now)
-        self._sessions = SoldierSessions(self._folder / "sessions.json", self._barracks, services.bus, memory.tally)
-        self._token_watch = TokenMonitor(Ledger(home.ledger), self._system.budget, self._zone, memory)
+        self._sessions = SoldierSessions(self._folder / "sessions.json", self._processes, services.bus, memory.tally)
+        self._token_monitor = TokenMonitor(Ledger(home.ledger), self._system.budget, self._zone, memory)
         self._anomalies = AnomalyRules(memory.tally, services.bus, self._texts)
-        self._housekeeping = CleanupSchedule(services, self._barracks, memory, self._zone, self._warn)
+        self._housekeeping = CleanupSchedule(services, self._processes, memory, self._zone, self._warn)
 
     async def tick(self) -> float | None:
         now, warn = self._services.clock(), self._warn
@@ -119,21 +119,21 @@ class Chamberlain:
         self.interval = config.interval_seconds
         self._emit.flush()
         with warn.around("configuration"):
-            self._tell_of_config(loaded)
+            self._report_config_problem(loaded)
         with warn.around("reading the journal"):
             self._caught_up = False
             self._caught_up = await asyncio.to_thread(self._lines.read)
         with warn.around("health"):
-            self._look_at_health(config, now)
+            self._check_health(config, now)
         with warn.around("heartbeats"):
-            self._look_at_heartbeats(config, now)
+            self._check_heartbeats(config, now)
         with warn.around("soldiers"):
-            await self._sessions.look(config.soldiers, now, self._emit)
+            await self._sessions.check(config.soldiers, now, self._emit)
         with warn.around("tokens"):
-            self._look_at_tokens(now)
+            self._check_tokens(now)
         with warn.around("anomalies"):
             king_alive = self._heartbeats.alive("king")
-            await self._anomalies.tell(config.anomalies, now, king_alive=king_alive, alerts=self._alerts)
+            await self._anomalies.check(config.anomalies, now, king_alive=king_alive, alerts=self._alerts)
         with warn.around("thread mappings"):
             warn_about_stale_threads(self._home, self._memory.stale_threads, now)
         with warn.around("metrics"):
@@ -182,70 +182,70 @@ class Chamberlain:
     def _save(self, *, durable: bool) -> None:
         self._memory.save(memory_path(self._home), durable=durable)
 
-    def _tell_of_config(self, loaded: LoadedChamberlainConfig) -> None:
+    def _report_config_problem(self, loaded: LoadedChamberlainConfig) -> None:
         problem = loaded.problem
         self._warn("config", problem or "")
-        self._alerts.tell(
+        self._alerts.update(
             "config",
             problem,
-            lambda: self._texts.say("config", problem=problem),
-            lambda: self._texts.say("config-over"),
+            lambda: self._texts.format("config", problem=problem),
+            lambda: self._texts.format("config-over"),
         )
 
-    def _look_at_health(self, config: ChamberlainConfig, now: float) -> None:
+    def _check_health(self, config: ChamberlainConfig, now: float) -> None:
         health, before = self._memory.health, self._memory.health.level
         self._readings = self._resources.read()
         others = self._anomalies.levels(config.anomalies, now)
-        for warned in health.look(self._readings, config.health, others):
+        for warned in health.update(self._readings, config.health, others):
             self._emit(SystemResourceWarning(metric=warned.metric, value=warned.value, threshold=warned.threshold))
         if health.level != before:
             self._emit(SystemHealthChanged(from_=before, to=health.level, reason=health.reason))
         fields = {"level": health.level, "reason": health.reason}
-        self._alerts.tell(
+        self._alerts.update(
             "health",
             health.level if at_least(health.level, config.alerts.health_from) else None,
-            lambda: self._texts.say("health", **fields),
-            lambda: self._texts.say("health-over", **fields),
+            lambda: self._texts.format("health", **fields),
+            lambda: self._texts.format("health-over", **fields),
             urgency="urgent" if health.level == "red" else "high",
         )
         document = {"level": health.level, "reason": health.reason, "ts": timestamp(now), **self._readings}
         write_json(self._folder / "health.json", document, durable=False)
 
-    def _look_at_heartbeats(self, config: ChamberlainConfig, now: float) -> None:
-        say, alerts = self._texts.say, self._alerts
-        silent = {item.role: item for item in self._heartbeats.look(config.heartbeats, now, self._emit)}
+    def _check_heartbeats(self, config: ChamberlainConfig, now: float) -> None:
+        text, alerts = self._texts.format, self._alerts
+        silent = {item.role: item for item in self._heartbeats.check(config.heartbeats, now, self._emit)}
         alerts.forget(SILENT_PREFIX, self._heartbeats.roles)
-        for role in sorted(silent.keys() | set(alerts.standing(SILENT_PREFIX))):
+        for role in sorted(silent.keys() | set(alerts.active(SILENT_PREFIX))):
             item = silent.get(role)
-            alerts.tell(
+            alerts.update(
                 SILENT_PREFIX + role,
                 None if item is None else "silent",
-                lambda who=item: say(  # type: ignore[misc]
-                    "silent", role=who.role, seconds=who.limit, last_seen=who.last_seen or say("never")
+                lambda who=item: text(  # type: ignore[misc]
+                    "silent", role=who.role, seconds=who.limit, last_seen=who.last_seen or text("never")
                 ),
-                lambda name=role: say("silent-over", role=name),  # type: ignore[misc]
+                lambda name=role: text("silent-over", role=name),  # type: ignore[misc]
                 urgency="urgent",
             )
 
-    def _look_at_tokens(self, now: float) -> None:
+    def _check_tokens(self, now: float) -> None:
         budgets = {name: general.manifest.budget for name, general in self._generals.current().by_name.items()}
-        look = self._tokens = self._token_watch.look(budgets, now, self._emit)
-        self._alerts.forget(TOKENS_PREFIX, {"court", *look.generals})
-        for name, standing in {"court": look.court, **look.generals}.items():
-            self._alerts.tell(
+        reading = self._tokens = self._token_monitor.read(budgets, now, self._emit)
+        self._alerts.forget(TOKENS_PREFIX, {"court", *reading.generals})
+        for name, status in {"court": reading.court, **reading.generals}.items():
+            self._alerts.update(
                 TOKENS_PREFIX + name,
-                None if standing.status == "ok" else standing.status,
-                lambda it=standing: self._texts.say("tokens", status=it.status, reason=it.reason),  # type: ignore[misc]
-                lambda: self._texts.say("tokens-over"),
+                None if status.status == "ok" else status.status,
+                lambda it=status: self._texts.format("tokens", status=it.status, reason=it.reason),  # type: ignore[misc]
+                lambda: self._texts.format("tokens-over"),
             )
         document = {
-            "status": look.court.status,
-            "reason": look.court.reason,
+            "status": reading.court.status,
+            "reason": reading.court.reason,
             "date": self._memory.token_day,
-            "daily_cost_usd": format_usd(look.daily_cost_usd),
-            "daily_tokens": look.daily_tokens,
-            "monthly_cost_usd": format_usd(look.monthly_cost_usd),
-            "generals": {name: item.status for name, item in sorted(look.generals.items())},
+            "daily_cost_usd": format_usd(reading.daily_cost_usd),
+            "daily_tokens": reading.daily_tokens,
+            "monthly_cost_usd": format_usd(reading.monthly_cost_usd),
+            "generals": {name: item.status for name, item in sorted(reading.generals.items())},
             "ts": timestamp(now),
         }
         write_json(self._folder / "tokens.json", document, durable=False)
@@ -272,7 +272,7 @@ class Chamberlain:
         assert memory.reported is not None, "set at the start"
         for day in due_reports(memory.tally, memory.reported, now, config.report.at, self._zone):
             counts = memory.tally.day(day.isoformat())
-            report = report_document(day, counts, self._token_watch.totals_of(day))
+            report = report_document(day, counts, self._token_monitor.totals_of(day))
             write_report(self._home, report, counts, self._texts)
             content = report_text(report, self._texts)
             self._alerts.drafts.append(ChamberlainDraft(content, type="report", context={"report": report}))

@@ -76,7 +76,7 @@ class HeartbeatMonitor:
         self._looked = began
         self.roles: set[str] = set()  # those that should run
 
-    def look(self, section: HeartbeatSection, now: float, emit: Callable[[EventData], None]) -> list[SilentRole]:
+    def check(self, section: HeartbeatSection, now: float, emit: Callable[[EventData], None]) -> list[SilentRole]:
         """Check all roles; return those that are silent now."""
         if now - self._looked > section.seconds or now < self._since:
             self._since = now  # the machine slept, or the clock was set: give all roles their full time again
@@ -175,37 +175,37 @@ class AnomalyRules:
         timeouts = self._tally.timeouts_since(now - _HOUR_SECONDS)
         return {f"soldier.timeout: {timeouts} in an hour": "yellow"} if timeouts >= section.timeouts_per_hour else {}
 
-    async def tell(self, section: AnomalySection, now: float, *, king_alive: bool, alerts: Alerts) -> None:
+    async def check(self, section: AnomalySection, now: float, *, king_alive: bool, alerts: Alerts) -> None:
         """Update the alerts of all anomalies."""
-        say, tally = self._texts.say, self._tally
+        text, tally = self._texts.format, self._tally
         failing = {name: count for name, count in tally.streaks.items() if count >= section.failures_in_a_row}
-        told = set(alerts.standing(FAILURES_PREFIX))
+        told = set(alerts.active(FAILURES_PREFIX))
         for general in sorted(failing.keys() | told):
-            alerts.tell(
+            alerts.update(
                 FAILURES_PREFIX + general,
                 "failing" if general in failing else None,
-                lambda name=general: say("failures", general=name, count=failing[name]),  # type: ignore[misc]
-                lambda name=general: say("failures-over", general=name),  # type: ignore[misc]
+                lambda name=general: text("failures", general=name, count=failing[name]),  # type: ignore[misc]
+                lambda name=general: text("failures-over", general=name),  # type: ignore[misc]
             )
         timeouts = tally.timeouts_since(now - _HOUR_SECONDS)
-        alerts.tell(
+        alerts.update(
             "timeouts",
             "many" if timeouts >= section.timeouts_per_hour else None,
-            lambda: say("timeouts", count=timeouts),
-            lambda: say("timeouts-over"),
+            lambda: text("timeouts", count=timeouts),
+            lambda: text("timeouts-over"),
         )
         stale = await self._stale(section.event_stale_minutes * 60, now)
-        alerts.tell(
+        alerts.update(
             "stale",
             "waiting" if stale else None,
-            lambda: say(
+            lambda: text(
                 "stale",
                 count=len(stale),
                 minutes=section.event_stale_minutes,
                 oldest=stale[0],
-                king=say("king-alive" if king_alive else "king-silent"),
+                king=text("king-alive" if king_alive else "king-silent"),
             ),
-            lambda: say("stale-over"),
+            lambda: text("stale-over"),
         )
 
     async def _stale(self, limit: float, now: float) -> list[str]:
@@ -251,7 +251,7 @@ class TokenMonitor:
         self._zone = zone
         self._memory = memory
 
-    def look(self, budgets: Mapping[str, GeneralBudget], now: float, emit: Callable[[EventData], None]) -> TokenReading:
+    def read(self, budgets: Mapping[str, GeneralBudget], now: float, emit: Callable[[EventData], None]) -> TokenReading:
         """Read the current status, and emit what has changed."""
         memory, today = self._memory, day_of(now, self._zone)
         spending = spending_at(self._ledger, now, self._zone)

@@ -59,7 +59,7 @@ class Cleanup:
     """Finds and removes what has expired and does not belong to an active task."""
 
     def __init__(
-        self, home: Home, bus: EventBus, barracks: SoldierProcesses, section: RetentionSection, now: float, warn: Warn
+        self, home: Home, bus: EventBus, processes: SoldierProcesses, section: RetentionSection, now: float, warn: Warn
     ) -> None:
         self._home = home
         self._bus = bus
@@ -67,7 +67,7 @@ class Cleanup:
         self._now = now
         self._warn = warn
         self._active = ActiveTasks(home, bus)
-        self._barracks = barracks
+        self._processes = processes
         self._soldiers: set[str] | None = None
 
     async def run(self, *, with_journal: bool = True) -> AsyncIterator[int]:
@@ -124,7 +124,7 @@ class Cleanup:
 
     async def _active_soldiers(self) -> set[str]:
         """Return the running soldiers, and the last soldiers of active tasks."""
-        running = {soldier.id for soldier in await asyncio.to_thread(self._barracks.soldiers) if soldier.running}
+        running = {soldier.id for soldier in await asyncio.to_thread(self._processes.soldiers) if soldier.running}
         for task_id in await asyncio.to_thread(self._old_results, self._section.session_logs_days, "-soldier-id"):
             if await self._active.has(task_id):
                 with contextlib.suppress(OSError, UnicodeDecodeError):
@@ -175,10 +175,10 @@ _STEP_SECONDS: Final = 1.0  # of cleanup in one tick
 
 class CleanupSchedule:
     def __init__(
-        self, services: Services, barracks: SoldierProcesses, memory: ChamberlainMemory, zone: ZoneInfo, warn: Warn
+        self, services: Services, processes: SoldierProcesses, memory: ChamberlainMemory, zone: ZoneInfo, warn: Warn
     ) -> None:
         self._services = services
-        self._barracks = barracks
+        self._processes = processes
         self._memory = memory
         self._zone = zone
         self._warn = warn
@@ -195,7 +195,7 @@ class CleanupSchedule:
             if self._day <= (self._memory.cleaned or ""):
                 return False
             services = self._services
-            cleaning = Cleanup(services.home, services.bus, self._barracks, section, now, self._warn)
+            cleaning = Cleanup(services.home, services.bus, self._processes, section, now, self._warn)
             self._steps, self._removed = cleaning.run(with_journal=with_journal), 0
         until = time.monotonic() + _STEP_SECONDS
         try:

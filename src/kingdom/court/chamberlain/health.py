@@ -63,7 +63,7 @@ class ResourceGauge:
     level: Level = "green"
     calm: int = 0  # ticks in a row below the threshold of the level
 
-    def look(self, value: float, limits: LevelSection, section: HealthSection) -> bool:
+    def update(self, value: float, limits: LevelSection, section: HealthSection) -> bool:
         """Take a reading; return whether the level rose."""
         raw = level_of(value, limits)
         if _rank(raw) >= _rank(self.level):
@@ -96,7 +96,7 @@ class CourtHealth:
     reason: str = ""
     gauges: dict[str, ResourceGauge] = field(default_factory=dict)
 
-    def look(
+    def update(
         self, readings: Mapping[str, float], section: HealthSection, others: Mapping[str, Level]
     ) -> list[ThresholdCrossed]:
         """Take the readings of one tick; ``others`` are further reasons, each with its level."""
@@ -104,7 +104,7 @@ class CourtHealth:
         for metric, value in readings.items():
             limits: LevelSection = getattr(section, metric)
             gauge = self.gauges.setdefault(metric, ResourceGauge())
-            if gauge.look(value, limits, section):
+            if gauge.update(value, limits, section):
                 warned.append(ThresholdCrossed(metric, value, limits.threshold(gauge.level)))
         levels: dict[str, Level] = {metric: gauge.level for metric, gauge in self.gauges.items()}
         worst = worst_level([*levels.values(), *others.values()])

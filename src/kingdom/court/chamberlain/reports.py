@@ -103,15 +103,15 @@ def report_document(day: date, counts: DayCounts, spent: LedgerTotals) -> dict[s
 def report_text(report: dict[str, Any], texts: ChamberlainTexts) -> str:
     """Format the report as a message."""
     lines = [
-        texts.say("report-title", date=report["date"]),
-        texts.say("report-tasks", **report["tasks"]),
-        texts.say("report-soldiers", **report["soldiers"]),
-        texts.say("report-cost", **report["cost"]),
+        texts.format("report-title", date=report["date"]),
+        texts.format("report-tasks", **report["tasks"]),
+        texts.format("report-soldiers", **report["soldiers"]),
+        texts.format("report-cost", **report["cost"]),
     ]
     averages = report["avg_duration_seconds"]
     if averages:
         shown = ", ".join(f"{name} {seconds} s" for name, seconds in averages.items())
-        lines.append(f"{texts.say('report-durations')}: {shown}")
+        lines.append(f"{texts.format('report-durations')}: {shown}")
     return "\n".join(lines)
 
 
@@ -120,7 +120,7 @@ def report_markdown(report: dict[str, Any], counts: DayCounts, texts: Chamberlai
     title, *lines = report_text(report, texts).split("\n")
     page = [f"# {title}", "", *(f"- {line}" for line in lines)]
     if counts.generals:
-        page += ["", texts.say("report-table"), "|---|---:|---:|---:|---:|---:|---:|"]
+        page += ["", texts.format("report-table"), "|---|---:|---:|---:|---:|---:|---:|"]
     for name, general in sorted(counts.generals.items()):
         average = general.average_seconds
         cells = [name, general.created, general.completed, general.failed, general.needs_human, general.timeouts]
@@ -159,11 +159,15 @@ def due_reports(tally: JournalTally, reported: str, now: float, at: time, zone: 
 
 def count_day(home: Home, day: date, zone: ZoneInfo) -> DayCounts:
     """Count a day from the journal, as far as it still exists."""
+    return _count_journal(home, zone).day(day.isoformat())
+
+
+def _count_journal(home: Home, zone: ZoneInfo) -> JournalTally:
     tally = JournalTally(zone)
     with Reader(home.journal, report=lambda problem: None) as reader:
         for records in reader.read_records():
             tally.feed(records)
-    return tally.day(day.isoformat())
+    return tally
 
 
 _STATS_FRESH_SECONDS: Final = 300.0
@@ -188,10 +192,7 @@ def current_stats(home: Home, now: float) -> dict[str, Any]:
         written = epoch_seconds(document.get("generated_at"))
         if written is not None and abs(now - written) < _STATS_FRESH_SECONDS:
             return document
-    tally = JournalTally(ZoneInfo(load_system(home).timezone))
-    with Reader(home.journal, report=lambda problem: None) as reader:
-        for records in reader.read_records():
-            tally.feed(records)
+    tally = _count_journal(home, ZoneInfo(load_system(home).timezone))
     tally.prune(now)
     return stats_document(tally, now)
 

@@ -125,9 +125,9 @@ _KILL_AFTER_SECONDS: Final = 60.0  # after the request to stop
 class SoldierSessions:
     """Keeps the record of soldiers, and ends orphaned ones."""
 
-    def __init__(self, path: Path, barracks: SoldierProcesses, bus: EventBus, tally: JournalTally) -> None:
+    def __init__(self, path: Path, processes: SoldierProcesses, bus: EventBus, tally: JournalTally) -> None:
         self._path = path
-        self._barracks = barracks
+        self._processes = processes
         self._bus = bus
         self._tally = tally
         found = read_json(path)
@@ -141,14 +141,14 @@ class SoldierSessions:
         """The number of soldiers on record."""
         return len(self._record)
 
-    async def look(self, section: SoldierSection, now: float, emit: Emit) -> None:
+    async def check(self, section: SoldierSection, now: float, emit: Emit) -> None:
         """Check all soldiers, and update the record."""
         before = {name: dict(entry) for name, entry in self._record.items()}
-        found = {soldier.id: soldier for soldier in self._barracks.soldiers()}
+        found = {soldier.id: soldier for soldier in self._processes.soldiers()}
         removed = 0
         for soldier in found.values():
             if soldier.running:
-                await self._look_at_running(soldier, section, now, emit)
+                await self._check_running(soldier, section, now, emit)
         for name in [name for name in self._record if name not in found or not found[name].running]:
             if await self._is_over(name, found.get(name), section, now, emit):
                 del self._record[name]
@@ -159,7 +159,7 @@ class SoldierSessions:
         if self._record != before:
             write_json(self._path, self._record, durable=False)
 
-    async def _look_at_running(self, soldier: SoldierProcess, section: SoldierSection, now: float, emit: Emit) -> None:
+    async def _check_running(self, soldier: SoldierProcess, section: SoldierSection, now: float, emit: Emit) -> None:
         task_id, general = self._assignment(soldier.id)
         if task_id is None or not _COURT_TASK_ID.fullmatch(task_id):
             return  # not a task of the court: another program started and supervises it
@@ -187,18 +187,18 @@ class SoldierSessions:
             return False  # its general may notice it first
         emit(SystemSessionOrphaned(soldier_id=name, task_id=task_id))
         if soldier is not None:
-            self._barracks.kill(soldier)
+            self._processes.kill(soldier)
         return True
 
     def _end(self, soldier: SoldierProcess, reason: str, now: float, emit: Emit) -> None:
         told = self._told.get(soldier.id)
         if told is None:
             self._told[soldier.id] = now
-            self._barracks.stop(soldier)
+            self._processes.stop(soldier)
             emit(SoldierKilled(soldier_id=soldier.id, reason=reason))
             emit(RecoverySessionKilled(soldier_id=soldier.id, reason=reason))
         elif now - told >= _KILL_AFTER_SECONDS:
-            self._barracks.kill(soldier)
+            self._processes.kill(soldier)
 
     def _assignment(self, soldier_id: str) -> tuple[str | None, str | None]:
         """Return the task and the general of a soldier, from the journal or from the record."""

@@ -90,7 +90,7 @@ class JournalTally:
 
     def __init__(self, zone: ZoneInfo) -> None:
         self._zone = zone
-        self._places: dict[str, CountBucket] = {}  # by minute
+        self._buckets: dict[str, CountBucket] = {}  # by minute
         self.days: dict[str, DayCounts] = {}
         self.hours: dict[str, Counts] = {}  # by UTC hour (2026-02-07T10), which no clock change repeats
         self.streaks: dict[str, int] = {}  # failures in a row, by general
@@ -104,18 +104,18 @@ class JournalTally:
         for record in records:
             try:
                 ts, kind = record["ts"], record["type"]
-                place = self.place(ts)
+                bucket = self.bucket(ts)
                 known = kind if kind in _HANDLERS else _check_unknown(kind)
             except (KeyError, TypeError, ValueError):
                 self.skipped += 1
                 continue
-            day, hour, _ = place
+            day, hour, _ = bucket
             day.types[known] = day.types.get(known, 0) + 1
             hour[known] = hour.get(known, 0) + 1
             handler = _HANDLERS[known]
             if handler is not None:
                 try:
-                    handler(self, record["actor"], record["data"], place, ts)
+                    handler(self, record["actor"], record["data"], bucket, ts)
                 except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
                     continue  # a field of its type is missing: the line is only counted
 
@@ -129,7 +129,7 @@ class JournalTally:
 
     def prune(self, now: float) -> None:
         """Drop what is too old."""
-        self._places.clear()
+        self._buckets.clear()
         first_day = (day_of(now, self._zone) - DAYS_KEPT * ONE_DAY).isoformat()
         self.days = {name: day for name, day in self.days.items() if name >= first_day}
         first_hour = _hour_name(now - HOURS_KEPT * _HOUR_SECONDS)
@@ -138,10 +138,10 @@ class JournalTally:
         _keep_newest(self.waiting)
         _keep_newest(self.soldiers)
 
-    def place(self, ts: str) -> CountBucket:
+    def bucket(self, ts: str) -> CountBucket:
         """Return the bucket of a timestamp. Raises :class:`ValueError` when it is not a valid time."""
         minute, rest = ts[:16], ts[19:]
-        found = self._places.get(minute + rest)
+        found = self._buckets.get(minute + rest)
         if found is not None:
             return found
         try:
@@ -150,47 +150,47 @@ class JournalTally:
             day, hour = day_of(seconds, self._zone).isoformat(), _hour_name(seconds)
         except (OverflowError, OSError):
             raise ValueError(f"{ts!r:.40} is not a time") from None
-        if len(self._places) >= _MAX_BUCKETS_CACHED:
-            self._places.clear()
+        if len(self._buckets) >= _MAX_BUCKETS_CACHED:
+            self._buckets.clear()
         found = CountBucket(self.days.setdefault(day, DayCounts()), self.hours.setdefault(hour, {}), seconds)
-        self._places[minute + rest] = found
+        self._buckets[minute + rest] = found
         return found
 
     # ── single types ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _detected(self, actor: str, data: Mapping[str, Any], place: CountBucket, ts: str) -> None:
-        self.waiting[_check_text(data["event_id"])] = place.moment(ts[17:19])
+    def _detected(self, actor: str, data: Mapping[str, Any], bucket: CountBucket, ts: str) -> None:
+        self.waiting[_check_text(data["event_id"])] = bucket.moment(ts[17:19])
 
-    def _left(self, actor: str, data: Mapping[str, Any], place: CountBucket, ts: str) -> None:
+    def _left(self, actor: str, data: Mapping[str, Any], bucket: CountBucket, ts: str) -> None:
         self.waiting.pop(data["event_id"], None)
 
-    def _created(self, actor: str, data: Mapping[str, Any], place: CountBucket, ts: str) -> None:
-        place.day.general(data["target_general"]).created += 1
+    def _created(self, actor: str, data: Mapping[str, Any], bucket: CountBucket, ts: str) -> None:
+        bucket.day.general(data["target_general"]).created += 1
 
-    def _completed(self, actor: str, data: Mapping[str, Any], place: CountBucket, ts: str) -> None:
-        day, seconds = place.day.general(_check_text(actor)), data.get("duration_seconds", 0)
+    def _completed(self, actor: str, data: Mapping[str, Any], bucket: CountBucket, ts: str) -> None:
+        day, seconds = bucket.day.general(_check_text(actor)), data.get("duration_seconds", 0)
         day.completed += 1
         self.streaks.pop(actor, None)
         if 0 <= seconds < _INFINITE:
             day.duration_seconds += seconds
 
-    def _failed(self, actor: str, data: Mapping[str, Any], place: CountBucket, ts: str) -> None:
-        place.day.general(actor).failed += 1
+    def _failed(self, actor: str, data: Mapping[str, Any], bucket: CountBucket, ts: str) -> None:
+        bucket.day.general(actor).failed += 1
         self.streaks[actor] = self.streaks.get(actor, 0) + 1
 
-    def _needs_human(self, actor: str, data: Mapping[str, Any], place: CountBucket, ts: str) -> None:
-        place.day.general(actor).needs_human += 1
+    def _needs_human(self, actor: str, data: Mapping[str, Any], bucket: CountBucket, ts: str) -> None:
+        bucket.day.general(actor).needs_human += 1
         self.streaks.pop(actor, None)
 
-    def _spawned(self, actor: str, data: Mapping[str, Any], place: CountBucket, ts: str) -> None:
+    def _spawned(self, actor: str, data: Mapping[str, Any], bucket: CountBucket, ts: str) -> None:
         self.soldiers[_check_text(data["soldier_id"])] = [_check_text(data["task_id"]), _check_text(actor)]
 
-    def _soldier_ended(self, actor: str, data: Mapping[str, Any], place: CountBucket, ts: str) -> None:
+    def _soldier_ended(self, actor: str, data: Mapping[str, Any], bucket: CountBucket, ts: str) -> None:
         self.soldiers.pop(data["soldier_id"], None)
 
-    def _timeout(self, actor: str, data: Mapping[str, Any], place: CountBucket, ts: str) -> None:
-        place.day.general(actor).timeouts += 1
-        self.timeouts.append(place.moment(ts[17:19]))
+    def _timeout(self, actor: str, data: Mapping[str, Any], bucket: CountBucket, ts: str) -> None:
+        bucket.day.general(actor).timeouts += 1
+        self.timeouts.append(bucket.moment(ts[17:19]))
         self.soldiers.pop(data["soldier_id"], None)
 
     # ── serialization ─────────────────────────────────────────────────────────────────────────────────────────────

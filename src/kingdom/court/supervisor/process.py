@@ -68,7 +68,7 @@ class RoleProcess:
     name: str
     process: ProcessHandle
     began: float  # monotonic
-    last_words: int  # the reading end of a pipe for the reason of its death
+    reason_pipe: int  # the reading end of a pipe for the reason of its death
     stopping: bool = False
     kill_at: float | None = None
     beat: tuple[int, int] | None = None  # inode and mtime of the heartbeat file seen last
@@ -79,44 +79,44 @@ class RoleProcess:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.process.pid, number)
 
-    def farewell(self, status: int) -> str:
+    def exit_reason(self, status: int) -> str:
         """Return why it died, from the pipe or the exit status; close the pipe."""
         words = ""
         with contextlib.suppress(OSError):
-            words = os.read(self.last_words, _MAX_REASON_BYTES).decode(errors="replace")
-        os.close(self.last_words)
+            words = os.read(self.reason_pipe, _MAX_REASON_BYTES).decode(errors="replace")
+        os.close(self.reason_pipe)
         code = os.waitstatus_to_exitcode(status)
         if code < 0:
             return f"killed by {_signal_name(-code)}"
         return words or f"ended with exit code {code}"
 
 
-def fork_role(home: Home, name: str, now: float, lifeline: int, let_go: Callable[[], None]) -> RoleProcess:
-    """Start a role in a forked process. ``let_go`` runs there and closes what belongs to the supervisor."""
+def fork_role(home: Home, name: str, now: float, lifeline: int, close_inherited: Callable[[], None]) -> RoleProcess:
+    """Start a role in a forked process. ``close_inherited`` runs there and closes what belongs to the supervisor."""
     reading, writing = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
         os.close(reading)
-        _run_child(home, name, lifeline, writing, let_go)
+        _run_child(home, name, lifeline, writing, close_inherited)
     os.close(writing)
     os.set_blocking(reading, False)
     return RoleProcess(name, ProcessHandle.of(pid), now, reading, beat_seen=now)
 
 
-def _run_child(home: Home, name: str, lifeline: int, last_words: int, let_go: Callable[[], None]) -> NoReturn:
+def _run_child(home: Home, name: str, lifeline: int, reason_pipe: int, close_inherited: Callable[[], None]) -> NoReturn:
     code = 1
     try:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         os.setsid()  # Ctrl-C goes to the supervisor only, which stops the roles in their order
-        let_go()
+        close_inherited()
         _close_stdin()
         say: Announce = ConsoleWriter(sys.stderr)
         configure_logging(name, say, home)
-        code = _serve_and_report(home, name, lifeline, last_words)
+        code = _serve_and_report(home, name, lifeline, reason_pipe)
     finally:
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
@@ -124,7 +124,7 @@ def _run_child(home: Home, name: str, lifeline: int, last_words: int, let_go: Ca
         os._exit(code)  # skip the supervisor's exit handlers and finally blocks
 
 
-def _serve_and_report(home: Home, name: str, lifeline: int, last_words: int) -> int:
+def _serve_and_report(home: Home, name: str, lifeline: int, reason_pipe: int) -> int:
     try:
         asyncio.run(serve_role(home, name, lifeline=lifeline))
     except (CourtError, BusError, OSError) as error:
@@ -135,7 +135,7 @@ def _serve_and_report(home: Home, name: str, lifeline: int, last_words: int) -> 
     else:
         return 0
     with contextlib.suppress(OSError):
-        os.write(last_words, reason.encode(errors="replace")[:_MAX_REASON_BYTES])
+        os.write(reason_pipe, reason.encode(errors="replace")[:_MAX_REASON_BYTES])
     return 1
 
 

@@ -132,7 +132,7 @@ class Supervisor:
 
     def _start(self, name: str, made_from: object, now: float) -> None:
         try:
-            child = fork_role(self._home, name, now, self._lifeline, self._let_go)
+            child = fork_role(self._home, name, now, self._lifeline, self._close_inherited)
         except OSError as error:  # too many processes, or no memory for one more
             self._note_death(name, now, 0.0, str(error))
             return
@@ -175,7 +175,7 @@ class Supervisor:
                     ended.append((child, status))
         for child, status in ended:
             del self._children[child.name]
-            why = child.farewell(status)
+            why = child.exit_reason(status)
             if child.stopping:
                 self._say(child.name, "stopped")
                 continue
@@ -243,11 +243,11 @@ class Supervisor:
         self._impatient = self._stop_reason is not None and number == signal.SIGINT
         self._stop_reason = self._stop_reason or signal.Signals(number).name
 
-    def _let_go(self) -> None:
+    def _close_inherited(self) -> None:
         """In a forked role: close what belongs to the supervisor, above all its end of the lifeline."""
         self._held.close()
         for child in self._children.values():
-            os.close(child.last_words)
+            os.close(child.reason_pipe)
 
     def _wait(self, seconds: float) -> None:
         with contextlib.suppress(InterruptedError):
