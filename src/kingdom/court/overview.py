@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import shutil
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+
+from pydantic import ConfigDict, Field
+from pydantic.alias_generators import to_camel
 
 from kingdom.agents.processes import is_running
 from kingdom.base.files import read_json
@@ -42,27 +45,40 @@ _MIN_FREE_BYTES: Final = 1 << 20  # on the disk of the home
 _DEFAULT_INTERVAL_SECONDS: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class RoleView:
-    name: str
-    state: str  # running, late, stopped, waiting, failed, stopping
-    pid: int | None = None
-    heartbeat_seconds: float | None = None
-    deaths: int = 0
-    reason: str = ""
+# The state classes are also response models of the API. There, fields have camelCase names.
+_API_CONFIG: Final = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
 
 
 @dataclass(frozen=True, slots=True)
-class QueueView:
-    """One queue, with its own names for the states."""
+class RoleState:
+    """A role of the court."""
 
-    name: str
-    counts: dict[str, int]
+    __pydantic_config__: ClassVar[ConfigDict] = _API_CONFIG
+
+    name: Annotated[str, Field(examples=["king"])]
+    state: Annotated[
+        str,
+        Field(description="running, late, starting, waiting, stopping, failed or stopped", examples=["running"]),
+    ]
+    pid: int | None
+    heartbeat_seconds: Annotated[float | None, Field(description="Age of the last heartbeat in seconds.")]
+    deaths: Annotated[int, Field(description="Consecutive crashes.")]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """A queue and its number of documents by state."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _API_CONFIG
+
+    name: Annotated[str, Field(examples=["tasks"])]
+    counts: Annotated[dict[str, int], Field(examples=[{"pending": 2, "in_progress": 1, "invalid": 0}])]
     oldest_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class SoldierView:
+class RunningSoldier:
     id: str
     task_id: str
     general: str
@@ -72,21 +88,25 @@ class SoldierView:
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionView:
-    """A task that waits for an answer."""
+class OpenQuestion:
+    """A question of a task that waits for a person."""
 
-    task_id: str
+    __pydantic_config__: ClassVar[ConfigDict] = _API_CONFIG
+
+    task_id: Annotated[str, Field(examples=["task-20260207-001"])]
     general: str
-    question: str
+    question: Annotated[str, Field(examples=["Which of the two?"])]
     choices: list[str]
     deadline: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class ProblemView:
-    """Something a person should look at."""
+class CourtProblem:
+    """A problem that a person should look at."""
 
-    what: str
+    __pydantic_config__: ClassVar[ConfigDict] = _API_CONFIG
+
+    what: Annotated[str, Field(examples=["queue/events/invalid/evt-github-1.json"])]
     why: str
 
 
@@ -96,12 +116,12 @@ class CourtOverview:
     running: bool
     supervisor_pid: int | None
     mode: str | None
-    roles: list[RoleView] = field(default_factory=list)
-    queues: list[QueueView] = field(default_factory=list)
+    roles: list[RoleState] = field(default_factory=list)
+    queues: list[QueueState] = field(default_factory=list)
     holds: dict[str, Any] = field(default_factory=dict)
-    soldiers: list[SoldierView] = field(default_factory=list)
-    questions: list[QuestionView] = field(default_factory=list)
-    problems: list[ProblemView] = field(default_factory=list)
+    soldiers: list[RunningSoldier] = field(default_factory=list)
+    questions: list[OpenQuestion] = field(default_factory=list)
+    problems: list[CourtProblem] = field(default_factory=list)
 
     def document(self) -> dict[str, Any]:
         return asdict(self)
@@ -115,7 +135,7 @@ async def read_overview(services: Services, roster: SoldierIndex | None = None) 
         view.queues = await _queues(services)
         view.problems += await _queue_problems(services)
     except BusError as error:  # a full disk, for example: the rest is still useful
-        view.problems.insert(0, ProblemView("queues", str(error)))
+        view.problems.insert(0, CourtProblem("queues", str(error)))
     return view
 
 
@@ -138,20 +158,20 @@ def read_overview_without_queues(home: Home, now: float, roster: SoldierIndex | 
     return view
 
 
-async def open_questions(services: Services) -> list[QuestionView]:
+async def open_questions(services: Services) -> list[OpenQuestion]:
     """Return the questions that the king reports as open, without those that have an answer in the queue."""
     return await _unanswered(services, await asyncio.to_thread(_questions, services.home))
 
 
-async def _unanswered(services: Services, asked: list[QuestionView]) -> list[QuestionView]:
+async def _unanswered(services: Services, asked: list[OpenQuestion]) -> list[OpenQuestion]:
     if uses_files(services.bus):
         return asked  # _questions has checked the files
     return [one for one in asked if not await is_answered(services, one.task_id)]
 
 
-def _soldiers(soldiers: Iterable[Soldier], now: float) -> list[SoldierView]:
+def _soldiers(soldiers: Iterable[Soldier], now: float) -> list[RunningSoldier]:
     return [
-        SoldierView(
+        RunningSoldier(
             soldier.id,
             soldier.task_id,
             soldier.general,
@@ -163,7 +183,7 @@ def _soldiers(soldiers: Iterable[Soldier], now: float) -> list[SoldierView]:
     ]
 
 
-def _roles(home: Home, now: float) -> list[RoleView]:
+def _roles(home: Home, now: float) -> list[RoleState]:
     record = running_supervisor(home)
     recorded = record.roles if record else {}
     names = {*available_roles(home), *load_generals(home).by_name, *recorded}
@@ -186,11 +206,11 @@ def _roles(home: Home, now: float) -> list[RoleView]:
             reason = f"the last {beat['failures']} ticks failed"
         if not reason and state == "running" and isinstance(beat.get("trouble"), str):
             reason = beat["trouble"]
-        found.append(RoleView(name, state, pid, age, known.deaths if known else 0, reason))
+        found.append(RoleState(name, state, pid, age, known.deaths if known else 0, reason))
     return found
 
 
-async def _queues(services: Services) -> list[QueueView]:
+async def _queues(services: Services) -> list[QueueState]:
     depths = await services.bus.depth()
     found = []
     for stream in (EVENTS, TASKS, MESSAGES):
@@ -199,11 +219,11 @@ async def _queues(services: Services) -> list[QueueView]:
         held, dead = words["PROCESSING"], words["DEAD"]
         counts[held] = counts.get(held, 0) + depth.processing
         counts[dead] = depth.dead
-        found.append(QueueView(stream, counts, round(depth.oldest_pending_seconds, 3)))
+        found.append(QueueState(stream, counts, round(depth.oldest_pending_seconds, 3)))
     return found
 
 
-def _questions(home: Home) -> list[QuestionView]:
+def _questions(home: Home) -> list[OpenQuestion]:
     """Return the questions of the tasks in the king's heartbeat, without those that are answered in files."""
     king = read_json(home.heartbeat("king"))
     asking = king.get("asking") if isinstance(king, dict) else None
@@ -215,54 +235,54 @@ def _questions(home: Home) -> list[QuestionView]:
         question = result.get("question")
         question = question if isinstance(question, dict) else {"text": result.get("summary")}
         found.append(
-            QuestionView(
+            OpenQuestion(
                 task_id,
                 str(result.get("general", "")),
                 str(question.get("text") or ""),
                 [str(choice) for choice in question.get("choices") or []],
-                question.get("deadline"),
+                None if question.get("deadline") is None else str(question["deadline"]),
             )
         )
     return found
 
 
-def _home_problems(home: Home) -> list[ProblemView]:
-    found = [ProblemView("config", problem) for problem in load_generals(home).problems]
+def _home_problems(home: Home) -> list[CourtProblem]:
+    found = [CourtProblem("config", problem) for problem in load_generals(home).problems]
     free = shutil.disk_usage(home.root).free
     if free < _MIN_FREE_BYTES:
-        found.append(ProblemView("disk", f"only {free:,} bytes are free on the disk of the home: free some space"))
+        found.append(CourtProblem("disk", f"only {free:,} bytes are free on the disk of the home: free some space"))
     return found
 
 
-async def _queue_problems(services: Services) -> list[ProblemView]:
+async def _queue_problems(services: Services) -> list[CourtProblem]:
     """Return tasks without a general, invalid files and dead letters."""
     generals = await asyncio.to_thread(load_generals, services.home)
     known = {*generals.by_name, *generals.broken}
     waiting = await services.bus.peek(TASKS, limit=_MAX_WAITING_TASKS)
     strays = [record.envelope for record in waiting if record.envelope.type not in known]
-    found = [ProblemView(one.event_id, f"waits: {one.type} is not installed") for one in strays[:_MAX_PROBLEMS]]
+    found = [CourtProblem(one.event_id, f"waits: {one.type} is not installed") for one in strays[:_MAX_PROBLEMS]]
     aside = await asyncio.to_thread(lambda: [*invalid_files(services.home)])
-    found += [ProblemView(path, why) for path, why in aside[:_MAX_PROBLEMS]]
+    found += [CourtProblem(path, why) for path, why in aside[:_MAX_PROBLEMS]]
     for stream in (EVENTS, TASKS, MESSAGES):
         for letter in await services.bus.dead(stream, _MAX_PROBLEMS):
             path = letter.event_id
             if uses_files(services.bus):
                 path = f"queue/{stream}/{STATES[stream]['DEAD']}/{letter.event_id}.json"
             if path not in dict(aside):
-                found.append(ProblemView(path, letter.error_message or letter.error_code or "no reason given"))
+                found.append(CourtProblem(path, letter.error_message or letter.error_code or "no reason given"))
     return found
 
 
-def _recent_failures(home: Home, now: float) -> list[ProblemView]:
+def _recent_failures(home: Home, now: float) -> list[CourtProblem]:
     """Return the tasks that failed recently, and the events that were refused."""
     recent = [entry for entry in journal_tail(home.journal) if now - entry.at.timestamp() < _RECENT_FAILURE_SECONDS]
     failed = [
-        ProblemView(str(entry.fields.get("task_id")), f"failed: {entry.fields.get('error')}")
+        CourtProblem(str(entry.fields.get("task_id")), f"failed: {entry.fields.get('error')}")
         for entry in recent
         if entry.type == "task.failed"
     ]
     refused = [
-        ProblemView(str(entry.fields.get("event_id")), f"refused: {entry.fields.get('reason')}")
+        CourtProblem(str(entry.fields.get("event_id")), f"refused: {entry.fields.get('reason')}")
         for entry in recent
         if entry.type == "event.discarded" and TRUST in str(entry.fields.get("reason"))
     ]

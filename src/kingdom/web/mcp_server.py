@@ -10,9 +10,10 @@ from uuid import uuid4
 from mcp.server.fastmcp import FastMCP
 from mcp.server.fastmcp.exceptions import ToolError
 from mcp.types import ToolAnnotations
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, TypeAdapter
 
 from kingdom.court.commands import answer_question, cancel_task, inject_event, retry_task
+from kingdom.court.overview import OpenQuestion
 from kingdom.web.api import workflows
 from kingdom.web.api.workflows import ResumeBody, WorkflowBody
 from kingdom.web.envelope import parse_body
@@ -38,6 +39,7 @@ def dump(model: BaseModel) -> dict[str, Any]:
 
 MCP_SOURCE: Final = "mcp"
 TaskIdArgument = Annotated[str, Field(description="The id of a task, task-YYYYMMDD-NNN.")]
+_QUESTIONS: Final = TypeAdapter(list[OpenQuestion])
 _TRANSCRIPT_BYTES: Final = 20_000  # the end of a transcript, short enough for an agent
 
 
@@ -92,7 +94,8 @@ class CourtTools:
 
     async def list_questions(self) -> list[dict[str, Any]]:
         """List questions that wait for a person's answer."""
-        return [dump(question) for question in await court_views.list_questions(self._context)]
+        found = await court_views.list_questions(self._context)
+        return _QUESTIONS.dump_python(found, mode="json", by_alias=True)  # type: ignore[no-any-return]
 
     async def list_generals(self) -> list[dict[str, Any]]:
         """List the generals: what each does and which event types it handles."""

@@ -47,7 +47,7 @@ def _read_overview(home: Path | None) -> CourtOverview:
     import time
 
     from kingdom.bus.errors import StorageFull, TransportUnavailable
-    from kingdom.court.overview import ProblemView, read_overview, read_overview_without_queues
+    from kingdom.court.overview import CourtProblem, read_overview, read_overview_without_queues
 
     try:
         return with_court(home, read_overview)
@@ -55,7 +55,7 @@ def _read_overview(home: Path | None) -> CourtOverview:
         if not isinstance(failure.__cause__, StorageFull | TransportUnavailable):
             raise
         overview = read_overview_without_queues(find_home(home), time.time())
-        overview.problems.insert(0, ProblemView("queues", str(failure)))
+        overview.problems.insert(0, CourtProblem("queues", str(failure)))
         return overview
 
 

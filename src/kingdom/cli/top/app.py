@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from kingdom.cli.top.tables import TableRow
     from kingdom.court.home import Home
-    from kingdom.court.overview import QuestionView
+    from kingdom.court.overview import OpenQuestion
 
 _MAX_SAID_LINES: Final = 6  # lines of the chosen soldier that are shown
 
@@ -70,7 +70,7 @@ class AnswerScreen(ModalScreen[str | None]):
     AUTO_FOCUS = "Input"
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "leave", "close")]
 
-    def __init__(self, question: QuestionView) -> None:
+    def __init__(self, question: OpenQuestion) -> None:
         super().__init__()
         self._asked = question
 
@@ -304,7 +304,7 @@ class TopApp(App[None]):
         focused = self.focused
         return focused.selected if isinstance(focused, LiveTable) else None
 
-    def _question(self) -> QuestionView | None:
+    def _question(self) -> OpenQuestion | None:
         open_ones = {} if self._snapshot is None else {one.task_id: one for one in self._snapshot.overview.questions}
         for row in (self._selected(), self.table("questions").selected):
             if row is not None and row.task_id in open_ones:

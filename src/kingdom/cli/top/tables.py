@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from kingdom.cli.top.watcher import TopSnapshot
     from kingdom.court.loop import Services
-    from kingdom.court.overview import QueueView
+    from kingdom.court.overview import QueueState
     from kingdom.court.soldiers import Soldier
 
 # Invisible characters that move or hide others: zero-width characters and those that change the writing direction.
@@ -158,7 +158,7 @@ def _role_rows(snapshot: TopSnapshot) -> list[TableRow]:
     ]
 
 
-def _queue_row(queue: QueueView) -> TableRow:
+def _queue_row(queue: QueueState) -> TableRow:
     numbers = list(queue.counts.values())
     waiting, held, bad = (numbers[0], 0, numbers[1]) if len(numbers) == 2 else numbers
     oldest = format_duration(queue.oldest_seconds) if waiting else "–"

@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 from kingdom.bus.envelope import new_event_id
 from kingdom.court.commands import answer_question, cancel_task, inject_event, retry_task
 from kingdom.court.models import EventId, EventType, Priority
+from kingdom.court.overview import OpenQuestion
 from kingdom.court.queues import MESSAGES
 from kingdom.web.api.court_models import (
     WEB_SOURCE,
@@ -33,7 +34,7 @@ from kingdom.web.api.court_models import (
 from kingdom.web.context import Context
 from kingdom.web.envelope import ApiError, ApiModel, Cursor, Limit, Ok, Page, ok, page
 from kingdom.web.views.bus import COURT_BUS, requeue_dead
-from kingdom.web.views.court import OpenQuestion, list_questions
+from kingdom.web.views.court import list_questions
 from kingdom.web.views.documents import (
     DocumentFilter,
     EventSummary,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
@@ -44,17 +45,9 @@ from kingdom.web.views.court import court_overview
 if TYPE_CHECKING:
     from nicegui.element import Element
 
+    from kingdom.court.overview import CourtProblem, OpenQuestion, QueueState, RoleState
     from kingdom.web.dashboard.components import ListRow
-    from kingdom.web.views.court import (
-        CostState,
-        CourtProblem,
-        CourtState,
-        JournalLine,
-        OpenQuestion,
-        QueueState,
-        RoleState,
-        SoldierAtWork,
-    )
+    from kingdom.web.views.court import CostState, CourtState, JournalLine, SoldierAtWork
 
 _MAX_LINES: Final = 30
 _MAX_LINE_CHARS: Final = 240
@@ -345,7 +338,7 @@ async def court_page(visit: Visit) -> None:
 
 def _settled(state: CourtState) -> list[RoleState]:
     """Round the heartbeat ages of roles as they are shown, so that a heartbeat alone does not redraw the panel."""
-    return [role.model_copy(update={"heartbeat_seconds": _coarse(role.heartbeat_seconds)}) for role in state.roles]
+    return [replace(role, heartbeat_seconds=_coarse(role.heartbeat_seconds)) for role in state.roles]
 
 
 def _coarse(seconds: float | None) -> float | None:

@@ -18,7 +18,14 @@ from kingdom.court.chamberlain.reports import current_stats, load_report
 from kingdom.court.config import load_system
 from kingdom.court.home import check_name
 from kingdom.court.models import timestamp
-from kingdom.court.overview import open_questions, read_overview
+from kingdom.court.overview import (
+    CourtProblem,
+    OpenQuestion,
+    QueueState,
+    RoleState,
+    open_questions,
+    read_overview,
+)
 from kingdom.court.packages.installed import load_generals
 from kingdom.court.packages.installer import check_package
 from kingdom.web.envelope import ApiModel, not_found
@@ -28,7 +35,6 @@ from kingdom.web.views.redaction import json_safe
 if TYPE_CHECKING:
     from kingdom.agents.ledger import LedgerSum, LedgerTotals
     from kingdom.court.budget import BudgetLimit, PeriodSpending
-    from kingdom.court.overview import QuestionView
     from kingdom.court.packages.installed import GeneralPackage
     from kingdom.journal import Entry
     from kingdom.web.context import WebContext
@@ -72,27 +78,6 @@ _BYTES_PER_LINE: Final = 1024  # read from the journal; most lines are much shor
 _SOLDIER_LINES: Final = 20
 
 
-class RoleState(ApiModel):
-    """A role of the court."""
-
-    name: str = Field(examples=["king"])
-    state: str = Field(
-        description="running, late, starting, waiting, stopping, failed or stopped", examples=["running"]
-    )
-    pid: int | None
-    heartbeat_seconds: float | None = Field(description="Age of the last heartbeat in seconds.")
-    deaths: int = Field(description="Consecutive crashes.")
-    reason: str
-
-
-class QueueState(ApiModel):
-    """A queue and its number of documents by state."""
-
-    name: str = Field(examples=["tasks"])
-    counts: dict[str, int] = Field(examples=[{"pending": 2, "in_progress": 1, "invalid": 0}])
-    oldest_seconds: float
-
-
 class SoldierAtWork(ApiModel):
     """A running soldier and its latest output."""
 
@@ -103,23 +88,6 @@ class SoldierAtWork(ApiModel):
     pid: int | None
     seconds: float | None
     said: list[str] = Field(default_factory=list)
-
-
-class OpenQuestion(ApiModel):
-    """A question of a task that waits for a person."""
-
-    task_id: str = Field(examples=["task-20260207-001"])
-    general: str
-    question: str = Field(examples=["Which of the two?"])
-    choices: list[str]
-    deadline: str | None
-
-
-class CourtProblem(ApiModel):
-    """A problem that needs attention."""
-
-    what: str = Field(examples=["queue/events/invalid/evt-github-1.json"])
-    why: str
 
 
 class HealthState(ApiModel):
@@ -208,16 +176,10 @@ async def _overview(context: WebContext) -> CourtState:
     now = context.clock()
     level, reason = await asyncio.to_thread(view_state.health.level, now)
     state = json_safe(seen.document())
-    soldiers = [
-        SoldierAtWork(**one, said=json_safe(said.get(one["id"], [])[-_SOLDIER_LINES:])) for one in state.pop("soldiers")
-    ]
+    for soldier in state["soldiers"]:
+        soldier["said"] = json_safe(said.get(soldier["id"], [])[-_SOLDIER_LINES:])
     return CourtState(
-        **{key: state[key] for key in ("home", "running", "supervisor_pid", "mode", "holds")},
-        roles=[RoleState(**one) for one in state["roles"]],
-        queues=[QueueState(**one) for one in state["queues"]],
-        soldiers=soldiers,
-        questions=[_question(one) for one in seen.questions],
-        problems=[CourtProblem(**one) for one in state["problems"]],
+        **state,
         at=timestamp(now),
         health=HealthState(level=level, reason=json_safe(reason)),
         cost=await court_cost(context),
@@ -225,9 +187,8 @@ async def _overview(context: WebContext) -> CourtState:
     )
 
 
-def _question(question: QuestionView) -> OpenQuestion:
-    found = json_safe(asdict(question))
-    return OpenQuestion(**{**found, "deadline": None if found["deadline"] is None else str(found["deadline"])})
+def _question(question: OpenQuestion) -> OpenQuestion:
+    return OpenQuestion(**json_safe(asdict(question)))
 
 
 def _cost(context: WebContext) -> CostState:
