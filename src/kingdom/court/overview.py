@@ -102,7 +102,7 @@ class OpenQuestion:
 
 @dataclass(frozen=True, slots=True)
 class CourtProblem:
-    """A problem that a person should look at."""
+    """A problem that needs attention."""
 
     __pydantic_config__: ClassVar[ConfigDict] = _API_CONFIG
 

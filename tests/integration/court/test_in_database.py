@@ -147,7 +147,7 @@ async def test_what_failed_and_what_was_cancelled_is_known_as_that(court: Living
 async def test_an_index_asks_for_what_changed_and_from_time_to_time_for_everything(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(document_index, "_FRESH_DATABASE", (0.0, 0.0))
+    monkeypatch.setattr(document_index, "_DATABASE_FRESH_SECONDS", (0.0, 0.0))
     monkeypatch.setattr(document_index, "_OVERLAP", 0.5)
     asked: list[float | None] = []
     records = EventBus.records
