@@ -22,15 +22,15 @@ PROGRAM = """
 import sys
 from kingdom.court.envoy.role import Envoy
 from kingdom.court.home import Home
-from kingdom.court.supervisor import restarts
+from kingdom.court.supervisor import policy
 from kingdom.court.supervisor.supervisor import Supervisor
-from kingdom.court.supervisor.policy import Timing
-from kingdom.court.supervisor.logs import Speaker
+from kingdom.court.supervisor.policy import SupervisorTiming
+from kingdom.court.supervisor.logs import ConsoleWriter
 Envoy.interval = 0.1
-restarts.FIRST, restarts.LONGEST = 0.01, 0.02
-timing = Timing(look=0.1, stop=1.0, hang=1.0, hang_intervals=3.0)
+policy.FIRST_DELAY_SECONDS, policy.MAX_DELAY_SECONDS = 0.01, 0.02
+timing = SupervisorTiming(look=0.1, stop=1.0, hang=1.0, hang_intervals=3.0)
 {change}
-Supervisor(Home(sys.argv[1]), Speaker(), only=["envoy"], timing=timing).run()
+Supervisor(Home(sys.argv[1]), ConsoleWriter(), only=["envoy"], timing=timing).run()
 """
 
 
