@@ -49,8 +49,8 @@ def missing_entries(path: Path, lines: Iterable[tuple[str, Mapping[str, Any]]]) 
 
     A process that continues after a kill calls this: its predecessor may or may not have written them.
     """
-    told = {_entry_key(entry.type, entry.fields) for entry in journal_tail(path)}
-    return [(name, data) for name, data in lines if _entry_key(name, data) not in told]
+    written = {_entry_key(entry.type, entry.fields) for entry in journal_tail(path)}
+    return [(name, data) for name, data in lines if _entry_key(name, data) not in written]
 
 
 def _entry_key(name: str, data: Mapping[str, Any]) -> str:

@@ -95,7 +95,7 @@ async def answer_question(services: Services, task_id: str, text: str, user: str
     if state != NEEDS_HUMAN:
         raise InvalidTaskState("NO_QUESTION", f"{task_id} is {state} and asks nothing: kingdom status lists questions")
     if await is_answered(services, task_id):
-        raise InvalidTaskState("ANSWERED", f"{task_id} is answered already: kingdom trace {task_id} tells by whom")
+        raise InvalidTaskState("ANSWERED", f"{task_id} is answered already: kingdom trace {task_id} shows by whom")
     if await is_cancelled(services, task_id):
         raise InvalidTaskState("CANCELLED", f"{task_id} is cancelled, and asks nothing any more")
     return await submit_answer(services, task_id, text, user, source)
@@ -126,7 +126,7 @@ async def submit_answer(services: Services, task_id: str, text: str, user: str, 
         services, source, "response", "human_response", task_id, {"text": text, "user": user}
     )
     if not accepted:
-        raise InvalidTaskState("ANSWERED", f"{task_id} is answered already: kingdom trace {task_id} tells by whom")
+        raise InvalidTaskState("ANSWERED", f"{task_id} is answered already: kingdom trace {task_id} shows by whom")
     services.journal.emit(MessageHumanResponse(task_id, source), "envoy")
     return event_id
 

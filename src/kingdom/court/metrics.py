@@ -65,7 +65,7 @@ class CourtMetrics:
     def _roles(self, seen: CourtOverview) -> Iterator[Metric]:
         up = self._gauge("role_up", "Whether a role runs", ["role"])
         age = self._gauge("role_heartbeat_seconds", "The age of a role's heartbeat", ["role"])
-        deaths = self._gauge("role_restarts", "How often a role died in a row", ["role"])
+        deaths = self._gauge("role_restarts", "Deaths of a role in a row", ["role"])
         for role in seen.roles:
             up.add_metric([role.name], float(role.state == "running"))
             deaths.add_metric([role.name], role.deaths)
@@ -75,23 +75,23 @@ class CourtMetrics:
 
     def _queues(self, seen: CourtOverview) -> Iterator[Metric]:
         documents = self._gauge("queue_documents", "Documents that are not finished", ["queue", "state"])
-        oldest = self._gauge("queue_oldest_seconds", "How long the oldest one has been waiting", ["queue"])
+        oldest = self._gauge("queue_oldest_seconds", "The age of the oldest waiting document", ["queue"])
         for queue in seen.queues:
             oldest.add_metric([queue.name], queue.oldest_seconds)
             for state, count in queue.counts.items():
                 documents.add_metric([queue.name, state], count)
         held = self._gauge("held_events", "Events that may not start now", ["reason"])
-        for reason, told in seen.holds.items():
-            held.add_metric([str(reason)], float(told.get("count", 0)) if isinstance(told, dict) else 0.0)
+        for reason, hold in seen.holds.items():
+            held.add_metric([str(reason)], float(hold.get("count", 0)) if isinstance(hold, dict) else 0.0)
         yield from (documents, oldest, held)
 
     def _work(self, seen: CourtOverview) -> Iterator[Metric]:
-        soldiers = self._gauge("soldiers", "Agents at work", ["general"])
+        soldiers = self._gauge("soldiers", "Running agents", ["general"])
         for general, count in Counter(soldier.general for soldier in seen.soldiers).items():
             soldiers.add_metric([general], count)
         yield soldiers
-        yield self._single("questions", "Questions that wait for a person", len(seen.questions))
-        yield self._single("problems", "What a person should look at", len(seen.problems))
+        yield self._single("questions", "Open questions", len(seen.questions))
+        yield self._single("problems", "Problems that need attention", len(seen.problems))
 
     def _cost(self) -> Iterator[Metric]:
         zone = ZoneInfo(load_system(self._services.home).timezone)

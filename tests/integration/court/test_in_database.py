@@ -148,7 +148,7 @@ async def test_an_index_asks_for_what_changed_and_from_time_to_time_for_everythi
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(document_index, "_DATABASE_FRESH_SECONDS", (0.0, 0.0))
-    monkeypatch.setattr(document_index, "_OVERLAP", 0.5)
+    monkeypatch.setattr(document_index, "_OVERLAP_SECONDS", 0.5)
     asked: list[float | None] = []
     records = EventBus.records
 

@@ -184,11 +184,12 @@ class ChamberlainDraft:
 class Alerts:
     """Turns changes of state into messages: one when a condition begins or changes, one when it ends.
 
-    ``told`` holds the last announced states. The caller stores it together with the drafts: a crash loses both or none.
+    ``announced`` holds the last announced states. The caller stores it together with the drafts: a crash loses both or
+    none.
     """
 
-    def __init__(self, told: dict[str, str]) -> None:
-        self._told = told
+    def __init__(self, announced: dict[str, str]) -> None:
+        self._announced = announced
         self.drafts: list[ChamberlainDraft] = []
 
     def update(
@@ -201,25 +202,25 @@ class Alerts:
         urgency: Urgency = "high",
     ) -> None:
         """Update the state of the condition ``key``; None means that the condition is over."""
-        if self._told.get(key) == state:
+        if self._announced.get(key) == state:
             return
         context = {"alert": key, "state": state or "over"}
         if state is None:
-            del self._told[key]
+            del self._announced[key]
             self.drafts.append(ChamberlainDraft(over(), context=context))
         else:
-            self._told[key] = state
+            self._announced[key] = state
             self.drafts.append(ChamberlainDraft(text(), urgency=urgency, context=context))
 
     def active(self, prefix: str) -> list[str]:
         """Return the active alerts with this prefix, without the prefix."""
-        return [key.removeprefix(prefix) for key in self._told if key.startswith(prefix)]
+        return [key.removeprefix(prefix) for key in self._announced if key.startswith(prefix)]
 
     def forget(self, prefix: str, keep: Iterable[str]) -> None:
         """Drop the alerts with this prefix that are not in ``keep``, without a message."""
         kept = {f"{prefix}{name}" for name in keep}
-        for key in [key for key in self._told if key.startswith(prefix) and key not in kept]:
-            del self._told[key]
+        for key in [key for key in self._announced if key.startswith(prefix) and key not in kept]:
+            del self._announced[key]
 
 
 class Outbox:

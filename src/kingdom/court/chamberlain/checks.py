@@ -147,9 +147,9 @@ class HeartbeatMonitor:
             return LastHeartbeat()
         document = read_json(path)
         found: dict[str, Any] = document if isinstance(document, dict) else {}
-        told, pid = epoch_seconds(found.get("ts")), _number(found.get("pid"))
+        reported, pid = epoch_seconds(found.get("ts")), _number(found.get("pid"))
         # On a full disk a role can only touch the file, so its mtime counts as well, unless it is in the future.
-        seen = max(told or 0.0, written if written <= now else 0.0) or written
+        seen = max(reported or 0.0, written if written <= now else 0.0) or written
         return LastHeartbeat(seen, None if pid is None else int(pid), _number(found.get("interval")) or 0.0)
 
 
@@ -179,8 +179,8 @@ class AnomalyRules:
         """Update the alerts of all anomalies."""
         text, tally = self._texts.format, self._tally
         failing = {name: count for name, count in tally.streaks.items() if count >= section.failures_in_a_row}
-        told = set(alerts.active(FAILURES_PREFIX))
-        for general in sorted(failing.keys() | told):
+        active = set(alerts.active(FAILURES_PREFIX))
+        for general in sorted(failing.keys() | active):
             alerts.update(
                 FAILURES_PREFIX + general,
                 "failing" if general in failing else None,

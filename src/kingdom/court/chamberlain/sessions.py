@@ -134,7 +134,7 @@ class SoldierSessions:
         self._record: dict[str, dict[str, Any]] = found if isinstance(found, dict) else {}
         self._unwaited: dict[str, float] = {}  # since when the task of a running soldier is not open
         self._missing: dict[str, float] = {}  # since when a soldier on record has been gone
-        self._told: dict[str, float] = {}  # when a soldier was asked to stop
+        self._stop_asked: dict[str, float] = {}  # when a soldier was asked to stop
 
     @property
     def running(self) -> int:
@@ -191,13 +191,13 @@ class SoldierSessions:
         return True
 
     def _end(self, soldier: SoldierProcess, reason: str, now: float, emit: Emit) -> None:
-        told = self._told.get(soldier.id)
-        if told is None:
-            self._told[soldier.id] = now
+        asked_at = self._stop_asked.get(soldier.id)
+        if asked_at is None:
+            self._stop_asked[soldier.id] = now
             self._processes.stop(soldier)
             emit(SoldierKilled(soldier_id=soldier.id, reason=reason))
             emit(RecoverySessionKilled(soldier_id=soldier.id, reason=reason))
-        elif now - told >= _KILL_AFTER_SECONDS:
+        elif now - asked_at >= _KILL_AFTER_SECONDS:
             self._processes.kill(soldier)
 
     def _assignment(self, soldier_id: str) -> tuple[str | None, str | None]:
@@ -212,7 +212,7 @@ class SoldierSessions:
         return record is not None and record.status in ("PENDING", "PROCESSING")
 
     def _forget_others(self, found: dict[str, SoldierProcess]) -> None:
-        for times in (self._unwaited, self._told):
+        for times in (self._unwaited, self._stop_asked):
             for name in times.keys() - {soldier.id for soldier in found.values() if soldier.running}:
                 del times[name]
         for name in self._missing.keys() - self._record.keys():

@@ -185,22 +185,22 @@ def detach(log: Path, run: Callable[[Callable[[], None]], object]) -> int:
 
 
 def _run_in_background(log: Path, run: Callable[[Callable[[], None]], object], writing: int) -> None:
-    told = False
+    sent = False
 
-    def tell(words: bytes) -> None:
-        nonlocal told
-        if not told:
-            told = True
+    def report(words: bytes) -> None:
+        nonlocal sent
+        if not sent:
+            sent = True
             os.write(writing, words)
             os.close(writing)
 
     try:
         os.setsid()
         _redirect_output(log)
-        run(lambda: tell(b"ready"))
+        run(lambda: report(b"ready"))
     except BaseException as error:  # noqa: BLE001 - the top of this process
         with contextlib.suppress(OSError):
-            tell(str(error).encode(errors="replace"))
+            report(str(error).encode(errors="replace"))
         import traceback
 
         traceback.print_exc()
