@@ -47,26 +47,26 @@ _MIN_AGE_FACTOR: Final = 4  # a result is reused for at least this many times th
 class CachedRead(Generic[T]):
     """Caches the result of a read for ``seconds``; concurrent callers share one read."""
 
-    def __init__(self, look: Callable[[], Awaitable[T]], seconds: float) -> None:
-        self._look = look
+    def __init__(self, read: Callable[[], Awaitable[T]], seconds: float) -> None:
+        self._read = read
         self._seconds = seconds
         self._until = 0.0
-        self._looking: asyncio.Task[T] | None = None
+        self._task: asyncio.Task[T] | None = None
 
     async def get(self) -> T:
         """Return the cached result, or read it. All waiting callers get the error of a failed read."""
-        if self._looking is None or (self._looking.done() and time.monotonic() >= self._until):
-            self._looking = asyncio.create_task(self._take())
+        if self._task is None or (self._task.done() and time.monotonic() >= self._until):
+            self._task = asyncio.create_task(self._run())
         # A caller that is cancelled must not cancel the read of the others.
-        return await asyncio.shield(self._looking)
+        return await asyncio.shield(self._task)
 
-    async def _take(self) -> T:
-        began = time.monotonic()
+    async def _run(self) -> T:
+        started = time.monotonic()
         try:
-            return await self._look()
+            return await self._read()
         finally:
             now = time.monotonic()
-            self._until = now + max(self._seconds, _MIN_AGE_FACTOR * (now - began))
+            self._until = now + max(self._seconds, _MIN_AGE_FACTOR * (now - started))
 
 
 # ── Overview ──
