@@ -54,7 +54,7 @@ class InstantAgents:
     async def _answer(self, work: Work, task: Task) -> None:
         run = f"{task.id}.{task.attempt}"
         event = QueryResponded(work.id, task.id, "It is done.")
-        await self._recorder.tell(RunEnd(work.id, task.id, task.attempt, run, event, "session-1"))
+        await self._recorder.ended(RunEnd(work.id, task.id, task.attempt, run, event, "session-1"))
 
     async def write_report(self, work: Work, task: Task, report: Report) -> None:
         raise NotImplementedError("no plan of the benchmark has reports")
