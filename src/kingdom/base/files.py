@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 TEMPORARY: Final = ".tmp-"
 """How the name of every temporary file begins."""
 
-_MAX_AGE: Final = (
-    3600.0  # seconds after which a temporary file is abandoned, whoever writes it: no write takes that long
-)
+_MAX_AGE_SECONDS: Final = 3600.0  # of a temporary file, after which it is abandoned: no write takes that long
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _SEPARATORS: Final = (",\n  ", ": ")
 _encode_readable: Final = json.JSONEncoder(ensure_ascii=False, separators=_SEPARATORS).encode
@@ -187,7 +185,7 @@ def abandoned(folder: str) -> list[str]:
         if name.startswith(TEMPORARY):
             path = os.path.join(folder, name)
             with contextlib.suppress(FileNotFoundError):
-                if _writer_is_dead(name) or time.time() - os.lstat(path).st_mtime > _MAX_AGE:
+                if _writer_is_dead(name) or time.time() - os.lstat(path).st_mtime > _MAX_AGE_SECONDS:
                     found.append(path)
     return found
 

@@ -10,7 +10,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from kingdom.base.files import read_json
+from kingdom.base.files import read_object
 from kingdom.court.errors import CourtError
 from kingdom.court.home import check_name
 from kingdom.court.models import Event, timestamp
@@ -201,8 +201,7 @@ async def _find_outcome(services: Services, event_id: str) -> EventOutcome | Non
     if record.status == "PENDING":
         return None
     task_id = last_task(await all_documents(services, (TASKS,)), event_id)
-    result = read_json(services.home.result(task_id)) if task_id else None
-    found = result if isinstance(result, dict) else {}
+    found = read_object(services.home.result(task_id)) if task_id else {}
     if record.status == "DONE":
         summary = found.get("summary") or found.get("error") or ""
         return EventOutcome(

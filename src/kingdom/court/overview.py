@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from kingdom.agents.processes import is_running
-from kingdom.base.files import read_json
+from kingdom.base.files import read_json, read_object
 from kingdom.base.times import epoch_seconds
 from kingdom.bus import BusError
 from kingdom.court.activity import journal_tail
@@ -149,8 +149,7 @@ def read_overview_without_queues(home: Home, now: float, roster: SoldierIndex | 
         record.mode if record else None,
     )
     view.roles = _roles(home, now)
-    king = read_json(home.heartbeat("king"))
-    holds = king.get("holds") if isinstance(king, dict) else None
+    holds = read_object(home.heartbeat("king")).get("holds")
     view.holds = holds if isinstance(holds, dict) else {}
     view.soldiers = _soldiers((roster or SoldierIndex(home)).at_work(), now)
     view.questions = _questions(home)
@@ -189,8 +188,7 @@ def _roles(home: Home, now: float) -> list[RoleState]:
     names = {*available_roles(home), *load_generals(home).by_name, *recorded}
     found = []
     for name in sorted(names, key=lambda one: (stop_order(one), one)):
-        heartbeat = read_json(home.heartbeat(name))
-        beat = heartbeat if isinstance(heartbeat, dict) else {}
+        beat = read_object(home.heartbeat(name))
         age = None if (then := epoch_seconds(beat.get("ts"))) is None else max(now - then, 0.0)
         interval = beat["interval"] if isinstance(beat.get("interval"), (int, float)) else _DEFAULT_INTERVAL_SECONDS
         late = age is None or age > 3 * interval + 60

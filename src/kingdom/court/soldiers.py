@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from kingdom.agents.errors import AgentsError
 from kingdom.agents.folder import RunFolder
 from kingdom.agents.transcript import MAX_LINE, LineSplitter, Transcript, describe_event, reader_of
-from kingdom.base.files import read_json
+from kingdom.base.files import read_object
 from kingdom.base.times import epoch_seconds
 from kingdom.court.errors import CourtError
 from kingdom.court.supervisor.record import ProcessHandle
@@ -101,8 +101,7 @@ def find_soldier(home: Home, name: str) -> Soldier | None:
         return None
     if order is None:
         return None
-    found = read_json(folder.identity)
-    identity = found if isinstance(found, dict) else {}
+    identity = read_object(folder.identity)
     played = not identity and _is_played(home, folder, order)
     pid, shim_pid, shim_start = (identity.get(key) for key in ("pid", "shim_pid", "shim_start"))
     return Soldier(

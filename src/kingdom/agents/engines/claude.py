@@ -226,11 +226,7 @@ _ENV: Final = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
 }
 _MODES: Final = {"read": "dontAsk", "edit": "acceptEdits", "full": "bypassPermissions"}
-_WITHHELD: Final = (
-    "AskUserQuestion",
-    "EnterWorktree",
-    "ScheduleWakeup",
-)  # nobody to ask; cwd is fixed
+_WITHHELD: Final = ("AskUserQuestion", "EnterWorktree", "ScheduleWakeup")  # there is no user, and cwd is fixed
 _GIT_EDITS: Final = ("add", "commit", "mv", "restore", "rm", "switch")
 
 

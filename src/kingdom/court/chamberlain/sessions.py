@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kingdom.agents.processes import boot_id, is_running, processes_of_run, send
-from kingdom.base.files import read_json, write_json
+from kingdom.base.files import read_json, read_object, write_json
 from kingdom.court.models import timestamp
 from kingdom.journal.catalog import RecoverySessionKilled, RecoverySessionsCleaned, SoldierKilled, SystemSessionOrphaned
 
@@ -130,8 +130,7 @@ class SoldierSessions:
         self._processes = processes
         self._bus = bus
         self._tally = tally
-        found = read_json(path)
-        self._record: dict[str, dict[str, Any]] = found if isinstance(found, dict) else {}
+        self._record: dict[str, dict[str, Any]] = read_object(path)
         self._unwaited: dict[str, float] = {}  # since when the task of a running soldier is not open
         self._missing: dict[str, float] = {}  # since when a soldier on record has been gone
         self._stop_asked: dict[str, float] = {}  # when a soldier was asked to stop

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.mcp import McpConfigFiles
-from kingdom.base.files import encode_json, read_json, write_atomic
+from kingdom.base.files import encode_json, read_json, read_object, write_atomic
 from kingdom.court.batch_writer import BatchWriter
 from kingdom.court.errors import InvalidId
 from kingdom.court.general.errors import TaskRefused
@@ -71,11 +71,10 @@ def load_task_history(home: Home, task: Task) -> TaskHistory:
     before: Any = task.payload.get("original_task_id")
     while before is not None and before not in former and len(former) < _MAX_HISTORY_TASKS:
         try:
-            document = read_json(home.result(before))
+            result = read_object(home.result(before))
         except InvalidId:
             raise TaskRefused(f"the task to resume, {before!r:.80}, is not the id of a task") from None
         former.append(before)
-        result = document if isinstance(document, dict) else {}
         repo = repo if repo is not None else result.get("repo")
         kind = result.get("task_type") or kind
         before = result.get("original_task_id")
