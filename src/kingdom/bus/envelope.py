@@ -297,7 +297,7 @@ def _check_fields(envelope: Envelope) -> None:
 def _check_routing(envelope: Envelope) -> None:
     if envelope.attributes and (taken := RESERVED.intersection(envelope.attributes)):
         raise InvalidEnvelope(
-            f"event {envelope.event_id}: attribute {min(taken)!r} is a field of the envelope; name it otherwise"
+            f"event {envelope.event_id}: attribute {min(taken)!r} is a field of the envelope; rename it"
         )
     if envelope.priority not in PRIORITIES:
         raise InvalidEnvelope(

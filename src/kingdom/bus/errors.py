@@ -65,7 +65,7 @@ class Retry(Exception):
     def __init__(self, reason: str = "", *, after: float | None = None, code: str = "RETRY") -> None:
         if after is not None and not 0 <= after < float("inf"):
             raise InvalidOption(f"Retry(after={after!r}): seconds from now, zero or more")
-        super().__init__(reason or "the handler asked for another try")
+        super().__init__(reason or "the handler asked for a retry")
         self.after = after
         self.code = code
 

@@ -253,7 +253,7 @@ class EventBus:
         Select by ``ids`` (DONE events too), by type, by error code, or all DEAD events with ``everything=True``.
         """
         if ids is None and event_type is None and error_code is None and not everything:
-            raise InvalidOption("requeue needs ids, event_type, error_code or everything=True: nothing by accident")
+            raise InvalidOption("requeue needs ids, event_type, error_code or everything=True")
         wanted = None if ids is None else [check_event_id(event_id) for event_id in ids]
         if wanted is not None and not wanted:
             return 0
@@ -397,7 +397,7 @@ def _opener(scheme: str, url: str) -> Callable[[str, TransportOptions], Transpor
 
     for entry in entry_points(group=_GROUP, name=scheme):
         return entry.load()  # type: ignore[no-any-return]
-    raise UnknownTransport(f"{scheme}: is no transport this installation knows (in {redact_url(url)!r}); {_known()}")
+    raise UnknownTransport(f"{scheme}: unknown transport (in {redact_url(url)!r}); {_known()}")
 
 
 def _known() -> str:

@@ -198,9 +198,7 @@ class Metrics:
             lost[stats.stream] += stats.leases_lost
             for result, count in stats.processed.items():
                 processed[stats.stream, result] += count
-        family = CounterMetricFamily(
-            f"{self._prefix}_processed", "Deliveries by what became of them", labels=["stream", "result"]
-        )
+        family = CounterMetricFamily(f"{self._prefix}_processed", "Deliveries by result", labels=["stream", "result"])
         for labels, count in processed.items():
             family.add_metric(labels, count)
         yield family

@@ -1,4 +1,4 @@
-"""One active event of a stream, and the queues it stands in."""
+"""One active event of a stream, and the queues that hold it."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class Worker:
     async def run(self) -> None:
         """Work until cancelled, until :meth:`stop` is called or until SIGTERM arrives; then drain."""
         if self._loop is not None:
-            raise InvalidOption("this worker is running already: make another one to run beside it")
+            raise InvalidOption("this worker is running already: create another one to run beside it")
         if self.dispatcher.types == []:
             raise InvalidOption("this worker has no handler: register one with @worker.on('EventType')")
         self._loop = asyncio.get_running_loop()

@@ -206,7 +206,7 @@ def test_a_database_in_memory_is_refused(address: str) -> None:
 
 
 def test_options_nobody_knows_are_refused(path: Path) -> None:
-    with pytest.raises(InvalidOption, match="'cache' is none it knows"):
+    with pytest.raises(InvalidOption, match="remove 'cache'"):
         connect(f"{url(path)}?cache=shared")
 
 

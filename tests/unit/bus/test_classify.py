@@ -97,7 +97,7 @@ def test_an_error_code_that_is_no_http_status_is_none() -> None:
 
 def test_a_handlers_own_word_is_final() -> None:
     assert classify_failure(Retry("closed", after=5, code="CLOSED")) == ("retry", "CLOSED", "closed", 5)
-    assert classify_failure(Retry()) == ("retry", "RETRY", "the handler asked for another try", None)
+    assert classify_failure(Retry()) == ("retry", "RETRY", "the handler asked for a retry", None)
     assert classify_failure(Reject("INVALID", "no such market")) == ("dead", "INVALID", "no such market", None)
     never = classify_failure(Retry(), lambda _: "dead")
     assert never.fate == "retry"  # the hook is about errors, not about verdicts

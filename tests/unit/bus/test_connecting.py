@@ -21,7 +21,7 @@ def test_what_is_no_url_is_refused_with_examples(url: Any) -> None:
 
 @pytest.mark.parametrize("scheme", ["mysql", "redis", "http", "post+gres", "a.b", "base"])
 def test_an_unknown_scheme_is_refused_with_the_known_ones(scheme: str) -> None:
-    with pytest.raises(UnknownTransport, match="no transport this installation knows") as refused:
+    with pytest.raises(UnknownTransport, match="unknown transport") as refused:
         connect(f"{scheme}://host/db")
     assert "use files:///dir, sqlite:///file.db, postgresql://… or memory:" in str(refused.value)
 

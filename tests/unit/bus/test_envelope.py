@@ -170,7 +170,7 @@ def test_what_is_no_envelope_is_refused_with_what_is_wrong(text: str, message: s
         ({"event_id": "a/b"}, "event id 'a/b': '/' at position 1 is not allowed"),
         ({"event_id": 7}, "it must be a string, not int"),
         ({"payload": [1]}, "payload must be a mapping, not list"),
-        ({"attributes": {"type": "B"}}, "attribute 'type' is a field of the envelope; name it otherwise"),
+        ({"attributes": {"type": "B"}}, "attribute 'type' is a field of the envelope; rename it"),
         ({"attributes": {"payload": 1, "eventId": 2}}, "attribute 'eventId' is a field of the envelope"),
         ({"priority": "urgent"}, "priority must be one of high, normal, low, not 'urgent'"),
         ({"schema_version": "1"}, "schema_version must be a whole number"),

@@ -72,7 +72,7 @@ def test_a_retry_in_the_past_or_never_is_refused(after: float) -> None:
 
 
 def test_what_handlers_raise_says_something_even_without_a_reason() -> None:
-    assert str(Retry()) == "the handler asked for another try"
+    assert str(Retry()) == "the handler asked for a retry"
     assert (str(Retry("closed", after=5)), Retry("closed", after=5).after) == ("closed", 5)
     assert (str(Reject("MARKET_CLOSED")), Reject("MARKET_CLOSED").why) == ("MARKET_CLOSED", "MARKET_CLOSED")
     assert str(Reject("MARKET_CLOSED", "no such market")) == "no such market"

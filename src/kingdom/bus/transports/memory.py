@@ -152,7 +152,9 @@ class MemoryTransport:
 
     async def publish(self, stream: str, envelopes: Sequence[Envelope], tx: Any | None) -> list[str]:
         if tx is not None:
-            raise TransactionMismatch(f"tx= was given, but {self._url} is no database: there is no transaction to join")
+            raise TransactionMismatch(
+                f"tx= was given, but {self._url} is not a database: there is no transaction to join"
+            )
         new = [(envelope, StoredEnvelope.of(envelope, self._max_bytes)) for envelope in envelopes]
         accepted = []
         with self._using(stream) as found:

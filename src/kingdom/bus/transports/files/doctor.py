@@ -59,7 +59,7 @@ def _case(root: str) -> Iterator[Check]:
         yield Check(
             "letter case",
             "warning",
-            "this file system does not tell upper from lower case: ids that differ only by case collide",
+            "this file system ignores letter case: ids that differ only by case collide",
             "use ids in one case, such as the default ones",
         )
 
@@ -93,7 +93,7 @@ def _stream(root: str, stream: str) -> Iterator[Check]:
         guard.close()
     yield Check(f"{stream}: lock", "ok", "can be taken")
     if leftover:
-        yield Check(f"{stream}: temporary files", "ok", f"removed {leftover} that dead publishers had left")
+        yield Check(f"{stream}: temporary files", "ok", f"removed {leftover} of dead publishers")
     devices = {os.stat(path).st_dev for path in (paths.home, *paths.states.values(), paths.invalid)}
     if len(devices) > 1:
         yield Check(
@@ -108,7 +108,7 @@ def _stream(root: str, stream: str) -> Iterator[Check]:
             f"{stream}: invalid files",
             "warning",
             f"{len(invalid)} in {paths.invalid}, such as {invalid[0]}",
-            "the .reason beside each says why; mend it and move it to pending, or delete it",
+            "the .reason file of each says why; repair it and move it to pending, or delete it",
         )
     for status, path in paths.states.items():
         if os.stat(path).st_size > _LARGE_FOLDER:

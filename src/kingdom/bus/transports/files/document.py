@@ -141,7 +141,7 @@ def _lines(fields: Mapping[str, Any], encode: Callable[[Any], str]) -> bytes:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _time(text: str | None) -> datetime | None:

@@ -139,7 +139,7 @@ class StreamPaths:
             self.use(options)
         except (ValueError, KeyError, TypeError) as error:
             raise BusError(
-                f"{self._options} cannot be read ({error}): mend it, or delete it and declare the stream again"
+                f"{self._options} cannot be read ({error}): repair it, or delete it and declare the stream again"
             ) from None
         return options, formerly
 
@@ -190,7 +190,7 @@ def check_states(names: dict[Status, str]) -> dict[Status, str]:
     if len(set(places)) < len(places):
         raise InvalidOption(
             f"states {names}: each needs a directory of its own (PENDING and PROCESSING may share one; "
-            "'invalid' is where files that make no sense are put, and DEAD may be there, too)"
+            "'invalid' holds files that cannot be read, and DEAD may share it)"
         )
     return names
 
@@ -209,7 +209,7 @@ def check_version(root: str) -> None:
     if version > VERSION:
         raise SchemaTooNew(
             f"the bus in {root} has layout version {version}, this version of kingdom knows {VERSION}: "
-            "update kingdom; nothing was touched"
+            "update kingdom; nothing was changed"
         )
 
 
@@ -281,7 +281,7 @@ class StreamLock:
             if not lock(fd, deadline - time.monotonic(), (_MIN_WAIT_SECONDS, MAX_WAIT_SECONDS)):
                 raise TransportUnavailable(
                     f"{self.path} has been locked by another process for {self._timeout:g} s: "
-                    f"is it stopped? (lslocks shows which process it is)"
+                    f"it may be stopped (lslocks shows which process it is)"
                 )
             if is_current(fd, self.path):
                 break

@@ -212,7 +212,7 @@ class FileStream:
                 self.state.configure(ordered=options.ordered, dead_head=options.dead_head)
             return apply_line(self.state, line)
         except (KeyError, TypeError, ValueError, IndexError):
-            log.warning("skipping a line of %s that makes no sense: %.80r", self.paths.ledger, line)
+            log.warning("skipping an invalid line of %s: %.80r", self.paths.ledger, line)
             return []
 
     def _note(self) -> bytes:

@@ -99,7 +99,9 @@ async def _autovacuum(connection: Any, schema: str | None) -> list[Check]:
     options = await connection.fetchval("SELECT reloptions FROM pg_class WHERE oid = to_regclass($1)", table) or []
     if not any(option.startswith("autovacuum_vacuum_scale_factor") for option in options):
         hint = f"ALTER TABLE {table} SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000)"
-        checks.append(Check("autovacuum", "warning", "outbox_event has the server's defaults, too lazy for it", hint))
+        checks.append(
+            Check("autovacuum", "warning", "outbox_event has the server's defaults, which vacuum it too rarely", hint)
+        )
     row = await connection.fetchrow(
         "SELECT n_live_tup AS live, n_dead_tup AS dead FROM pg_stat_all_tables WHERE relid = to_regclass($1)", table
     )
@@ -155,11 +157,10 @@ async def _order(connection: Any, schema: str | None) -> Check:
         return Check(
             "order",
             "error",
-            f"events of {', '.join(streams)} were stored without regard to whether the stream is ordered; "
-            "they are never claimed",
-            "call bus.declare() for each of them once more, as the program does that uses it",
+            f"events of {', '.join(streams)} were stored with the wrong ordering key; they are never claimed",
+            "call bus.declare() once more for each of them, with the same options",
         )
-    return Check("order", "ok", "each event has the place its stream asks for")
+    return Check("order", "ok", "each event has the ordering key that its stream needs")
 
 
 async def _slots(connection: Any) -> Check:

@@ -103,7 +103,7 @@ class SqliteStore:
         if ":memory:" in url:
             raise InvalidOption(f"{url!r}: SQLite in memory would be neither durable nor shared; use memory: for tests")
         if options.query:
-            raise InvalidOption(f"{url!r}: sqlite takes no options, and {min(options.query)!r} is none it knows")
+            raise InvalidOption(f"{url!r}: sqlite takes no options; remove {min(options.query)!r}")
         if sqlite3.sqlite_version_info < _NEEDED:
             raise BusError(
                 f"SQLite {sqlite3.sqlite_version} is too old for the bus: this Python needs one linked with "
@@ -221,7 +221,7 @@ def migrate(store: SqliteStore) -> list[str]:
     try:
         Path(store.path).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise TransportUnavailable(f"{store.path}: its directory cannot be made: {error.strerror}") from error
+        raise TransportUnavailable(f"{store.path}: its directory cannot be created: {error.strerror}") from error
     connection = store.connect_raw(create=True)
     try:
         store.refuse_newer(schema_version(connection))  # before anything is changed

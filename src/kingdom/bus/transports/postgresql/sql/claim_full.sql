@@ -1,5 +1,5 @@
--- Claims everything there is to claim: what is due, and what a worker let go of by dying (its lease ended).
--- What died on its last attempt ($6) is buried instead: it would kill the next worker too.
+-- Claims what is due, and what a dead worker held (its lease has ended). An event whose last attempt ($6) ended that way
+-- goes DEAD instead: it would kill the next worker too.
 WITH found AS MATERIALIZED (
     SELECT due.id, due.spent
     FROM generate_series(0, 2) AS rank

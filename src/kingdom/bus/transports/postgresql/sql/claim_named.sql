@@ -1,4 +1,4 @@
--- Claims the events named ($5), of ordered streams and others alike: claim_full.sql and claim_ordered.sql, found by id.
+-- Claims events by id ($5), of ordered streams and others: claim_full.sql and claim_ordered.sql in one.
 WITH found AS MATERIALIZED (
     SELECT e.id, e.status = 'PROCESSING' AND e.attempt_count >= coalesce(e.max_attempts, $7) AS spent
     FROM outbox_event e

@@ -1,11 +1,11 @@
--- Claims from an ordered stream: only the first unfinished event of each aggregate may go.
+-- Claims from an ordered stream: only the first unfinished event of each aggregate.
 --
 -- The recursive part jumps from aggregate to aggregate along the index (a loose scan), so that one aggregate with a
 -- hundred thousand events waiting costs one step, not a hundred thousand. $7: where to start; $8: whether a dead head
 -- holds its aggregate back (park); $9: how many aggregates to look at.
 --
--- Rejected: an anti-join ("no earlier unfinished event of this aggregate") over the pending rows. It is exact as
--- well, but looks at every waiting event of a blocked aggregate on every claim.
+-- Rejected: an anti-join ("no earlier unfinished event of this aggregate") over the pending rows. It is exact too,
+-- but reads every waiting event of a blocked aggregate on every claim.
 WITH RECURSIVE head AS (
     (SELECT e.ordering_key, e.id
      FROM outbox_event e

@@ -1,4 +1,4 @@
--- Returns whether this changed the order of the stream, and whether somebody did within the last second.
+-- Returns whether this changed the order of the stream, and whether it was changed within the last second.
 INSERT INTO outbox_stream AS s (stream, ordered, dead_head, document, changed_at)
 VALUES ($1, $2, $3, $4::json, CASE WHEN $2 THEN clock_timestamp() END)
 ON CONFLICT (stream) DO UPDATE

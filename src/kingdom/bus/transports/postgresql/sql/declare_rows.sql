@@ -1,5 +1,5 @@
--- Events published before the stream was declared, or by a transaction that did not see it yet, get, or lose, their
--- place in an aggregate's order.
+-- Sets or clears the ordering key of events that were published before the stream was declared, or by a transaction that
+-- did not see the declaration.
 UPDATE outbox_event e
 SET ordering_key = CASE WHEN $2 THEN coalesce(e.aggregate_type, '') || chr(31) || coalesce(e.aggregate_id, '') END,
     held_key = CASE WHEN $2 AND e.status = 'PROCESSING'

@@ -1,4 +1,4 @@
--- Two index scans; finished events are never looked at.
+-- Two index scans; finished events are never read.
 SELECT stream, sum(pending)::bigint AS pending, sum(processing)::bigint AS processing, sum(dead)::bigint AS dead,
        coalesce(extract(epoch FROM now() - min(ready_at)), 0)::float8 AS oldest
 FROM (

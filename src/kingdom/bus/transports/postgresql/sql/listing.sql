@@ -1,5 +1,5 @@
--- A page of everything a stream has, in publish order: what is behind the row $2, changed in the last $3 seconds (NULL:
--- ever), under an id like $4. Along the primary key: a look of people, not worth an index that every event would pay.
+-- A page of all events of a stream in publish order: after the row $2, changed in the last $3 seconds (NULL: any time),
+-- with an id like $4. Along the primary key: for operators, not worth an index that every event would pay for.
 SELECT e.*
 FROM outbox_event e
 WHERE e.stream = $1 AND e.id > $2

@@ -1,7 +1,7 @@
--- The places of what could be claimed now, a page ($3) at a time: those behind the place given ($4, $5, $6).
+-- A page ($3) of the positions of events that could be claimed now, after the position ($4, $5, $6).
 --
--- Of an ordered stream it looks at every waiting event, with two steps in an index for each; a claim, which comes far
--- more often, does better (claim_ordered.sql).
+-- In an ordered stream it reads every waiting event, with two index look-ups for each. A claim, which is far more
+-- frequent, is cheaper (claim_ordered.sql).
 SELECT due.*
 FROM generate_series($4::int, 2) AS rank
 CROSS JOIN LATERAL (

@@ -14,4 +14,4 @@ WITH inserted AS (
     RETURNING event_id
 )
 SELECT inserted.event_id
-FROM inserted CROSS JOIN (SELECT pg_notify('kingdom_outbox', CAST(:stream AS text))) AS told
+FROM inserted CROSS JOIN (SELECT pg_notify('kingdom_outbox', CAST(:stream AS text))) AS notified

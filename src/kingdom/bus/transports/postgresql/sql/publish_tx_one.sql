@@ -1,4 +1,4 @@
--- Publishes one event into the caller's own transaction, the usual case: publish_tx.sql without taking JSON apart.
+-- Publishes one event into the caller's own transaction, the usual case: publish_tx.sql without JSON.
 WITH inserted AS (
     INSERT INTO outbox_event
         (event_id, stream, event_type, aggregate_type, aggregate_id, payload_json, priority, ordering_key, next_retry_at)
@@ -11,4 +11,4 @@ WITH inserted AS (
     RETURNING event_id
 )
 SELECT inserted.event_id
-FROM inserted CROSS JOIN (SELECT pg_notify('kingdom_outbox', CAST(:stream AS text))) AS told
+FROM inserted CROSS JOIN (SELECT pg_notify('kingdom_outbox', CAST(:stream AS text))) AS notified

@@ -1,5 +1,5 @@
--- A batch at a time and along the primary key, so that nothing waits for it and no two purges wait for each other.
--- $4: the id to go on from; $5: the events that stay. Returns how far it got and how many it removed.
+-- Deletes a batch along the primary key, so that nothing waits for it and no two purges wait for each other.
+-- $4: the id to continue from; $5: the events that stay. Returns how far it got and how many it deleted.
 WITH looked_at AS MATERIALIZED (
     SELECT e.id, e.event_id, e.stream, e.status, e.processed_at
     FROM outbox_event e

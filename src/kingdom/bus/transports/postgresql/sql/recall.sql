@@ -1,4 +1,4 @@
--- Holds anew what a worker ($4) holds: a token is the worker's name, a slash and what no other claim has.
+-- Holds what a worker ($4) holds under a new token. A token is the worker's name, a slash and a random part.
 WITH held AS MATERIALIZED (
     SELECT e.id
     FROM outbox_event e

@@ -1,4 +1,4 @@
--- Back to PENDING as if it had never been claimed: it keeps its place and the attempt is not counted.
+-- Returns to PENDING as if never claimed: with the old position, and the attempt is not counted.
 UPDATE outbox_event e
 SET status = 'PENDING', held_key = NULL, attempt_count = e.attempt_count - 1, locked_by = NULL, locked_until = NULL,
     updated_at = now()

@@ -1,5 +1,5 @@
--- DEAD events, and DONE ones that are named, start over. What was DONE when its stream became ordered, or ceased to be,
--- gets its place now.
+-- Returns DEAD events, and DONE ones given by id, to PENDING. An event that was DONE when its stream became ordered, or
+-- stopped being so, gets its ordering key now.
 UPDATE outbox_event e
 SET status = 'PENDING', finished = false, dead = false, held_key = NULL, attempt_count = 0, next_retry_at = now(),
     updated_at = now(), processed_at = NULL, locked_by = NULL, locked_until = NULL,

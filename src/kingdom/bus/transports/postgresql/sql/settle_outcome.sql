@@ -1,4 +1,4 @@
--- settle_done.sql for events that end in one of several ways ($3).
+-- settle_done.sql for events with an outcome ($3).
 UPDATE outbox_event e
 SET status = 'DONE', finished = true, held_key = NULL, processed_at = now(), updated_at = now(), locked_until = NULL,
     outcome = $3::text

@@ -1,4 +1,4 @@
--- Events whose lease ended. They keep their place in line, so these few are sorted.
+-- Events whose lease has ended. They keep their position in claim order, so these few are sorted.
 SELECT e.priority, e.next_retry_at AS ready_at, e.id
 FROM outbox_event AS e INDEXED BY outbox_event_held
 WHERE e.status = 'PROCESSING' AND e.stream = :stream AND e.priority = :priority AND e.locked_until <= :now

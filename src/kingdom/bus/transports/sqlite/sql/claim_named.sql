@@ -1,4 +1,4 @@
--- The events that a claim names, if they can be claimed; claim_pending.sql and claim_expired.sql in one.
+-- The events of a claim by id, if they can be claimed: claim_pending.sql and claim_expired.sql in one.
 SELECT e.priority, e.next_retry_at AS ready_at, e.id
 FROM (SELECT DISTINCT value AS event_id FROM json_each(:event_ids)) AS wanted
 CROSS JOIN outbox_event AS e ON e.event_id = wanted.event_id AND e.stream = :stream

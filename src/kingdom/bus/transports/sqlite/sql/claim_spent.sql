@@ -1,4 +1,4 @@
--- Events whose lease ended on their last attempt. They killed, or hung, every worker that took them.
+-- Events whose lease ended on their last attempt. They killed or blocked every worker that claimed them.
 SELECT e.id
 FROM outbox_event AS e INDEXED BY outbox_event_held
 WHERE e.status = 'PROCESSING' AND e.stream = :stream AND e.priority IN (0, 1, 2) AND e.locked_until <= :now

@@ -1,4 +1,4 @@
--- The types that something in a stream waits under, found by jumping from one to the next along the index.
+-- The types of the waiting events of a stream, found by jumping from one to the next along the index.
 WITH RECURSIVE waiting (type) AS (
     SELECT min(event_type) FROM outbox_event INDEXED BY outbox_event_ready
     WHERE status = 'PENDING' AND stream = :stream AND blocked = 0

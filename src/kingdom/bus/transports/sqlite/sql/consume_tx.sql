@@ -1,4 +1,4 @@
--- Ends an event in the caller's own transaction: a claim and its verdict in one, for whoever can claim it now.
+-- Settles an event as DONE in the caller's transaction, if it can be claimed now: claim and verdict in one.
 UPDATE outbox_event
 SET status = 'DONE', processed_at = :now, updated_at = :now, last_attempt_at = :now, attempt_count = attempt_count + 1,
     locked_by = NULL, locked_until = NULL

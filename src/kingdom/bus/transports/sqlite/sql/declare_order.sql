@@ -1,4 +1,4 @@
--- What the triggers keep up, computed afresh: of each aggregate all but the first unfinished event are blocked.
+-- Computes what the triggers maintain: of each aggregate all but the first unfinished event are blocked.
 UPDATE outbox_event
 SET blocked = (EXISTS (SELECT 1 FROM outbox_event AS e INDEXED BY outbox_event_order
                        WHERE e.stream = :stream AND e.ordering_key = outbox_event.ordering_key

@@ -1,4 +1,4 @@
--- Events published before the stream was declared get, or lose, their place in an aggregate's order.
+-- Sets or clears the ordering key of events that were published before the stream was declared.
 UPDATE outbox_event
 SET ordering_key = CASE WHEN :ordered THEN coalesce(aggregate_type, '') || char(31) || coalesce(aggregate_id, '') END,
     blocked = 0

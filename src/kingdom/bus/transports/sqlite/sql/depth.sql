@@ -1,4 +1,4 @@
--- How full one stream is: pending, processing, dead, and when the oldest event that can be claimed became ready.
+-- Counts one stream: pending, processing, dead, and when the oldest claimable event became ready.
 WITH RECURSIVE rank (priority) AS (VALUES (0), (1), (2)),
 waiting (type) AS (  -- as in claim_types.sql
     SELECT min(event_type) FROM outbox_event INDEXED BY outbox_event_ready

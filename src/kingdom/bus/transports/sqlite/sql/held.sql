@@ -1,4 +1,4 @@
--- Which of the deliveries given (row ids by token) are still held under their token. A loser is told nothing else.
+-- The deliveries (row ids by token) that are still held under their token.
 SELECT claim.key, json_group_array(e.id), max(e.ordering_key IS NOT NULL)
 FROM json_each(:claims) AS claim
 CROSS JOIN json_each(claim.value) AS held

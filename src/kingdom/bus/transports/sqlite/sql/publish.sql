@@ -1,5 +1,5 @@
--- Publishes by itself. The row of placeholders is repeated for as many events as there are (2.5 times as fast as one
--- JSON parameter, and one step of the driver for all of them).
+-- Publishes in a transaction of our own. The row of placeholders is repeated for each event: 2.5 times as fast as one
+-- JSON parameter, with one step of the driver for all of them.
 INSERT INTO outbox_event
     (event_id, stream, event_type, aggregate_type, aggregate_id, payload_json, priority, ordering_key,
      next_retry_at, created_at, updated_at)

@@ -1,5 +1,5 @@
 -- Publishes into the caller's own transaction. One JSON parameter, so that it runs on every driver.
--- json_extract, not the shorter arrow operators: those came with SQLite 3.38.
+-- json_extract instead of the arrow operators, which need SQLite 3.38.
 INSERT INTO outbox_event
     (event_id, stream, event_type, aggregate_type, aggregate_id, payload_json, priority, ordering_key,
      next_retry_at, created_at, updated_at)

@@ -1,4 +1,4 @@
--- Publishes one event into the caller's own transaction, the usual case: publish_tx.sql without taking JSON apart.
+-- Publishes one event into the caller's own transaction, the usual case: publish_tx.sql without JSON.
 INSERT INTO outbox_event
     (event_id, stream, event_type, aggregate_type, aggregate_id, payload_json, priority, ordering_key,
      next_retry_at, created_at, updated_at)

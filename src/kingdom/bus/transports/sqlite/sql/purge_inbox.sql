@@ -1,4 +1,4 @@
--- Marks of events that are forgotten: a redelivery of them is no longer possible.
+-- Inbox marks of deleted events, which can no longer be redelivered.
 DELETE FROM inbox_event
 WHERE (consumer, event_id) IN (
     SELECT i.consumer, i.event_id FROM inbox_event AS i INDEXED BY inbox_event_received

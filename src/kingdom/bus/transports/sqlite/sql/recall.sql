@@ -1,4 +1,4 @@
--- What a worker holds, held anew: a token is the worker's name, a slash and what no other claim has.
+-- Holds what a worker holds under a new token. A token is the worker's name, a slash and a random part.
 UPDATE outbox_event NOT INDEXED
 SET locked_by = :token, locked_until = :now + :lease, updated_at = :now
 WHERE id IN (SELECT e.id FROM outbox_event AS e INDEXED BY outbox_event_held

@@ -1,4 +1,4 @@
--- Back to PENDING as if it had never been claimed: it keeps its place and the attempt is not counted.
+-- Returns to PENDING as if never claimed: with the old position, and the attempt is not counted.
 UPDATE outbox_event NOT INDEXED
 SET status = 'PENDING', attempt_count = max(attempt_count - 1, 0), locked_by = NULL, locked_until = NULL,
     updated_at = :now

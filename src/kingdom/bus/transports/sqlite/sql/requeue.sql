@@ -1,5 +1,5 @@
--- Finished events start over, at their old place in the publish order. The key is set anew: the stream may have been
--- declared since they finished.
+-- Returns finished events to PENDING, at their old position in publish order. The ordering key is set again: the stream
+-- may have been declared since they finished.
 UPDATE outbox_event NOT INDEXED
 SET status = 'PENDING', attempt_count = 0, next_retry_at = :now, updated_at = :now, processed_at = NULL,
     locked_by = NULL, locked_until = NULL, last_error_code = NULL, last_error_message = NULL, outcome = NULL,

@@ -1,4 +1,4 @@
--- The dead events of a stream that a requeue by type or error code means.
+-- The dead events of a stream with a type and an error code, if given.
 SELECT json_group_array(id)
 FROM outbox_event INDEXED BY outbox_event_dead
 WHERE status = 'DEAD' AND stream = :stream

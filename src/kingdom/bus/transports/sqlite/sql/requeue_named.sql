@@ -1,4 +1,4 @@
--- The finished events that a requeue names.
+-- The finished events with these ids.
 SELECT json_group_array(e.id)
 FROM (SELECT DISTINCT value AS event_id FROM json_each(:event_ids)) AS wanted
 CROSS JOIN outbox_event AS e ON e.event_id = wanted.event_id AND e.stream = :stream

@@ -1,4 +1,4 @@
--- settle_done.sql for events that end in one of several ways.
+-- settle_done.sql for events with an outcome.
 UPDATE outbox_event NOT INDEXED
 SET status = 'DONE', processed_at = :now, updated_at = :now, locked_by = NULL, locked_until = NULL,
     outcome = verdict.outcome

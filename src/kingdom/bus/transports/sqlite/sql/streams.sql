@@ -1,5 +1,5 @@
--- Every stream that is declared or has events. The recursive parts jump from stream to stream along an index, so that
--- it costs as much as there are streams, whatever lies in them.
+-- Every stream that is declared or has events. The recursive parts jump from stream to stream along an index, so the
+-- cost depends on the number of streams only.
 WITH RECURSIVE
 pending (stream) AS (
     SELECT min(stream) FROM outbox_event INDEXED BY outbox_event_ready WHERE status = 'PENDING'
