@@ -53,7 +53,7 @@ class PostgresHarness(StoreHarness):
         connection = await self._connected()
         await connection.execute(_SHIFT, float(seconds))
         for bus in self._buses:  # watermarks are times too; they are hints that are good for half a second
-            bus.transport._marks.clear()
+            bus.transport._claims._marks.clear()
 
     async def forget(self, stream: str) -> None:
         connection = await self._connected()

@@ -231,7 +231,7 @@ class Envelope:
     @classmethod
     def _unchecked(cls, **values: Any) -> Self:
         envelope = object.__new__(cls)
-        defaults = {
+        defaults: dict[str, Any] = {
             "aggregate_type": None,
             "aggregate_id": None,
             "attributes": {},

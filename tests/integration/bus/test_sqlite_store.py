@@ -194,7 +194,7 @@ async def test_a_directory_is_no_database(tmp_path: Path) -> None:
 async def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     bus = connect(url(tmp_path / "file" / "bus.db"))
-    with pytest.raises(TransportUnavailable, match=r"file/bus\.db: its directory cannot be made"):
+    with pytest.raises(TransportUnavailable, match=r"file/bus\.db: its directory cannot be created"):
         await bus.setup()
     await bus.close()
 

@@ -56,7 +56,7 @@ async def test_a_worker_runs_once_at_a_time(bus: EventBus) -> None:
     await bus.publish("s", Envelope("A"))
     async with running(worker):
         await seen.reach(1)
-        with pytest.raises(InvalidOption, match="running already: make another one"):
+        with pytest.raises(InvalidOption, match="running already: create another one"):
             await worker.run()
 
 
