@@ -20,6 +20,7 @@ from pydantic import (
 
 from kingdom.agents.port import Profile
 from kingdom.court.config import ConfigSection, EngineName, EnvName, ShortFormSection, TimeZone, Usd
+from kingdom.court.cron import parse_cron
 from kingdom.court.models import GeneralName, Priority
 
 Notify = Literal["all", "result", "silent"]
@@ -44,8 +45,6 @@ def _checked_type_pattern(text: str) -> str:
 
 
 def _checked_cron(text: str) -> str:
-    from kingdom.court.cron import parse_cron  # the king reads manifests, too
-
     parse_cron(text)
     return text
 
