@@ -81,9 +81,9 @@ def new_event_id() -> str:
     insert into a large table touches a page of its own.
     """
     millis = time.time_ns() // 1_000_000
-    random = int.from_bytes(os.urandom(10))
-    head = millis << 80 | 0x7 << 76 | (random >> 62 & 0xFFF) << 64  # version 7
-    return str(UUID(int=head | 0b10 << 62 | random & (1 << 62) - 1))  # variant of RFC 9562
+    noise = os.urandom(10).hex()
+    variant = "89ab"[int(noise[3], 16) & 3]  # of RFC 9562
+    return f"{millis >> 16:08x}-{millis & 0xFFFF:04x}-7{noise[:3]}-{variant}{noise[4:7]}-{noise[7:19]}"
 
 
 def _now() -> datetime:
@@ -240,20 +240,24 @@ class Envelope:
             "not_before": None,
             "own_id": False,
         }
-        for name, value in {**defaults, **values}.items():
-            object.__setattr__(envelope, name, value)
+        put = object.__setattr__
+        for name, value in (defaults | values).items():
+            put(envelope, name, value)
         if "occurred_at" not in values:
             object.__setattr__(envelope, "occurred_at", _now())
         return envelope
 
 
 def _attributes(document: Mapping[str, Any]) -> dict[str, Any]:
+    if document.keys() == RESERVED:  # the usual case
+        return {}
     return {key: value for key, value in document.items() if key not in RESERVED}
 
 
 def format_time(moment: datetime) -> str:
     """Format a time as the envelope does: UTC, milliseconds, ``Z``."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+    in_utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    return in_utc.isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def parse_time(text: object, what: str) -> datetime:
@@ -268,12 +272,15 @@ def parse_time(text: object, what: str) -> datetime:
 
 
 def _check_fields(envelope: Envelope) -> None:
-    try:
-        check_event_id(envelope.event_id)
-    except InvalidName as error:
-        raise InvalidEnvelope(str(error)) from None
+    if not envelope.own_id:
+        try:
+            check_event_id(envelope.event_id)
+        except InvalidName as error:
+            raise InvalidEnvelope(str(error)) from None
     for name in ("type", "trace_id", "aggregate_type", "aggregate_id"):
         value = getattr(envelope, name)
+        if isinstance(value, str) and 0 < len(value) <= _MAX_LABEL_CHARS and value.isascii() and "\0" not in value:
+            continue  # the usual case
         if value is None and name.startswith("aggregate"):
             continue
         if not isinstance(value, str) or len(value) > _MAX_LABEL_CHARS or (name == "type" and not value):
