@@ -15,7 +15,7 @@ from kingdom.court.config import ConfigSection
 from kingdom.court.home import Home
 from kingdom.court.loop import Services
 from kingdom.court.queues import declare_queues, open_queues
-from kingdom.court.sentinel.events import EventEmitter, SeenEvents
+from kingdom.court.sentinel.events import EventEmitter, SeenIndex
 from kingdom.court.sentinel.role import WATCHER_FACTORIES
 from kingdom.court.sentinel.watcher import SourcePoller, SourceState
 from kingdom.journal import Journal, Reader
@@ -50,7 +50,7 @@ class Post:
         """A source as a new process would watch it: only what is on disk is known."""
         services, folder = self.services(bus), self.home.role("sentinel")
         watcher = WATCHER_FACTORIES[name](services, section)
-        emitter = EventEmitter(services, SeenEvents(folder / "seen"))
+        emitter = EventEmitter(services, SeenIndex(folder / "seen"))
         try:
             yield SourcePoller(watcher, emitter, SourceState(folder, name), self.clock, jitter=lambda: 0.0)
         finally:

@@ -108,7 +108,7 @@ def parse_epoch(value: Any) -> float:
     return (epoch_seconds(value.strip()) or 0.0) if isinstance(value, str) else 0.0
 
 
-class SeenEvents:
+class SeenIndex:
     """The ids of emitted events: an empty file for each in ``state/sentinel/seen/``, and a copy in memory.
 
     The chamberlain removes files that were not renewed for a month. As long as a source still lists an event, its file
@@ -165,7 +165,7 @@ class EventEmitter:
     In this order a kill at any point neither loses nor repeats an event. Each payload is stored with a hash of itself.
     """
 
-    def __init__(self, services: Services, seen: SeenEvents) -> None:
+    def __init__(self, services: Services, seen: SeenIndex) -> None:
         self._services = services
         self._seen = seen
 

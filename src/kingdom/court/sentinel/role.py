@@ -15,7 +15,7 @@ from kingdom.base.inotify import CLOSE_WRITE, MOVED_TO
 from kingdom.base.inotify import FileWatcher as FileWatch
 from kingdom.court.errors import InvalidConfig
 from kingdom.court.sentinel.config import SentinelConfigFile, read_secret
-from kingdom.court.sentinel.events import EventEmitter, SeenEvents
+from kingdom.court.sentinel.events import EventEmitter, SeenIndex
 from kingdom.court.sentinel.local import drop_folder
 from kingdom.court.sentinel.watcher import SourcePoller, SourceState, hints_folder
 
@@ -65,7 +65,7 @@ class Sentinel:
         self._services = services
         self._folder = services.home.role(self.name)
         self._config = SentinelConfigFile(services.home)
-        self._seen = SeenEvents(self._folder / "seen")
+        self._seen = SeenIndex(self._folder / "seen")
         self._emitter = EventEmitter(services, self._seen)
         self._sections: dict[str, ConfigSection | None] = {}
         self._pollers: dict[str, SourcePoller] = {}

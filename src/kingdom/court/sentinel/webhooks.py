@@ -22,7 +22,7 @@ from kingdom.court.errors import CourtError, InvalidConfig, InvalidDocument
 from kingdom.court.models import Event, timestamp
 from kingdom.court.queues import parse_document
 from kingdom.court.sentinel.config import HOOK_NAME_PATTERN, SentinelConfigFile, read_secret
-from kingdom.court.sentinel.events import EventEmitter, SeenEvents, make_event_id, parse_epoch
+from kingdom.court.sentinel.events import EventEmitter, SeenIndex, make_event_id, parse_epoch
 from kingdom.court.sentinel.github_api import SubjectRef, login_of, text_at
 from kingdom.court.sentinel.github_events import (
     GitHubAccount,
@@ -258,7 +258,7 @@ class WebhookReceiver:
         self._services = services
         self._environment = environment
         self._config = SentinelConfigFile(services.home)
-        self._emitter = EventEmitter(services, SeenEvents(services.home.role("sentinel") / "seen"))
+        self._emitter = EventEmitter(services, SeenIndex(services.home.role("sentinel") / "seen"))
 
     async def receive(self, source: str, headers: Mapping[str, str], body: bytes) -> WebhookResult:
         """Receive a webhook. ``source`` is ``github``, ``jira`` or the name of a generic one in ``sentinel.yaml``.

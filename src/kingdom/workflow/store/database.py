@@ -38,13 +38,13 @@ def open_store(url: str, clock: Clock) -> DatabaseStore:
     """Return the store at a URL; use it as ``async with open_store(url, clock) as store``."""
     scheme = url.partition(":")[0]
     if scheme == "sqlite":
-        from kingdom.workflow.store.sqlite import SqliteStore
+        from kingdom.workflow.store.sqlite import SqliteWorkflowStore
 
-        return SqliteStore(url, clock)
+        return SqliteWorkflowStore(url, clock)
     if scheme in ("postgresql", "postgres"):
-        from kingdom.workflow.store.postgresql import PostgresStore
+        from kingdom.workflow.store.postgresql import PostgresWorkflowStore
 
-        return PostgresStore(url, clock)
+        return PostgresWorkflowStore(url, clock)
     raise StoreError(f"a workflow store is sqlite:///file.db or postgresql://…, not {scheme}:")
 
 

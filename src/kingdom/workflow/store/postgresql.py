@@ -70,7 +70,7 @@ def _numbered_parameters(sql: str) -> str:
     return re.sub(r"\?", lambda _: f"${next(numbers)}", sql)
 
 
-class PostgresStore(DatabaseStore):
+class PostgresWorkflowStore(DatabaseStore):
     """A small pool of connections."""
 
     dialect: ClassVar[str] = "postgresql"

@@ -52,7 +52,7 @@ class SqliteSession:
         return self.connection.execute(sql, values).fetchall()
 
 
-class SqliteStore(DatabaseStore):
+class SqliteWorkflowStore(DatabaseStore):
     """One connection, one transaction at a time: SQLite has one writer anyway."""
 
     dialect: ClassVar[str] = "sqlite"
