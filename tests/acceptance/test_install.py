@@ -78,7 +78,7 @@ def test_the_bus_alone_is_light_and_does_its_tutorial(wheel: Path, tmp_path: Pat
     [
         (("bus", "depth", "--url", "postgresql:///nowhere"), "postgres"),
         (("init", "here"), "court"),
-        (("workflow", "ls", "--home", "."), "court"),
+        (("workflow", "create", "plan.yaml", "--home", "."), "court"),
     ],
 )
 def test_a_command_that_needs_an_extra_names_it(

@@ -18,6 +18,11 @@ from kingdom.bus.transports.postgresql._connections import split_url
 
 STREAM = "orders"
 
+# Here, not in a fixture: whoever looks at Django's lazy objects in this process needs settings.
+if not settings.configured:
+    settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}})
+    django.setup()
+
 
 def _settings(url: str) -> dict[str, Any]:
     if url.startswith("sqlite"):
@@ -44,9 +49,6 @@ def url(database_url: str) -> Iterator[str]:
             await bus.setup()
 
     asyncio.run(set_up())
-    if not settings.configured:
-        settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}})
-        django.setup()
     before = connections.settings
     connections.settings = connections.configure_settings({"default": _settings(database_url)})
     if hasattr(connections._connections, "default"):

@@ -93,8 +93,13 @@ async def test_a_question_is_asked_listed_answered_once_and_the_work_goes_on(cou
 
     (question,) = await until(asked)
     assert "1.2 changes the price table" in question.question
-    first = await find_task(services, question.task_id)
-    assert (first.state, first.document["status"]) == ("needs_human", "needs_human")
+
+    async def settled() -> Any:  # the question is known from the result, just before its task is settled
+        found = await find_task(services, question.task_id)
+        return found if found.state == "needs_human" else None
+
+    first = await until(settled)
+    assert first.document["status"] == "needs_human"
     assert await allowed_actions(services, first) == ["answer", "cancel"]
     await answer_question(services, question.task_id, "release", "ann")
     assert await allowed_actions(services, first) == ["retry"]
@@ -105,9 +110,12 @@ async def test_a_question_is_asked_listed_answered_once_and_the_work_goes_on(cou
     async def completed() -> bool:
         return (await states(services, EVENTS)).get(event_id) == "completed"
 
+    async def both_settled() -> Any:
+        found = {stored.id: stored for stored in await all_documents(services, (TASKS,))}
+        return found if sorted(stored.state for stored in found.values()) == ["completed", "needs_human"] else None
+
     await until(completed)
-    tasks = {stored.id: stored for stored in await all_documents(services, (TASKS,))}
-    assert sorted(stored.state for stored in tasks.values()) == ["completed", "needs_human"]
+    tasks = await until(both_settled)
     assert all(stored.document["status"] == stored.state for stored in tasks.values())
     lines = [line.what for line in await read_history(services, event_id)]
     assert any("1.2 is prepared: release" in line for line in lines)

@@ -117,11 +117,9 @@ def test_a_transport_of_another_distribution_is_found(monkeypatch: pytest.Monkey
 
 
 def test_a_transport_that_lacks_a_driver_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing import inside a transport is not an unknown transport."""
-
     def without_a_driver(name: str) -> ModuleType:
         raise ModuleNotFoundError("No module named 'asyncpg'", name="asyncpg")
 
     monkeypatch.setattr("importlib.import_module", without_a_driver)
-    with pytest.raises(ModuleNotFoundError, match="asyncpg"):
+    with pytest.raises(UnknownTransport, match=r"the package asyncpg.*pip install 'kingdom\[postgres\]'"):
         connect("postgresql://host/db")
