@@ -167,14 +167,14 @@ class Court:
         found: dict[str, Any] = until(lambda: self.document("events", "completed", event_id), f"{event_id} completed")
         return found
 
-    def task_of(self, event_id: str) -> dict[str, Any]:
-        """The task an event became."""
+    def task_of(self, event_id: str, status: str | None = None) -> dict[str, Any]:
+        """The task an event became, once it has that status: it is settled just after its event."""
 
         def find() -> dict[str, Any] | None:
             for path in sorted((self.root / "queue" / "tasks").glob("*/task-*.json")):
                 with contextlib.suppress(OSError, ValueError):
                     task: dict[str, Any] = json.loads(path.read_text())
-                    if task["event_id"] == event_id:
+                    if task["event_id"] == event_id and status in (None, task["status"]):
                         return task
             return None
 
