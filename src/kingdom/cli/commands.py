@@ -69,9 +69,7 @@ COMMANDS: Final = tuple(command for section in SECTIONS.values() for command in 
 EXTRA_OF_PACKAGE: Final = {
     "asyncpg": "postgres",
     "psycopg": "postgres",
-    **dict.fromkeys(
-        ("aiohttp", "croniter", "cronsim", "jinja2", "psutil", "pydantic", "slack_sdk", "textual", "yaml"), "court"
-    ),
+    **dict.fromkeys(("aiohttp", "cronsim", "jinja2", "psutil", "pydantic", "slack_sdk", "textual", "yaml"), "court"),
     **dict.fromkeys(("fastapi", "httpx", "markdown_it", "mcp", "nicegui", "starlette", "uvicorn", "websockets"), "web"),
 }
 

@@ -175,7 +175,7 @@ def _make_envoy(services: Services, system: SystemConfig, *, foreground: bool) -
         from kingdom.court.envoy.slack import SLACK_RETRY_POLICY, open_slack
     except ModuleNotFoundError as error:
         raise InvalidConfig(
-            f"Slack cannot be used, since the package {error.name} is not installed: pip install slack-sdk aiohttp"
+            f"Slack needs the package {error.name}, which is missing: pip install 'kingdom[court]'"
         ) from None
     from kingdom.court.envoy.port import MultiListener, MultiSender
 
