@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from kingdom.gitops.commits import Clock, CommitAuthor, independent, make_commit, read_commits, stamp, system_clock
 from kingdom.gitops.errors import BaseNotFound, TreeMismatch
 from kingdom.gitops.files import in_the_way
-from kingdom.gitops.names import check_hash, rescue_ref, rescues_of
+from kingdom.gitops.names import check_hash, checkpoints_of, rescue_ref, rescues_of
 from kingdom.gitops.worktree import snapshot
 
 if TYPE_CHECKING:
@@ -50,16 +50,30 @@ async def rescue(
 
     Return the ref, or None if nothing would be dropped.
     """
-    clone, workflow = held.clone, held.tree.workflow
+    clone = held.clone
     kept_by = await independent(clone, await held.head(), await held.tree.tip())
     # Files that equal those of the target, or of a commit that is kept, are not lost.
     trees = [await clone.tree_of(commit) for commit in ([target] if target else []) + kept_by[:1]]
     dropped = [commit for commit in kept_by if target is None or not await clone.is_ancestor(commit, target)]
     if tree in trees and not dropped:
         return None
-    at = clock()
-    trailers = {"Kingdom-Workflow": workflow, "Kingdom-Worktree": held.tree.name}
-    commit = await make_commit(clone, tree, kept_by, why, trailers, by, at)
+    return await _rescue_commit(held.tree, tree, kept_by, why, clock, by)
+
+
+async def keep_commit(tree: Worktree, commit: str, why: str, clock: Clock, by: CommitAuthor) -> str | None:
+    """Keep a commit under a rescue ref; return the ref, or None if a checkpoint or rescue holds the commit already."""
+    held_by = (checkpoints_of(tree.workflow), rescues_of(tree.workflow))
+    if (await tree.clone.run("for-each-ref", "--count=1", "--contains", commit, *held_by)).text:
+        return None
+    return await _rescue_commit(tree, await tree.clone.tree_of(commit), [commit], why, clock, by)
+
+
+async def _rescue_commit(
+    worktree: Worktree, tree: str, parents: list[str], why: str, clock: Clock, by: CommitAuthor
+) -> str:
+    clone, workflow, at = worktree.clone, worktree.workflow, clock()
+    trailers = {"Kingdom-Workflow": workflow, "Kingdom-Worktree": worktree.name}
+    commit = await make_commit(clone, tree, parents, why, trailers, by, at)
     there = await clone.refs(rescues_of(workflow))
     names = (stamp(at) + (f"-{number}" if number > 1 else "") for number in itertools.count(1))
     ref = next(ref for ref in (rescue_ref(workflow, name) for name in names) if ref not in there)

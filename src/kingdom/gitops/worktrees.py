@@ -10,14 +10,14 @@ import asyncio
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from kingdom.gitops.commits import Clock, CommitAuthor, system_clock
 from kingdom.gitops.errors import BranchExists, CommandFailed, FolderExists, WorktreeBroken
 from kingdom.gitops.files import real_folder
 from kingdom.gitops.locks import remove_stale_locks
 from kingdom.gitops.names import check_id, is_hash
-from kingdom.gitops.reset import rescue
+from kingdom.gitops.reset import keep_commit, rescue
 from kingdom.gitops.worktree import HeldWorktree, Worktree, read_record, snapshot
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from kingdom.gitops.repository import Clone
 
 _TRASH: Final = "trash"
+ExistingBranch: TypeAlias = Literal["refuse", "continue", "restart"]
+"""What a new worktree does with a branch that an earlier one of its name left."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,19 @@ class Worktrees:
         self._lock_timeout = lock_timeout
 
     async def create(
-        self, clone: Clone, workflow: str, name: str, base: str | None = None, *, reuse_branch: bool = False
+        self,
+        clone: Clone,
+        workflow: str,
+        name: str,
+        base: str | None = None,
+        *,
+        existing_branch: ExistingBranch = "refuse",
     ) -> Worktree:
         """Return the worktree of a workflow on a clone; create it from ``base``, or repair an existing one.
 
         ``base`` is a remote branch, a tag, a commit (such as a checkpoint, to fork from it) or None for the default
-        branch. ``reuse_branch`` continues a branch that an earlier worktree of this name left.
+        branch. ``existing_branch`` says what to do with a branch that an earlier worktree of this name left:
+        ``continue`` starts at its tip, ``restart`` at the base and keeps the dropped commits under a rescue ref.
 
         Raise :class:`BranchExists`, :class:`FolderExists` or :class:`BaseNotFound`; nothing was created then.
         """
@@ -75,9 +84,9 @@ class Worktrees:
                 raise FolderExists(f"{tree.path} is a worktree of {record['url']}: choose another name")
             if record is not None and record["state"] == "releasing":
                 await self._finish_release(held, delete_branch=False)
-                record, reuse_branch = None, True
+                record, existing_branch = None, "restart" if existing_branch == "restart" else "continue"
             if record is None:
-                held = HeldWorktree(await self._plan(tree, base, reuse_branch=reuse_branch), held.lock)
+                held = HeldWorktree(await self._plan(tree, base, existing_branch), held.lock)
                 held.write_record("creating")
             else:
                 held = HeldWorktree(replace(tree, base=record["base"]), held.lock)
@@ -152,16 +161,21 @@ class Worktrees:
         clone = self._clones.find(record["url"])
         return self._describe(clone, record["workflow"], record["name"], record["base"])
 
-    async def _plan(self, tree: Worktree, base: str | None, *, reuse_branch: bool) -> Worktree:
+    async def _plan(self, tree: Worktree, base: str | None, existing_branch: ExistingBranch) -> Worktree:
         """Check that a new worktree can be created, and resolve the base of its branch."""
-        if await tree.tip() is not None and not reuse_branch:
+        tip = await tree.tip()
+        if tip is not None and existing_branch == "refuse":
             raise BranchExists(
                 f"the branch {tree.branch} exists in {tree.clone.folder}: "
-                f"use another name, delete it, or go on with it (reuse_branch=True)"
+                f'use another name, delete it, or go on with it (existing_branch="continue")'
             )
         if tree.path.is_symlink() or (tree.path.exists() and (not tree.path.is_dir() or any(tree.path.iterdir()))):
             raise FolderExists(f"{tree.path} exists and no record says that it is ours: move it away first")
-        return replace(tree, base=await tree.clone.resolve_base(base))
+        planned = replace(tree, base=await tree.clone.resolve_base(base))
+        if tip is not None and tip != planned.base and existing_branch == "restart":
+            await keep_commit(planned, tip, f"Kept when {tree.branch} was restarted", self._clock, self._identity)
+            await tree.clone.update_refs([f"update {tree.ref} {planned.base} {tip}"])
+        return planned
 
     async def _materialise(self, held: HeldWorktree) -> None:
         """Create branch, folder and files, as far as they are missing."""

@@ -123,7 +123,7 @@ async def test_a_branch_that_exists_already_is_not_taken(remote: Remote, ground:
     with pytest.raises(BranchExists, match="kingdom/wf/app exists"):
         await ground.worktrees.create(clone, "wf", "app")
     assert ground.worktrees.list() == []
-    tree = await ground.worktrees.create(clone, "wf", "app", reuse_branch=True)
+    tree = await ground.worktrees.create(clone, "wf", "app", existing_branch="continue")
     assert (tree.path / "a.txt").exists()
 
 
@@ -187,7 +187,7 @@ async def test_releasing_keeps_the_branch_and_may_be_repeated(remote: Remote, gr
     assert await tree.tip() == made.commit
     with pytest.raises(WorktreeBroken):
         ground.worktrees.find("wf", "app")
-    again = await ground.worktrees.create(tree.clone, "wf", "app", reuse_branch=True)
+    again = await ground.worktrees.create(tree.clone, "wf", "app", existing_branch="continue")
     assert (again.path / "a.txt").read_text() == "changed\n"
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from kingdom.gitops import (
     BaseNotFound,
-    BranchExists,
     CheckpointConflict,
     GitError,
     RemoteFailed,
@@ -129,15 +128,57 @@ async def test_what_cannot_be_prepared_says_why(
         await ground.service.prepare(git, WorkTree("wt", "wf-1", "git-x", base))
 
 
-async def test_a_branch_of_somebody_else_is_left_alone(ground: Ground) -> None:
+def commit(tree: WorkTree, name: str) -> None:
+    """What an agent that commits by itself does."""
+    write(tree, name, "x")
+    plain_git(Path(str(tree.path)), "add", ".")
+    plain_git(Path(str(tree.path)), "commit", "--quiet", "-m", name)
+
+
+def rescued(ground: Ground, tree: WorkTree) -> list[str]:
+    """The files of each rescue, sorted."""
+    refs = head_refs(ground, "refs/kingdom/rescue")
+    return sorted(plain_git(clone_of(ground), "ls-tree", "--name-only", ref).replace("\n", " ") for ref in refs)
+
+
+def clone_of(ground: Ground) -> Path:
+    (folder,) = (ground.folder / "home" / "clones").glob("app-*")
+    return folder / "repo" / ".git"
+
+
+def head_refs(ground: Ground, prefix: str) -> list[str]:
+    return plain_git(clone_of(ground), "for-each-ref", "--format=%(refname)", prefix).split()
+
+
+@pytest.mark.parametrize("committed", [False, True])
+async def test_a_repository_released_before_its_first_checkpoint_comes_back(ground: Ground, committed: bool) -> None:
     tree = await ground.tree("app")
-    write(tree, "theirs", "x")
-    assert tree.path is not None
-    plain_git(Path(tree.path), "add", ".")
-    plain_git(Path(tree.path), "commit", "--quiet", "-m", "theirs")
+    if committed:
+        commit(tree, "theirs")
     await ground.service.release(tree)
-    with pytest.raises(BranchExists):
-        await ground.tree("app")
+    assert ("theirs" in files(await ground.tree("app"))) is committed
+
+
+async def test_the_tree_of_a_work_that_is_done_again_begins_at_its_base(ground: Ground) -> None:
+    tree = await ground.tree("app", "work-2")
+    base = head(tree)
+    write(tree, "first", "x")
+    await ground.checkpoint(tree)
+    await ground.service.release(tree)
+    again = await ground.tree("app", "work-2", base)
+    assert (files(again), head(again)) == ({"README": "- app\n"}, base)
+    assert rescued(ground, again) == [], "the checkpoint holds it"
+
+
+async def test_what_an_agent_committed_and_did_not_finish_is_kept_when_its_work_is_done_again(ground: Ground) -> None:
+    tree = await ground.tree("app", "work-2")
+    base = head(tree)
+    for name in ("once", "twice"):
+        commit(tree, name)
+        await ground.service.release(tree)
+        tree = await ground.tree("app", "work-2", base)
+        assert files(tree) == {"README": "- app\n"}
+    assert rescued(ground, tree) == ["README once", "README twice"]
 
 
 async def test_a_released_tree_comes_back_with_its_checkpoints(ground: Ground) -> None:

@@ -174,7 +174,7 @@ class Workspace:
             return Workplace(self._plain_folder(work_id))
         try:
             clone = (await self._clones.ensure(url, fetch=fetch)).clone
-            tree = await self._worktrees.create(clone, self.general, work_id, reuse_branch=True)
+            tree = await self._worktrees.create(clone, self.general, work_id, existing_branch="continue")
         except (RemoteFailed, CommandTimedOut, LockBusy) as error:
             raise TaskNotReady(f"the repository {url} could not be fetched: {error}") from error
         except GitError as error:

@@ -13,7 +13,6 @@ import logging
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from kingdom.gitops import (
-    BranchExists,
     CheckpointMark,
     CheckpointProblem,
     Checkpoints,
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
     from kingdom.gitops import Clock, Clone, Commit, Conflict, FileDiff, Worktree
     from kingdom.gitops import GitRunner as GitProgram
+    from kingdom.gitops.worktrees import ExistingBranch
     from kingdom.workflow.domain.resources import Checkpoint, Git, WorkTree
 
 R = TypeVar("R")
@@ -236,14 +236,13 @@ class GitopsService:
             ]
 
     async def _create(self, clone: Clone, tree: WorkTree, name: str) -> Worktree:
-        try:
-            return await self._worktrees.create(clone, tree.workflow_id, name, tree.base)
-        except BranchExists:
-            # It is ours if it ends in a checkpoint of this workflow: its worktree was released and is needed again.
-            tip = await clone.commit_of(f"refs/heads/kingdom/{tree.workflow_id}/{name}")
-            if tip not in (await self._checkpoints.list(clone, tree.workflow_id)).values():
-                raise
-            return await self._worktrees.create(clone, tree.workflow_id, name, tree.base, reuse_branch=True)
+        """Create a worktree. A branch of this name is the workflow's own: its id is part of the name.
+
+        A worktree of the workflow continues where its branch stands. One of a single Work starts at its base: the Work
+        is done again.
+        """
+        branch: ExistingBranch = "continue" if tree.work_id is None else "restart"
+        return await self._worktrees.create(clone, tree.workflow_id, name, tree.base, existing_branch=branch)
 
     async def _mended(self, tree: Worktree) -> Worktree:
         """Return the worktree after restoring a lost clone or folder."""
