@@ -25,7 +25,7 @@ def commands(context: Context) -> list[Table]:
         return Contestant(name, partial(_wall, command, cache, runs))
 
     outcomes = context.race(
-        contestant("import typer", sys.executable, "-c", "import typer"),
+        contestant("import click", sys.executable, "-c", "import click"),
         contestant("kingdom --help", str(_BIN / "kingdom"), "--help"),
         contestant("procrastinate --help", str(_BIN / "procrastinate"), "--help"),
         contestant("pgq --help", str(_BIN / "pgq"), "--help"),
@@ -36,7 +36,7 @@ def commands(context: Context) -> list[Table]:
             "s",
             outcomes,
             metric="seconds",
-            bars={"kingdom --help": [Bar("<", 0.25), Bar("<", 2.5, of="import typer")]},
+            bars={"kingdom --help": [Bar("<", 0.25), Bar("<", 2.5, of="import click")]},
             higher_is_better=False,
             remarks=(f"Each figure is the median of {runs} runs after one that wrote the bytecode",),
         )

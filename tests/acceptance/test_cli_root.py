@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import signal
 import subprocess
 from pathlib import Path
@@ -16,6 +18,56 @@ from tests.support.command import COMMAND, environment, kingdom, kingdom_tty
 def test_version() -> None:
     result = kingdom("--version")
     assert (result.returncode, result.stdout) == (0, f"kingdom {package.__version__}\n")
+
+
+NO_XDG = {"XDG_CONFIG_HOME": "", "XDG_DATA_HOME": ""}  # else files would go outside the folder of the test
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("kingdom st", ["status", "stats"]),
+        ("kingdom bus de", ["depth", "dead", "demo"]),
+        ("kingdom bus depth --wa", ["--watch"]),
+        ("kingdom bus demo --transport ", ["sqlite", "files"]),
+    ],
+)
+def test_bash_completes_commands_options_and_choices(typed: str, offered: list[str], tmp_path: Path) -> None:
+    (tmp_path / "kingdom").write_text(f"#!/bin/sh\nexec {shlex.join(COMMAND)} \"$@\"\n")
+    (tmp_path / "kingdom").chmod(0o755)
+    script = kingdom("--show-completion", SHELL="/bin/bash").stdout
+    words = typed.split(" ")
+    script += f"COMP_WORDS=({shlex.join(words)})\nCOMP_CWORD={len(words) - 1}\n"
+    script += "_kingdom_completion kingdom\nprintf '%s\\n' \"${COMPREPLY[@]}\"\n"
+    found = environment(PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    done = subprocess.run(["bash", "-c", script], env=found, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == offered
+
+
+@pytest.mark.parametrize(
+    ("shell", "script", "start_file"),
+    [
+        ("bash", ".local/share/kingdom/completion.bash", ".bashrc"),
+        ("zsh", ".local/share/kingdom/completion.zsh", ".zshrc"),
+        ("fish", ".config/fish/completions/kingdom.fish", None),
+    ],
+)
+def test_completion_is_installed_once(shell: str, script: str, start_file: str | None, tmp_path: Path) -> None:
+    if start_file:
+        (tmp_path / start_file).write_text("alias k=kingdom")
+    for _ in range(2):
+        done = kingdom("--install-completion", SHELL=f"/usr/bin/{shell}", HOME=str(tmp_path), **NO_XDG)
+        assert done.returncode == 0, done.stderr
+        assert str(tmp_path / script) in done.stdout
+    assert "_KINGDOM_COMPLETE" in (tmp_path / script).read_text()
+    if start_file:
+        assert (tmp_path / start_file).read_text() == f'alias k=kingdom\nsource "{tmp_path / script}"\n'
+
+
+def test_a_shell_without_completion_is_named(tmp_path: Path) -> None:
+    done = kingdom("--install-completion", SHELL="/bin/tcsh", HOME=str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: SHELL names tcsh: there is completion for bash, zsh, fish\n"
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",)])

@@ -27,7 +27,7 @@ def within(modules: set[str], *packages: str) -> set[str]:
 def test_importing_the_bus_imports_no_driver_no_command_line_and_no_transport() -> None:
     loaded = modules_after("import kingdom.bus")
     assert "kingdom.bus.worker" in loaded
-    heavy = ("typer", "rich", "prometheus_client", "asyncpg", "psycopg", "sqlalchemy", "sqlite3")
+    heavy = ("click", "rich", "prometheus_client", "asyncpg", "psycopg", "sqlalchemy", "sqlite3")
     assert within(loaded, *heavy) == set()
     assert within(loaded, "kingdom") == within(loaded, "kingdom.bus", "kingdom.base") | {"kingdom"}
     assert within(loaded, "kingdom.bus.transports") == set()
@@ -58,7 +58,8 @@ def test_help_imports_neither_the_bus_nor_rich(arguments: list[str]) -> None:
 
 def test_the_help_of_the_root_imports_no_command_and_that_of_a_command_no_other() -> None:
     root = modules_after("from kingdom.cli.app import run\nassert run(['--help']) == 0")
-    assert within(root, "kingdom.cli") == {f"kingdom.cli{name}" for name in ("", ".app", ".commands", ".output")}
+    core = {f"kingdom.cli{name}" for name in ("", ".app", ".commands", ".output", ".parsing")}
+    assert within(root, "kingdom.cli") == core
     depth = modules_after("from kingdom.cli.app import run\nassert run(['bus', 'depth', '--help']) == 0")
     assert "kingdom.cli.bus.inspection" in depth
     assert within(depth, "kingdom.cli.court", "kingdom.cli.workflow") == set()

@@ -1,6 +1,6 @@
 """The ``kingdom`` command.
 
-Modules of this package import only the standard library, typer and each other at their top: the bus, rich and
+Modules of this package import only the standard library, click and each other at their top: the bus, rich and
 prometheus_client are imported inside the command that needs them, so that ``kingdom --help`` answers at once.
 """
 

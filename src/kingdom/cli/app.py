@@ -6,52 +6,56 @@ Exit codes: 0 success, 1 failure (or a check found an error), 2 wrong usage, 130
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Final
 
-import typer
+import click
 
 from kingdom import __version__
 from kingdom.cli import output
 from kingdom.cli.commands import RootGroup, missing_package
 
-# BadParameter is the only usage error that every version of typer exports; its base class covers the others.
-_UsageError: Final[type[Exception]] = typer.BadParameter.__bases__[0]
 
-app = typer.Typer(
-    cls=RootGroup,
-    help="Kingdom: an event-driven runtime for AI teammates on a durable event bus.",
-    rich_markup_mode=None,  # rich help pages take longer than everything else `--help` does
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+def _print_completion(context: click.Context, parameter: click.Parameter, requested: bool) -> None:
+    if requested and not context.resilient_parsing:
+        from kingdom.cli import completion
+
+        shell = completion.current_shell()
+        act = completion.install if parameter.name == "install_completion" else completion.script
+        output.say(act(context.command, shell))
+        context.exit()
+
+
+@click.group(cls=RootGroup, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.version_option(__version__, message="kingdom %(version)s")
+@click.option(
+    "--install-completion",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_completion,
+    help="Install completion for the current shell.",
 )
-
-
-def _print_version(requested: bool) -> None:
-    if requested:
-        output.say(f"kingdom {__version__}")
-        raise typer.Exit
-
-
-@app.callback(invoke_without_command=True)
-def _root(
-    context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
-) -> None:
-    output.show_help_if_no_command(context)
+@click.option(
+    "--show-completion",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_completion,
+    help="Show completion for the current shell, to copy it or customize the installation.",
+)
+def app() -> None:
+    """Kingdom: an event-driven runtime for AI teammates on a durable event bus."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code. User errors become one line, never a traceback."""
     as_json = "--json" in arguments
     try:
-        return app(args=list(arguments), prog_name="kingdom", standalone_mode=False) or 0
+        return app.main(args=list(arguments), prog_name="kingdom", standalone_mode=False) or 0
     except output.CommandError as error:
         return output.print_error(error, as_json)
-    except _UsageError as error:
+    except click.UsageError as error:
         return output.print_error(output.from_usage_error(error), as_json)
-    except (typer.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt):
         return output.INTERRUPTED
     except ModuleNotFoundError as error:
         missing = missing_package(error)

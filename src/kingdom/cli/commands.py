@@ -9,15 +9,15 @@ from __future__ import annotations
 import importlib
 from typing import Any, Final, NamedTuple
 
-import typer
-from typer.core import TyperCommand, TyperGroup
-from typer.main import get_command
+import click
+from click.shell_completion import CompletionItem
 
 from kingdom.cli.output import CommandError
+from kingdom.cli.parsing import Group
 
 
 class CommandSpec(NamedTuple):
-    """A command of the root: its name, ``module:attribute`` of its function or group, the first sentence of its help.
+    """A command of the root: its name, ``module:attribute`` of its command or group, the first sentence of its help.
 
     The sentence has at most 64 characters: a longer one would be cut in 80 columns.
     """
@@ -85,59 +85,46 @@ def missing_package(error: ModuleNotFoundError) -> CommandError | None:
     )
 
 
-def load(spec: CommandSpec) -> Any:
-    """Import the function or the group of a command."""
+def load(spec: CommandSpec) -> click.Command:
+    """Import a command or a group."""
     module, _, attribute = spec.target.partition(":")
-    return getattr(importlib.import_module(f"kingdom.cli.{module}"), attribute)
+    found: click.Command = getattr(importlib.import_module(f"kingdom.cli.{module}"), attribute)
+    return found
 
 
-def add_command(app: typer.Typer, spec: CommandSpec) -> None:
-    """Import a command and add it to an app."""
-    found = load(spec)
-    if isinstance(found, typer.Typer):
-        app.add_typer(found, name=spec.name)
-    else:
-        app.command(spec.name)(found)
-
-
-def load_all(app: typer.Typer) -> typer.Typer:
-    """Import all commands and add them to an app, for programs that inspect them."""
+def load_all(group: click.Group) -> click.Group:
+    """Import all commands and add them to a group, for programs that inspect them."""
     for spec in COMMANDS:
-        add_command(app, spec)
-    return app
+        group.add_command(load(spec))
+    return group
 
 
-class LazyCommand(TyperCommand):
-    """A placeholder that loads its command when it is called."""
+class RootGroup(Group):
+    """The root of the command line. It imports the command that is called, and no other."""
 
-    def __init__(self, spec: CommandSpec) -> None:
-        super().__init__(spec.name, help=spec.help)
-        self._spec = spec
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return [spec.name for spec in COMMANDS]
 
-    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Load the real command and continue with it."""
-        alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-        alone.callback()(_no_callback)
-        add_command(alone, self._spec)
-        group: Any = get_command(alone)
-        return group.commands[self._spec.name].make_context(info_name, args, parent, **extra)
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        return next((load(spec) for spec in COMMANDS if spec.name == cmd_name), None)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. An interruption prints nothing: click would print an empty line."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise click.Abort from error
 
-class RootGroup(TyperGroup):
-    """The root of the command line. Its help lists the commands by section."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        for spec in COMMANDS:
-            self.add_command(LazyCommand(spec))
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one list of commands for each section, all with the same column width."""
         width = max(len(spec.name) for spec in COMMANDS)
         for title, specs in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(spec.name.ljust(width), spec.help) for spec in specs])
 
-
-def _no_callback() -> None:
-    """A group with a callback keeps its commands as subcommands, even when it has only one."""
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the name of a command without importing any."""
+        names = [CompletionItem(spec.name, help=spec.help) for spec in COMMANDS if spec.name.startswith(incomplete)]
+        return names + click.Command.shell_complete(self, ctx, incomplete)

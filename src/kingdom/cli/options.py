@@ -4,83 +4,79 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias
+from typing import Any, Final
 
-import typer
+import click
+
+from kingdom.cli.parsing import argument
 
 _SECONDS_PER_UNIT: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 
-JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document, for programs.")]
-JsonLinesOption: TypeAlias = Annotated[
-    bool, typer.Option("--json", help="Print events and agent output as JSON lines.")
-]
-YesOption: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
-UrlOption: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--url",
-        envvar="KINGDOM_BUS_URL",
-        show_envvar=True,
-        metavar="URL",
-        help="The bus: files:///dir, sqlite:///file.db or postgresql://host/database.",
-    ),
-]
-StreamArgument: TypeAlias = Annotated[str, typer.Argument(metavar="STREAM", help="The name of the stream.")]
-EventTypeOption: TypeAlias = Annotated[
-    str | None, typer.Option("--type", metavar="TYPE", help="Only events of this type.", show_default=False)
-]
-ErrorCodeOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--code", metavar="CODE", help="Only events that failed with this error code.", show_default=False),
-]
+class DurationType(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.5 on
+    """Seconds, written as ``30s`` or ``7d``."""
 
-HomeOption: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        "--home",
-        metavar="DIR",
-        help="The home of the court. Default: KINGDOM_HOME, or the home that contains the working directory.",
-        show_default=False,
-    ),
-]
-TaskArgument: TypeAlias = Annotated[str, typer.Argument(metavar="TASK", help="The id of the task.")]
+    name = "duration"
 
-WorkflowHomeOption: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        "--home",
-        metavar="DIR",
-        help="The folder that contains workflows/; it need not be the home of a court. "
-        "Default: KINGDOM_HOME, or the nearest such folder above the working directory.",
-        show_default=False,
-    ),
-]
-StoreOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--store",
-        envvar="KINGDOM_WORKFLOW_STORE",
-        show_envvar=True,
-        metavar="URL",
-        help="The store: sqlite:///file.db or postgresql://host/database. Default: workflows/workflows.db in the home.",
-        show_default=False,
-    ),
-]
-WorkflowArgument: TypeAlias = Annotated[
-    str, typer.Argument(metavar="WORKFLOW", help="Its id, the start or end of the id, or its name.")
-]
-CheckpointArgument: TypeAlias = Annotated[
-    str, typer.Argument(metavar="CHECKPOINT", help="Its id, the start or end of the id, or the name of its work.")
-]
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the seconds; raise a usage error for what is not a duration."""
+        try:
+            return parse_duration(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+DURATION: Final = DurationType()
+PATH: Final = click.Path(path_type=Path)
+
+json_option = click.option("--json", is_flag=True, help="Print one JSON document, for programs.")
+json_lines_option = click.option("--json", is_flag=True, help="Print events and agent output as JSON lines.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+
+url_option = click.option(
+    "--url",
+    required=True,
+    metavar="URL",
+    envvar="KINGDOM_BUS_URL",
+    show_envvar=True,
+    help="The bus: files:///dir, sqlite:///file.db or postgresql://host/database.",
+)
+stream_argument = argument("stream", help="The name of the stream.")
+event_type_option = click.option("--type", "event_type", metavar="TYPE", help="Only events of this type.")
+error_code_option = click.option("--code", metavar="CODE", help="Only events that failed with this error code.")
+
+home_option = click.option(
+    "--home",
+    type=PATH,
+    metavar="DIR",
+    help="The home of the court. Default: KINGDOM_HOME, or the home that contains the working directory.",
+)
+task_argument = argument("task_id", metavar="TASK", help="The id of the task.")
+
+workflow_home_option = click.option(
+    "--home",
+    type=PATH,
+    metavar="DIR",
+    help="The folder that contains workflows/; it need not be the home of a court. "
+    "Default: KINGDOM_HOME, or the nearest such folder above the working directory.",
+)
+store_option = click.option(
+    "--store",
+    metavar="URL",
+    envvar="KINGDOM_WORKFLOW_STORE",
+    show_envvar=True,
+    help="The store: sqlite:///file.db or postgresql://host/database. Default: workflows/workflows.db in the home.",
+)
+workflow_argument = argument("workflow", help="Its id, the start or end of the id, or its name.")
+checkpoint_argument = argument("checkpoint", help="Its id, the start or end of the id, or the name of its work.")
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds in ``text``; raise a usage error for anything else."""
+    """Return the seconds in ``text``; raise a ValueError for anything else."""
     match = _DURATION.fullmatch(text.strip())
     if match is None:
-        raise typer.BadParameter(f"{text!r} is not a duration: write 30s, 15m, 2h or 7d")
+        raise ValueError(f"{text!r} is not a duration: write 30s, 15m, 2h or 7d")
     return float(match.group(1)) * _SECONDS_PER_UNIT[match.group(2)]
 
 

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
-import typer
+import click
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -48,9 +48,9 @@ def usage_error(message: str) -> CommandError:
     return CommandError("USAGE", message, MISUSED)
 
 
-def from_usage_error(error: Exception) -> CommandError:
-    """Convert a usage error of typer, and name the help page."""
-    message = getattr(error, "format_message", error.__str__)().rstrip(".")
+def from_usage_error(error: click.ClickException) -> CommandError:
+    """Convert a usage error of click, and name the help page."""
+    message = error.format_message().rstrip(".")
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "kingdom"
     return usage_error(f"{message} (see `{path} --help`)")
@@ -152,15 +152,8 @@ def confirm(question: str, *, yes: bool) -> None:
         raise CommandError(
             "NOT_CONFIRMED", f"{question} There is no terminal to ask on: repeat the command with --yes", MISUSED
         )
-    if not typer.confirm(sanitize(question), err=True):
+    if not click.confirm(sanitize(question), err=True):
         raise CommandError("NOT_CONFIRMED", "not confirmed: nothing was changed")
-
-
-def show_help_if_no_command(context: typer.Context) -> None:
-    """Show the help page when a group is called without a command."""
-    if context.invoked_subcommand is None:
-        print(context.get_help())  # noqa: T201
-        raise typer.Exit
 
 
 class View:

@@ -3,47 +3,52 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from kingdom.cli import output
-from kingdom.cli.options import StoreOption, WorkflowHomeOption
+from kingdom.cli.options import store_option, workflow_home_option
+from kingdom.cli.parsing import command
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from kingdom.web.settings import WebSettings
 
 
+@command()
+@workflow_home_option
+@store_option
+@click.option("--host", metavar="ADDRESS", help="The address to listen on. Default: the one in the configuration.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="The port; 0 takes a free one. Default: the one in the configuration (8700).",
+)
+@click.option(
+    "--allow-host",
+    multiple=True,
+    metavar="NAME",
+    help="Another host name to accept, for example behind a proxy; may be repeated.",
+)
+@click.option("--no-engine", is_flag=True, help="Do not run workflows in this process.")
+@click.option("--link", is_flag=True, help="Print the link that logs a browser in. If a server runs, do nothing else.")
+@click.option("--new-token", is_flag=True, help="Create a new token: every client has to log in again.")
+@click.option("--open", "open_browser", is_flag=True, help="Open the dashboard in a browser.")
+@click.option("--openapi", is_flag=True, help="Print the OpenAPI document of the API as JSON, and exit.")
 def web(
-    home: WorkflowHomeOption = None,
-    store: StoreOption = None,
-    host: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="The address to listen on. Default: the one in the configuration."),
-    ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=65535, help="The port; 0 takes a free one. Default: the one in the configuration (8700)."
-        ),
-    ] = None,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Another host name to accept, for example behind a proxy; may be repeated."),
-    ] = None,
-    no_engine: Annotated[bool, typer.Option("--no-engine", help="Do not run workflows in this process.")] = False,
-    link: Annotated[
-        bool, typer.Option("--link", help="Print the link that logs a browser in. If a server runs, do nothing else.")
-    ] = False,
-    new_token: Annotated[
-        bool, typer.Option("--new-token", help="Create a new token: every client has to log in again.")
-    ] = False,
-    open_browser: Annotated[bool, typer.Option("--open", help="Open the dashboard in a browser.")] = False,
-    openapi: Annotated[
-        bool, typer.Option("--openapi", help="Print the OpenAPI document of the API as JSON, and exit.")
-    ] = False,
+    home: Path | None,
+    store: str | None,
+    host: str | None,
+    port: int | None,
+    allow_host: tuple[str, ...],
+    no_engine: bool,
+    link: bool,
+    new_token: bool,
+    open_browser: bool,
+    openapi: bool,
 ) -> None:
     """Serve the dashboard, the API and live events.
 
@@ -83,10 +88,10 @@ def _print_openapi() -> None:
     output.print_json(asyncio.run(openapi_document()))
 
 
-def _settings(configured: WebSettings, host: str | None, port: int | None, allow_host: list[str] | None) -> WebSettings:
+def _settings(configured: WebSettings, host: str | None, port: int | None, allow_host: Sequence[str]) -> WebSettings:
     from dataclasses import replace
 
-    allowed = (*configured.allowed_hosts, *(allow_host or ()))
+    allowed = (*configured.allowed_hosts, *allow_host)
     return replace(
         configured,
         host=configured.host if host is None else host,
@@ -158,14 +163,14 @@ def _show_link(url: str, token: str, *, link: bool, in_browser: bool) -> None:
 
 
 def _warn(text: str) -> None:
-    typer.echo(f"warning: {output.sanitize(text)}", err=True)
+    click.echo(f"warning: {output.sanitize(text)}", err=True)
 
 
-def mcp_serve(
-    read_only: Annotated[bool, typer.Option("--read-only", help="Offer only tools that change nothing.")] = False,
-    home: WorkflowHomeOption = None,
-    store: StoreOption = None,
-) -> None:
+@command("serve")
+@click.option("--read-only", is_flag=True, help="Offer only tools that change nothing.")
+@workflow_home_option
+@store_option
+def mcp_serve(read_only: bool, home: Path | None, store: str | None) -> None:
     """Serve the court over MCP on standard input and output.
 
     For an agent that reads tasks and starts work, for example: claude mcp add kingdom -- kingdom mcp serve --home DIR.

@@ -5,20 +5,21 @@ from __future__ import annotations
 import contextlib
 import json as jsonlib
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
+import click
 
 from kingdom.cli import output
 from kingdom.cli.options import (
-    ErrorCodeOption,
-    EventTypeOption,
-    JsonOption,
-    StreamArgument,
-    UrlOption,
+    DURATION,
+    error_code_option,
+    event_type_option,
     format_duration,
-    parse_duration,
+    json_option,
+    stream_argument,
+    url_option,
 )
+from kingdom.cli.parsing import argument, command
 from kingdom.cli.session import with_bus
 
 if TYPE_CHECKING:
@@ -33,17 +34,15 @@ if TYPE_CHECKING:
 _DEPTH_COLUMNS = ("stream", "pending", "processing", "dead", "oldest")
 _CHECK_STYLES: Final = {"ok": "green", "warning": "yellow", "error": "red"}
 
-LimitOption = Annotated[int, typer.Option(min=1, help="Show at most this many.")]
+limit_option = click.option("--limit", type=click.IntRange(1), default=50, help="Show at most this many.")
 
 
-def depth(
-    url: UrlOption,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until interrupted.")] = False,
-    every: Annotated[
-        float, typer.Option(parser=parse_duration, metavar="DURATION", help="How often --watch refreshes.")
-    ] = "1s",  # type: ignore[assignment]  # typer parses defaults as well
-    json: JsonOption = False,
-) -> None:
+@command()
+@url_option
+@click.option("--watch", "-w", is_flag=True, help="Refresh until interrupted.")
+@click.option("--every", type=DURATION, default="1s", help="How often --watch refreshes.")
+@json_option
+def depth(url: str, watch: bool, every: float, json: bool) -> None:
     """Show how many events are pending, held and dead."""
     from kingdom.bus.delivery import depth_document
 
@@ -60,13 +59,13 @@ def depth(
         output.say("no streams yet: nothing was published here")
 
 
-def ls(
-    stream: StreamArgument,
-    url: UrlOption,
-    limit: LimitOption = 50,
-    event_type: EventTypeOption = None,
-    json: JsonOption = False,
-) -> None:
+@command()
+@stream_argument
+@url_option
+@limit_option
+@event_type_option
+@json_option
+def ls(stream: str, url: str, limit: int, event_type: str | None, json: bool) -> None:
     """List the events that can be claimed now, in order.
 
     Nothing is claimed.
@@ -93,14 +92,14 @@ def ls(
         output.say(f"no event of {stream} can be claimed now: kingdom bus depth counts pending, held and dead events")
 
 
-def dead(
-    stream: StreamArgument,
-    url: UrlOption,
-    limit: LimitOption = 50,
-    event_type: EventTypeOption = None,
-    code: ErrorCodeOption = None,
-    json: JsonOption = False,
-) -> None:
+@command()
+@stream_argument
+@url_option
+@limit_option
+@event_type_option
+@error_code_option
+@json_option
+def dead(stream: str, url: str, limit: int, event_type: str | None, code: str | None, json: bool) -> None:
     """List the dead letters of a stream, the latest first."""
     from kingdom.bus.delivery import dead_document, format_optional_time
 
@@ -127,11 +126,11 @@ def dead(
         output.say(f"no dead letters, and no stream {stream}: {known}")
 
 
-def show(
-    event_id: Annotated[str, typer.Argument(metavar="EVENT_ID", help="The id of the event.")],
-    url: UrlOption,
-    json: JsonOption = False,
-) -> None:
+@command()
+@argument("event_id", help="The id of the event.")
+@url_option
+@json_option
+def show(event_id: str, url: str, json: bool) -> None:
     """Show one event: its state, its errors and its payload."""
     from kingdom.bus.delivery import record_document
 
@@ -149,7 +148,10 @@ def show(
     output.say(jsonlib.dumps(document["envelope"], ensure_ascii=False, indent=2))
 
 
-def doctor(url: UrlOption, json: JsonOption = False) -> None:
+@command()
+@url_option
+@json_option
+def doctor(url: str, json: bool) -> None:
     """Check the store of a bus for known problems.
 
     Exits 1 when a check finds an error.
@@ -157,16 +159,14 @@ def doctor(url: UrlOption, json: JsonOption = False) -> None:
     report_checks(with_bus(url, lambda bus: bus.doctor()), json=json)
 
 
-def metrics(
-    url: UrlOption,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to serve on; 0 takes a free one.")] = 9464,
-    host: Annotated[str, typer.Option(help="The address to serve on.")] = "127.0.0.1",
-    every: Annotated[
-        float, typer.Option(parser=parse_duration, metavar="DURATION", help="How often the store is read.")
-    ] = "15s",  # type: ignore[assignment]  # typer parses defaults as well
-    prefix: Annotated[str, typer.Option(help="The prefix of the metric names.")] = "kingdom",
-    json: JsonOption = False,
-) -> None:
+@command()
+@url_option
+@click.option("--port", type=click.IntRange(0, 65535), default=9464, help="The port to serve on; 0 takes a free one.")
+@click.option("--host", default="127.0.0.1", help="The address to serve on.")
+@click.option("--every", type=DURATION, default="15s", help="How often the store is read.")
+@click.option("--prefix", default="kingdom", help="The prefix of the metric names.")
+@json_option
+def metrics(url: str, port: int, host: str, every: float, prefix: str, json: bool) -> None:
     """Serve the depths of the streams to Prometheus.
 
     Runs until interrupted.
@@ -214,7 +214,7 @@ def report_checks(checks: Sequence[Check], *, json: bool) -> None:
             if check.hint and check.level != "ok":
                 output.say(f"{check.name}: {check.hint}")
     if not healthy:
-        raise typer.Exit(output.FAILED)
+        raise click.exceptions.Exit(output.FAILED)
 
 
 @contextlib.contextmanager

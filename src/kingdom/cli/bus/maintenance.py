@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
 
-import typer
+import click
 
 from kingdom.cli import output
 from kingdom.cli.options import (
-    ErrorCodeOption,
-    EventTypeOption,
-    JsonOption,
-    StreamArgument,
-    UrlOption,
-    YesOption,
+    DURATION,
+    error_code_option,
+    event_type_option,
     format_duration,
-    parse_duration,
+    json_option,
+    stream_argument,
+    url_option,
+    yes_option,
 )
+from kingdom.cli.parsing import command
 from kingdom.cli.session import with_bus
 
 _MAX_COUNTED = 1000  # dead letters counted for the question; beyond, it says "at least"
 
 
-def migrate(url: UrlOption, json: JsonOption = False) -> None:
+@command()
+@url_option
+@json_option
+def migrate(url: str, json: bool) -> None:
     """Create or update the tables or directories of a bus.
 
     Safe to repeat.
@@ -37,18 +41,24 @@ def migrate(url: UrlOption, json: JsonOption = False) -> None:
         output.say("up to date: nothing to apply")
 
 
+@command()
+@stream_argument
+@url_option
+@click.option("--id", "ids", multiple=True, metavar="EVENT_ID", help="This event, dead or done; may be repeated.")
+@event_type_option
+@error_code_option
+@click.option("--all", "everything", is_flag=True, help="Every dead event of the stream.")
+@yes_option
+@json_option
 def requeue(
-    stream: StreamArgument,
-    url: UrlOption,
-    ids: Annotated[
-        list[str] | None,
-        typer.Option("--id", metavar="EVENT_ID", help="This event, dead or done; may be repeated."),
-    ] = None,
-    event_type: EventTypeOption = None,
-    code: ErrorCodeOption = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every dead event of the stream.")] = False,
-    yes: YesOption = False,
-    json: JsonOption = False,
+    stream: str,
+    url: str,
+    ids: tuple[str, ...],
+    event_type: str | None,
+    code: str | None,
+    everything: bool,
+    yes: bool,
+    json: bool,
 ) -> None:
     """Move dead events back to pending, with no attempts used.
 
@@ -69,19 +79,16 @@ def requeue(
         output.say(f"{output.plural(moved, 'event')} of {stream} requeued")
 
 
-def purge(
-    url: UrlOption,
-    older_than: Annotated[
-        float,
-        typer.Option(
-            parser=parse_duration, metavar="DURATION", help="Only events that ended longer ago than this: 30s, 2h, 7d."
-        ),
-    ],
-    stream: Annotated[str | None, typer.Option(metavar="STREAM", help="Only this stream.", show_default=False)] = None,
-    dead: Annotated[bool, typer.Option("--dead", help="Delete dead letters too, not only finished events.")] = False,
-    yes: YesOption = False,
-    json: JsonOption = False,
-) -> None:
+@command()
+@url_option
+@click.option(
+    "--older-than", type=DURATION, required=True, help="Only events that ended longer ago than this: 30s, 2h, 7d."
+)
+@click.option("--stream", metavar="STREAM", help="Only this stream.")
+@click.option("--dead", is_flag=True, help="Delete dead letters too, not only finished events.")
+@yes_option
+@json_option
+def purge(url: str, older_than: float, stream: str | None, dead: bool, yes: bool, json: bool) -> None:
     """Delete finished events.
 
     The id of a deleted event may be published again.
@@ -96,15 +103,17 @@ def purge(
         output.say(f"{output.plural(purged, 'event')} deleted")
 
 
-def bench(
-    url: UrlOption,
-    events: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many events to publish and drain.")] = 5_000,
-    singles: Annotated[int, typer.Option(min=1, max=10_000, help="How many events to time one by one.")] = 100,
-    size: Annotated[int, typer.Option(min=0, max=100_000, help="Bytes of payload in each event.")] = 300,
-    concurrency: Annotated[int, typer.Option(min=1, max=1_000, help="Handlers at a time.")] = 8,
-    yes: YesOption = False,
-    json: JsonOption = False,
-) -> None:
+@command()
+@url_option
+@click.option(
+    "--events", type=click.IntRange(1, 1_000_000), default=5_000, help="How many events to publish and drain."
+)
+@click.option("--singles", type=click.IntRange(1, 10_000), default=100, help="How many events to time one by one.")
+@click.option("--size", type=click.IntRange(0, 100_000), default=300, help="Bytes of payload in each event.")
+@click.option("--concurrency", type=click.IntRange(1, 1_000), default=8, help="Handlers at a time.")
+@yes_option
+@json_option
+def bench(url: str, events: int, singles: int, size: int, concurrency: int, yes: bool, json: bool) -> None:
     """Measure the throughput and latency of a bus.
 
     Publishes in batches, drains with a worker, and times single events from publish to handler. Uses a stream of its
@@ -131,7 +140,7 @@ def bench(
     output.say(f"{events:,} events of {size} bytes, {singles} single ones; removed {result.removed:,} from the bus")
 
 
-def _requeue_question(url: str, stream: str, ids: list[str] | None, event_type: str | None, code: str | None) -> str:
+def _requeue_question(url: str, stream: str, ids: Sequence[str], event_type: str | None, code: str | None) -> str:
     from kingdom.bus.delivery import matching_letters
 
     if ids:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-import typer
+import click
 
 from kingdom.cli import output
-from kingdom.cli.options import HomeOption, JsonOption
+from kingdom.cli.options import home_option, json_option
+from kingdom.cli.parsing import command, group
 from kingdom.cli.session import errors_reported, find_home
 
 if TYPE_CHECKING:
@@ -21,15 +23,14 @@ _SLACK_STEPS: Final = """\
 4. Put both into the environment of the court, /invite the app into a channel,
    set slack.channel and slack.users in config/envoy.yaml, and run kingdom connect slack again.
 """
-app = typer.Typer()
 _LEVEL_LABELS: Final = {"ok": "ok", "warning": "warning", "error": "ERROR"}
 
 
-def slack(
-    home: HomeOption = None,
-    manifest: Annotated[bool, typer.Option("--manifest", help="Only print the app manifest.")] = False,
-    json: JsonOption = False,
-) -> None:
+@command()
+@home_option
+@click.option("--manifest", is_flag=True, help="Only print the app manifest.")
+@json_option
+def slack(home: Path | None, manifest: bool, json: bool) -> None:
     """Check the Slack tokens.
 
     Checks their scopes, the channel, and who may answer. Without tokens, prints how to create the app.
@@ -55,17 +56,18 @@ def slack(
     run_checks("slack", lambda clock: check_slack(config, system, tokens, clock), None, as_json=json)
 
 
-@app.callback(invoke_without_command=True)
-def _group(context: typer.Context) -> None:
+@group("connect")
+def app() -> None:
     """Check the tokens of GitHub, Jira and Slack.
 
     Shows what each token is allowed to see.
     """
-    output.show_help_if_no_command(context)
 
 
 @app.command()
-def github(home: HomeOption = None, json: JsonOption = False) -> None:
+@home_option
+@json_option
+def github(home: Path | None, json: bool) -> None:
     """Check the GitHub token.
 
     Checks its owner, its scopes, notifications, and each watched repository.
@@ -81,7 +83,9 @@ def github(home: HomeOption = None, json: JsonOption = False) -> None:
 
 
 @app.command()
-def jira(home: HomeOption = None, json: JsonOption = False) -> None:
+@home_option
+@json_option
+def jira(home: Path | None, json: bool) -> None:
     """Check the Jira token: its owner and visible tickets."""
     from kingdom.court.sentinel.checks import check_jira
     from kingdom.court.sentinel.config import load_sentinel
@@ -96,7 +100,7 @@ def jira(home: HomeOption = None, json: JsonOption = False) -> None:
     run_checks("jira", lambda clock: check_jira(section, clock), None, as_json=json)
 
 
-app.command()(slack)
+app.add_command(slack)
 
 
 def run_checks(
@@ -126,4 +130,4 @@ def run_checks(
             if finding.fix:
                 output.say(f"{'':<8} → {finding.fix}")
     if any(finding.level == "error" for finding in findings):
-        raise typer.Exit(output.FAILED)
+        raise click.exceptions.Exit(output.FAILED)

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from kingdom.cli import output
-from kingdom.cli.options import HomeOption, JsonOption, YesOption
+from kingdom.cli.options import PATH, home_option, json_option, yes_option
+from kingdom.cli.parsing import argument, command, group
 from kingdom.cli.session import errors_reported, find_home
 
 if TYPE_CHECKING:
     from kingdom.court.home import Home
     from kingdom.court.packages.installed import GeneralPackage
 
-app = typer.Typer()
 
-
-@app.callback(invoke_without_command=True)
-def _group(context: typer.Context) -> None:
+@group("general")
+def app() -> None:
     """Manage generals: list, check, install, remove."""
-    output.show_help_if_no_command(context)
 
 
-def ls(home: HomeOption = None, json: JsonOption = False) -> None:
+@command()
+@home_option
+@json_option
+def ls(home: Path | None, json: bool) -> None:
     """List generals: engine, events, schedules, problems."""
     from kingdom.court.packages.installed import load_generals
     from kingdom.court.packages.installer import check_package
@@ -42,14 +43,16 @@ def ls(home: HomeOption = None, json: JsonOption = False) -> None:
         output.say(f"no generals in {court.generals}: kingdom general install DIR installs one")
 
 
-def check(
-    which: Annotated[
-        str | None,
-        typer.Argument(metavar="[DIR|NAME]", help="A folder or an installed general. Default: all installed generals."),
-    ] = None,
-    home: HomeOption = None,
-    json: JsonOption = False,
-) -> None:
+@command()
+@argument(
+    "which",
+    required=False,
+    metavar="[DIR|NAME]",
+    help="A folder or an installed general. Default: all installed generals.",
+)
+@home_option
+@json_option
+def check(which: str | None, home: Path | None, json: bool) -> None:
     """Check a general for problems.
 
     Exits 1 when there are any.
@@ -66,19 +69,19 @@ def check(
         if not problems:
             output.say(f"{', '.join(folder.name for folder in folders) or 'no generals'}: no problems")
     if problems:
-        raise typer.Exit(output.FAILED)
+        raise click.exceptions.Exit(output.FAILED)
 
 
-def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The name, for example gen-pr.")],
-    hears: Annotated[
-        list[str], typer.Option("--hears", metavar="TYPE", help="A type of event it handles; may be repeated.")
-    ],
-    engine: Annotated[str, typer.Option(metavar="NAME", help="The engine of its soldiers.")] = "scripted",
-    description: Annotated[str, typer.Option(metavar="TEXT", help="What it is for.")] = "A new general.",
-    home: HomeOption = None,
-    json: JsonOption = False,
-) -> None:
+@command()
+@argument("name", help="The name, for example gen-pr.")
+@click.option(
+    "--hears", multiple=True, required=True, metavar="TYPE", help="A type of event it handles; may be repeated."
+)
+@click.option("--engine", default="scripted", metavar="NAME", help="The engine of its soldiers.")
+@click.option("--description", default="A new general.", metavar="TEXT", help="What it is for.")
+@home_option
+@json_option
+def new(name: str, hears: tuple[str, ...], engine: str, description: str, home: Path | None, json: bool) -> None:
     """Create a general in the court, to be edited."""
     from kingdom.court.packages.installer import check_package, create_general
 
@@ -94,12 +97,12 @@ def new(
             output.say(problem)
 
 
-def install(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the general.")],
-    replace: Annotated[bool, typer.Option("--replace", help="Replace the general of that name.")] = False,
-    home: HomeOption = None,
-    json: JsonOption = False,
-) -> None:
+@command()
+@argument("directory", type=PATH, metavar="DIR", help="The folder of the general.")
+@click.option("--replace", is_flag=True, help="Replace the general of that name.")
+@home_option
+@json_option
+def install(directory: Path, replace: bool, home: Path | None, json: bool) -> None:
     """Check a general and copy it into the court."""
     from kingdom.court.errors import InvalidPackage
     from kingdom.court.packages.installer import install_package
@@ -121,13 +124,13 @@ def install(
         output.say("A court that is up starts it by itself.")
 
 
-def remove(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the general.")],
-    force: Annotated[bool, typer.Option("--force", help="Remove it even if it has unfinished tasks.")] = False,
-    yes: YesOption = False,
-    home: HomeOption = None,
-    json: JsonOption = False,
-) -> None:
+@command()
+@argument("name", help="The name of the general.")
+@click.option("--force", is_flag=True, help="Remove it even if it has unfinished tasks.")
+@yes_option
+@home_option
+@json_option
+def remove(name: str, force: bool, yes: bool, home: Path | None, json: bool) -> None:
     """Remove a general from the court.
 
     Its memory, results and workspace stay.
@@ -195,4 +198,4 @@ def _row(name: str, general: GeneralPackage | None, problems: list[str]) -> tupl
 
 
 for _command in (ls, new, check, install, remove):
-    app.command()(_command)
+    app.add_command(_command)

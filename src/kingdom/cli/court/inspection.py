@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
+import click
 
 from kingdom.cli import output
 from kingdom.cli.bus.inspection import refresh, refuse_watch_with_json, report_checks, serve_metrics
-from kingdom.cli.options import HomeOption, JsonOption, duration_or_dash, format_duration, parse_duration
+from kingdom.cli.options import DURATION, duration_or_dash, format_duration, home_option, json_option
+from kingdom.cli.parsing import argument, command
 from kingdom.cli.session import errors_reported, find_home, with_court
 
 if TYPE_CHECKING:
@@ -22,14 +23,12 @@ if TYPE_CHECKING:
 _ROLE_STYLES: Final = {"running": "green", "failed": "red", "late": "red", "waiting": "yellow", "stopping": "yellow"}
 
 
-def status(
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until interrupted.")] = False,
-    every: Annotated[
-        float, typer.Option(parser=parse_duration, metavar="DURATION", help="How often --watch refreshes.")
-    ] = "2s",  # type: ignore[assignment]  # typer parses defaults as well
-    home: HomeOption = None,
-    json: JsonOption = False,
-) -> None:
+@command()
+@click.option("--watch", "-w", is_flag=True, help="Refresh until interrupted.")
+@click.option("--every", type=DURATION, default="2s", help="How often --watch refreshes.")
+@home_option
+@json_option
+def status(watch: bool, every: float, home: Path | None, json: bool) -> None:
     """Show roles, queues, soldiers, questions and problems."""
     if watch:
         refuse_watch_with_json(json)
@@ -141,7 +140,10 @@ def _hold_cells(detail: Any) -> tuple[Any, str]:
     return detail, ""
 
 
-def doctor(home: HomeOption = None, json: JsonOption = False) -> None:
+@command()
+@home_option
+@json_option
+def doctor(home: Path | None, json: bool) -> None:
     """Check the court and everything it needs.
 
     Checks the home, its configuration, the generals, their engines, git, the disk, the queues and the processes. Exits
@@ -158,11 +160,11 @@ def doctor(home: HomeOption = None, json: JsonOption = False) -> None:
     report_checks(checks, json=json)
 
 
-def trace(
-    traced: Annotated[str, typer.Argument(metavar="ID", help="The id of an event, a task or a message.")],
-    home: HomeOption = None,
-    json: JsonOption = False,
-) -> None:
+@command()
+@argument("traced", metavar="ID", help="The id of an event, a task or a message.")
+@home_option
+@json_option
+def trace(traced: str, home: Path | None, json: bool) -> None:
     """Show the history of an event, a task or a message.
 
     The history is in time order, from all files that mention the id.
@@ -182,17 +184,15 @@ def trace(
         output.print_table(("date", "time", "who", "what", "where"), rows)
 
 
-def metrics(
-    serve: Annotated[bool, typer.Option("--serve", help="Serve them until interrupted, instead of printing.")] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to serve on; 0 takes a free one.")] = 9465,
-    host: Annotated[str, typer.Option(help="The address to serve on.")] = "127.0.0.1",
-    every: Annotated[
-        float, typer.Option(parser=parse_duration, metavar="DURATION", help="How often the court is read.")
-    ] = "15s",  # type: ignore[assignment]  # typer parses defaults as well
-    prefix: Annotated[str, typer.Option(help="The prefix of the metric names.")] = "kingdom",
-    home: HomeOption = None,
-    json: JsonOption = False,
-) -> None:
+@command()
+@click.option("--serve", is_flag=True, help="Serve them until interrupted, instead of printing.")
+@click.option("--port", type=click.IntRange(0, 65535), default=9465, help="The port to serve on; 0 takes a free one.")
+@click.option("--host", default="127.0.0.1", help="The address to serve on.")
+@click.option("--every", type=DURATION, default="15s", help="How often the court is read.")
+@click.option("--prefix", default="kingdom", help="The prefix of the metric names.")
+@home_option
+@json_option
+def metrics(serve: bool, port: int, host: str, every: float, prefix: str, home: Path | None, json: bool) -> None:
     """Print or serve the metrics of the court for Prometheus."""
     with_court(home, lambda services: _print_or_serve(services, serve, host, port, every, prefix, json))
 

@@ -6,12 +6,13 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
+import click
 
 from kingdom.cli import output
-from kingdom.cli.options import HomeOption, JsonOption, format_duration, parse_duration
+from kingdom.cli.options import DURATION, PATH, format_duration, home_option, json_option
+from kingdom.cli.parsing import argument, command
 from kingdom.cli.session import errors_reported, find_home
 
 if TYPE_CHECKING:
@@ -45,22 +46,17 @@ WantedBy={target}
 """
 
 
-def init(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that becomes the home of the court.")],
-    general: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--general",
-            metavar="NAME",
-            help="A general to install, instead of gen-pr and gen-briefing; may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Allow a folder that has other files in it. Overwrites nothing.")
-    ] = False,
-    json: JsonOption = False,
-) -> None:
+@command()
+@argument("directory", type=PATH, metavar="DIR", help="The folder that becomes the home of the court.")
+@click.option(
+    "--general",
+    multiple=True,
+    metavar="NAME",
+    help="A general to install, instead of gen-pr and gen-briefing; may be repeated.",
+)
+@click.option("--force", is_flag=True, help="Allow a folder that has other files in it. Overwrites nothing.")
+@json_option
+def init(directory: Path, general: tuple[str, ...], force: bool, json: bool) -> None:
     """Create the home of a court.
 
     Creates folders, queues, configuration and the first generals. Run again, it adds what is missing and changes
@@ -71,7 +67,7 @@ def init(
     from kingdom.court.init_home import create_home
 
     with errors_reported():
-        founded = asyncio.run(create_home(directory, general, force=force))
+        founded = asyncio.run(create_home(directory, general or None, force=force))
     if json:
         output.print_json({"home": str(founded.home.root), "new": founded.created, "made": founded.added})
     else:
@@ -97,16 +93,12 @@ def _print_founded(founded: InitResult, directory: Path) -> None:
     output.say("The settings are in config/system.yaml, the generals in config/generals/.")
 
 
-def up(
-    inline: Annotated[bool, typer.Option("--inline", help="Run all roles in this process.")] = False,
-    daemon: Annotated[
-        bool, typer.Option("--daemon", "-d", help="Run in the background and write to logs/supervisor.log.")
-    ] = False,
-    roles: Annotated[
-        str | None, typer.Option(metavar="NAME,NAME", help="Run only these roles.", show_default=False)
-    ] = None,
-    home: HomeOption = None,
-) -> None:
+@command()
+@click.option("--inline", is_flag=True, help="Run all roles in this process.")
+@click.option("--daemon", "-d", is_flag=True, help="Run in the background and write to logs/supervisor.log.")
+@click.option("--roles", metavar="NAME,NAME", help="Run only these roles.")
+@home_option
+def up(inline: bool, daemon: bool, roles: str | None, home: Path | None) -> None:
     """Start the court and restart roles that die.
 
     Runs one process for each role. Ctrl-C or `kingdom down` stops it. A general that is installed meanwhile is started,
@@ -186,14 +178,12 @@ def _run_court(
         Supervisor(court, say, only=only, meanwhile=meanwhile).run(ready)
 
 
-def down(
-    soldiers: Annotated[bool, typer.Option("--soldiers", help="Stop the running soldiers as well.")] = False,
-    timeout: Annotated[
-        float, typer.Option(parser=parse_duration, metavar="DURATION", help="How long to wait for the roles.")
-    ] = "1m",  # type: ignore[assignment]  # typer parses defaults as well
-    home: HomeOption = None,
-    json: JsonOption = False,
-) -> None:
+@command()
+@click.option("--soldiers", is_flag=True, help="Stop the running soldiers as well.")
+@click.option("--timeout", type=DURATION, default="1m", help="How long to wait for the roles.")
+@home_option
+@json_option
+def down(soldiers: bool, timeout: float, home: Path | None, json: bool) -> None:
     """Stop the court.
 
     Running soldiers continue, and their generals adopt them when the court starts again; --soldiers stops them too.
@@ -245,12 +235,10 @@ def _stop_roles(court: Home, timeout: float) -> bool:
     return was_up
 
 
-def role(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="king, envoy, chamberlain, sentinel, or the name of a general.")
-    ],
-    home: HomeOption = None,
-) -> None:
+@command()
+@argument("name", help="king, envoy, chamberlain, sentinel, or the name of a general.")
+@home_option
+def role(name: str, home: Path | None) -> None:
     """Run one role in the foreground.
 
     Runs until interrupted: for a general on another machine, or to watch a role. The envoy accepts answers typed on
@@ -267,11 +255,11 @@ def role(
         asyncio.run(serve_role(found, name, foreground=sys.stdin.isatty() and sys.stdout.isatty()))
 
 
-def service(
-    system: Annotated[bool, typer.Option("--system", help="For the whole machine instead of one user.")] = False,
-    home: HomeOption = None,
-    json: JsonOption = False,
-) -> None:
+@command()
+@click.option("--system", is_flag=True, help="For the whole machine instead of one user.")
+@home_option
+@json_option
+def service(system: bool, home: Path | None, json: bool) -> None:
     """Print a systemd unit that keeps the court running.
 
     Save it as ~/.config/systemd/user/kingdom.service, then: systemctl --user enable --now kingdom

@@ -6,12 +6,13 @@ import contextlib
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
+import click
 
 from kingdom.cli import output
-from kingdom.cli.options import HomeOption, JsonOption, YesOption, parse_duration
+from kingdom.cli.options import home_option, json_option, parse_duration, yes_option
+from kingdom.cli.parsing import command
 from kingdom.cli.session import errors_reported, find_home, with_court
 
 if TYPE_CHECKING:
@@ -40,39 +41,33 @@ _BARS: Final = "▁▂▃▄▅▆▇█"
 _HOURS: Final = 24
 
 
+@command()
+@click.option("--follow", "-f", is_flag=True, help="Continue with new entries as they are written.")
+@click.option(
+    "--type",
+    "-t",
+    "types",
+    multiple=True,
+    metavar="TYPE",
+    help="Only entries of this type: task.failed, or task.* for all.",
+)
+@click.option("--actor", "-a", "actors", multiple=True, metavar="ROLE", help="Only entries of this role.")
+@click.option("--task", metavar="TASK", help="Only entries of this task.")
+@click.option("--since", metavar="WHEN", help="From this time on: 2h, 3d, or 2026-02-07T10:00.")
+@click.option(
+    "--lines", "-n", type=click.IntRange(0), metavar="N", help="Only the last N; 50 when --since is not given."
+)
+@home_option
+@click.option("--json", is_flag=True, help="Print each entry as it is stored, one JSON line.")
 def logs(
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Continue with new entries as they are written.")
-    ] = False,
-    types: Annotated[
-        list[str] | None,
-        typer.Option("--type", "-t", metavar="TYPE", help="Only entries of this type: task.failed, or task.* for all."),
-    ] = None,
-    actors: Annotated[
-        list[str] | None, typer.Option("--actor", "-a", metavar="ROLE", help="Only entries of this role.")
-    ] = None,
-    task: Annotated[
-        str | None, typer.Option("--task", metavar="TASK", help="Only entries of this task.", show_default=False)
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--since", metavar="WHEN", help="From this time on: 2h, 3d, or 2026-02-07T10:00.", show_default=False
-        ),
-    ] = None,
-    lines: Annotated[
-        int | None,
-        typer.Option(
-            "--lines",
-            "-n",
-            min=0,
-            metavar="N",
-            help="Only the last N; 50 when --since is not given.",
-            show_default=False,
-        ),
-    ] = None,
-    home: HomeOption = None,
-    json: Annotated[bool, typer.Option("--json", help="Print each entry as it is stored, one JSON line.")] = False,
+    follow: bool,
+    types: tuple[str, ...],
+    actors: tuple[str, ...],
+    task: str | None,
+    since: str | None,
+    lines: int | None,
+    home: Path | None,
+    json: bool,
 ) -> None:
     """Show the journal: what the roles of the court did.
 
@@ -82,7 +77,7 @@ def logs(
 
     found = find_home(home)
     start = None if since is None else _since_timestamp(since, found)
-    wanted = _entry_filter(types or [], actors or [], task, start)
+    wanted = _entry_filter(types, actors, task, start)
     show = _entry_printer(json)
     most = 50 if lines is None and since is None else lines
     with (
@@ -119,7 +114,7 @@ def _since_timestamp(text: str, home: Home) -> float:
     except ValueError:
         try:
             return time.time() - parse_duration(text)
-        except typer.BadParameter:
+        except ValueError:
             raise output.usage_error(
                 f"--since {text!r} is not a time: write 30m, 2h, 7d, or 2026-02-07T10:00"
             ) from None
@@ -152,7 +147,7 @@ def _start_cursor(journal: Path, start: float | None) -> Cursor:
 
 
 def _entry_filter(
-    types: list[str], actors: list[str], task: str | None, start: float | None
+    types: Sequence[str], actors: Sequence[str], task: str | None, start: float | None
 ) -> Callable[[Entry], bool]:
     from fnmatch import fnmatchcase
 
@@ -207,11 +202,11 @@ def _print_journal_problem(problem: Problem) -> None:
     print(output.sanitize(f"journal: {problem}"), file=sys.stderr)  # noqa: T201
 
 
-def stats(
-    days: Annotated[int, typer.Option("--days", min=1, max=31, metavar="N", help="How many days to show.")] = 7,
-    home: HomeOption = None,
-    json: JsonOption = False,
-) -> None:
+@command()
+@click.option("--days", type=click.IntRange(1, 31), default=7, metavar="N", help="How many days to show.")
+@home_option
+@json_option
+def stats(days: int, home: Path | None, json: bool) -> None:
     """Show how many tasks ran and how they ended.
 
     By day, by general, and by hour for the last 24 hours.
@@ -268,13 +263,11 @@ def _hourly_chart(document: dict[str, Any], key: str) -> tuple[str, int]:
     return "".join(_BARS[-(-value * (len(_BARS) - 1) // highest)] for value in values), sum(values)
 
 
-def report(
-    day: Annotated[
-        str, typer.Option("--date", metavar="DATE", help="2026-02-07, yesterday, or today (so far).")
-    ] = "yesterday",
-    home: HomeOption = None,
-    json: JsonOption = False,
-) -> None:
+@command()
+@click.option("--date", "day", default="yesterday", metavar="DATE", help="2026-02-07, yesterday, or today (so far).")
+@home_option
+@json_option
+def report(day: str, home: Path | None, json: bool) -> None:
     """Show the daily report.
 
     Shows the report that was sent, or builds it from the journal, as far as the journal is kept.
@@ -298,12 +291,12 @@ def report(
         output.say(report_text(document, ChamberlainTexts(system.locale)))
 
 
-def clean(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed, and why.")] = False,
-    home: HomeOption = None,
-    yes: YesOption = False,
-    json: JsonOption = False,
-) -> None:
+@command()
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed, and why.")
+@home_option
+@yes_option
+@json_option
+def clean(dry_run: bool, home: Path | None, yes: bool, json: bool) -> None:
     """Remove files that are past their retention time.
 
     The times are in config/chamberlain.yaml. Files in use stay.

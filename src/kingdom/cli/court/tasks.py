@@ -5,46 +5,44 @@ from __future__ import annotations
 import json as jsonlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from kingdom.cli import output
-from kingdom.cli.options import HomeOption, JsonOption, TaskArgument
+from kingdom.cli.options import home_option, json_option, task_argument
+from kingdom.cli.parsing import argument, command, group
 from kingdom.cli.session import find_home, user_name, with_court
 
 if TYPE_CHECKING:
     from kingdom.court.loop import Services
 
-app = typer.Typer()
 
-
+@command()
+@argument("event_type", metavar="TYPE", help="The type, for example github.pr.review_requested.")
+@click.option("--source", default="console", metavar="NAME", help="The source of the event.")
+@click.option("--repo", metavar="OWNER/NAME", help="The repository it is about.")
+@click.option(
+    "--payload",
+    default="{}",
+    metavar="JSON|@FILE",
+    help="A JSON object, or @ and the name of a file that contains one.",
+)
+@click.option("--priority", default="normal", metavar="high|normal|low", help="How urgent it is.")
+@click.option("--id", "event_id", metavar="ID", help="The id of the event; an id that is known already is ignored.")
+@click.option("--wait", is_flag=True, help="Wait until it ends or a person is asked; exit 1 if it failed.")
+@home_option
+@json_option
 def emit(
-    event_type: Annotated[
-        str, typer.Argument(metavar="TYPE", help="The type, for example github.pr.review_requested.")
-    ],
-    source: Annotated[str, typer.Option(metavar="NAME", help="The source of the event.")] = "console",
-    repo: Annotated[
-        str | None, typer.Option(metavar="OWNER/NAME", help="The repository it is about.", show_default=False)
-    ] = None,
-    payload: Annotated[
-        str, typer.Option(metavar="JSON|@FILE", help="A JSON object, or @ and the name of a file that contains one.")
-    ] = "{}",
-    priority: Annotated[str, typer.Option(metavar="high|normal|low", help="How urgent it is.")] = "normal",
-    event_id: Annotated[
-        str | None,
-        typer.Option(
-            "--id",
-            metavar="ID",
-            help="The id of the event; an id that is known already is ignored.",
-            show_default=False,
-        ),
-    ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until it ends or a person is asked; exit 1 if it failed.")
-    ] = False,
-    home: HomeOption = None,
-    json: JsonOption = False,
+    event_type: str,
+    source: str,
+    repo: str | None,
+    payload: str,
+    priority: str,
+    event_id: str | None,
+    wait: bool,
+    home: Path | None,
+    json: bool,
 ) -> None:
     """Publish an event to the court.
 
@@ -83,7 +81,7 @@ def _wait_for_end(home: Path | None, event_id: str, *, accepted: bool, json: boo
     else:
         output.say(f"{known.task_id or 'no task'}: {known.result or known.status}. {known.summary}".rstrip(". "))
     if not known.succeeded and known.status != "needs_human":
-        raise typer.Exit(output.FAILED)
+        raise click.exceptions.Exit(output.FAILED)
 
 
 def _parse_payload(text: str) -> dict[str, Any]:
@@ -103,12 +101,12 @@ def _parse_payload(text: str) -> dict[str, Any]:
     return document
 
 
-def answer(
-    task_id: TaskArgument,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The answer.")],
-    home: HomeOption = None,
-    json: JsonOption = False,
-) -> None:
+@command()
+@task_argument
+@argument("text", help="The answer.")
+@home_option
+@json_option
+def answer(task_id: str, text: str, home: Path | None, json: bool) -> None:
     """Answer the question of a task.
 
     The task then continues. The first answer counts.
@@ -129,15 +127,12 @@ async def answer_question(services: Services, task_id: str, text: str) -> str:
     return await commands.answer_question(services, task_id, text, user_name())
 
 
-def transcript(
-    task_id: TaskArgument,
-    soldier: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="The soldier. Default: the last one.", show_default=False),
-    ] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Print every line as the agent wrote it.")] = False,
-    home: HomeOption = None,
-) -> None:
+@command()
+@task_argument
+@click.option("--soldier", metavar="ID", help="The soldier. Default: the last one.")
+@click.option("--raw", is_flag=True, help="Print every line as the agent wrote it.")
+@home_option
+def transcript(task_id: str, soldier: str | None, raw: bool, home: Path | None) -> None:
     """Show what a soldier of the task said and did."""
     from kingdom.agents.engines import default_engines
     from kingdom.court.commands import find_task
@@ -165,28 +160,20 @@ def transcript(
         output.say(line_)
 
 
-@app.callback(invoke_without_command=True)
-def _group(context: typer.Context) -> None:
+@group("task")
+def app() -> None:
     """Manage tasks: list, show, cancel, retry, transcript."""
-    output.show_help_if_no_command(context)
 
 
-def ls(
-    status: Annotated[
-        str | None,
-        typer.Option(
-            metavar="WORD",
-            help="Only tasks that are pending, in_progress, completed, failed or needs_human.",
-            show_default=False,
-        ),
-    ] = None,
-    general: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only tasks of this general.", show_default=False)
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Show at most this many, the newest.")] = 50,
-    home: HomeOption = None,
-    json: JsonOption = False,
-) -> None:
+@command()
+@click.option(
+    "--status", metavar="WORD", help="Only tasks that are pending, in_progress, completed, failed or needs_human."
+)
+@click.option("--general", metavar="NAME", help="Only tasks of this general.")
+@click.option("--limit", type=click.IntRange(1), default=50, help="Show at most this many, the newest.")
+@home_option
+@json_option
+def ls(status: str | None, general: str | None, limit: int, home: Path | None, json: bool) -> None:
     """List tasks, the newest first."""
     from kingdom.court.queues import all_documents
 
@@ -211,7 +198,11 @@ def ls(
         output.say("no tasks")
 
 
-def show(task_id: TaskArgument, home: HomeOption = None, json: JsonOption = False) -> None:
+@command()
+@task_argument
+@home_option
+@json_option
+def show(task_id: str, home: Path | None, json: bool) -> None:
     """Show one task: its fields, result, soldiers and files."""
     document = with_court(home, lambda services: _task_document(services, task_id))
     if json:
@@ -227,7 +218,11 @@ def show(task_id: TaskArgument, home: HomeOption = None, json: JsonOption = Fals
     output.say(jsonlib.dumps(task.get("payload"), ensure_ascii=False, indent=2))
 
 
-def cancel(task_id: TaskArgument, home: HomeOption = None, json: JsonOption = False) -> None:
+@command()
+@task_argument
+@home_option
+@json_option
+def cancel(task_id: str, home: Path | None, json: bool) -> None:
     """Cancel a task.
 
     The king removes it from the queue or stops its soldier, now or when the court starts.
@@ -235,7 +230,11 @@ def cancel(task_id: TaskArgument, home: HomeOption = None, json: JsonOption = Fa
     _request(task_id, home, "cancel", json)
 
 
-def retry(task_id: TaskArgument, home: HomeOption = None, json: JsonOption = False) -> None:
+@command()
+@task_argument
+@home_option
+@json_option
+def retry(task_id: str, home: Path | None, json: bool) -> None:
     """Repeat a finished task as a new task.
 
     The king creates the new task, now or when the court starts.
@@ -287,5 +286,5 @@ async def _task_document(services: Services, task_id: str) -> dict[str, Any]:
     }
 
 
-for _command_function in (ls, show, cancel, retry, transcript):
-    app.command()(_command_function)
+for _command in (ls, show, cancel, retry, transcript):
+    app.add_command(_command)

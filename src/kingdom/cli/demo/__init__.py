@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from kingdom.cli import output
+from kingdom.cli.options import PATH
+from kingdom.cli.parsing import command
 from kingdom.cli.session import run_async
 
 if TYPE_CHECKING:
     from kingdom.cli.demo.shared import Proof
 
-FolderOption = Annotated[
-    Path | None,
-    typer.Option("--dir", metavar="DIR", help="Where to put its files. [default: a new temporary directory]"),
-]
-ProofJsonOption = Annotated[bool, typer.Option("--json", help="Print only the proof, as one JSON document.")]
+folder_option = click.option(
+    "--dir", "folder", type=PATH, metavar="DIR", help="Where to put its files. [default: a new temporary directory]"
+)
+proof_json_option = click.option("--json", is_flag=True, help="Print only the proof, as one JSON document.")
 
 
-class DemoTransport(StrEnum):
-    """Transports that need no server."""
-
-    sqlite = "sqlite"
-    files = "files"
-
-
-def demo(folder: FolderOption = None, json: ProofJsonOption = False) -> None:
+@command()
+@folder_option
+@proof_json_option
+def demo(folder: Path | None, json: bool) -> None:
     """Show a court at work in a temporary folder.
 
     Creates a court whose soldiers play a script, and a small git repository. Gives the court a review, a ticket and a
@@ -45,12 +41,12 @@ def demo(folder: FolderOption = None, json: ProofJsonOption = False) -> None:
     _print_proof(run_async(lambda: run_court_demo(site, choose_view(quiet=json))), json=json)
 
 
-def bus_demo(
-    transport: Annotated[DemoTransport, typer.Option(help="The transport to use.")] = DemoTransport.sqlite,
-    events: Annotated[int, typer.Option(min=40, max=5000, help="How many events to publish.")] = 200,
-    folder: FolderOption = None,
-    json: ProofJsonOption = False,
-) -> None:
+@command("demo")
+@click.option("--transport", type=click.Choice(("sqlite", "files")), default="sqlite", help="The transport to use.")
+@click.option("--events", type=click.IntRange(40, 5000), default=200, help="How many events to publish.")
+@folder_option
+@proof_json_option
+def bus_demo(transport: str, events: int, folder: Path | None, json: bool) -> None:
     """Kill a worker half way and show that nothing is lost.
 
     Publishes events, kills a worker process with SIGKILL half way, and lets another one finish. Takes about ten
@@ -60,7 +56,7 @@ def bus_demo(
     from kingdom.cli.demo.bus import BusDemoSite, run_bus_demo
     from kingdom.cli.demo.shared import choose_view
 
-    site = BusDemoSite.build(transport.value, events, folder)
+    site = BusDemoSite.build(transport, events, folder)
     _print_proof(run_async(lambda: run_bus_demo(site, choose_view(quiet=json))), json=json)
 
 
@@ -71,4 +67,4 @@ def _print_proof(proof: Proof, *, json: bool) -> None:
         for line in proof.lines():
             output.say(line)
     if not proof.holds:
-        raise typer.Exit(output.FAILED)
+        raise click.exceptions.Exit(output.FAILED)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from kingdom.cli import output
-from kingdom.cli.options import HomeOption
+from kingdom.cli.options import home_option
+from kingdom.cli.parsing import command
 from kingdom.cli.session import errors_reported, find_home
 
 
-def top(home: HomeOption = None) -> None:
+@command()
+@home_option
+def top(home: Path | None) -> None:
     """Watch the court on a full screen.
 
     Shows roles, queues, soldiers and their output, questions, cost and the journal. Arrow keys and Tab select, Enter

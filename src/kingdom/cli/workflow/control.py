@@ -7,19 +7,20 @@ command through the bus of the store. Otherwise this process is the engine for a
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
+import click
 
 from kingdom.cli import output
 from kingdom.cli.options import (
-    JsonLinesOption,
-    JsonOption,
-    StoreOption,
-    WorkflowArgument,
-    WorkflowHomeOption,
-    YesOption,
+    json_lines_option,
+    json_option,
+    store_option,
+    workflow_argument,
+    workflow_home_option,
+    yes_option,
 )
+from kingdom.cli.parsing import command
 from kingdom.cli.session import find_workflow_home, open_workflow_context, run_async
 
 if TYPE_CHECKING:
@@ -35,19 +36,18 @@ _POLL_SECONDS: Final = 0.5
 _EVENTS_PER_PAGE: Final = 500
 _SHOWN_EVENTS: Final = ("Workflow", "WorkStarted", "WorkCompleted", "AgentError", "CheckpointCreated", "QueryFailed")
 
-DetachOption = Annotated[
-    bool,
-    typer.Option("--detach", "-d", help="Leave it to the engine that runs (kingdom workflow engine), and return."),
-]
+detach_option = click.option(
+    "--detach", "-d", is_flag=True, help="Leave it to the engine that runs (kingdom workflow engine), and return."
+)
 
 
-def start(
-    workflow: WorkflowArgument,
-    detach: DetachOption = False,
-    home: WorkflowHomeOption = None,
-    store: StoreOption = None,
-    json: JsonLinesOption = False,
-) -> None:
+@command()
+@workflow_argument
+@detach_option
+@workflow_home_option
+@store_option
+@json_lines_option
+def start(workflow: str, detach: bool, home: Path | None, store: str | None, json: bool) -> None:
     """Start a workflow and show it until it ends, pauses or fails.
 
     When an engine runs already, that engine runs the workflow, and Ctrl-C only stops watching. Otherwise this process
@@ -56,24 +56,21 @@ def start(
     _run_command(find_workflow_home(home, store), "StartWorkflow", workflow, None, {}, detach=detach, json=json)
 
 
+@command()
+@workflow_argument
+@click.option(
+    "--from",
+    "checkpoint",
+    metavar="CHECKPOINT",
+    help="Go back to this checkpoint (its id, or the name of its work). Default: the last one.",
+)
+@click.option("--retry", is_flag=True, help="Do not go back: repeat the task at which it stopped.")
+@detach_option
+@workflow_home_option
+@store_option
+@json_lines_option
 def resume(
-    workflow: WorkflowArgument,
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="CHECKPOINT",
-            help="Go back to this checkpoint (its id, or the name of its work). Default: the last one.",
-            show_default=False,
-        ),
-    ] = None,
-    retry: Annotated[
-        bool, typer.Option("--retry", help="Do not go back: repeat the task at which it stopped.")
-    ] = False,
-    detach: DetachOption = False,
-    home: WorkflowHomeOption = None,
-    store: StoreOption = None,
-    json: JsonLinesOption = False,
+    workflow: str, checkpoint: str | None, retry: bool, detach: bool, home: Path | None, store: str | None, json: bool
 ) -> None:
     """Resume a paused or failed workflow, and show it like start.
 
@@ -86,21 +83,24 @@ def resume(
     _run_command(place, "ResumeWorkflow", workflow, checkpoint, arguments, detach=detach, json=json)
 
 
-def pause(
-    workflow: WorkflowArgument, home: WorkflowHomeOption = None, store: StoreOption = None, json: JsonOption = False
-) -> None:
+@command()
+@workflow_argument
+@workflow_home_option
+@store_option
+@json_option
+def pause(workflow: str, home: Path | None, store: str | None, json: bool) -> None:
     """Pause a workflow and stop its agents."""
     found = _execute(home, store, "PauseWorkflow", workflow)
     _print_outcome(found, f"paused: kingdom workflow resume {found.id} continues it", json=json)
 
 
-def cancel(
-    workflow: WorkflowArgument,
-    yes: YesOption = False,
-    home: WorkflowHomeOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-) -> None:
+@command()
+@workflow_argument
+@yes_option
+@workflow_home_option
+@store_option
+@json_option
+def cancel(workflow: str, yes: bool, home: Path | None, store: str | None, json: bool) -> None:
     """Cancel a workflow for good and stop its agents.
 
     Worktrees, branches and checkpoints stay.
@@ -110,13 +110,13 @@ def cancel(
     _print_outcome(found, f"cancelled: kingdom workflow rm {found.id} deletes its files", json=json)
 
 
-def rm(
-    workflow: WorkflowArgument,
-    yes: YesOption = False,
-    home: WorkflowHomeOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-) -> None:
+@command()
+@workflow_argument
+@yes_option
+@workflow_home_option
+@store_option
+@json_option
+def rm(workflow: str, yes: bool, home: Path | None, store: str | None, json: bool) -> None:
     """Delete a workflow that is not running.
 
     Its worktrees, workspaces and reports are deleted with it.
@@ -126,7 +126,10 @@ def rm(
     _print_outcome(found, "deleted", json=json)
 
 
-def engine(home: WorkflowHomeOption = None, store: StoreOption = None) -> None:
+@command()
+@workflow_home_option
+@store_option
+def engine(home: Path | None, store: str | None) -> None:
     """Run the engine until Ctrl-C or SIGTERM.
 
     It continues every running workflow and executes the commands of other processes. Each store has at most one engine.
@@ -164,7 +167,7 @@ def _run_command(
                 output.say(f"{workflow.id} runs: kingdom workflow watch {workflow.id}")
             return 0
 
-    raise typer.Exit(run_async(action))
+    raise click.exceptions.Exit(run_async(action))
 
 
 def _execute(home: Path | None, store: str | None, kind: str, word: str) -> Workflow:

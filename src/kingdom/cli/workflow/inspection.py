@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from kingdom.cli import output
-from kingdom.cli.options import CheckpointArgument, JsonOption, StoreOption, WorkflowArgument, WorkflowHomeOption
+from kingdom.cli.options import checkpoint_argument, json_option, store_option, workflow_argument, workflow_home_option
+from kingdom.cli.parsing import argument, command
 from kingdom.cli.session import find_workflow_home, open_workflow_store, run_async, utc_now, with_store
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -26,25 +28,23 @@ _EVENTS_PER_PAGE = 500
 _LINE_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
-def ls(
-    status: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--status",
-            metavar="WORD",
-            help="Only workflows with this status: RUNNING, PAUSED and so on; may be repeated.",
-        ),
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Show at most this many, the newest.")] = 50,
-    home: WorkflowHomeOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-) -> None:
+@command()
+@click.option(
+    "--status",
+    multiple=True,
+    metavar="WORD",
+    help="Only workflows with this status: RUNNING, PAUSED and so on; may be repeated.",
+)
+@click.option("--limit", type=click.IntRange(1), default=50, help="Show at most this many, the newest.")
+@workflow_home_option
+@store_option
+@json_option
+def ls(status: tuple[str, ...], limit: int, home: Path | None, store: str | None, json: bool) -> None:
     """List workflows, the newest first."""
     from kingdom.cli.workflow.view import coloured, shorten
     from kingdom.workflow.overview import workflow_summary
 
-    words = _parse_statuses(status or [])
+    words = _parse_statuses(status)
     found = with_store(home, store, lambda opened: _read_workflows(opened, words, limit + 1))
     shown = found[:limit]
     if json:
@@ -72,7 +72,7 @@ def _local_time(moment: datetime) -> str:
     return f"{moment.astimezone():%Y-%m-%d %H:%M}"
 
 
-def _parse_statuses(words: list[str]) -> list[str]:
+def _parse_statuses(words: Sequence[str]) -> list[str]:
     from kingdom.workflow.domain.statuses import WorkflowStatus
 
     given = [word.upper() for word in words]
@@ -88,15 +88,13 @@ async def _read_workflows(store: WorkflowStore, statuses: list[str], limit: int)
         return await tx.workflows.list(limit=limit)
 
 
-def show(
-    workflow: WorkflowArgument,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Only its plan, as YAML for kingdom workflow modify --file.")
-    ] = False,
-    home: WorkflowHomeOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-) -> None:
+@command()
+@workflow_argument
+@click.option("--plan", is_flag=True, help="Only its plan, as YAML for kingdom workflow modify --file.")
+@workflow_home_option
+@store_option
+@json_option
+def show(workflow: str, plan: bool, home: Path | None, store: str | None, json: bool) -> None:
     """Show a workflow: works, tasks, repositories, checkpoints."""
     if plan:
         _print_plan(workflow, home, store, json=json)
@@ -163,13 +161,13 @@ def print_overview(found: WorkflowOverview) -> None:
         output.print_table(("checkpoint", "work", "made", "commits", ""), points)
 
 
-def log(
-    workflow: WorkflowArgument,
-    after: Annotated[int, typer.Option(min=0, metavar="N", help="Only events after this number.")] = 0,
-    home: WorkflowHomeOption = None,
-    store: StoreOption = None,
-    json: Annotated[bool, typer.Option("--json", help="Print each event as a JSON line.")] = False,
-) -> None:
+@command()
+@workflow_argument
+@click.option("--after", type=click.IntRange(0), default=0, metavar="N", help="Only events after this number.")
+@workflow_home_option
+@store_option
+@click.option("--json", is_flag=True, help="Print each event as a JSON line.")
+def log(workflow: str, after: int, home: Path | None, store: str | None, json: bool) -> None:
     """Show the events of a workflow, in order.
 
     Their numbers have no gaps.
@@ -195,25 +193,24 @@ async def _print_log(store: WorkflowStore, word: str, after: int, *, json: bool)
         after = page[-1].sequence
 
 
+@command()
+@checkpoint_argument
+@argument("other", required=False, metavar="[CHECKPOINT]", help="Compare the first checkpoint with this one.")
+@click.option("--workflow", metavar="WORKFLOW", help="The workflow; the checkpoint may then be named by its work.")
+@click.option("--base", is_flag=True, help="Compare with the start of the branch, not with the checkpoint before.")
+@click.option("--stat", is_flag=True, help="Show only the files and the number of lines.")
+@workflow_home_option
+@store_option
+@json_option
 def diff(
-    checkpoint: CheckpointArgument,
-    other: Annotated[
-        str | None,
-        typer.Argument(metavar="[CHECKPOINT]", help="Compare the first checkpoint with this one.", show_default=False),
-    ] = None,
-    workflow: Annotated[
-        str | None,
-        typer.Option(
-            metavar="WORKFLOW", help="The workflow; the checkpoint may then be named by its work.", show_default=False
-        ),
-    ] = None,
-    base: Annotated[
-        bool, typer.Option("--base", help="Compare with the start of the branch, not with the checkpoint before.")
-    ] = False,
-    stat: Annotated[bool, typer.Option("--stat", help="Show only the files and the number of lines.")] = False,
-    home: WorkflowHomeOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
+    checkpoint: str,
+    other: str | None,
+    workflow: str | None,
+    base: bool,
+    stat: bool,
+    home: Path | None,
+    store: str | None,
+    json: bool,
 ) -> None:
     """Show what changed up to a checkpoint or between two."""
     if other is not None and base:
@@ -289,15 +286,13 @@ def _print_change(change: RepositoryChange, *, stat: bool) -> None:
             output.say(f"… {file.path}: the rest is too long to show")
 
 
-def verify(
-    workflow: Annotated[
-        str | None, typer.Argument(metavar="[WORKFLOW]", help="Only this workflow. Default: all.", show_default=False)
-    ] = None,
-    deep: Annotated[bool, typer.Option("--deep", help="Also check every file of every commit.")] = False,
-    home: WorkflowHomeOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-) -> None:
+@command()
+@argument("workflow", required=False, metavar="[WORKFLOW]", help="Only this workflow. Default: all.")
+@click.option("--deep", is_flag=True, help="Also check every file of every commit.")
+@workflow_home_option
+@store_option
+@json_option
+def verify(workflow: str | None, deep: bool, home: Path | None, store: str | None, json: bool) -> None:
     """Check that every checkpoint can be restored.
 
     Each commit must exist and be held by a ref. Exits 1 when one is not.
@@ -312,7 +307,7 @@ def verify(
         if not problems:
             output.say(f"{checked} checkpoints: every commit exists and is held")
     if problems:
-        raise typer.Exit(output.FAILED)
+        raise click.exceptions.Exit(output.FAILED)
 
 
 async def _verify(place: WorkflowHome, word: str | None, *, deep: bool) -> tuple[int, list[dict[str, Any]]]:

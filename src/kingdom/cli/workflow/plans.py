@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import typer
+import click
 
 from kingdom.cli import output
-from kingdom.cli.options import JsonOption, StoreOption, WorkflowArgument, WorkflowHomeOption, YesOption
+from kingdom.cli.options import PATH, json_option, store_option, workflow_argument, workflow_home_option, yes_option
+from kingdom.cli.parsing import argument, command
 from kingdom.cli.session import with_store, with_workflows
 from kingdom.cli.workflow.names import check_new_name, parse_assignments
 
@@ -25,16 +26,15 @@ if TYPE_CHECKING:
     from kingdom.workflow.template_file import KnownNames
     from kingdom.workflow.templates import DescribedChange
 
-RepositoryOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--repo", metavar="NAME[@BASE]", help="A repository instead of those of the template; may be repeated."
-    ),
-]
-McpServerOption = Annotated[
-    list[str] | None,
-    typer.Option("--mcp", metavar="NAME", help="An MCP server instead of those of the template; may be repeated."),
-]
+repository_option = click.option(
+    "--repo",
+    multiple=True,
+    metavar="NAME[@BASE]",
+    help="A repository instead of those of the template; may be repeated.",
+)
+mcp_server_option = click.option(
+    "--mcp", multiple=True, metavar="NAME", help="An MCP server instead of those of the template; may be repeated."
+)
 
 
 async def store_template(context: WorkflowContext, file: Path, *, replace: bool) -> WorkflowTemplate:
@@ -83,38 +83,40 @@ def list_problems(*, json: bool) -> Iterator[None]:
 @dataclass(frozen=True, slots=True)
 class _NewWorkflow:
     template: str
-    repositories: Sequence[str] | None
-    mcp_servers: Sequence[str] | None
+    repositories: Sequence[str]
+    mcp_servers: Sequence[str]
     rest: dict[str, Any]
 
 
+@command()
+@argument("template", help="The name of a template, or a .yaml file, which is stored first.")
+@repository_option
+@mcp_server_option
+@click.option("--name", help="The name. Default: the name of the template.")
+@click.option("--issue", metavar="KEY", help="The issue it works on; {{ issue.key }} in queries.")
+@click.option("--description", help="A short description.")
+@click.option(
+    "--var",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A variable for queries, for example issue.title=TEXT; may be repeated.",
+)
+@click.option("--on-failure", type=click.Choice(("pause", "fail")), help="What happens when a task fails for good.")
+@workflow_home_option
+@store_option
+@json_option
 def create(
-    template: Annotated[
-        str, typer.Argument(metavar="TEMPLATE", help="The name of a template, or a .yaml file, which is stored first.")
-    ],
-    repo: RepositoryOption = None,
-    mcp: McpServerOption = None,
-    name: Annotated[
-        str | None, typer.Option(help="The name. Default: the name of the template.", show_default=False)
-    ] = None,
-    issue: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", help="The issue it works on; {{ issue.key }} in queries.", show_default=False),
-    ] = None,
-    description: Annotated[str | None, typer.Option(help="A short description.", show_default=False)] = None,
-    var: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--var", metavar="NAME=VALUE", help="A variable for queries, for example issue.title=TEXT; may be repeated."
-        ),
-    ] = None,
-    on_failure: Annotated[
-        Literal["pause", "fail"] | None,
-        typer.Option(help="What happens when a task fails for good.", show_default=False),
-    ] = None,
-    home: WorkflowHomeOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
+    template: str,
+    repo: tuple[str, ...],
+    mcp: tuple[str, ...],
+    name: str | None,
+    issue: str | None,
+    description: str | None,
+    var: tuple[str, ...],
+    on_failure: Literal["pause", "fail"] | None,
+    home: Path | None,
+    store: str | None,
+    json: bool,
 ) -> None:
     """Create a workflow from a template.
 
@@ -130,7 +132,7 @@ def create(
             "name": name,
             "issue_key": issue,
             "description": description,
-            "variables": parse_assignments(var or [], "--var", nested=True),
+            "variables": parse_assignments(var, "--var", nested=True),
             "on_failure": on_failure,
         },
     )
@@ -149,8 +151,8 @@ async def _create(context: WorkflowContext, new: _NewWorkflow) -> Workflow:
 
     template = await _find_or_store_template(context, new.template)
     async with context.store.reading() as tx:
-        git_refs = None if new.repositories is None else await parse_git_refs(tx, new.repositories)
-        servers = None if new.mcp_servers is None else await parse_mcp_refs(tx, new.mcp_servers)
+        git_refs = await parse_git_refs(tx, new.repositories) if new.repositories else None
+        servers = await parse_mcp_refs(tx, new.mcp_servers) if new.mcp_servers else None
     if not (template.git_refs if git_refs is None else git_refs):
         there = await _repository_names(context)
         if there:
@@ -198,16 +200,14 @@ async def parse_mcp_refs(tx: WorkflowTransaction, words: Sequence[str]) -> list[
     return [McpServerRef((await find_mcp_server(tx, word)).id) for word in words]
 
 
-def fork(
-    workflow: WorkflowArgument,
-    checkpoint: Annotated[str, typer.Option("--from", metavar="CHECKPOINT", help="Its id, or the name of its work.")],
-    name: Annotated[
-        str | None, typer.Option(help="The name. Default: the name of the first workflow.", show_default=False)
-    ] = None,
-    home: WorkflowHomeOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-) -> None:
+@command()
+@workflow_argument
+@click.option("--from", "checkpoint", required=True, metavar="CHECKPOINT", help="Its id, or the name of its work.")
+@click.option("--name", help="The name. Default: the name of the first workflow.")
+@workflow_home_option
+@store_option
+@json_option
+def fork(workflow: str, checkpoint: str, name: str | None, home: Path | None, store: str | None, json: bool) -> None:
     """Create a workflow that continues from a checkpoint.
 
     It works on branches of its own. The first workflow is not changed.
@@ -233,23 +233,22 @@ async def _fork(context: WorkflowContext, word: str, checkpoint: str, name: str 
         return await tx.workflows.get(workflow_id)
 
 
+@command()
+@workflow_argument
+@click.option(
+    "--file",
+    "-f",
+    type=PATH,
+    metavar="PLAN",
+    help="The new plan (kingdom workflow show --plan prints the current one). Default: open an editor.",
+)
+@click.option("--dry-run", is_flag=True, help="Only print what would change.")
+@yes_option
+@workflow_home_option
+@store_option
+@json_option
 def modify(
-    workflow: WorkflowArgument,
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "--file",
-            "-f",
-            metavar="PLAN",
-            help="The new plan (kingdom workflow show --plan prints the current one). Default: open an editor.",
-            show_default=False,
-        ),
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would change.")] = False,
-    yes: YesOption = False,
-    home: WorkflowHomeOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
+    workflow: str, file: Path | None, dry_run: bool, yes: bool, home: Path | None, store: str | None, json: bool
 ) -> None:
     """Change the plan of a workflow where it is not done yet.
 

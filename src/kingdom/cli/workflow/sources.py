@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from kingdom.cli import output
-from kingdom.cli.options import JsonOption, StoreOption, WorkflowHomeOption, YesOption
+from kingdom.cli.options import json_option, store_option, workflow_home_option, yes_option
+from kingdom.cli.parsing import argument, command, group
 from kingdom.cli.session import with_store, with_workflows
 from kingdom.cli.web import mcp_serve
 from kingdom.cli.workflow.names import check_new_name, parse_assignments
@@ -20,27 +21,21 @@ if TYPE_CHECKING:
     from kingdom.workflow.ports import WorkflowStore
 
 
-git_app = typer.Typer()
-mcp_app = typer.Typer()
 _MAX_ITEMS = 100_000
 
 
-@git_app.callback(invoke_without_command=True)
-def _git_group(context: typer.Context) -> None:
+@group("git")
+def git_app() -> None:
     """Manage the repositories that workflows use."""
-    output.show_help_if_no_command(context)
 
 
-def git_add(
-    url: Annotated[str, typer.Argument(metavar="URL", help="An https or ssh URL, user@host:path, or a local folder.")],
-    name: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The name. Default: the last part of the URL.", show_default=False),
-    ] = None,
-    home: WorkflowHomeOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-) -> None:
+@command("add")
+@argument("url", help="An https or ssh URL, user@host:path, or a local folder.")
+@click.option("--name", metavar="NAME", help="The name. Default: the last part of the URL.")
+@workflow_home_option
+@store_option
+@json_option
+def git_add(url: str, name: str | None, home: Path | None, store: str | None, json: bool) -> None:
     """Register a repository.
 
     It is cloned when the first workflow needs it.
@@ -54,7 +49,11 @@ def git_add(
         output.say(f"{made.name} is registered as {made.id}")
 
 
-def git_ls(home: WorkflowHomeOption = None, store: StoreOption = None, json: JsonOption = False) -> None:
+@command("ls")
+@workflow_home_option
+@store_option
+@json_option
+def git_ls(home: Path | None, store: str | None, json: bool) -> None:
     """List repositories."""
     found = with_store(home, store, _all_gits)
     if json:
@@ -66,13 +65,13 @@ def git_ls(home: WorkflowHomeOption = None, store: StoreOption = None, json: Jso
         output.say("no repositories: kingdom git add URL registers one")
 
 
-def git_rm(
-    repository: Annotated[str, typer.Argument(metavar="NAME", help="Its name or id.")],
-    yes: YesOption = False,
-    home: WorkflowHomeOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-) -> None:
+@command("rm")
+@argument("repository", metavar="NAME", help="Its name or id.")
+@yes_option
+@workflow_home_option
+@store_option
+@json_option
+def git_rm(repository: str, yes: bool, home: Path | None, store: str | None, json: bool) -> None:
     """Remove a repository that no workflow uses.
 
     Templates lose their reference to it. Its clone is deleted, unless it holds work of workflows.
@@ -115,40 +114,36 @@ def _git_document(git: Git) -> dict[str, Any]:
     return {"id": git.id, "name": git.name, "url": git.url, "usedBy": sorted(git.used_by)}
 
 
-git_app.command("add")(git_add)
-git_app.command("ls")(git_ls)
-git_app.command("rm")(git_rm)
+for _command in (git_add, git_ls, git_rm):
+    git_app.add_command(_command)
 
 
-@mcp_app.callback(invoke_without_command=True)
-def _mcp_group(context: typer.Context) -> None:
+@group("mcp")
+def mcp_app() -> None:
     """Manage the MCP servers of agents, or serve the court as one."""
-    output.show_help_if_no_command(context)
 
 
+@command("add")
+@argument("name", help="The name that templates use.")
+@argument("command", nargs=-1, metavar="[-- COMMAND]", help="The program to run, with its arguments.")
+@click.option("--url", metavar="URL", help="The address of a running server, instead of a command.")
+@click.option(
+    "--env",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A variable of the program, or a header for a URL; ${NAME} is expanded when an agent starts.",
+)
+@workflow_home_option
+@store_option
+@json_option
 def mcp_add(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The name that templates use.")],
-    command: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[-- COMMAND]", help="The program to run, with its arguments.", show_default=False),
-    ] = None,
-    url: Annotated[
-        str | None,
-        typer.Option(
-            "--url", metavar="URL", help="The address of a running server, instead of a command.", show_default=False
-        ),
-    ] = None,
-    env: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--env",
-            metavar="NAME=VALUE",
-            help="A variable of the program, or a header for a URL; ${NAME} is expanded when an agent starts.",
-        ),
-    ] = None,
-    home: WorkflowHomeOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
+    name: str,
+    command: tuple[str, ...],
+    url: str | None,
+    env: tuple[str, ...],
+    home: Path | None,
+    store: str | None,
+    json: bool,
 ) -> None:
     """Register an MCP server.
 
@@ -156,16 +151,20 @@ def mcp_add(
     """
     if bool(command) == bool(url):
         raise output.usage_error("give either a command after -- or a --url")
-    variables = {key: str(value) for key, value in parse_assignments(env or [], "--env", nested=False).items()}
+    variables = {key: str(value) for key, value in parse_assignments(env, "--env", nested=False).items()}
     _refuse_secrets(variables)
-    made = with_workflows(home, store, lambda context: _add_server(context, name, command or [], url, variables))
+    made = with_workflows(home, store, lambda context: _add_server(context, name, list(command), url, variables))
     if json:
         output.print_json(_server_document(made))
     else:
         output.say(f"{made.name} is registered as {made.id}")
 
 
-def mcp_ls(home: WorkflowHomeOption = None, store: StoreOption = None, json: JsonOption = False) -> None:
+@command("ls")
+@workflow_home_option
+@store_option
+@json_option
+def mcp_ls(home: Path | None, store: str | None, json: bool) -> None:
     """List MCP servers.
 
     Values of variables are not shown.
@@ -183,13 +182,13 @@ def mcp_ls(home: WorkflowHomeOption = None, store: StoreOption = None, json: Jso
         output.say("no MCP servers: kingdom mcp add NAME -- COMMAND registers one")
 
 
-def mcp_rm(
-    server: Annotated[str, typer.Argument(metavar="NAME", help="Its name or id.")],
-    yes: YesOption = False,
-    home: WorkflowHomeOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-) -> None:
+@command("rm")
+@argument("server", metavar="NAME", help="Its name or id.")
+@yes_option
+@workflow_home_option
+@store_option
+@json_option
+def mcp_rm(server: str, yes: bool, home: Path | None, store: str | None, json: bool) -> None:
     """Unregister an MCP server that no workflow uses.
 
     Templates lose their reference to it.
@@ -252,7 +251,5 @@ def _server_document(server: McpServer) -> dict[str, Any]:
     }
 
 
-mcp_app.command("add")(mcp_add)
-mcp_app.command("ls")(mcp_ls)
-mcp_app.command("rm")(mcp_rm)
-mcp_app.command("serve")(mcp_serve)
+for _command in (mcp_add, mcp_ls, mcp_rm, mcp_serve):
+    mcp_app.add_command(_command)

@@ -3,42 +3,43 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from kingdom.cli import output
-from kingdom.cli.options import JsonOption, StoreOption, WorkflowArgument, WorkflowHomeOption, YesOption
+from kingdom.cli.options import PATH, json_option, store_option, workflow_argument, workflow_home_option, yes_option
+from kingdom.cli.parsing import argument, command, group
 from kingdom.cli.session import errors_reported, find_workflow_home, with_store, with_workflows
 from kingdom.cli.workflow.plans import known_engines, list_problems, store_template
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kingdom.workflow.context import WorkflowContext
     from kingdom.workflow.domain.workflow import WorkflowTemplate
     from kingdom.workflow.ports import WorkflowStore
     from kingdom.workflow.template_file import KnownNames
     from kingdom.workflow.templates import SourceIds
 
-app = typer.Typer()
 _MAX_ITEMS = 100_000
 
-TemplateArgument = Annotated[str, typer.Argument(metavar="TEMPLATE", help="Its name or id.")]
-TemplateFilesArgument = Annotated[list[Path], typer.Argument(metavar="FILE", help="YAML files.")]
+template_argument = argument("template", help="Its name or id.")
+template_files_argument = argument("files", nargs=-1, type=PATH, required=True, metavar="FILE...", help="YAML files.")
 
 
-@app.callback(invoke_without_command=True)
-def _group(context: typer.Context) -> None:
+@group("template")
+def app() -> None:
     """Manage templates: plans that workflows are created from."""
-    output.show_help_if_no_command(context)
 
 
-def add(
-    files: TemplateFilesArgument,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace the template of that name.")] = False,
-    home: WorkflowHomeOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-) -> None:
+@command()
+@template_files_argument
+@click.option("--replace", is_flag=True, help="Replace the template of that name.")
+@workflow_home_option
+@store_option
+@json_option
+def add(files: tuple[Path, ...], replace: bool, home: Path | None, store: str | None, json: bool) -> None:
     """Check templates and store them.
 
     Existing workflows are not changed.
@@ -52,12 +53,12 @@ def add(
             output.say(f"{template.name} is stored as {template.id}: kingdom workflow create {template.name}")
 
 
-def check(
-    files: TemplateFilesArgument,
-    home: WorkflowHomeOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-) -> None:
+@command()
+@template_files_argument
+@workflow_home_option
+@store_option
+@json_option
+def check(files: tuple[Path, ...], home: Path | None, store: str | None, json: bool) -> None:
     """Check templates for problems.
 
     Repositories and MCP servers must be registered, if there is a workflow store. Exits 1 when there are problems.
@@ -72,10 +73,14 @@ def check(
         if not problems:
             output.say(f"{', '.join(file.name for file in files)}: no problems")
     if problems:
-        raise typer.Exit(output.FAILED)
+        raise click.exceptions.Exit(output.FAILED)
 
 
-def ls(home: WorkflowHomeOption = None, store: StoreOption = None, json: JsonOption = False) -> None:
+@command()
+@workflow_home_option
+@store_option
+@json_option
+def ls(home: Path | None, store: str | None, json: bool) -> None:
     """List templates."""
     found = with_store(home, store, _all)
     if json:
@@ -90,9 +95,12 @@ def ls(home: WorkflowHomeOption = None, store: StoreOption = None, json: JsonOpt
         output.say("no templates: kingdom template add FILE stores one")
 
 
-def show(
-    template: TemplateArgument, home: WorkflowHomeOption = None, store: StoreOption = None, json: JsonOption = False
-) -> None:
+@command()
+@template_argument
+@workflow_home_option
+@store_option
+@json_option
+def show(template: str, home: Path | None, store: str | None, json: bool) -> None:
     """Show a template as YAML."""
     from kingdom.workflow.templates import write_template
 
@@ -104,13 +112,13 @@ def show(
         output.say(text.rstrip("\n"))
 
 
-def save(
-    workflow: WorkflowArgument,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the template.")],
-    home: WorkflowHomeOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-) -> None:
+@command()
+@workflow_argument
+@argument("name", help="The name of the template.")
+@workflow_home_option
+@store_option
+@json_option
+def save(workflow: str, name: str, home: Path | None, store: str | None, json: bool) -> None:
     """Create a template from the current plan of a workflow."""
     stored = with_workflows(home, store, lambda context: _save(context, workflow, name))
     if json:
@@ -119,13 +127,13 @@ def save(
         output.say(f"{stored.name} is stored as {stored.id}: kingdom template show {stored.name}")
 
 
-def rm(
-    template: TemplateArgument,
-    yes: YesOption = False,
-    home: WorkflowHomeOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-) -> None:
+@command()
+@template_argument
+@yes_option
+@workflow_home_option
+@store_option
+@json_option
+def rm(template: str, yes: bool, home: Path | None, store: str | None, json: bool) -> None:
     """Delete a template.
 
     Workflows created from it stay.
@@ -138,7 +146,7 @@ def rm(
         output.say(f"{removed.name} is deleted")
 
 
-async def _add(context: WorkflowContext, files: list[Path], *, replace: bool) -> list[WorkflowTemplate]:
+async def _add(context: WorkflowContext, files: Sequence[Path], *, replace: bool) -> list[WorkflowTemplate]:
     return [await store_template(context, file, replace=replace) for file in files]
 
 
@@ -219,4 +227,4 @@ def _summary(template: WorkflowTemplate) -> dict[str, Any]:
 
 
 for _command in (add, check, ls, show, save, rm):
-    app.command()(_command)
+    app.add_command(_command)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-import typer
+import click
 
 from kingdom.cli import output
-from kingdom.cli.options import JsonLinesOption, StoreOption, WorkflowArgument, WorkflowHomeOption
+from kingdom.cli.options import json_lines_option, store_option, workflow_argument, workflow_home_option
+from kingdom.cli.parsing import command
 from kingdom.cli.session import engines_of, find_workflow_home, open_workflow_store, run_async
 
 if TYPE_CHECKING:
@@ -43,22 +45,20 @@ class WorkflowFrame:
         return self.overview.workflow.status in _RESTING_STATUSES
 
 
-def watch(
-    workflow: WorkflowArgument,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Continue while it rests, until it is completed or cancelled.")
-    ] = False,
-    home: WorkflowHomeOption = None,
-    store: StoreOption = None,
-    json: JsonLinesOption = False,
-) -> None:
+@command()
+@workflow_argument
+@click.option("--wait", is_flag=True, help="Continue while it rests, until it is completed or cancelled.")
+@workflow_home_option
+@store_option
+@json_lines_option
+def watch(workflow: str, wait: bool, home: Path | None, store: str | None, json: bool) -> None:
     """Watch a workflow until it ends, pauses or fails.
 
     Shows works, tasks, agent output and cost. Ctrl-C only stops watching. Exits 0 when the workflow is completed or
     waits for a person, 1 when it failed or was cancelled.
     """
     place = find_workflow_home(home, store)
-    raise typer.Exit(run_async(lambda: _watch(place, workflow, wait=wait, json=json)))
+    raise click.exceptions.Exit(run_async(lambda: _watch(place, workflow, wait=wait, json=json)))
 
 
 async def _watch(place: WorkflowHome, word: str, *, wait: bool, json: bool) -> int:
