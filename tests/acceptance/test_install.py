@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib.metadata import Distribution, distribution, distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.support.pages import ROOT, blocks
 
@@ -26,6 +30,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+@pytest.fixture(scope="module")
+def unpacked(wheel: Path) -> Path:
+    """The wheel as pip unpacks it, without what it requires."""
+    run(*PIP, "install", "--no-index", "--no-deps", "--target", "unpacked", str(wheel), cwd=wheel.parent)
+    return wheel.parent / "unpacked"
+
+
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
+
+
 def run(*command: str, cwd: Path, check: bool = True, **env: str) -> subprocess.CompletedProcess[str]:
     outside = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "KINGDOM"))}
     done = subprocess.run(
@@ -35,25 +49,58 @@ def run(*command: str, cwd: Path, check: bool = True, **env: str) -> subprocess.
     return done
 
 
+def empty(folder: Path) -> Path:
+    """Make an environment with nothing in it; return its folder of programs."""
+    run(sys.executable, "-m", "venv", "--without-pip", str(folder / "env"), cwd=folder)
+    return folder / "env" / "bin"
+
+
 def install(wheel: Path, folder: Path, extra: str = "") -> Path:
     """Install the wheel with an extra into a new environment; return its folder of programs.
 
     Versions are those of our requirements, so that a release of somebody else's cannot break this.
     """
-    run(sys.executable, "-m", "venv", str(folder / "env"), cwd=folder)
-    wanted = folder / "wanted.txt"
-    wanted.write_text(f"-c {ROOT / 'requirements/dev.txt'}\nkingdom{extra} @ {wheel.as_uri()}\n")
-    programs = folder / "env" / "bin"
-    done = run(str(ROOT / "scripts/install"), str(programs / "python"), str(wanted), cwd=folder, check=False)
+    programs = empty(folder)
+    wanted = f"kingdom{extra} @ {wheel.as_uri()}"
+    pinned = str(ROOT / "requirements/dev.txt")
+    given = ("--python", str(programs / "python"), "install", "--no-compile", "-c", pinned, wanted)
+    done = run(*PIP, *given, cwd=folder, check=False)
     if done.returncode and "CI" not in os.environ:
         pytest.skip(f"no package index can be reached: {done.stderr.strip()[-200:]}")
     assert done.returncode == 0, done.stdout + done.stderr
     return programs
 
 
-def test_the_bus_alone_is_light_and_does_its_tutorial(wheel: Path, tmp_path: Path) -> None:
-    programs = install(wheel, tmp_path)
-    python, kingdom = str(programs / "python"), str(programs / "kingdom")
+def link(unpacked: Path, folder: Path, extra: str) -> Path:
+    """The same environment without an index: what an installation would bring is linked from the one that runs this."""
+    programs = empty(folder)
+    (packages,) = (folder / "env" / "lib").glob("python*/site-packages")
+    for path in unpacked.iterdir():
+        (packages / path.name).symlink_to(path)
+    (ours,) = distributions(path=[str(unpacked)])
+    for found in required(ours, extra, {}):
+        for name in {Path(file).parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
+            if not (packages / name).exists():
+                (packages / name).symlink_to(Path(str(found.locate_file(name))))
+    return programs
+
+
+def required(of: Distribution, extra: str, known: dict[tuple[str, str], Distribution]) -> Iterator[Distribution]:
+    """What a distribution requires with an extra, directly or not."""
+    for requirement in map(Requirement, of.requires or ()):
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": extra}):
+            continue
+        name = canonicalize_name(requirement.name)
+        for wanted in ("", *requirement.extras):
+            if (name, wanted) not in known:
+                found = known[name, wanted] = of if name == "kingdom" else distribution(name)
+                if found is not of:
+                    yield found
+                yield from required(found, wanted, known)
+
+
+def test_the_bus_alone_is_light_and_does_its_tutorial(light: Path, tmp_path: Path) -> None:
+    python, kingdom = str(light / "python"), str(light / "kingdom")
     looked = f"import importlib.util as u; print([n for n in {HEAVY} if u.find_spec(n)])"
     assert run(python, "-c", looked, cwd=tmp_path).stdout.strip() == "[]"
     (publish,) = [block for block in blocks(TUTORIAL) if block.mark == "file: publish.py"]
@@ -95,8 +142,8 @@ def light(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return install(wheel, tmp_path_factory.mktemp("light"))
 
 
-def test_the_extra_postgres_brings_its_driver(wheel: Path, tmp_path: Path, postgres_url: str) -> None:
-    programs = install(wheel, tmp_path, "[postgres]")
+def test_the_extra_postgres_brings_its_driver(unpacked: Path, tmp_path: Path, postgres_url: str) -> None:
+    programs = link(unpacked, tmp_path, "postgres")
     code = (
         "import asyncio, sys\nfrom kingdom.bus import Envelope, connect\n"
         "async def main():\n    async with connect(sys.argv[1]) as bus:\n        await bus.setup()\n"
@@ -105,19 +152,35 @@ def test_the_extra_postgres_brings_its_driver(wheel: Path, tmp_path: Path, postg
     assert run(str(programs / "python"), "-c", code, postgres_url, cwd=tmp_path).stdout == "1\n"
 
 
-def test_the_extra_court_runs_a_court_without_the_web(wheel: Path, tmp_path: Path) -> None:
-    kingdom = str(install(wheel, tmp_path, "[court]") / "kingdom")
-    run(kingdom, "init", "home", cwd=tmp_path)
-    done = run(kingdom, "demo", cwd=tmp_path, check=False)
+def test_the_extra_court_runs_a_court_without_the_web(unpacked: Path, tmp_path: Path) -> None:
+    kingdom = (str(link(unpacked, tmp_path, "court") / "python"), "-m", "kingdom")
+    run(*kingdom, "init", "home", cwd=tmp_path)
+    done = run(*kingdom, "demo", cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    refused = run(kingdom, "web", "--home", "home", cwd=tmp_path, check=False)
+    refused = run(*kingdom, "web", "--home", "home", cwd=tmp_path, check=False)
     assert (refused.returncode, "pip install 'kingdom[web]'" in refused.stderr) == (1, True)
 
 
-def test_the_extra_web_serves_the_dashboard(wheel: Path, tmp_path: Path) -> None:
-    programs = install(wheel, tmp_path, "[web]")
-    run(str(programs / "kingdom"), "init", "home", cwd=tmp_path)
+def test_the_extra_web_serves_the_dashboard(unpacked: Path, tmp_path: Path) -> None:
+    python = str(link(unpacked, tmp_path, "web") / "python")
+    run(python, "-m", "kingdom", "init", "home", cwd=tmp_path)
     looked = "from kingdom.court.bootstrap import available_roles; print('web' in available_roles())"
-    assert run(str(programs / "python"), "-c", looked, cwd=tmp_path).stdout == "True\n"
+    assert run(python, "-c", looked, cwd=tmp_path).stdout == "True\n"
     code = "import kingdom.web.app, kingdom.web.dashboard.nicegui_app, kingdom.client; print('imported')"
-    assert run(str(programs / "python"), "-c", code, cwd=tmp_path).stdout == "imported\n"
+    assert run(python, "-c", code, cwd=tmp_path).stdout == "imported\n"
+
+
+@pytest.mark.walk
+@pytest.mark.parametrize("extra", ["postgres", "court", "web"])
+def test_an_extra_is_installed_from_an_index_as_it_is_linked_here(
+    extra: str, wheel: Path, unpacked: Path, tmp_path: Path
+) -> None:
+    """The shorter tests above stand on this."""
+    for name in ("real", "linked"):
+        (tmp_path / name).mkdir()
+    real, linked = install(wheel, tmp_path / "real", f"[{extra}]"), link(unpacked, tmp_path / "linked", extra)
+    looked = "import importlib.metadata as m; print(sorted((d.name, d.version) for d in m.distributions()))"
+    there = [run(str(programs / "python"), "-c", looked, cwd=tmp_path).stdout for programs in (real, linked)]
+    assert there[0] == there[1]
+    assert "'kingdom'" in there[0]
+    assert run(str(real / "kingdom"), "--version", cwd=tmp_path).stdout.startswith("kingdom ")
