@@ -36,6 +36,10 @@ class FakeGitHub(FakeServer):
         self.tells_time = False
         """Answers have a Date, as those of the real one do."""
         self.marked: list[str] = []
+        self.accounts: dict[str, int] = {}
+        """The ids of organizations."""
+        self.lapsed: set[str] = set()
+        """Organizations for whose single sign-on the token is not authorized."""
 
     # ── what people do ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -164,13 +168,30 @@ class FakeGitHub(FakeServer):
             return Response({"login": ME}, headers=headers)
         if path == "/notifications":
             return self._notifications(request)
+        if found := re.fullmatch(r"/user/(\d+)", path):
+            names = [name for name, identity in self.accounts.items() if identity == int(found[1])]
+            return Response({"login": names[0], "type": "Organization"}) if names else _not_found()
         if found := re.fullmatch(r"/notifications/threads/(\d+)", path):
             self.threads[found[1]]["unread"] = False
             self.marked.append(found[1])
             return Response(status=205)
         if found := re.fullmatch(r"/repos/([^/]+/[^/]+)/(.+)", path):
+            if (owner := found[1].partition("/")[0]) in self.lapsed:
+                return self._sign_on_required(owner)
             return self._repo(request, found[1], found[2])
-        return Response({"message": "Not Found"}, 404)
+        return _not_found()
+
+    def _sign_on_required(self, owner: str) -> Response:
+        message = (
+            "Resource protected by organization SAML enforcement. You must grant your Personal Access token access to "
+            "this organization."
+        )
+        url = f"https://github.example/orgs/{owner}/sso?authorization_request=AZSCKL"
+        return Response({"message": message}, 403, {"X-GitHub-SSO": f"required; url={url}"})
+
+    def account_id(self, name: str) -> int:
+        """The id of an organization."""
+        return self.accounts.setdefault(name, 500_000 + len(self.accounts))
 
     def _notifications(self, request: Request) -> Response:
         everything = sorted(self.threads.values(), key=lambda thread: thread["updated_at"], reverse=True)
@@ -182,10 +203,14 @@ class FakeGitHub(FakeServer):
         before = request.headers.get("if-modified-since")
         if before is not None and (self.always_unchanged or before == modified):
             return Response(status=304, headers=headers)
+        if self.lapsed:
+            ids = ",".join(str(self.account_id(name)) for name in sorted(self.lapsed))
+            headers["X-GitHub-SSO"] = f"partial-results; organizations={ids}"
         wanted = [
             thread
             for thread in everything
-            if (thread["unread"] or request.query.get("all") == "true")
+            if thread["repository"]["full_name"].partition("/")[0] not in self.lapsed
+            and (thread["unread"] or request.query.get("all") == "true")
             and thread["updated_at"] >= request.query.get("since", "")
         ]
         return self._page(request, wanted, headers, self.notifications_per_page)
@@ -208,7 +233,7 @@ class FakeGitHub(FakeServer):
             return Response({"sha": match[1], "committer": {"login": by}, "author": {"login": by}, "commit": written})
         match = re.fullmatch(r"(issues|pulls)/(\d+)(/.*)?", rest)
         if match is None or (repo, int(match[2])) not in self.subjects:
-            return Response({"message": "Not Found"}, 404)
+            return _not_found()
         key, below = (repo, int(match[2])), match[3]
         if below is None:
             return Response(self.subjects[key])
@@ -216,7 +241,7 @@ class FakeGitHub(FakeServer):
             return self._page(request, self.timelines[key])
         if review := re.fullmatch(r"/reviews/(\d+)/comments", below):
             return self._page(request, self.line_comments.get(int(review[1]), []))
-        return Response({"message": "Not Found"}, 404)
+        return _not_found()
 
     def _page(
         self, request: Request, items: list[Any], headers: dict[str, str] | None = None, size: int | None = None
@@ -240,3 +265,7 @@ class FakeGitHub(FakeServer):
 
     def _now(self) -> str:
         return datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _not_found() -> Response:
+    return Response({"message": "Not Found"}, 404)

@@ -29,6 +29,8 @@ class FakeJira(FakeServer):
         self.issues: dict[str, dict[str, Any]] = {}
         self._ids = 10_000
         self.questions: list[str] = []
+        self.hidden: set[str] = set()
+        """Projects that were deleted, or that the account may not browse."""
 
     # ── what people do ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -71,6 +73,10 @@ class FakeJira(FakeServer):
             return Response({"accountId": ME, "displayName": "Kingdom", "timeZone": str(self.zone)})
         if request.path == "/rest/api/3/search/jql" and request.method == "POST":
             return self._search(request.body)
+        if found := re.fullmatch(r"/rest/api/3/project/(\w+)", request.path):
+            if found[1] in self.hidden:
+                return Response({"errorMessages": [f"No project could be found with key '{found[1]}'."]}, 404)
+            return Response({"key": found[1]})
         if found := re.fullmatch(r"/rest/api/3/issue/(\w+)/(changelog|comment)", request.path):
             return self._rest(found[1], found[2], request)
         return Response({"errorMessages": ["nothing here"]}, 404)
@@ -81,8 +87,15 @@ class FakeJira(FakeServer):
         since = re.search(r"updated >= (\d+)(?= ORDER BY updated ASC\Z)", jql)
         if since is None:
             return Response({"errorMessages": [f"cannot read {jql}"]}, 400)
+        projects = re.findall(r'"(\w+)"', (re.search(r"project in \(([^)]*)\)", jql) or [""])[0])
+        if missing := self.hidden & set(projects):
+            name = min(missing)
+            return Response({"errorMessages": [f"The value '{name}' does not exist for the field 'project'."]}, 400)
         wanted = []
         for key, issue in self.issues.items():
+            project = key.rpartition("-")[0]
+            if project in self.hidden or (projects and project not in projects):
+                continue
             indexed = [at for at in issue["touched"] if at + self.lag <= self._clock()]
             if indexed and int(max(indexed) * 1000) >= int(since[1]):
                 wanted.append((max(indexed), key))

@@ -246,3 +246,50 @@ async def test_a_hint_makes_it_look_at_once(post: Post, jira: FakeJira) -> None:
         await watch.poll()
         assert watch.wait() > 0
     assert names(post) == ["SHOP-1-created"]
+
+
+async def test_a_project_that_is_gone_does_not_stop_the_others(post: Post, jira: FakeJira) -> None:
+    wanted = JiraSection(url=jira.url, email="bot@acme.example", projects=["SHOP", "OPS"])
+    async with post.watch("jira", wanted) as watch:
+        await look(post, watch)
+        jira.hidden.add("OPS")
+        jira.create("SHOP-1")
+        jira.create("OPS-1")
+        await look(post, watch)
+        assert list(watch.report()["problems"]) == ["OPS"]
+        assert "jira.projects" in watch.report()["problems"]["OPS"]
+        for number in range(2, 6):
+            jira.create(f"SHOP-{number}")
+            await look(post, watch, 3600)
+    assert len(names(post)) == 5
+    async with post.watch("jira", wanted) as watch:
+        await look(post, watch)
+        assert list(watch.report()["problems"]) == ["OPS"]
+        jira.hidden.clear()
+        post.clock.now += 600
+        for _ in range(3):
+            await look(post, watch)
+        assert "problems" not in watch.report()
+        jira.create("OPS-2")
+        await look(post, watch)
+    assert len(names(post)) == 7, "what happened in the meantime was read afterwards"
+
+
+async def test_all_projects_gone_is_a_problem_of_the_source(post: Post, jira: FakeJira) -> None:
+    jira.hidden.add("SHOP")
+    async with post.watch("jira", section(jira)) as watch:
+        await watch.poll()
+        assert "does not exist for the field" in watch.report()["problem"]
+
+
+async def test_a_ticket_whose_history_is_refused_does_not_stop_the_others(post: Post, jira: FakeJira) -> None:
+    jira.create("SHOP-1")
+    for _ in range(50):
+        jira.change("SHOP-1")
+    jira.create("SHOP-2")
+    jira.fail("changelog", 403, times=1000)
+    async with post.watch("jira", section(jira)) as watch:
+        for _ in range(8):
+            await watch.poll()
+            post.clock.now += max(watch.wait(), 61)
+    assert len([event for event in post.events() if event["payload"]["key"] == "SHOP-2"]) == 1

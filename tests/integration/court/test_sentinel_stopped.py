@@ -119,6 +119,7 @@ async def play_github(stopper: Stopper) -> dict[str, Any]:
                 github.open(number)
             github.comment(2, f"@{ME} look")
             github.notify_of("Release", "v1")
+            github.fail("/pulls/3", 403, body={"message": "Resource not accessible"})  # once: it is read again
             await looks(post, "github", GitHubSection(url=github.url), stopper)
             assert not any(thread["unread"] for thread in github.threads.values())
             return everything(post)

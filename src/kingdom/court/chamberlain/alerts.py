@@ -78,6 +78,14 @@ _TEXTS: Final[dict[str, dict[Locale, str]]] = {
         "en": "The configuration file is valid again",
         "ko": "설정 파일을 다시 사용할 수 있습니다",
     },
+    "source": {
+        "en": "A source cannot be read; what happens there is read when it can be. {problem}",
+        "ko": "소스를 읽을 수 없습니다. 그동안의 일은 다시 읽을 수 있게 되면 읽습니다. {problem}",
+    },
+    "source-over": {
+        "en": "{source} can be read again",
+        "ko": "{source}을(를) 다시 읽을 수 있습니다",
+    },
     "king-alive": {"en": "alive", "ko": "정상"},
     "king-silent": {"en": "no heartbeat", "ko": "응답 없음"},
     "never": {"en": "never", "ko": "없음"},

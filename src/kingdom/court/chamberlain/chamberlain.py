@@ -43,6 +43,7 @@ from kingdom.court.chamberlain.reports import (
     write_report,
 )
 from kingdom.court.chamberlain.sessions import LocalSoldierProcesses, SoldierProcesses, SoldierSessions
+from kingdom.court.chamberlain.source_alerts import check_sources
 from kingdom.court.chamberlain.tally import JournalCounter
 from kingdom.court.days import ONE_DAY, day_of
 from kingdom.court.models import timestamp
@@ -134,6 +135,8 @@ class Chamberlain:
         with warn.around("anomalies"):
             king_alive = self._heartbeats.alive("king")
             await self._anomalies.check(config.anomalies, now, king_alive=king_alive, alerts=self._alerts)
+        with warn.around("sources"):
+            check_sources(self._home, self._alerts, self._texts, now)
         with warn.around("thread mappings"):
             warn_about_stale_threads(self._home, self._memory.stale_threads, now)
         with warn.around("metrics"):

@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from kingdom.court.sentinel.events import parse_epoch
 from kingdom.court.sentinel.http import Params, SourceClient, SourceResponse
-from kingdom.court.sentinel.watcher import SourceNotFound, SourceRefused, SourceUnavailable
+from kingdom.court.sentinel.watcher import (
+    SourceError,
+    SourceGone,
+    SourceNotFound,
+    SourceRefused,
+    SourceUnavailable,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from kingdom.court.sentinel.config import GitHubSection
 
@@ -128,15 +134,17 @@ async def fetch_login(client: SourceClient) -> str | None:
         raise
 
 
-async def fetch_all_items(
-    client: SourceClient, path: str, params: Params, validators: Mapping[str, str] | None = None
-) -> tuple[list[dict[str, Any]], SourceResponse]:
-    """Return the items of all pages and the first response; no items if unchanged since the validators."""
-    first, found = await client.get(path, params, validators), list[dict[str, Any]]()
-    if not first.unchanged:
-        async for answer in client.pages(first):
-            found += list_items(answer)
-    return found, first
+async def fetch_account_name(client: SourceClient, identity: str) -> str | None:
+    """Return the name of an account or organization; None if the server does not tell it."""
+    with contextlib.suppress(SourceError):
+        return text_at((await client.get(f"/user/{identity}")).body, "login")
+    return None
+
+
+async def fetch_all_items(client: SourceClient, path: str, params: Params) -> list[dict[str, Any]]:
+    """Return the items of all pages."""
+    first = await client.get(path, params)
+    return [item async for answer in client.pages(first) for item in list_items(answer)]
 
 
 def list_items(answer: SourceResponse) -> list[dict[str, Any]]:
@@ -145,14 +153,18 @@ def list_items(answer: SourceResponse) -> list[dict[str, Any]]:
     return [item for item in answer.body if isinstance(item, dict)]
 
 
-async def fetch_history(client: SourceClient, ref: SubjectRef, known_sha: str | None) -> SubjectHistory:
+async def fetch_history(
+    client: SourceClient, ref: SubjectRef, known_sha: str | None, *, complete: bool = True
+) -> SubjectHistory:
+    """Read a subject. Unless ``complete`` is set, comments on lines and the commit may be missing."""
+    passing = () if complete else (SourceNotFound, SourceRefused)
     subject = (await client.get(f"/repos/{ref.repo}/{'pulls' if ref.is_pr else 'issues'}/{ref.number}")).body
     if not isinstance(subject, dict):
         raise SourceUnavailable(f"github: the response for {ref.key} is not a JSON object")
     history = SubjectHistory(ref, subject, await _timeline(client, ref))
     if ref.is_pr:
-        await _add_reviews(client, history)
-        await _add_head(client, history, known_sha)
+        await _add_reviews(client, history, passing)
+        await _add_head(client, history, known_sha, passing)
     return history
 
 
@@ -185,18 +197,23 @@ def _is_older(pages: list[list[dict[str, Any]]], since: float) -> bool:
     return bool(times) and min(times) < since
 
 
-async def _add_reviews(client: SourceClient, history: SubjectHistory) -> None:
+_PassingErrors = tuple[type[Exception], ...]
+
+
+async def _add_reviews(client: SourceClient, history: SubjectHistory, passing: _PassingErrors) -> None:
     """Read the comments on lines of the diff, review by review."""
     ref = history.ref
     for entry in history.timeline:
         if entry.get("event") == "reviewed" and entry_time(entry) >= ref.since:
             path = f"/repos/{ref.repo}/pulls/{ref.number}/reviews/{entry.get('id')}/comments"
-            with contextlib.suppress(SourceNotFound):
-                comments, _ = await fetch_all_items(client, path, {"per_page": _PAGE_SIZE})
+            with contextlib.suppress(SourceGone, *passing):
+                comments = await fetch_all_items(client, path, {"per_page": _PAGE_SIZE})
                 history.review_comments += [{**item, "pull_request_review_id": entry.get("id")} for item in comments]
 
 
-async def _add_head(client: SourceClient, history: SubjectHistory, known_sha: str | None) -> None:
+async def _add_head(
+    client: SourceClient, history: SubjectHistory, known_sha: str | None, passing: _PassingErrors
+) -> None:
     """Read the commit at the head if it is new: it says who made it.
 
     For a pull request that was never read before, the former head is unknown, so the commit's own time decides.
@@ -207,10 +224,9 @@ async def _add_head(client: SourceClient, history: SubjectHistory, known_sha: st
         return
     if known_sha is None and not opened_before:
         return
-    try:
+    commit: Any = {}
+    with contextlib.suppress(*passing):
         commit = (await client.get(f"/repos/{ref.repo}/commits/{sha}")).body
-    except (SourceNotFound, SourceRefused):
-        commit = {}
     written = parse_epoch(text_at(commit, "commit", "committer", "date"))
     if isinstance(commit, dict) and (known_sha is not None or written >= ref.since):
         history.head_commit = {**commit, "previous_sha": known_sha}

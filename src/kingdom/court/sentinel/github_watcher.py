@@ -13,6 +13,7 @@ from kingdom.court.sentinel.github_api import (
     SubjectRef,
     connect_github,
     entry_time,
+    fetch_account_name,
     fetch_history,
     fetch_login,
     is_repo_name,
@@ -26,10 +27,19 @@ from kingdom.court.sentinel.github_events import (
     make_notification_event,
 )
 from kingdom.court.sentinel.github_listing import ListedSubjects, NotificationList, RepositoryList
+from kingdom.court.sentinel.github_unread import (
+    UnreadSubject,
+    describe_unread,
+    lapsed_sign_on,
+    sign_on_problem,
+    unread_subjects,
+)
 from kingdom.court.sentinel.watcher import (
     CircuitOpen,
     FetchedBatch,
     Hints,
+    SourceError,
+    SourceGone,
     SourceNotFound,
     SourceRefused,
     SourceUnauthorized,
@@ -46,7 +56,9 @@ _BATCH_SIZE: Final = 10  # subjects whose events are stored together
 _OVERLAP_SECONDS: Final = 600.0  # this much of the history of a subject is read again
 _RECENT_SECONDS: Final = 120.0  # a notification this young may be ahead of its subject
 _EXPLAINED_SECONDS: Final = 5.0  # at most this long between an action and the time of its notification
-_MAX_READ_ATTEMPTS: Final = 20  # for a subject that cannot be read
+_MAX_EARLY_READS: Final = 2  # of a subject that does not show yet what its notification is about
+_STRICT_TRIES: Final = 8  # after this many attempts a subject is read without the parts that cannot be read
+_PASSING_ERRORS: Final = (SourceNotFound, SourceRefused, SourceUnavailable)
 _SCHEDULE_TOLERANCE_SECONDS: Final = 1.0  # a poll begins a moment after it was due
 _SUBJECT_TTL_SECONDS: Final = 14 * 86400.0  # for unchanged subjects; shorter than the seen index
 log = logging.getLogger("kingdom.court.sentinel")
@@ -75,6 +87,9 @@ class GitHubWatcher:
         self._list_at = 0.0
         self._lists_read = 0
         self._listed: ListedSubjects | None = None
+        self._unlisted: dict[str, str] = {}  # lists that could not be read, and why
+        self._organizations: dict[str, str] = {}  # names by id
+        self._withheld: Mapping[str, str] = {}  # organizations whose single sign-on is missing
         self._may_mark = section.mark_read
 
     @property
@@ -86,6 +101,10 @@ class GitHubWatcher:
         """Return whether a webhook left a hint."""
         return self._hints.any()
 
+    def problems(self) -> Mapping[str, str]:
+        """Return the lists that cannot be read, and the organizations that withhold theirs."""
+        return {**self._unlisted, **self._withheld}
+
     async def close(self) -> None:
         await self._client.close()
 
@@ -96,7 +115,7 @@ class GitHubWatcher:
         self._server_interval = max(self._server_interval, float(memory.get("poll_interval") or 0.0))
         await self._load_account()
         listed = await self._read_lists(memory)
-        refs = [*self._hinted_refs(memory), *_retry_refs(memory), *listed.refs]
+        refs = [*self._hinted_refs(memory), *self._due_again(memory), *listed.refs]
         todo = sorted(_group_by_subject(refs), key=lambda group: max(parse_epoch(ref.updated_at) for ref in group))
         batch = FetchedBatch([], memory)
         for start in range(0, len(todo), _BATCH_SIZE):
@@ -110,6 +129,7 @@ class GitHubWatcher:
         # The lists' cursor is stored with their last batch of subjects: usually there is only one, so one write.
         batch.cursor = self._drop_stale_subjects({**memory, **listed.cursor})
         batch.done += listed.unread
+        self._withheld = {**describe_unread(unread_subjects(batch.cursor)), **await self._withheld_lists(batch.cursor)}
         yield batch
         self._listed = None
 
@@ -143,30 +163,45 @@ class GitHubWatcher:
     async def _read_lists(self, memory: dict[str, Any]) -> ListedSubjects:
         """Read all lists if they are due; otherwise return what an interrupted poll left of them.
 
-        A hint or a retry does not make them due: the server limits how often they may be read.
+        A hint or a retry does not make them due: the server limits how often they may be read. Each list stands alone:
+        one that cannot be read is a problem of its own, and the others are read.
         """
         now = self._clock()
         due = self._list_at - _SCHEDULE_TOLERANCE_SECONDS
         if self._list_at - self.interval <= now < due:  # if now is even earlier, the clock was set back
             return self._listed or ListedSubjects([], {})
         full = self._lists_read % self._section.full_read_every == 0
-        found, repos = ListedSubjects([], {}), dict(memory.get("repos") or {})
+        found, repos, failed = ListedSubjects([], {}), dict(memory.get("repos") or {}), dict[str, SourceError]()
         if self._section.notifications:
-            inbox = NotificationList(
-                self._client, self._section, memory.get("inbox") or {}, memory["baseline"], full=full
-            )
-            found = await inbox.list()
-            self._server_interval = inbox.poll_interval or self._server_interval
-            found.cursor = {"inbox": found.cursor, "poll_interval": self._server_interval}
+            try:
+                found = await self._list_notifications(memory, full=full)
+            except (SourceRefused, SourceNotFound, SourceUnavailable) as error:
+                failed["notifications"] = _alone(error)
         for repo in self._section.repos:
-            listed = await self._list_repo(repo, repos.get(repo) or {}, memory["baseline"], full=full)
+            try:
+                listed = await self._list_repo(repo, repos.get(repo) or {}, memory["baseline"], full=full)
+            except (SourceRefused, SourceNotFound, SourceUnavailable) as error:
+                failed[repo] = _alone(error)
+                continue
             found.refs += listed.refs
             repos[repo] = listed.cursor
+        self._unlisted = {}
+        if len(failed) == len(self._section.repos) + self._section.notifications:
+            raise next(iter(failed.values()))
         if repos:
             found.cursor["repos"] = repos
+        self._unlisted = {name: str(error) for name, error in failed.items()}
         self._list_at = now + self.interval
         self._lists_read += 1
         self._listed = found
+        return found
+
+    async def _list_notifications(self, memory: dict[str, Any], *, full: bool) -> ListedSubjects:
+        waiting = {item.ref.thread for item in unread_subjects(memory).values()}
+        inbox = NotificationList(self._client, self._section, memory.get("inbox") or {}, memory["baseline"], full=full)
+        found = await inbox.list(waiting)
+        self._server_interval = inbox.poll_interval or self._server_interval
+        found.cursor = {"inbox": found.cursor, "poll_interval": self._server_interval}
         return found
 
     async def _list_repo(self, repo: str, cursor: Mapping[str, Any], baseline: float, *, full: bool) -> ListedSubjects:
@@ -176,6 +211,25 @@ class GitHubWatcher:
             raise SourceRefused(
                 f"github: {repo} does not exist, or the token cannot read it: see github.repos"
             ) from None
+        except SourceRefused as error:
+            if (lapsed := lapsed_sign_on(error, repo)) is not None:
+                raise SourceRefused(f"{sign_on_problem(*lapsed)} (for {repo})") from None
+            raise
+
+    async def _withheld_lists(self, memory: Mapping[str, Any]) -> dict[str, str]:
+        """Return the organizations that the notifications leave out, each with a sentence."""
+        found = {}
+        for identity in (memory.get("inbox") or {}).get("withheld") or []:
+            name = self._organizations.get(identity) or await fetch_account_name(self._client, identity)
+            if name is not None:
+                self._organizations[identity] = name
+            name = name or f"with the id {identity}"
+            found[f"single sign-on of {name}"] = sign_on_problem(name)
+        return found
+
+    def _due_again(self, memory: Mapping[str, Any]) -> list[SubjectRef]:
+        now = self._clock()
+        return [item.ref for item in unread_subjects(memory).values() if item.due <= now]
 
     def _hinted_refs(self, memory: Mapping[str, Any]) -> list[SubjectRef]:
         found = []
@@ -201,40 +255,46 @@ class GitHubWatcher:
             batch.done += done
             return memory
         subjects, again = dict(memory.get("subjects") or {}), dict(memory.get("again") or {})
-        known, before = subjects.get(ref.key) or {}, again.pop(ref.key, None)
+        known, before = subjects.get(ref.key) or {}, unread_subjects(memory).get(ref.key)
+        again.pop(ref.key, None)
         since = min(other.since for other in group)
+        if before is not None:
+            since = min(since, before.ref.since)
+            done += [before.ref.thread] if before.ref.thread and before.ref.thread not in done else []
         if known:
             since = min(since, float(known["at"]) - _OVERLAP_SECONDS)
-        ref = replace(ref, since=max(since, memory["baseline"]))
+        thread = ref.thread or (before.ref.thread if before else None)
+        ref = replace(ref, since=max(since, memory["baseline"]), thread=thread)
+        waiting = UnreadSubject(ref, 0) if before is None else replace(before, ref=ref)
         assert self._account is not None
         try:
-            history = await fetch_history(self._client, ref, known.get("sha"))
+            history = await fetch_history(self._client, ref, known.get("sha"), complete=waiting.tries < _STRICT_TRIES)
             actions = extract_actions(history, self._account)
         except (CircuitOpen, SourceUnauthorized):
             raise
-        except (
-            SourceNotFound,
-            SourceRefused,
-            AttributeError,
-            TypeError,
-            ValueError,
-        ) as error:  # gone, forbidden, or nonsense
-            log.warning("github: skipping %s, which cannot be read: %s", ref.key, error)
+        except SourceGone as error:
+            log.info("github: skipping %s, which was deleted: %s", ref.key, error)
             batch.done += done
             return {**memory, "again": again}
-        except SourceUnavailable as error:
-            if (tries := _attempts(before)) < _MAX_READ_ATTEMPTS:
-                again[ref.key] = _retry_entry(ref, tries + 1)
-            else:
-                log.warning("github: giving up on %s after %d attempts to read it: %s", ref.key, tries, error)
+        except (*_PASSING_ERRORS, AttributeError, TypeError, ValueError) as error:
+            waiting = waiting.failed_again(error, now)
+            if waiting.hopeless(now):
+                log.warning("github: giving up on %s after %d attempts to read it: %s", ref.key, waiting.tries, error)
+                batch.done += done
+                return {**memory, "again": again}
+            if waiting.tries == 1:
+                log.warning("github: %s cannot be read now, and is read again later: %s", ref.key, error)
+            again[ref.key] = waiting.to_entry()
             batch.done += [name for name in done if name.startswith("hint ")]
             return {**memory, "again": again}
         batch.items.append(ReadSubject(ref, history, actions))
         touched = max(parse_epoch(other.updated_at) for other in group)
-        if touched > now - _RECENT_SECONDS and not _is_explained(history, touched) and _attempts(before) < 2:
-            again[ref.key] = _retry_entry(ref, _attempts(before) + 1)  # the notification is ahead of its subject
-        batch.done += done
         subjects[ref.key] = {"at": _read_until(history), "sha": history.sha}
+        if touched > now - _RECENT_SECONDS and not _is_explained(history, touched) and waiting.early < _MAX_EARLY_READS:
+            # The notification is ahead of its subject.
+            again[ref.key] = UnreadSubject(ref, 0, early=waiting.early + 1).to_entry()
+            done = [name for name in done if name.startswith("hint ")]
+        batch.done += done
         return {**memory, "subjects": subjects, "again": again}
 
     async def _mark_read(self, thread: str) -> None:
@@ -280,15 +340,8 @@ def _is_explained(history: SubjectHistory, touched: float) -> bool:
     return history.head_commit is not None or max(times) >= touched - _EXPLAINED_SECONDS
 
 
-def _attempts(before: Any) -> int:
-    return int(before["tries"]) if isinstance(before, dict) else 0
-
-
-def _retry_entry(ref: SubjectRef, tries: int) -> dict[str, Any]:
-    names = ("repo", "number", "is_pr", "updated_at", "thread", "since")
-    return {**{name: getattr(ref, name) for name in names}, "tries": tries}
-
-
-def _retry_refs(memory: Mapping[str, Any]) -> list[SubjectRef]:
-    found = (memory.get("again") or {}).values()
-    return [SubjectRef(**{name: value for name, value in item.items() if name != "tries"}) for item in found]
+def _alone(error: SourceError) -> SourceError:
+    """Return an error that concerns one list only. Raises it if it concerns the whole source."""
+    if isinstance(error, CircuitOpen | SourceUnauthorized):
+        raise error
+    return error

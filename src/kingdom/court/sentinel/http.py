@@ -23,6 +23,7 @@ from kingdom.court.environment import proxy_for
 from kingdom.court.sentinel.watcher import (
     CircuitOpen,
     SourceBusy,
+    SourceGone,
     SourceNotFound,
     SourceRefused,
     SourceUnauthorized,
@@ -42,7 +43,8 @@ _MAX_REDIRECTS: Final = 3
 _MAX_PAGES: Final = 200
 _DEFAULT_PAUSE_SECONDS: Final = 60.0  # for a rate limit that names no time
 _MAX_PAUSE_SECONDS: Final = 3 * 3600.0  # a header that asks for more is a mistake
-_NOT_FOUND_STATUSES: Final = (404, 410, 451)
+_GONE: Final = 410
+_NOT_FOUND_STATUSES: Final = (404, _GONE, 451)
 _REDIRECT_STATUSES: Final = (301, 302, 307, 308)
 _NOT_MODIFIED: Final = 304
 _LINK_PATTERN: Final = re.compile(r'<(?P<url>[^>]*)>[^,<]*?;\s*rel="?(?P<rel>[\w-]+)')
@@ -224,11 +226,12 @@ class SourceClient:
         if status in (403, 429):
             self._raise_if_limited(what, response, body)
         if status in _NOT_FOUND_STATUSES:
-            raise SourceNotFound(f"{what} answers {status}")
+            raise (SourceGone if status == _GONE else SourceNotFound)(f"{what} answers {status}: {_error_text(body)}")
+        headers = {name.lower(): value for name, value in response.headers.items()}
         if status >= 400:
             error = SourceUnauthorized if status == 401 else SourceRefused
-            raise error(f"{what} answers {status}: {_error_text(body)}{self._hint if status in (401, 403) else ''}")
-        headers = {name.lower(): value for name, value in response.headers.items()}
+            hint = self._hint if status in (401, 403) else ""
+            raise error(f"{what} answers {status}: {_error_text(body)}{hint}", headers)
         links = _parse_links(headers.get("link", ""), url)
         return SourceResponse(status, headers, body, links.get("next"), links.get("last"))
 

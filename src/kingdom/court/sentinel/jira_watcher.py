@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
@@ -13,7 +13,15 @@ from kingdom.court.sentinel.config import read_secret
 from kingdom.court.sentinel.events import parse_epoch
 from kingdom.court.sentinel.http import SourceClient
 from kingdom.court.sentinel.jira_events import JIRA, JiraAccount, extract_jira_events
-from kingdom.court.sentinel.watcher import CircuitOpen, FetchedBatch, Hints, SourceNotFound, SourceUnavailable
+from kingdom.court.sentinel.watcher import (
+    CircuitOpen,
+    FetchedBatch,
+    Hints,
+    SourceNotFound,
+    SourceRefused,
+    SourceUnauthorized,
+    SourceUnavailable,
+)
 
 if TYPE_CHECKING:
     from kingdom.court.loop import Services
@@ -32,6 +40,7 @@ log = logging.getLogger("kingdom.court.sentinel")
 _LATE_CHANGE_SECONDS: Final = 3600.0  # a change this long before the cursor may appear only now
 _MAX_READ_ATTEMPTS: Final = 5  # polls that may fail because of one ticket
 _DAY_SECONDS: Final = 86400.0
+_PROJECT_CHECK_SECONDS: Final = 600.0  # how often a project that cannot be read is checked
 
 
 def connect_jira(section: JiraSection, clock: Callable[[], float]) -> SourceClient:
@@ -50,20 +59,31 @@ async def fetch_account(client: SourceClient) -> dict[str, Any]:
     return found
 
 
-def jql_since(section: JiraSection, since: float) -> str:
-    """Return the JQL query for all tickets updated since then.
+def jql_since(section: JiraSection, since: float, projects: Sequence[str] | None = None) -> str:
+    """Return the JQL query for all tickets updated since then; ``projects`` replaces those of the section.
 
     The time is given in milliseconds since the epoch. Jira would read a date in the account's time zone, with a
     resolution of minutes, and it would be wrong twice a year.
     """
-    wanted = []
-    if section.projects:
-        wanted.append("project in ({})".format(", ".join(f'"{key}"' for key in section.projects)))
+    wanted, keys = [], section.projects if projects is None else projects
+    if keys:
+        wanted.append("project in ({})".format(", ".join(f'"{key}"' for key in keys)))
     if section.jql:
         wanted.append(f"({section.jql})")
     if not wanted:
         wanted.append("(assignee = currentUser() OR watcher = currentUser())")
     return f"{' AND '.join(wanted)} AND updated >= {int(since * 1000)} ORDER BY updated ASC"
+
+
+async def project_exists(client: SourceClient, key: str) -> bool:
+    """Return whether there is a project that the account may browse."""
+    try:
+        await client.get(f"/rest/api/3/project/{key}")
+    except SourceUnauthorized:
+        raise
+    except (SourceNotFound, SourceRefused):
+        return False
+    return True
 
 
 async def search_issues(client: SourceClient, jql: str) -> AsyncIterator[list[dict[str, Any]]]:
@@ -139,6 +159,9 @@ class JiraWatcher:
     The cursor has two times: ``since``, where the next poll starts, and ``next``, the newest change of the last poll,
     which becomes ``since`` after the next one. So each period is read by two polls at different times, and a ticket
     that moved from one page to another during the first is found by the second.
+
+    Jira refuses a search that names a project which does not exist or may not be browsed. Such a project is left out,
+    with the time from which it was not read (``left_out`` in the cursor), and is read from there when it can be again.
     """
 
     name = JIRA
@@ -151,6 +174,8 @@ class JiraWatcher:
         self._account: JiraAccount | None = None
         self._since = 0.0
         self._failed: dict[str, int] = {}
+        self._left_out: tuple[str, ...] = ()
+        self._checked_at = 0.0  # when the projects that are left out were checked
         # The ids of events that are in the queue already. Each change is read by many polls, and making its event is
         # most of the work. Cleared once a day, so that events still listed then are renewed in the seen index.
         self._emitted: set[str] = set()
@@ -165,6 +190,13 @@ class JiraWatcher:
         """Return whether a webhook left a hint."""
         return self._hints.any()
 
+    def problems(self) -> Mapping[str, str]:
+        """Return the projects that cannot be read."""
+        return {
+            key: f"jira: the project {key} does not exist, or the account may not browse it: see jira.projects"
+            for key in self._left_out
+        }
+
     async def close(self) -> None:
         await self._client.close()
 
@@ -174,27 +206,66 @@ class JiraWatcher:
             mine = str((await fetch_account(self._client))["accountId"])
             self._account = JiraAccount(mine, frozenset({mine, *self._section.own_accounts}))
         baseline = float(cursor.get("baseline") or self._clock() - self._section.lookback_hours * 3600)
-        since, newest = float(cursor.get("since") or baseline), float(cursor.get("next") or baseline)
-        before = newest
-        overlap = self._section.overlap_minutes * 60
-        self._since = max(since - overlap - _LATE_CHANGE_SECONDS, baseline)
-        hints = list(self._hints.read())
-        memory = {"baseline": baseline, "since": since, "next": newest}
-        async for issues in search_issues(self._client, jql_since(self._section, max(since - overlap, baseline))):
+        since, before = float(cursor.get("since") or baseline), float(cursor.get("next") or baseline)
+        stored = {**cursor, "baseline": baseline, "since": since, "next": before}
+        left_out = {key: at for key, at in (cursor.get("left_out") or {}).items() if key in self._section.projects}
+        hints, newest = list(self._hints.read()), before
+        for key in await self._returned_projects(left_out):
+            async for issues in self._search([key], left_out[key], baseline):
+                yield FetchedBatch(issues, stored)
+            del left_out[key]
+        async for issues in self._search_readable(left_out, since, baseline):
+            newest = max([newest, *(parse_epoch((issue.get("fields") or {}).get("updated")) for issue in issues)])
+            yield FetchedBatch(issues, stored)
+        self._left_out = tuple(left_out)
+        memory = {"baseline": baseline, "since": before, "next": newest}
+        yield FetchedBatch([], memory | ({"left_out": left_out} if left_out else {}), hints)
+
+    async def _search_readable(
+        self, left_out: dict[str, float], since: float, baseline: float
+    ) -> AsyncIterator[list[dict[str, Any]]]:
+        """Yield the tickets of all projects that can be read, and add the others to ``left_out``."""
+        keys = [key for key in self._section.projects if key not in left_out]
+        if left_out and not keys:
+            return
+        try:
+            async for issues in self._search(keys, since, baseline):
+                yield issues
+        except SourceUnauthorized:
+            raise
+        except SourceRefused:
+            gone = [key for key in keys if not await project_exists(self._client, key)]
+            if not gone or len(gone) == len(self._section.projects):
+                raise
+            left_out |= dict.fromkeys(gone, since)
+            self._checked_at = self._clock()
+            async for issues in self._search_readable(left_out, since, baseline):
+                yield issues
+
+    async def _search(self, keys: list[str], since: float, baseline: float) -> AsyncIterator[list[dict[str, Any]]]:
+        """Yield the tickets of projects that were updated since then, minus an overlap, with their whole history."""
+        start = max(since - self._section.overlap_minutes * 60, baseline)
+        self._since = max(start - _LATE_CHANGE_SECONDS, baseline)
+        async for issues in search_issues(self._client, jql_since(self._section, start, keys)):
             for issue in issues:
                 await self._complete(issue)
-                newest = max(newest, parse_epoch((issue.get("fields") or {}).get("updated")))
-            yield FetchedBatch(list(issues), memory)
-        yield FetchedBatch([], {"baseline": baseline, "since": before, "next": newest}, hints)
+            yield issues
+
+    async def _returned_projects(self, left_out: Mapping[str, float]) -> list[str]:
+        """Return the projects that were left out and can be read again. They are checked every few minutes."""
+        if not left_out or abs(self._clock() - self._checked_at) < _PROJECT_CHECK_SECONDS:
+            return []
+        self._checked_at = self._clock()
+        return [key for key in left_out if await project_exists(self._client, key)]
 
     async def _complete(self, issue: dict[str, Any]) -> None:
         """Read the rest of a ticket. A ticket that can never be read must not block all others for ever."""
         key = str(issue.get("key"))
         try:
             await complete_issue(self._client, issue, self._since)
-        except CircuitOpen:
+        except (CircuitOpen, SourceUnauthorized):
             raise
-        except SourceUnavailable as error:
+        except (SourceUnavailable, SourceRefused) as error:
             self._failed[key] = self._failed.get(key, 0) + 1
             if self._failed[key] < _MAX_READ_ATTEMPTS:
                 raise

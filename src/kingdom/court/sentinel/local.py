@@ -93,6 +93,10 @@ class DropFolderWatcher:
             return any(path not in self._unfinished for path in self._names())
         return False
 
+    def problems(self) -> Mapping[str, str]:
+        """Return nothing: a file that cannot be read is set aside with its reason."""
+        return {}
+
     async def close(self) -> None:
         """Do nothing: no resource is open."""
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kingdom.court.sentinel")
 _MAX_HINTS_PER_POLL: Final = 200
+_MAX_PROBLEMS: Final = 20  # of parts of one source, in the heartbeat
 _BACK_OFF_SECONDS: Final = (10.0, 1800.0)  # first pause after a failure, longest pause
 _REFUSED_PAUSE_SECONDS: Final = 300.0  # somebody has to fix the token or the configuration first
 
@@ -57,6 +58,11 @@ class SourceRefused(SourceError):
 
     code = "SOURCE_REFUSED"
 
+    def __init__(self, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.headers: Mapping[str, str] = headers or {}
+        """The headers of the response, with names in lower case."""
+
 
 class SourceUnauthorized(SourceRefused):
     """The source does not accept the token at all."""
@@ -68,6 +74,12 @@ class SourceNotFound(SourceError):
     """The resource does not exist, or the token may not see it."""
 
     code = "SOURCE_MISSING"
+
+
+class SourceGone(SourceNotFound):
+    """The source says that the resource was deleted for good."""
+
+    code = "SOURCE_GONE"
 
 
 class SourceUnavailable(SourceError):
@@ -190,6 +202,9 @@ class Watcher(Protocol):
     def urgent(self) -> bool:
         """Return whether to poll before the interval is over."""
 
+    def problems(self) -> Mapping[str, str]:
+        """Return what keeps a part of the source from being read while the rest goes on: a sentence for each part."""
+
     async def close(self) -> None: ...
 
 
@@ -212,6 +227,9 @@ class SourcePoller:
         self._last: float | None = None
         self._polls = self._events = 0
         self._problem: str | None = None
+        self._refused = False
+        self._failing_since = 0.0
+        self._partial: Mapping[str, str] = {}
 
     def wait(self) -> float:
         """Return the seconds until the next poll is due; 0 if it is due now."""
@@ -242,6 +260,7 @@ class SourcePoller:
                 log.info("%s: works again", self.watcher.name)
             self._problem = None
             self._state.pause(0.0, 0)
+        self._note_partial_problems()
 
     async def _fetch_and_emit(self) -> None:
         async with contextlib.aclosing(self.watcher.fetch(self._state.cursor)) as batches:  # type: ignore[type-var]
@@ -254,8 +273,18 @@ class SourcePoller:
         problem = str(error) or type(error).__name__
         if problem.split(":")[:2] != (self._problem or "").split(":")[:2]:  # log a lasting problem once
             log.warning("%s (next attempt in %.0f s)", problem, seconds)
-        self._problem = problem
+        if self._problem is None:
+            self._failing_since = self._clock()
+        self._problem, self._refused = problem, isinstance(error, SourceRefused)
         self._state.pause(self._clock() + seconds, failures)
+
+    def _note_partial_problems(self) -> None:
+        """Log problems of parts of the source when they begin and end."""
+        before, self._partial = self._partial, dict(self.watcher.problems())
+        for key in self._partial.keys() - before.keys():
+            log.warning("%s", self._partial[key])
+        for key in before.keys() - self._partial.keys():
+            log.info("%s: %s works again", self.watcher.name, key)
 
     def report(self) -> dict[str, Any]:
         """Return this source's part of the heartbeat."""
@@ -263,5 +292,12 @@ class SourcePoller:
         if self._last is not None:
             report["last"] = timestamp(self._last)
         if self._problem is not None:
-            report |= {"problem": self._problem[:500], "paused_until": timestamp(self._state.paused_until)}
+            report |= {
+                "problem": self._problem[:500],
+                "failing_since": timestamp(self._failing_since),
+                "paused_until": timestamp(self._state.paused_until),
+                "refused": self._refused,
+            }
+        if self._partial:
+            report["problems"] = {key: text[:500] for key, text in sorted(self._partial.items())[:_MAX_PROBLEMS]}
         return report

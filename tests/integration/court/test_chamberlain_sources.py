@@ -1,0 +1,65 @@
+"""People are told once of a source that the sentinel cannot read, and once when it can be read again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kingdom.court.models import timestamp
+from tests.support.chamberlains import Watched
+
+
+@pytest.fixture
+async def court(tmp_path: Path) -> AsyncIterator[Watched]:
+    watched = Watched(tmp_path)
+    async with watched.open():
+        yield watched
+
+
+def hears(court: Watched, **sources: Any) -> None:
+    """The sentinel writes its heartbeat."""
+    path = court.home.heartbeat("sentinel")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"ts": timestamp(court.now), "pid": 1, "sources": sources}))
+
+
+async def test_a_part_that_cannot_be_read_is_told_once_and_its_end_once(court: Watched) -> None:
+    problem = {"single sign-on of acme": "github: the organization acme withholds its repositories"}
+    for _ in range(3):
+        hears(court, github={"polls": 1, "problems": problem})
+        await court.tick(30)
+        await court.restart()
+    assert court.alerts() == [("source:github:single sign-on of acme", "unread")]
+    assert "organization acme" in court.messages()[0]["content"]
+    for _ in range(2):
+        hears(court, github={"polls": 2})
+        await court.tick(30)
+    assert court.alerts()[1:] == [("source:github:single sign-on of acme", "over")]
+    assert court.messages()[-1]["content"] == "github: single sign-on of acme can be read again"
+
+
+async def test_a_refused_token_is_told_at_once_and_an_outage_after_a_quarter_of_an_hour(court: Watched) -> None:
+    since = timestamp(court.now)
+    refused = {"problem": "github: 401", "failing_since": since, "refused": True}
+    outage = {"problem": "jira: 502", "failing_since": since, "refused": False}
+    hears(court, github=refused, jira=outage)
+    await court.tick(30)
+    assert court.alerts() == [("source:github", "unread")]
+    hears(court, github=refused, jira=outage)
+    await court.tick(900)
+    assert court.alerts() == [("source:github", "unread"), ("source:jira", "unread")]
+
+
+@pytest.mark.parametrize(
+    "nonsense", ["[]", '{"sources": 3}', '{"sources": {"github": 1, "jira": {"problems": 2}}}', "{"]
+)
+async def test_a_heartbeat_that_makes_no_sense_is_no_alert(court: Watched, nonsense: str) -> None:
+    path = court.home.heartbeat("sentinel")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(nonsense)
+    await court.tick(30)
+    assert court.alerts() == []
