@@ -167,6 +167,15 @@ def test_from_a_template_and_a_repository_to_a_finished_branch(desk: Desk) -> No
     assert "WorkflowCompleted" in desk.run("workflow", "watch", "small")
 
 
+def test_verify_says_that_a_finished_branch_lacks_its_last_work(desk: Desk) -> None:
+    workflow = desk.created()
+    desk.run("workflow", "start", workflow)
+    (tree,) = desk.show(workflow)["repositories"]
+    plain_git(Path(tree["path"]), "reset", "--quiet", "--hard", "HEAD~1")
+    for said in (desk.run("workflow", "verify", code=1), desk.run("workflow", "verify", workflow, code=1)):
+        assert f"the branch {tree['branch']} is at " in said
+
+
 def test_a_review_is_waited_for_and_gone_on_after(desk: Desk) -> None:
     workflow = desk.created(pause=True)
     said = desk.run("workflow", "start", workflow)

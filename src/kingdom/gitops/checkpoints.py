@@ -240,6 +240,8 @@ class RecordedCheckpoint:
     checkpoint: str
     commit: str
     tree: str
+    branch: str | None = None
+    """A branch that must contain it."""
 
     def __post_init__(self) -> None:
         checkpoint_ref(self.workflow, self.checkpoint)
@@ -260,7 +262,8 @@ async def verify(
 ) -> list[CheckpointProblem]:
     """Check that recorded commits of one clone exist, are held by their refs and have the recorded trees.
 
-    ``deep`` also checks every file. Return the problems.
+    A commit with a ``branch`` must be in the history of that branch. ``deep`` also checks every file. Return
+    the problems.
     """
     records = list(recorded)
     if not records:
@@ -280,6 +283,18 @@ async def verify(
         elif refs.get(ref) != record.commit:
             holds = f"it is at {refs[ref]}" if ref in refs else "there is no such ref"
             problems.append(CheckpointProblem(record, f"{ref} does not hold the commit: {holds}"))
+        elif record.branch is not None and (lost := await _lost_by_branch(clone, record.branch, record.commit)):
+            problems.append(CheckpointProblem(record, lost))
         elif deep and (missing := await clone.missing_objects(record.commit)):
             problems.append(CheckpointProblem(record, f"not all of it is there: {missing}"))
     return problems
+
+
+async def _lost_by_branch(clone: Clone, branch: str, commit: str) -> str | None:
+    """Return what is wrong if a commit is not in the history of a branch."""
+    tip = await clone.commit_of(f"refs/heads/{branch}")
+    if tip is None:
+        return f"the branch {branch} is gone"
+    if tip == commit or await clone.is_ancestor(commit, tip):
+        return None
+    return f"the branch {branch} is at {tip} and lacks the commit {commit}"

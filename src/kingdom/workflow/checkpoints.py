@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kingdom.workflow.domain.plan import WorkDependencies
+from kingdom.workflow.domain.statuses import WorkflowStatus, WorkTreeStatus
 from kingdom.workflow.errors import NotFound, WorkflowError
 from kingdom.workflow.templates import MAX_NAMES
+from kingdom.workflow.usecases.resources import valid_checkpoints
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,9 +88,9 @@ async def _previous_checkpoint(tx: WorkflowTransaction, point: Checkpoint) -> Ch
     points = [
         other
         for other in await tx.checkpoints.of_workflow(point.workflow_id)
-        if other.complete and other.work_id in earlier and other.created_at <= point.created_at
+        if other.complete and other.work_id in earlier and other.number <= point.number
     ]
-    return max(points, key=lambda other: (other.created_at, other.work_sequence), default=None)
+    return max(points, key=lambda other: other.number, default=None)
 
 
 async def _spans(tx: WorkflowTransaction, older: Checkpoint | None, newer: Checkpoint) -> list[_Span]:
@@ -125,13 +127,38 @@ class CheckpointVerification:
 async def verify_checkpoints(
     store: WorkflowStore, service: GitopsService, workflow_id: str | None = None, *, deep: bool = False
 ) -> CheckpointVerification:
-    """Verify the checkpoints of a workflow, or of all; ``deep`` also checks every file of every commit."""
+    """Verify the checkpoints of a workflow, or of all; ``deep`` also checks every file of every commit.
+
+    The branches of a COMPLETED workflow must have the last checkpoint in their history.
+    """
     async with store.reading() as tx:
         if workflow_id is None:
             points = await tx.checkpoints.list(limit=10 * MAX_NAMES)
+            completed = await tx.workflows.with_status(WorkflowStatus.COMPLETED)
         else:
             points = await tx.checkpoints.of_workflow(workflow_id)
+            completed = [await tx.workflows.get(workflow_id)]
+        branches: dict[tuple[str, str], str] = {}
+        for workflow in completed:
+            if workflow.status is WorkflowStatus.COMPLETED:
+                branches |= await _branches_at(tx, workflow.id)
         gits = {git.id: git for git in await tx.gits.list(limit=MAX_NAMES)}
     # The clone of a deleted repository may be deleted with it; that is no damage.
     known = [point for point in points if point.complete and all(git_id in gits for git_id in point.hashes)]
-    return CheckpointVerification(len(known), await service.verify(gits, known, deep=deep))
+    return CheckpointVerification(len(known), await service.verify(gits, known, branches, deep=deep))
+
+
+async def _branches_at(tx: WorkflowTransaction, workflow_id: str) -> dict[tuple[str, str], str]:
+    """Return the branches of a workflow by the checkpoint and git id they must be at."""
+    apart = {work.id for work in await tx.works.of_workflow(workflow_id) if work.apart}
+    points = await valid_checkpoints(tx, workflow_id)
+    found: dict[tuple[str, str], str] = {}
+    for tree in await tx.work_trees.of_workflow(workflow_id):
+        owned = [
+            point
+            for point in points
+            if tree.git_id in point.hashes and (point.work_id if point.work_id in apart else None) == tree.work_id
+        ]
+        if owned and tree.branch is not None and tree.status is WorkTreeStatus.READY:
+            found[owned[-1].id, tree.git_id] = tree.branch
+    return found

@@ -36,7 +36,7 @@ class WorkflowOverview:
             workflow,
             await tx.works.of_workflow(workflow.id),
             trees,
-            await tx.checkpoints.of_workflow(workflow.id),
+            sorted(await tx.checkpoints.of_workflow(workflow.id), key=lambda point: point.number),
             await tx.reports.of_workflow(workflow.id),
             {git.id: git.name for git in gits if git is not None},
         )

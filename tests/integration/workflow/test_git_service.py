@@ -52,7 +52,7 @@ class Ground:
 
     async def checkpoint(self, *trees: WorkTree) -> Checkpoint:
         point = self.point()
-        point.finish(await self.service.commit_all(point, trees, "a step"))
+        point.finish(await self.service.commit_all(point, trees, "a step"), 1)
         return point
 
 
@@ -211,7 +211,7 @@ async def test_a_checkpoint_commits_every_repository_and_names_whose_it_is(groun
     for line in ("Kingdom-Workflow: wf-1", "Kingdom-Work: work-7", "Kingdom-Attempt: 3"):
         assert line in message
     assert await ground.service.commit_all(point, trees, "plan (attempt 3)") == made, "it may be repeated"
-    point.finish(made)
+    point.finish(made, 1)
     assert await ground.service.verify(ground.by_id, [point], deep=True) == []
 
 
@@ -352,6 +352,22 @@ async def test_diff_and_log_show_what_a_checkpoint_changed(ground: Ground) -> No
     assert [found.title for found in await ground.service.log(ground.gits["app"], base, commit)] == ["a step"]
 
 
+async def test_verify_names_a_branch_that_lost_its_last_checkpoint(ground: Ground) -> None:
+    tree = await ground.tree("app")
+    before = head(tree)
+    write(tree, "new", "x")
+    point = await ground.checkpoint(tree)
+    branches = {(point.id, "git-app"): str(tree.branch)}
+    commit(tree, "by a person, on top")
+    assert await ground.service.verify(ground.by_id, [point], branches) == []
+    plain_git(Path(str(tree.path)), "reset", "--quiet", "--hard", before)
+    (problem,) = await ground.service.verify(ground.by_id, [point], branches)
+    assert problem.what == f"the branch {tree.branch} is at {before} and lacks the commit {point.hashes['git-app']}"
+    plain_git(clone_of(ground), "update-ref", "-d", f"refs/heads/{tree.branch}")
+    (problem,) = await ground.service.verify(ground.by_id, [point], branches)
+    assert problem.what == f"the branch {tree.branch} is gone"
+
+
 async def test_verify_names_every_checkpoint_that_is_lost(ground: Ground) -> None:
     trees = [await ground.tree("app"), await ground.tree("lib")]
     for tree in trees:
@@ -359,7 +375,7 @@ async def test_verify_names_every_checkpoint_that_is_lost(ground: Ground) -> Non
     point = await ground.checkpoint(*trees)
     await ground.service.remove_checkpoint(ground.gits["lib"], point)
     gone = ground.point()
-    gone.finish({"git-app": Committed("0" * 40, "0" * 40)})
+    gone.finish({"git-app": Committed("0" * 40, "0" * 40)}, 2)
     problems = await ground.service.verify(ground.by_id, [point, gone])
     assert sorted(problem.what for problem in problems) == [
         f"commit {'0' * 40} does not exist",

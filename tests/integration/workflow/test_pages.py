@@ -11,12 +11,15 @@ from pathlib import Path
 import pytest
 
 from kingdom.web.views.workflow_state import SummaryCache
-from kingdom.workflow.domain.resources import Git, McpServer
+from kingdom.workflow.domain.events import CheckpointCreated
+from kingdom.workflow.domain.resources import Checkpoint, Git, McpServer
 from kingdom.workflow.domain.statuses import WorkflowStatus
 from kingdom.workflow.domain.workflow import Workflow
 from kingdom.workflow.errors import NameTaken
+from kingdom.workflow.ports import RecordedEvent
 from kingdom.workflow.store import open_store
 from kingdom.workflow.store.database import DatabaseStore
+from kingdom.workflow.usecases.resources import checkpoint_counter
 
 NOW = datetime(2026, 2, 7, 10, tzinfo=UTC)
 
@@ -87,13 +90,32 @@ async def test_names_of_a_version_without_an_index_become_unique(store: Database
     async with store.session() as session:  # two that were registered in the same moment
         copied = "INSERT INTO wf_git (id, rank, version, body) SELECT 'git-9', rank, version, body FROM wf_git"
         await session.fetch(f"{copied} WHERE id = 'git-1'")
-    assert await store.setup() == ["004_names"]
+    assert await store.setup() == ["004_names", "005_checkpoint_numbers"]
     async with store.reading() as tx:
         assert await tx.gits.ids_by_name() == {"app": "git-1", "lib": "git-2"}
         assert await tx.mcp_servers.ids_by_name() == {"app": "mcp-1"}
     with pytest.raises(NameTaken):
         async with store.transaction() as tx:
             await tx.gits.save(Git("git-10", "lib", url="https://example.org/another.git"))
+
+
+async def test_checkpoints_of_a_version_without_numbers_are_counted_as_they_were_made(store: DatabaseStore) -> None:
+    made = ["cp-9", "cp-5", "cp-7"]  # the clock was set back in between
+    async with store.transaction() as tx:
+        for number, point_id in enumerate(["cp-1", *made]):
+            point = Checkpoint(point_id, "wf-1", f"work-{number}", number, 1, NOW)
+            point.finish({}, 0)
+            await tx.checkpoints.save(point)
+        await tx.checkpoints.save(Checkpoint("cp-8", "wf-1", "work-9", 9, 1, NOW))
+        for point_id in made:  # cp-1 came with a fork, and nothing was told of it
+            tx.record(RecordedEvent(CheckpointCreated(point_id, "wf-1", "work-1"), "Workflow", "wf-1"))
+    await go_back_to_version(store, 4)
+    assert await store.setup() == ["005_checkpoint_numbers"]
+    async with store.transaction() as tx:
+        points = await tx.checkpoints.of_workflow("wf-1")
+        assert {point.id: point.number for point in points} == {"cp-1": 1, "cp-9": 2, "cp-5": 3, "cp-7": 4, "cp-8": 0}
+        assert await tx.count(checkpoint_counter("wf-1")) == 5
+        assert await tx.count(checkpoint_counter("wf-2")) == 1
 
 
 async def test_of_two_that_take_a_name_at_once_one_is_refused(store: DatabaseStore) -> None:
@@ -108,7 +130,7 @@ async def test_of_two_that_take_a_name_at_once_one_is_refused(store: DatabaseSto
 
 async def test_rows_of_a_version_that_had_no_labels_are_found_too(store: DatabaseStore) -> None:
     await go_back_to_version(store, 2)
-    assert await store.setup() == ["003_labels", "004_names"]
+    assert await store.setup() == ["003_labels", "004_names", "005_checkpoint_numbers"]
     async with store.reading() as tx:
         assert [item_id for item_id, _ in await tx.workflows.versions(search="web-4")] == ["wf-4"]
 

@@ -64,7 +64,7 @@ async def test_every_aggregate_comes_back_as_it_was(store: DatabaseStore) -> Non
     part.tasks[0].send()
     git = Git("git-1", "backend", {whole.id}, url="https://example.org/backend.git")
     point = Checkpoint("cp-1", whole.id, part.id, 0, 1, NOW)
-    point.finish({"git-1": Committed("a" * 40, "b" * 40)})
+    point.finish({"git-1": Committed("a" * 40, "b" * 40)}, 1)
     async with store.transaction() as tx:
         await tx.gits.save(git)
         await tx.mcp_servers.save(McpServer("mcp-1", "docs", command=("docs", "--stdio"), env={"A": "b"}))

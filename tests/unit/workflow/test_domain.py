@@ -289,7 +289,7 @@ def test_a_work_called_start_is_one_that_can_be_waited_for() -> None:
 def test_a_checkpoint_is_an_intent_until_its_commits_are_there() -> None:
     point = Checkpoint("cp", "wf", "w", 0, 1, NOW)
     assert not point.complete
-    point.finish({"g": Committed("a" * 40, "b" * 40)})
+    point.finish({"g": Committed("a" * 40, "b" * 40)}, 1)
     point.invalidate()
     assert (point.complete, point.valid) == (True, False)
     assert (point.hashes, point.trees) == ({"g": "a" * 40}, {"g": "b" * 40})

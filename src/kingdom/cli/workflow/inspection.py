@@ -295,7 +295,8 @@ def _print_change(change: RepositoryChange, *, stat: bool) -> None:
 def verify(workflow: str | None, deep: bool, home: Path | None, store: str | None, json: bool) -> None:
     """Check that every checkpoint can be restored.
 
-    Each commit must exist and be held by a ref. Exits 1 when one is not.
+    Each commit must exist and be held by a ref, and the branches of completed workflows must have their last
+    checkpoint. Exits 1 otherwise.
     """
     place = find_workflow_home(home, store)
     checked, problems = run_async(lambda: _verify(place, workflow, deep=deep))

@@ -201,7 +201,7 @@ async def read_diff(
 
 
 async def verify(context: WebContext, workflow_id: str, *, deep: bool = False) -> VerificationResult:
-    """Check that every commit of every checkpoint exists and is protected by a ref."""
+    """Check that every commit of every checkpoint exists and is protected by a ref, and completed branches."""
     async with context.parts.store.reading() as tx:
         await find_workflow(tx, workflow_id)
     proof = await verify_checkpoints(context.parts.store, workflow_state(context).git, workflow_id, deep=deep)

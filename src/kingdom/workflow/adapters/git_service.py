@@ -166,17 +166,25 @@ class GitopsService:
             await self._checkpoints.remove(clone, checkpoint.workflow_id, checkpoint.id)
 
     async def verify(
-        self, gits: Mapping[str, Git], checkpoints: Sequence[Checkpoint], *, deep: bool = False
+        self,
+        gits: Mapping[str, Git],
+        checkpoints: Sequence[Checkpoint],
+        branches: Mapping[tuple[str, str], str] | None = None,
+        *,
+        deep: bool = False,
     ) -> list[CheckpointProblem]:
         """Return every recorded commit that is missing, not held by its ref, or has another tree than recorded.
 
-        ``deep`` also checks every file of it.
+        ``branches`` are those that must contain a checkpoint, by its id and the git id. ``deep`` also checks every
+        file.
         """
         by_git: dict[str, list[Checkpoint]] = {}
         for checkpoint in checkpoints:
             for git_id in checkpoint.hashes:
                 by_git.setdefault(git_id, []).append(checkpoint)
-        found = await _gather_all(self._verify(gits[git_id], git_id, points, deep) for git_id, points in by_git.items())
+        found = await _gather_all(
+            self._verify(gits[git_id], points, branches or {}, deep) for git_id, points in by_git.items()
+        )
         return [problem for problems in found for problem in problems]
 
     async def diff(
@@ -217,17 +225,20 @@ class GitopsService:
         worktree = await self._mended(self._find(tree))
         return (await reset(worktree, commit, clock=self._clock, identity=self._identity)).rescues
 
-    async def _verify(self, git: Git, git_id: str, points: Sequence[Checkpoint], deep: bool) -> list[CheckpointProblem]:
+    async def _verify(
+        self, git: Git, points: Sequence[Checkpoint], branches: Mapping[tuple[str, str], str], deep: bool
+    ) -> list[CheckpointProblem]:
         clone = self._clones.find(git.url)
         records = []
         for point in points:
-            commit, tree = point.hashes[git_id], point.trees.get(git_id)
+            commit, tree = point.hashes[git.id], point.trees.get(git.id)
             if tree is None:  # not recorded by older versions: use the commit's tree
                 try:
                     tree = await clone.tree_of(commit)
                 except GitError:
                     tree = commit  # verify() reports that the commit is missing
-            records.append(RecordedCheckpoint(point.workflow_id, point.id, commit, tree))
+            branch = branches.get((point.id, git.id))
+            records.append(RecordedCheckpoint(point.workflow_id, point.id, commit, tree, branch))
         try:
             return await verify(clone, records, deep=deep)
         except GitError as error:

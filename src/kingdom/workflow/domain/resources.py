@@ -163,10 +163,12 @@ class Checkpoint:
     )  # git id: tree of that commit; not recorded by older versions
     complete: bool = False
     valid: bool = True  # False once the workflow was reset to before it
+    number: int = 0  # counts the finished checkpoints of its workflow: their order, whatever the clocks say
     version: int = 0
 
-    def finish(self, made: Mapping[str, Committed]) -> None:
-        """Store the commits and mark it as complete."""
+    def finish(self, made: Mapping[str, Committed], number: int) -> None:
+        """Store the commits and mark it as complete, the ``number``-th of its workflow."""
+        self.number = number
         self.hashes = {git_id: one.commit for git_id, one in made.items()}
         self.trees = {git_id: one.tree for git_id, one in made.items()}
         self.complete = True

@@ -85,6 +85,17 @@ class WorkflowTransaction:
         """Return a Work, or None, and read its workflow with the same query."""
         return await self.works.find_with_parent(work_id, self.workflows)
 
+    async def count(self, name: str) -> int:
+        """Return the next number of a counter, from 1. No two transactions get the same one, and there is no gap."""
+        await self._before_write()
+        ((_, number),) = await self.session.fetch(_sized_sql(_COUNT_EVENTS, 1, 0, ""), name, 1)
+        return int(number)
+
+    async def forget_counter(self, name: str) -> None:
+        """Delete a counter."""
+        await self._before_write()
+        await self.session.fetch("DELETE FROM wf_counter WHERE name = ?", name)
+
     async def consume(self, event_id: str) -> bool:
         """Consume an event of the bus in this transaction; return False if it cannot be handled (any more)."""
         return await self._bus.consume(STREAM, event_id, tx=self.session.connection)

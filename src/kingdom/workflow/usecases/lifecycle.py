@@ -28,6 +28,7 @@ from kingdom.workflow.errors import IllegalTransition, NotModifiable, WorkflowEr
 from kingdom.workflow.store.transactions import WorkflowTransaction
 from kingdom.workflow.usecases.resources import (
     TreeOutcome,
+    checkpoint_counter,
     choose_checkpoint,
     make_trees,
     plan_trees,
@@ -283,6 +284,7 @@ async def _delete_rows(tx: WorkflowTransaction, workflow_id: str) -> None:
     for rows in (tx.works, tx.reports, tx.checkpoints, tx.work_trees, tx.work_spaces):
         for item in await rows.of_workflow(workflow_id):
             await rows.delete(item.id)
+    await tx.forget_counter(checkpoint_counter(workflow_id))
     await tx.workflows.delete(workflow_id)
 
 

@@ -242,15 +242,20 @@ async def finish_checkpoint(unit: UnitOfWork, point_id: str, made: dict[str, Com
     """Record the commits of a checkpoint and mark it as complete."""
     point = await unit.tx.checkpoints.get(point_id)
     if not point.complete:
-        point.finish(made)
+        point.finish(made, await unit.tx.count(checkpoint_counter(point.workflow_id)))
         await unit.tx.checkpoints.save(point)
         unit.record(point.workflow_id, CheckpointCreated(point.id, point.workflow_id, point.work_id))
+
+
+def checkpoint_counter(workflow_id: str) -> str:
+    """Return the name of the counter of a workflow's checkpoints."""
+    return f"{workflow_id}/checkpoints"
 
 
 async def valid_checkpoints(tx: WorkflowTransaction, workflow_id: str) -> list[Checkpoint]:
     """Return the checkpoints the workflow can be reset to, oldest first."""
     points = await tx.checkpoints.of_workflow(workflow_id)
-    return sorted((point for point in points if point.complete and point.valid), key=lambda point: point.id)
+    return sorted((point for point in points if point.complete and point.valid), key=lambda point: point.number)
 
 
 async def choose_checkpoint(tx: WorkflowTransaction, workflow_id: str, checkpoint_id: str | None) -> Checkpoint | None:
@@ -324,7 +329,7 @@ async def _plan_rollback(tx: WorkflowTransaction, workflow_id: str, checkpoint_i
     chosen = next((point for point in points if point.id == checkpoint_id), None)
     works = await tx.works.of_workflow(workflow_id)
     by_id = {work.id: work for work in works}
-    up_to_chosen = [] if chosen is None else [point for point in points if point.id <= chosen.id]
+    up_to_chosen = [] if chosen is None else [point for point in points if point.number <= chosen.number]
     kept = {
         point.work_id: point
         for point in up_to_chosen
@@ -334,7 +339,7 @@ async def _plan_rollback(tx: WorkflowTransaction, workflow_id: str, checkpoint_i
     undone_ids = {work.id for work in undone}
     trees = await tx.work_trees.of_workflow(workflow_id)
     hashes: dict[str, str] = {}
-    for work in sorted((work for work in works if work.id in kept and not work.apart), key=lambda w: kept[w.id].id):
+    for work in sorted((work for work in works if work.id in kept and not work.apart), key=lambda w: kept[w.id].number):
         hashes.update(kept[work.id].hashes)
     unfinished = [point for point in await tx.checkpoints.of_workflow(workflow_id) if not point.complete]
     return _RollbackPlan(
@@ -344,5 +349,5 @@ async def _plan_rollback(tx: WorkflowTransaction, workflow_id: str, checkpoint_i
         [tree for tree in trees if tree.work_id in undone_ids and tree.status is not WorkTreeStatus.RELEASED],
         [space for space in await tx.work_spaces.of_workflow(workflow_id) if space.work_id in undone_ids],
         [(point, trees_of(by_id[point.work_id], trees) if point.work_id in by_id else []) for point in unfinished],
-        [point for point in points if chosen is None or point.id > chosen.id],
+        [point for point in points if chosen is None or point.number > chosen.number],
     )

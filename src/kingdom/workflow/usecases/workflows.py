@@ -28,7 +28,13 @@ from kingdom.workflow.domain.statuses import WorkflowStatus, WorkTreeStatus
 from kingdom.workflow.domain.work import Report, Work
 from kingdom.workflow.domain.workflow import OnFailure, Workflow
 from kingdom.workflow.errors import NotFound
-from kingdom.workflow.usecases.resources import register_uses, release_sources, server_ids, space_id
+from kingdom.workflow.usecases.resources import (
+    checkpoint_counter,
+    register_uses,
+    release_sources,
+    server_ids,
+    space_id,
+)
 
 _USING_STATUSES: Final = (WorkflowStatus.READY, WorkflowStatus.PAUSED)  # modifiable, and its uses are registered
 
@@ -123,7 +129,7 @@ def _fork(
 ) -> Workflow:
     """Return the new workflow; its worktrees start from the checkpoint's commits, which contain the earlier ones."""
     hashes: dict[str, str] = {}
-    for item in (*sorted(kept.values(), key=lambda item: item.id), point):
+    for item in (*sorted(kept.values(), key=lambda item: item.number), point):
         hashes.update(item.hashes)
     return replace(
         original,
@@ -168,7 +174,7 @@ def _copy_checkpoints(
             valid=True,
             version=0,
         )
-        for work_id, point in sorted(kept.items(), key=lambda pair: pair[1].id)
+        for work_id, point in sorted(kept.items(), key=lambda pair: pair[1].number)
     ]
 
 
@@ -178,6 +184,7 @@ async def _save_fork(unit: UnitOfWork, fork: Workflow, copies: dict[str, Work], 
         await unit.tx.works.save(work)
     await unit.tx.workflows.save(fork)
     for point in points:
+        point.number = await unit.tx.count(checkpoint_counter(fork.id))
         await unit.tx.checkpoints.save(point)
 
 
@@ -215,7 +222,9 @@ def _checkpoints_kept(point: Checkpoint, works: list[Work], points: list[Checkpo
     if work is None:
         raise NotFound(f"the work of checkpoint {point.id} was removed from the plan: it cannot be forked any more")
     before = WorkDependencies(works).before(work)
-    earlier = sorted((item for item in points if item.complete and item.id < point.id), key=lambda item: item.id)
+    earlier = sorted(
+        (item for item in points if item.complete and item.number < point.number), key=lambda item: item.number
+    )
     return {item.work_id: item for item in earlier if item.work_id in before} | {work.id: point}
 
 
