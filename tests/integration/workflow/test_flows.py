@@ -361,6 +361,19 @@ PARALLEL = (
 )
 
 
+async def test_the_last_work_is_reviewed_too(tmp_path: Path) -> None:
+    async with house(tmp_path / "w.db") as here:
+        workflow_id = await started(here, work("build", "plan"), work("ship", "push", pause_after=True))
+        workflow, works = await here.read(workflow_id)
+        assert (workflow.status, workflow.reason) == (WorkflowStatus.PAUSED, "review after ship")
+        assert [part.status for part in works] == [WorkStatus.COMPLETED] * 2
+        await resume_workflow(here.parts, workflow_id)
+        await here.engine.idle()
+        workflow, works = await here.read(workflow_id)
+        assert workflow.status is WorkflowStatus.COMPLETED
+        assert [part.attempt for part in works] == [1, 1]
+
+
 async def test_works_that_wait_for_the_same_one_run_side_by_side_in_trees_of_their_own(tmp_path: Path) -> None:
     async with house(tmp_path / "w.db", World(silences={"b", "c"})) as here:
         workflow_id = await started(here, *PARALLEL)

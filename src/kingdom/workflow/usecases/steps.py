@@ -61,18 +61,19 @@ async def start_next_works(context: WorkflowContext, unit: UnitOfWork, workflow:
     points = {point.work_id: point for point in await valid_checkpoints(unit.tx, workflow.id)}
     done = [work.id for work in works if work.status is WorkStatus.COMPLETED and work.id in points]
     running = any(work.status is WorkStatus.RUNNING for work in works)
-    if len(done) == len(works):
+    if workflow.review is not None:
+        if not running:
+            workflow.pause(workflow.review)
+            unit.record(workflow.id, WorkflowPaused(workflow.id))
+            await unit.tx.workflows.save(workflow)
+    elif len(done) == len(works):
         workflow.complete()
         unit.record(workflow.id, WorkflowCompleted(workflow.id))
         await unit.tx.workflows.save(workflow)
-    elif workflow.review is None:
+    else:
         plan = WorkDependencies(works)
         for work in plan.startable(done):
             await _start_work(context, unit, workflow, work, plan, points)
-    elif not running:
-        workflow.pause(workflow.review)
-        unit.record(workflow.id, WorkflowPaused(workflow.id))
-        await unit.tx.workflows.save(workflow)
 
 
 async def _start_work(
