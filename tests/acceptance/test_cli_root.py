@@ -33,7 +33,7 @@ NO_XDG = {"XDG_CONFIG_HOME": "", "XDG_DATA_HOME": ""}  # else files would go out
     ],
 )
 def test_bash_completes_commands_options_and_choices(typed: str, offered: list[str], tmp_path: Path) -> None:
-    (tmp_path / "kingdom").write_text(f"#!/bin/sh\nexec {shlex.join(COMMAND)} \"$@\"\n")
+    (tmp_path / "kingdom").write_text(f'#!/bin/sh\nexec {shlex.join(COMMAND)} "$@"\n')
     (tmp_path / "kingdom").chmod(0o755)
     script = kingdom("--show-completion", SHELL="/bin/bash").stdout
     words = typed.split(" ")

@@ -178,7 +178,7 @@ class BusyDay:
             self._github_event(number, f"comment-{github.comment(number, text, by=by)}")
 
     def _github_event(self, number: int, name: str) -> str:
-        event_id = f"evt-github-acme.shop-{number}-{name}"
+        event_id = f"evt-github-900000-{number}-{name}"
         self.expected.add(event_id)
         return event_id
 
@@ -187,17 +187,17 @@ class BusyDay:
         if not jira.issues or (luck < 0.15 and len(jira.issues) < TICKETS):
             key = f"SHOP-{len(jira.issues) + 1}"
             jira.create(key)
-            self.expected.add(f"evt-jira-{key}-created")
+            self.expected.add(f"evt-jira-{jira.id_of(key)}-created")
             return
         key = self._random.choice(list(jira.issues))
         if luck < 0.5:
-            self.expected.add(f"evt-jira-{key}-comment-{jira.comment(key)}")
+            self.expected.add(f"evt-jira-{jira.id_of(key)}-comment-{jira.comment(key)}")
         elif luck < 0.6:
-            self.expected.add(f"evt-jira-{key}-change-{jira.change(key, 'assignee', JIRA_ME)}")
+            self.expected.add(f"evt-jira-{jira.id_of(key)}-change-{jira.change(key, 'assignee', JIRA_ME)}")
         elif luck < 0.65:
             jira.change(key, by=JIRA_ME)
         else:
-            self.expected.add(f"evt-jira-{key}-change-{jira.change(key)}")
+            self.expected.add(f"evt-jira-{jira.id_of(key)}-change-{jira.change(key)}")
 
     async def _in_slack(self, minute: int) -> None:
         slack, luck = self._embassy.slack, self._random.random()

@@ -36,6 +36,9 @@ class FakeGitHub(FakeServer):
         self.tells_time = False
         """Answers have a Date, as those of the real one do."""
         self.marked: list[str] = []
+        self.repo_ids: dict[str, int] = {REPO: 900_000}
+        self.moved: dict[str, str] = {}
+        """Former names of repositories, and what they are called now."""
         self.accounts: dict[str, int] = {}
         """The ids of organizations."""
         self.lapsed: set[str] = set()
@@ -45,6 +48,7 @@ class FakeGitHub(FakeServer):
 
     def open(self, number: int, by: str = "grace", *, pr: bool = True, repo: str = REPO, body: str = "") -> None:
         """Open a pull request or an issue."""
+        self.repo_id(repo)
         now = self._now()
         subject: dict[str, Any] = {
             "number": number,
@@ -67,6 +71,25 @@ class FakeGitHub(FakeServer):
         self.subjects[repo, number] = subject
         self.timelines[repo, number] = []
         self._notify(repo, number, by, "subscribed")
+
+    def repo_id(self, repo: str = REPO) -> int:
+        """The id of a repository, which it keeps when it is renamed."""
+        if repo not in self.repo_ids:
+            self.repo_ids[repo] = 900_000 + 7 * (len(self.repo_ids) + len(self.moved))
+        return self.repo_ids[repo]
+
+    def rename(self, repo: str, to: str) -> None:
+        """Rename a repository. The old name redirects, until another repository has it."""
+        self.repo_ids[to] = self.repo_id(repo)
+        self.moved[repo] = to
+        del self.repo_ids[repo]
+        for table in (self.subjects, self.timelines):
+            for key in [key for key in table if key[0] == repo]:
+                table[to, key[1]] = table.pop(key)  # type: ignore[attr-defined]
+        for thread in self.threads.values():
+            if thread["repository"]["full_name"] == repo:
+                thread["repository"]["full_name"] = to
+                thread["subject"]["url"] = (thread["subject"]["url"] or "").replace(f"/repos/{repo}/", f"/repos/{to}/")
 
     def request_review(self, number: int, reviewer: str = ME, by: str = "grace", repo: str = REPO) -> int:
         """Ask for a review; returns the id of the entry."""
@@ -155,7 +178,7 @@ class FakeGitHub(FakeServer):
             "reason": reason,
             "updated_at": self._now(),
             "subject": subject,
-            "repository": {"full_name": repo},
+            "repository": {"id": self.repo_id(repo), "full_name": repo},
         }
         return identity
 
@@ -175,11 +198,25 @@ class FakeGitHub(FakeServer):
             self.threads[found[1]]["unread"] = False
             self.marked.append(found[1])
             return Response(status=205)
-        if found := re.fullmatch(r"/repos/([^/]+/[^/]+)/(.+)", path):
+        if found := re.fullmatch(r"/repositories/(\d+)(?:/(.+))?", path):
+            names = [name for name, identity in self.repo_ids.items() if identity == int(found[1])]
+            return self._repo(request, names[0], found[2] or "") if names else _not_found()
+        if found := re.fullmatch(r"/repos/([^/]+/[^/]+)(?:/(.+))?", path):
+            if found[1] in self.moved and found[1] not in self.repo_ids:
+                return self._redirect(request, self.moved[found[1]], found[2])
             if (owner := found[1].partition("/")[0]) in self.lapsed:
                 return self._sign_on_required(owner)
-            return self._repo(request, found[1], found[2])
+            return self._repo(request, found[1], found[2] or "")
         return _not_found()
+
+    def _redirect(self, request: Request, repo: str, rest: str | None) -> Response:
+        while repo in self.moved and repo not in self.repo_ids:
+            repo = self.moved[repo]
+        query = "&".join(f"{name}={value}" for name, value in request.query.items())
+        where = (
+            f"{self.url}/repositories/{self.repo_ids[repo]}{f'/{rest}' if rest else ''}{f'?{query}' if query else ''}"
+        )
+        return Response({"message": "Moved Permanently", "url": where}, 301, {"Location": where})
 
     def _sign_on_required(self, owner: str) -> Response:
         message = (
@@ -216,6 +253,10 @@ class FakeGitHub(FakeServer):
         return self._page(request, wanted, headers, self.notifications_per_page)
 
     def _repo(self, request: Request, repo: str, rest: str) -> Response:
+        if repo not in self.repo_ids:
+            return _not_found()
+        if not rest:
+            return Response({"id": self.repo_id(repo), "full_name": repo})
         if rest in ("issues", "pulls"):
             found = [
                 subject
@@ -236,12 +277,19 @@ class FakeGitHub(FakeServer):
             return _not_found()
         key, below = (repo, int(match[2])), match[3]
         if below is None:
-            return Response(self.subjects[key])
+            return Response(self._shown(key))
         if below == "/timeline":
             return self._page(request, self.timelines[key])
         if review := re.fullmatch(r"/reviews/(\d+)/comments", below):
             return self._page(request, self.line_comments.get(int(review[1]), []))
         return _not_found()
+
+    def _shown(self, key: tuple[str, int]) -> dict[str, Any]:
+        """A subject as it is shown: a pull request names its repository, an issue only the address of it."""
+        subject, (repo, _) = self.subjects[key], key
+        if "head" not in subject:
+            return {**subject, "repository_url": f"{self.url}/repos/{repo}"}
+        return {**subject, "base": {**subject["base"], "repo": {"id": self.repo_id(repo), "full_name": repo}}}
 
     def _page(
         self, request: Request, items: list[Any], headers: dict[str, str] | None = None, size: int | None = None

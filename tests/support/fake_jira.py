@@ -66,6 +66,15 @@ class FakeJira(FakeServer):
         self.issues[key]["touched"].append(self._clock())
         return identity
 
+    def id_of(self, key: str) -> str:
+        """The id of a ticket, which it keeps when it is moved."""
+        return str(self.issues[key]["id"])
+
+    def move(self, key: str, to: str, by: str = "acc-ann") -> str:
+        """Move a ticket to another project: its id stays, its key changes; returns the id of the entry."""
+        self.issues[to] = self.issues.pop(key)
+        return self.change(to, "Key", to, by)
+
     # ── what it answers ───────────────────────────────────────────────────────────────────────────────────────
 
     def answer(self, request: Request) -> Response:

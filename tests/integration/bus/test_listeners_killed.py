@@ -80,10 +80,10 @@ class Siege:
         number, kind = next(self._numbers), self.random.choice(("github", "jira", "slack", "message"))
         subject = number % 7 + 1
         if kind == "github":
-            self.expected.add(f"evt-github-acme.shop-{subject}-comment-{self.github.comment(subject)}")
+            self.expected.add(f"evt-github-900000-{subject}-comment-{self.github.comment(subject)}")
         elif kind == "jira":
             key = f"SHOP-{subject}"
-            self.expected.add(f"evt-jira-{key}-change-{self.jira.change(key)}")
+            self.expected.add(f"evt-jira-{self.jira.id_of(key)}-change-{self.jira.change(key)}")
         elif kind == "slack":
             event = self.slack.posted(f"request {number}", channel=DIRECT)
             self.expected.add(f"evt-slack-{DIRECT}-{event['ts']}")
@@ -145,7 +145,7 @@ async def siege(tmp_path: Path) -> AsyncIterator[Siege]:
         for number in range(1, 8):
             github.open(number)
             jira.create(f"SHOP-{number}")
-            siege.expected |= {f"evt-github-acme.shop-{number}-opened", f"evt-jira-SHOP-{number}-created"}
+            siege.expected |= {f"evt-github-900000-{number}-opened", f"evt-jira-{jira.id_of(f'SHOP-{number}')}-created"}
         yield siege
 
 

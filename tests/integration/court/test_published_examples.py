@@ -14,7 +14,7 @@ from kingdom.court.config import SystemConfig
 from kingdom.court.envoy.config import SlackSection, SlackTokens
 from kingdom.court.envoy.slack.checks import check_slack
 from kingdom.court.envoy.slack.payloads import ACTION_PREFIX, BLOCK_PREFIX, ButtonPress, PostedMessage, parse_envelope
-from kingdom.court.sentinel.github_api import SubjectRef, fetch_history, issue_ref, notification_ref
+from kingdom.court.sentinel.github_api import Repository, SubjectRef, fetch_history, issue_ref, notification_ref
 from kingdom.court.sentinel.github_events import (
     GitHubAccount,
     extract_actions,
@@ -73,8 +73,8 @@ def test_every_webhook_github_publishes_says_what_to_look_at() -> None:
             continue
         told[name] += 1
         is_pr = "pull_request" in example or "pull_request" in example["issue"]
-        expected = {"repo": example["repository"]["full_name"], "number": subject["number"], "is_pr": is_pr}
-        assert found.hint == expected, name
+        repo = {"repo": example["repository"]["full_name"], "repo_id": example["repository"]["id"]}
+        assert found.hint == {**repo, "number": subject["number"], "is_pr": is_pr}, name
     assert told.keys() >= {"issues", "issue_comment", "pull_request", "pull_request_review"}
     assert sum(told.values()) > 50
 
@@ -108,9 +108,9 @@ async def test_notifications_and_subjects_of_github_s_description() -> None:
     for thread in threads:
         ref = notification_ref(thread)
         assert ref is not None
-        assert (ref.repo, ref.number, ref.is_pr) == (REPO, 123, False)
+        assert (ref.repo, ref.repo_id, ref.number, ref.is_pr) == (REPO, 1296269, 123, False)
         assert make_notification_event(ref).payload["title"] == thread["subject"]["title"]
-    lines = [issue_ref(REPO, issue) for issue in examples["issue-items"]]
+    lines = [issue_ref(Repository(1296269, REPO), issue) for issue in examples["issue-items"]]
     assert [(ref.number, ref.is_pr) for ref in lines if ref] == [(1347, True)]
 
     review = {**examples["pull-request-review"], "event": "reviewed"}
@@ -123,7 +123,7 @@ async def test_notifications_and_subjects_of_github_s_description() -> None:
     entries = {entry["event"]: entry for entry in examples["timeline-issue-events"]}
     async with Published(answers) as server:
         client = SourceClient("github", server.url, {}, lambda: 0.0)
-        issue = await events(client, SubjectRef(REPO, 1347, is_pr=False))
+        issue = await events(client, SubjectRef(REPO, 1347, is_pr=False, repo_id=1296269))
         pull = await events(client, SubjectRef(REPO, 1347, is_pr=True))
         await client.close()
     assert [event.type for event in issue] == ["github.issue.opened", "github.issue.labeled", "github.issue.commented"]
@@ -141,7 +141,7 @@ async def test_notifications_and_subjects_of_github_s_description() -> None:
 
 async def events(client: SourceClient, ref: SubjectRef) -> list[Any]:
     story = await fetch_history(client, ref, None)
-    return [make_action_event(ref, story.subject, action) for action in extract_actions(story, ANYBODY)]
+    return [make_action_event(story.ref, story.subject, action) for action in extract_actions(story, ANYBODY)]
 
 
 async def test_tickets_of_jira_s_description() -> None:
@@ -172,8 +172,8 @@ async def test_tickets_of_jira_s_description() -> None:
     assert {event.payload["author"] for event in told} == {"Mia Krystof"}
     assert {event.payload["description"] for event in told} == {"Main order flow broken"}
     assert sorted(event.id for event in told) == [
-        *(f"evt-jira-ED-1-change-{entry['id']}" for entry in changes["values"]),
-        *(f"evt-jira-ED-1-comment-{entry['id']}" for entry in comments["comments"]),
+        *(f"evt-jira-10002-change-{entry['id']}" for entry in changes["values"]),
+        *(f"evt-jira-10002-comment-{entry['id']}" for entry in comments["comments"]),
     ]
     (comment,) = [event for event in told if event.type == "jira.ticket.commented"]
     assert comment.payload["comment"]["body"].startswith("Lorem ipsum dolor sit amet")

@@ -67,7 +67,7 @@ async def test_each_thing_that_people_do_is_one_event_of_its_own_type(post: Post
         github.merge(1)
         github.close(2)
         await look(post, watch)
-    found = {event["id"].removeprefix("evt-github-acme.shop-"): event["type"] for event in post.events()}
+    found = {event["id"].removeprefix("evt-github-900000-"): event["type"] for event in post.events()}
     merged = next(name for name in found if "merged" in name)
     closed = next(name for name in found if "closed" in name)
     assert found == {
@@ -481,4 +481,4 @@ async def test_a_second_comment_in_the_second_in_which_the_first_was_read_is_hea
         asked = len(github.requests)
         await look(post, watch)
         assert len(github.requests) <= asked + 1, "once the second is over, nothing is read again"
-    assert {f"evt-github-acme.shop-1-comment-{comment}" for comment in (first, second)} <= heard
+    assert {f"evt-github-900000-1-comment-{comment}" for comment in (first, second)} <= heard

@@ -31,6 +31,7 @@ async def post(tmp_path: Path) -> AsyncIterator[Post]:
 @pytest.fixture
 async def github(post: Post) -> AsyncIterator[FakeGitHub]:
     async with FakeGitHub(post.clock) as server:
+        server.repo_id(OTHER)
         yield server
 
 

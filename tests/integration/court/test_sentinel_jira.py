@@ -46,7 +46,11 @@ async def look(post: Post, watch: SourcePoller, seconds: float = 61.0) -> None:
 
 
 def names(post: Post) -> list[str]:
-    return [event["id"].removeprefix("evt-jira-") for event in post.events()]
+    """The ids of the events, with the key of each ticket instead of its id."""
+    return [
+        event["id"].replace(f"evt-jira-{event['payload']['issue_id']}", event["payload"]["key"])
+        for event in post.events()
+    ]
 
 
 async def test_each_change_is_one_event_of_its_own_type(post: Post, jira: FakeJira) -> None:

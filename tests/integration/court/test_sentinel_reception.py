@@ -23,7 +23,7 @@ WEBHOOKS: dict[str, Any] = {
 }
 COMMENT: dict[str, Any] = {
     "action": "created",
-    "repository": {"full_name": "acme/shop"},
+    "repository": {"id": 900000, "full_name": "acme/shop"},
     "sender": {"login": "grace"},
     "issue": {"number": 7, "title": "Discounts", "body": "", "user": {"login": "ann"}, "state": "open"},
     "comment": {
@@ -37,7 +37,12 @@ TICKET: dict[str, Any] = {
     "webhookEvent": "jira:issue_updated",
     "timestamp": 1770465600000,
     "user": {"accountId": "acc-ann", "displayName": "Ann"},
-    "issue": {"self": "https://acme.example/rest/api/2/10", "key": "SHOP-7", "fields": {"summary": "A discount"}},
+    "issue": {
+        "self": "https://acme.example/rest/api/2/10",
+        "id": "10007",
+        "key": "SHOP-7",
+        "fields": {"summary": "A discount"},
+    },
     "changelog": {"id": "77", "items": [{"field": "status", "toString": "Done"}]},
 }
 
@@ -63,7 +68,7 @@ async def from_github(
 
 
 async def test_what_nobody_watches_becomes_an_event_however_often_it_is_delivered(post: Post) -> None:
-    event_id = "evt-github-acme.shop-7-comment-99"
+    event_id = "evt-github-900000-7-comment-99"
     assert await from_github(reception(post)) == WebhookResult("d-1", "events", [event_id])
     assert await from_github(reception(post)) == WebhookResult("d-1", "events", [])
     assert [event["id"] for event in post.events()] == [event_id]
@@ -74,7 +79,9 @@ async def test_what_nobody_watches_becomes_an_event_however_often_it_is_delivere
 async def test_a_source_that_is_watched_is_looked_at_instead(post: Post) -> None:
     post.configure(webhooks=WEBHOOKS, github={"repos": ["acme/shop"]})
     assert await from_github(reception(post)) == WebhookResult("d-1", "hint")
-    assert list(Hints(post.home, "github").read().values()) == [{"repo": "acme/shop", "number": 7, "is_pr": False}]
+    assert list(Hints(post.home, "github").read().values()) == [
+        {"repo": "acme/shop", "repo_id": 900000, "number": 7, "is_pr": False}
+    ]
     assert post.events() == []
 
 
@@ -86,7 +93,7 @@ async def test_what_a_source_is_told_to_ignore_is_ignored_from_a_webhook_too(pos
 async def test_jira_and_other_programs(post: Post) -> None:
     to = reception(post)
     received = await to.receive("jira", {"X-Kingdom-Token": "j-secret"}, json.dumps(TICKET).encode())
-    assert received.events == ["evt-jira-SHOP-7-change-77"]
+    assert received.events == ["evt-jira-10007-change-77"]
     assert post.events()[0]["payload"]["url"] == "https://acme.example/browse/SHOP-7"
     headers = {"Authorization": "Bearer c-secret", "Idempotency-Key": "run-12"}
     received = await to.receive("ci", headers, json.dumps({"build": 12}).encode())

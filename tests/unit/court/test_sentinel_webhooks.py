@@ -39,7 +39,7 @@ def signed(body: bytes, secret: str = SECRET) -> str:
 
 
 def github(event: str, by: str = "grace", **payload: Any) -> ParsedWebhook:
-    document = {"repository": {"full_name": "acme/shop"}, "sender": {"login": by}, **payload}
+    document = {"repository": {"id": 900000, "full_name": "acme/shop"}, "sender": {"login": by}, **payload}
     body = json.dumps(document).encode()
     headers = {"X-GitHub-Event": event, "X-GitHub-Delivery": "d-1", "X-Hub-Signature-256": signed(body)}
     return parse_github_webhook(headers, body, secret=SECRET, account=ME)
@@ -116,7 +116,7 @@ def test_what_is_not_signed_with_our_secret_is_refused(signature: str | None) ->
 def test_what_github_tells(event: str, payload: dict[str, Any], kind: str, name: str) -> None:
     heard = github(event, **payload)
     assert [found.type for found in heard.events] == [f"github.{kind}"]
-    assert heard.events[0].id == f"evt-github-acme.shop-{name}"
+    assert heard.events[0].id == f"evt-github-900000-{name}"
     assert heard.delivery == "d-1"
     assert heard.hint is not None
     assert heard.hint["number"] == heard.events[0].payload["number"]

@@ -100,6 +100,23 @@ def make_event_id(source: str, *parts: object) -> str:
     return f"evt-{source}-{name}"
 
 
+def former_id(event: Event) -> str | None:
+    """Return the id that this event had while ids contained the names of repositories and the keys of tickets.
+
+    The seen index keeps ids for 30 days, so an upgraded court still meets the former ones.
+    """
+    payload = event.payload
+    match event.source:
+        case "github" if event.repo and "repo_id" in payload:
+            prefix = make_event_id("github", payload["repo_id"], payload.get("number"), "")
+            place: tuple[object, ...] = (event.repo.lower().replace("/", "."), payload.get("number"))
+        case "jira" if "issue_id" in payload:
+            prefix, place = make_event_id("jira", payload["issue_id"], ""), (payload.get("key"),)
+        case _:
+            return None
+    return make_event_id(event.source, *place, event.id.removeprefix(prefix)) if event.id.startswith(prefix) else None
+
+
 def parse_epoch(value: Any) -> float:
     """Parse a time as sources write it to seconds since the epoch; 0 if it is no time.
 
@@ -173,9 +190,17 @@ class EventEmitter:
         """Put new events into the queue durably, and return the ids of those that were not there before."""
         now = self._services.clock()
         fresh: dict[str, Event] = {}
+        renamed: list[str] = []
         for event in events:
-            if event.id not in fresh and not self._seen.knows(event.id, now):
+            if event.id in fresh or self._seen.knows(event.id, now):
+                continue
+            former = former_id(event)
+            if former is not None and self._seen.knows(former, now):
+                renamed.append(event.id)
+            else:
                 fresh[event.id] = event
+        if renamed:
+            self._seen.add(renamed, now)
         if not fresh:
             return []
         frozen = [event.model_copy(update={"payload": add_text_hash(event.payload)}) for event in fresh.values()]

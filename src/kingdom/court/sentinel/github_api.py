@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
 from kingdom.court.sentinel.events import parse_epoch
 from kingdom.court.sentinel.http import Params, SourceClient, SourceResponse
@@ -38,6 +38,8 @@ class SubjectRef:
     repo: str
     number: int | None = None
     is_pr: bool = False
+    repo_id: int | None = None
+    """The id of the repository, which stays the same when it is renamed or transferred."""
     updated_at: str = ""
     thread: str | None = None
     """The id of the notification, to be marked as read."""
@@ -49,7 +51,24 @@ class SubjectRef:
     @property
     def key(self) -> str:
         """The same for all refs to the same subject."""
-        return f"{self.repo.lower()}#{self.number}" if self.number is not None else f"thread {self.thread}"
+        return f"thread {self.thread}" if self.number is None else f"{self.repo_id or self.repo.lower()}#{self.number}"
+
+    @property
+    def label(self) -> str:
+        """What to call the subject in messages."""
+        return self.repo if self.number is None else f"{self.repo}#{self.number}"
+
+    @property
+    def keys(self) -> tuple[str, str]:
+        """The key, and the one by the name of the repository, which cursors had before ids were used."""
+        return self.key, f"{self.repo.lower()}#{self.number}"
+
+
+class Repository(NamedTuple):
+    """A repository: its id never changes, its name is for people."""
+
+    id: int
+    name: str
 
 
 @dataclass(slots=True)
@@ -78,17 +97,17 @@ def notification_ref(thread: dict[str, Any]) -> SubjectRef | None:
     found = _NUMBERED_URL.search(url or "")
     if found is None or _URL_KINDS.get(kind or "") != found["kind"]:
         return SubjectRef(repo, updated_at=updated, thread=str(identity), notification=thread)
-    return SubjectRef(
-        repo, int(found["number"]), found["kind"] == "pulls", updated, thread=str(identity), notification=thread
-    )
+    repo_id = int_at(thread, "repository", "id")
+    is_pr = found["kind"] == "pulls"
+    return SubjectRef(repo, int(found["number"]), is_pr, repo_id, updated, thread=str(identity), notification=thread)
 
 
-def issue_ref(repo: str, issue: dict[str, Any]) -> SubjectRef | None:
+def issue_ref(repo: Repository, issue: dict[str, Any]) -> SubjectRef | None:
     """Return the subject of an entry in a repository's issue list, which also lists pull requests."""
     number, updated = issue.get("number"), issue.get("updated_at")
     if not isinstance(number, int) or not isinstance(updated, str):
         return None
-    return SubjectRef(repo, number, "pull_request" in issue, updated)
+    return SubjectRef(repo.name, number, "pull_request" in issue, repo.id, updated)
 
 
 def is_repo_name(name: object) -> TypeGuard[str]:
@@ -101,6 +120,13 @@ def text_at(document: Any, *path: str) -> str | None:
     for name in path:
         document = document.get(name) if isinstance(document, dict) else None
     return document if isinstance(document, str) and document else None
+
+
+def int_at(document: Any, *path: str) -> int | None:
+    """Return the number at a path inside a document, or None."""
+    for name in path:
+        document = document.get(name) if isinstance(document, dict) else None
+    return document if isinstance(document, int) and not isinstance(document, bool) else None
 
 
 def login_of(document: Any, *names: str) -> str:
@@ -160,12 +186,36 @@ async def fetch_history(
     passing = () if complete else (SourceNotFound, SourceRefused)
     subject = (await client.get(f"/repos/{ref.repo}/{'pulls' if ref.is_pr else 'issues'}/{ref.number}")).body
     if not isinstance(subject, dict):
-        raise SourceUnavailable(f"github: the response for {ref.key} is not a JSON object")
+        raise SourceUnavailable(f"github: the response for {ref.label} is not a JSON object")
+    ref = await _located(client, ref, subject)
     history = SubjectHistory(ref, subject, await _timeline(client, ref))
     if ref.is_pr:
         await _add_reviews(client, history, passing)
         await _add_head(client, history, known_sha, passing)
     return history
+
+
+async def fetch_repository(client: SourceClient, name: str) -> Repository:
+    """Return a repository by its name, or by a name that it had before."""
+    body = (await client.get(f"/repos/{name}")).body
+    found = _as_repository(body)
+    if found is None:
+        raise SourceUnavailable(f"github: the response for {name} contains no id and name of a repository")
+    return found
+
+
+def _as_repository(document: Any) -> Repository | None:
+    identity, name = int_at(document, "id"), text_at(document, "full_name")
+    return Repository(identity, name) if identity is not None and is_repo_name(name) else None
+
+
+async def _located(client: SourceClient, ref: SubjectRef, subject: dict[str, Any]) -> SubjectRef:
+    """Return the ref with the id and the present name of its repository. An issue does not tell them itself."""
+    base = subject.get("base")
+    repo = _as_repository(base.get("repo")) if isinstance(base, dict) else None
+    if repo is None and ref.repo_id is None:
+        repo = await fetch_repository(client, ref.repo)
+    return ref if repo is None else replace(ref, repo=repo.name, repo_id=repo.id)
 
 
 async def _timeline(client: SourceClient, ref: SubjectRef) -> list[dict[str, Any]]:

@@ -233,7 +233,7 @@ def make_action_event(ref: SubjectRef, subject: dict[str, Any], action: GitHubAc
     if (association := _association(subject, action)) is not None:
         payload["actor_association"] = association
     return Event(
-        id=make_event_id(GITHUB, ref.repo.lower().replace("/", "."), ref.number, action.name),
+        id=make_event_id(GITHUB, ref.repo_id, ref.number, action.name),
         type=kind,
         source=GITHUB,
         repo=ref.repo,
@@ -281,6 +281,7 @@ def _association(subject: dict[str, Any], action: GitHubAction) -> str | None:
 
 def _subject_fields(ref: SubjectRef, subject: dict[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {
+        "repo_id": ref.repo_id,
         "number": ref.number,
         "title": clean_text(subject.get("title"), 1000),
         "body": clean_text(subject.get("body")),

@@ -18,7 +18,14 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.court.sentinel.events import parse_epoch
-from kingdom.court.sentinel.github_api import SubjectRef, fetch_all_items, issue_ref, list_items, notification_ref
+from kingdom.court.sentinel.github_api import (
+    Repository,
+    SubjectRef,
+    fetch_all_items,
+    issue_ref,
+    list_items,
+    notification_ref,
+)
 from kingdom.court.sentinel.github_unread import withheld_organizations
 from kingdom.court.sentinel.watcher import SourceNotFound, SourceRefused, SourceUnavailable
 
@@ -169,7 +176,7 @@ class RepositoryList(_SubjectList):
 
     def __init__(
         self,
-        repo: str,
+        repo: Repository,
         client: SourceClient,
         section: GitHubSection,
         cursor: Mapping[str, Any],
@@ -210,11 +217,11 @@ class RepositoryList(_SubjectList):
             else:
                 answer = await self._client.get(following)
             found += list_items(answer)
-        raise SourceUnavailable(f"github: the list of {self._repo} has over {_MAX_PAGES} pages")
+        raise SourceUnavailable(f"github: the list of {self._repo.name} has over {_MAX_PAGES} pages")
 
     @property
     def _path(self) -> str:
-        return f"/repos/{self._repo}/issues"
+        return f"/repos/{self._repo.name}/issues"
 
     def _params(self, since: float) -> Params:
         return {

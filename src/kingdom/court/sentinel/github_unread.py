@@ -18,7 +18,7 @@ from kingdom.court.sentinel.watcher import SourceRefused
 
 _PAUSE_SECONDS: Final = (30.0, 3600.0)  # the first pause, the longest pause
 _GIVE_UP_SECONDS: Final = 30 * 86400.0  # as long as events are remembered as seen
-_REF_FIELDS: Final = ("repo", "number", "is_pr", "updated_at", "thread", "since")
+_REF_FIELDS: Final = ("repo", "number", "is_pr", "repo_id", "updated_at", "thread", "since")
 _MAX_REASON_CHARS: Final = 300
 _SSO_REQUIRED: Final = re.compile(r"\s*required\s*;\s*url=(?P<url>\S+)")
 _SSO_PARTIAL: Final = re.compile(r"\s*partial-results\s*;\s*organizations=(?P<ids>[\d,\s]+)")

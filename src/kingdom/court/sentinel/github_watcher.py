@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kingdom.court.sentinel.events import parse_epoch
 from kingdom.court.sentinel.github_api import (
+    Repository,
     SubjectHistory,
     SubjectRef,
     connect_github,
@@ -16,6 +18,8 @@ from kingdom.court.sentinel.github_api import (
     fetch_account_name,
     fetch_history,
     fetch_login,
+    fetch_repository,
+    int_at,
     is_repo_name,
 )
 from kingdom.court.sentinel.github_events import (
@@ -88,6 +92,7 @@ class GitHubWatcher:
         self._lists_read = 0
         self._listed: ListedSubjects | None = None
         self._unlisted: dict[str, str] = {}  # lists that could not be read, and why
+        self._repositories: dict[str, Repository] = {}  # by their names, also former ones
         self._organizations: dict[str, str] = {}  # names by id
         self._withheld: Mapping[str, str] = {}  # organizations whose single sign-on is missing
         self._may_mark = section.mark_read
@@ -115,7 +120,8 @@ class GitHubWatcher:
         self._server_interval = max(self._server_interval, float(memory.get("poll_interval") or 0.0))
         await self._load_account()
         listed = await self._read_lists(memory)
-        refs = [*self._hinted_refs(memory), *self._due_again(memory), *listed.refs]
+        refs = [await self._identified(ref) for ref in (*self._hinted_refs(memory), *self._due_again(memory))]
+        refs += listed.refs
         todo = sorted(_group_by_subject(refs), key=lambda group: max(parse_epoch(ref.updated_at) for ref in group))
         batch = FetchedBatch([], memory)
         for start in range(0, len(todo), _BATCH_SIZE):
@@ -139,7 +145,7 @@ class GitHubWatcher:
             try:
                 events += _make_events(item)
             except (AttributeError, TypeError, ValueError) as error:  # a ValidationError is one
-                log.warning("github: skipping %s, which makes no sense: %s", item.ref.key, error)
+                log.warning("github: skipping %s, which makes no sense: %s", item.ref.label, error)
         return [event for event in events if not self._section.ignores(event.type)]
 
     async def post_emit(self, batch: FetchedBatch) -> None:
@@ -177,14 +183,12 @@ class GitHubWatcher:
                 found = await self._list_notifications(memory, full=full)
             except (SourceRefused, SourceNotFound, SourceUnavailable) as error:
                 failed["notifications"] = _alone(error)
-        for repo in self._section.repos:
+        for name in self._section.repos:
             try:
-                listed = await self._list_repo(repo, repos.get(repo) or {}, memory["baseline"], full=full)
+                found.refs += await self._list_repo(name, repos, memory, full=full)
             except (SourceRefused, SourceNotFound, SourceUnavailable) as error:
-                failed[repo] = _alone(error)
-                continue
-            found.refs += listed.refs
-            repos[repo] = listed.cursor
+                failed[name] = _alone(error)
+                repos.setdefault(name, {"newest": self._start(memory)})  # from here it is read when it can be
         self._unlisted = {}
         if len(failed) == len(self._section.repos) + self._section.notifications:
             raise next(iter(failed.values()))
@@ -204,17 +208,50 @@ class GitHubWatcher:
         found.cursor = {"inbox": found.cursor, "poll_interval": self._server_interval}
         return found
 
-    async def _list_repo(self, repo: str, cursor: Mapping[str, Any], baseline: float, *, full: bool) -> ListedSubjects:
+    async def _list_repo(
+        self, name: str, repos: dict[str, Any], memory: Mapping[str, Any], *, full: bool
+    ) -> list[SubjectRef]:
+        """List one repository, and store its cursor in ``repos`` under the id of the repository."""
         try:
-            return await RepositoryList(repo, self._client, self._section, cursor, baseline, full=full).list()
+            repo = await self._repository(name, refresh=full)
+            known = next((repos[key] for key in (str(repo.id), name) if key in repos), None)
+            cursor = known or {"newest": self._start(memory)}
+            listed = await RepositoryList(
+                repo, self._client, self._section, cursor, memory["baseline"], full=full
+            ).list()
         except SourceNotFound:
             raise SourceRefused(
-                f"github: {repo} does not exist, or the token cannot read it: see github.repos"
+                f"github: {name} does not exist, or the token cannot read it: see github.repos"
             ) from None
         except SourceRefused as error:
-            if (lapsed := lapsed_sign_on(error, repo)) is not None:
-                raise SourceRefused(f"{sign_on_problem(*lapsed)} (for {repo})") from None
+            if (lapsed := lapsed_sign_on(error, name)) is not None:
+                raise SourceRefused(f"{sign_on_problem(*lapsed)} (for {name})") from None
             raise
+        repos.pop(name, None)
+        repos[str(repo.id)] = listed.cursor
+        return listed.refs
+
+    def _start(self, memory: Mapping[str, Any]) -> float:
+        """Return where reading a repository starts that was not read before."""
+        return max(self._clock() - self._section.lookback_hours * 3600, float(memory["baseline"]))
+
+    async def _repository(self, name: str, *, refresh: bool = False) -> Repository:
+        """Return the repository with this name. It may have another name by now: then that is reported once."""
+        known = self._repositories.get(name.lower())
+        if known is None or refresh:
+            found = await fetch_repository(self._client, name)
+            if found != known and found.name.lower() != name.lower():
+                log.warning("github: %s is called %s now: change github.repos", name, found.name)
+            self._repositories[name.lower()] = known = found
+        return known
+
+    async def _identified(self, ref: SubjectRef) -> SubjectRef:
+        """Return the ref with the id of its repository, as far as the server tells it."""
+        if ref.number is None or ref.repo_id is not None:
+            return ref
+        with contextlib.suppress(*_PASSING_ERRORS):
+            return replace(ref, repo_id=(await self._repository(ref.repo)).id)
+        return ref
 
     async def _withheld_lists(self, memory: Mapping[str, Any]) -> dict[str, str]:
         """Return the organizations that the notifications leave out, each with a sentence."""
@@ -237,7 +274,8 @@ class GitHubWatcher:
         for name, hint in self._hints.read().items():
             match hint:
                 case {"repo": repo, "number": int(number), "is_pr": bool(is_pr)} if is_repo_name(repo):
-                    found.append(SubjectRef(repo, number, is_pr, hint=name, since=floor))
+                    repo_id = int_at(hint, "repo_id")
+                    found.append(SubjectRef(repo, number, is_pr, repo_id, hint=name, since=floor))
                 case _:
                     self._hints.remove(name)
         return found
@@ -255,8 +293,9 @@ class GitHubWatcher:
             batch.done += done
             return memory
         subjects, again = dict(memory.get("subjects") or {}), dict(memory.get("again") or {})
-        known, before = subjects.get(ref.key) or {}, unread_subjects(memory).get(ref.key)
-        again.pop(ref.key, None)
+        known: dict[str, Any] = next((subjects.pop(key) for key in ref.keys if key in subjects), {})
+        before = next((found for key in ref.keys if (found := unread_subjects(memory).get(key))), None)
+        again = {key: entry for key, entry in again.items() if key not in ref.keys}
         since = min(other.since for other in group)
         if before is not None:
             since = min(since, before.ref.since)
@@ -273,21 +312,21 @@ class GitHubWatcher:
         except (CircuitOpen, SourceUnauthorized):
             raise
         except SourceGone as error:
-            log.info("github: skipping %s, which was deleted: %s", ref.key, error)
+            log.info("github: skipping %s, which was deleted: %s", ref.label, error)
             batch.done += done
             return {**memory, "again": again}
         except (*_PASSING_ERRORS, AttributeError, TypeError, ValueError) as error:
             waiting = waiting.failed_again(error, now)
             if waiting.hopeless(now):
-                log.warning("github: giving up on %s after %d attempts to read it: %s", ref.key, waiting.tries, error)
+                log.warning("github: giving up on %s after %d attempts to read it: %s", ref.label, waiting.tries, error)
                 batch.done += done
                 return {**memory, "again": again}
             if waiting.tries == 1:
-                log.warning("github: %s cannot be read now, and is read again later: %s", ref.key, error)
+                log.warning("github: %s cannot be read now, and is read again later: %s", ref.label, error)
             again[ref.key] = waiting.to_entry()
             batch.done += [name for name in done if name.startswith("hint ")]
             return {**memory, "again": again}
-        batch.items.append(ReadSubject(ref, history, actions))
+        batch.items.append(ReadSubject(history.ref, history, actions))
         touched = max(parse_epoch(other.updated_at) for other in group)
         subjects[ref.key] = {"at": _read_until(history), "sha": history.sha}
         if touched > now - _RECENT_SECONDS and not _is_explained(history, touched) and waiting.early < _MAX_EARLY_READS:

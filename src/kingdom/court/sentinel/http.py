@@ -161,6 +161,8 @@ class SourceClient:
             if location is None:
                 return answer
             url = self._absolute(urljoin(url, location))
+            if urlsplit(url).query:  # the new address has the parameters already
+                request.pop("params", None)
         raise SourceUnavailable(f"{self.source}: {path} redirects more than {_MAX_REDIRECTS} times")
 
     def _check_allowed(self) -> None:

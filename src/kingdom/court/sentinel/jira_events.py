@@ -120,18 +120,23 @@ def extract_jira_events(
     key = issue.get("key")
     if not isinstance(key, str) or not _ISSUE_KEY.match(key):
         return []
+    # The id of a ticket stays the same when the ticket is moved to another project; its key does not.
+    identity = str(issue.get("id") or key)
     found = [*_creation(issue, account), *_field_changes(issue, account, ignored_fields), *_comments(issue, account)]
     wanted = [
         change
         for change in found
         if change.at >= since
         and change.author.get("accountId") not in account.own
-        and make_event_id(JIRA, key, change.name) not in emitted
+        and make_event_id(JIRA, identity, change.name) not in emitted
     ]
     if not wanted:
         return []
-    described, repo = _issue_fields(issue, key, url), repos.get(key.rpartition("-")[0].upper())
-    return [_make_event(key, described, repo, change) for change in sorted(wanted, key=lambda change: change.at)]
+    described, repo = (
+        {"issue_id": identity, **_issue_fields(issue, key, url)},
+        repos.get(key.rpartition("-")[0].upper()),
+    )
+    return [_make_event(identity, described, repo, change) for change in sorted(wanted, key=lambda change: change.at)]
 
 
 def _creation(issue: dict[str, Any], account: JiraAccount) -> Iterator[JiraChange]:
@@ -172,12 +177,12 @@ def _comments(issue: dict[str, Any], account: JiraAccount) -> Iterator[JiraChang
         )
 
 
-def _make_event(key: str, described: dict[str, Any], repo: str | None, change: JiraChange) -> Event:
+def _make_event(identity: str, described: dict[str, Any], repo: str | None, change: JiraChange) -> Event:
     kind = f"jira.ticket.{change.what}"
     payload = {**described, "action": change.what, "author": _name(change.author), **change.details}
     payload["author_id"] = change.author.get("accountId")
     return Event(
-        id=make_event_id(JIRA, key, change.name),
+        id=make_event_id(JIRA, identity, change.name),
         type=kind,
         source=JIRA,
         repo=repo,

@@ -23,7 +23,7 @@ from kingdom.court.models import Event, timestamp
 from kingdom.court.queues import parse_document
 from kingdom.court.sentinel.config import HOOK_NAME_PATTERN, SentinelConfigFile, read_secret
 from kingdom.court.sentinel.events import EventEmitter, SeenIndex, make_event_id, parse_epoch
-from kingdom.court.sentinel.github_api import SubjectRef, login_of, text_at
+from kingdom.court.sentinel.github_api import SubjectRef, int_at, login_of, text_at
 from kingdom.court.sentinel.github_events import (
     GitHubAccount,
     GitHubAction,
@@ -82,14 +82,20 @@ def parse_github_webhook(
     repo = text_at(payload, "repository", "full_name")
     subject = payload.get("pull_request") or payload.get("issue")
     number = subject.get("number") if isinstance(subject, dict) else None
-    if repo is None or not isinstance(subject, dict) or not isinstance(number, int):
+    if (
+        repo is None
+        or int_at(payload, "repository", "id") is None
+        or not isinstance(subject, dict)
+        or not isinstance(number, int)
+    ):
         return ParsedWebhook(delivery)
     is_pr = "pull_request" in payload or "pull_request" in subject
-    ref = SubjectRef(repo, number, is_pr)
+    repo_id = int_at(payload, "repository", "id")
+    ref = SubjectRef(repo, number, is_pr, repo_id)
     actions = [
         action for action in _webhook_actions(kind, payload, subject, account) if not account.is_own(action.actor)
     ]
-    hint = {"repo": repo, "number": number, "is_pr": is_pr}
+    hint = {"repo": repo, "repo_id": repo_id, "number": number, "is_pr": is_pr}
     return ParsedWebhook(delivery, hint, [make_action_event(ref, subject, action) for action in actions])
 
 
