@@ -36,7 +36,7 @@ def test_the_report_that_was_sent_is_shown(home: Path) -> None:
     shown = kingdom("report", "--date", "2026-02-07", "--home", str(home)).stdout
     assert shown.splitlines() == [
         "Daily report 2026-02-07",
-        "Tasks: 15 created, 12 completed, 2 failed, 1 asked a person",
+        "Tasks: 15 created, 12 completed, 2 failed, 0 cancelled, 1 asked a person",
         "Soldiers: 14 started, 1 timed out",
         "Cost: $12.50, 1,000 tokens",
         "Average time of a completed task: gen-pr 420 s",

@@ -34,8 +34,8 @@ def test_without_a_chamberlain_the_journal_itself_is_counted(home: Path) -> None
     assert document["days"][today]["generals"]["gen-pr"]["avg_duration_seconds"] == 15
     shown = kingdom("stats", "--home", str(home)).stdout
     rows = [line.split() for line in shown.splitlines()]
-    assert [today, "0", "0", "2", "1", "0", "0"] in rows
-    assert ["gen-pr", "0", "2", "0", "0", "0", "15", "s"] in rows
+    assert [today, "0", "0", "2", "1", "0", "0", "0"] in rows
+    assert ["gen-pr", "0", "2", "0", "0", "0", "0", "15", "s"] in rows
     assert "2 in the last 24 hours" in shown
     assert "█" in shown
 

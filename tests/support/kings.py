@@ -18,7 +18,7 @@ from kingdom.court.home import Home
 from kingdom.court.king.admission import Gate
 from kingdom.court.king.king import King
 from kingdom.court.loop import Services
-from kingdom.court.models import Event, Message, Task, timestamp
+from kingdom.court.models import DETECTED_BY, Event, Message, Task, timestamp
 from kingdom.court.packages.installed import GeneralsCache
 from kingdom.court.queues import EVENTS, TASKS, declare_queues, open_queues, put_documents
 from kingdom.journal import Journal, Reader
@@ -83,6 +83,7 @@ class Realm:
             "source": source,
             "created_at": timestamp(self.clock()),
             "payload": {"title": f"change {number}"},
+            DETECTED_BY: "sentinel",
             **fields,
         }
         await put_documents(self.bus, [Event.model_validate(document)])
@@ -106,7 +107,7 @@ class Realm:
                 task = Task.model_validate(delivery.envelope.payload)
                 done.append(task)
                 self.result(task.id, name, status=status, **result)
-                outcome = status if status in ("failed", "needs_human") else None
+                outcome = status if status in ("failed", "needs_human", "cancelled") else None
                 await self.bus.settle(done=[(delivery, outcome)])
         return done
 

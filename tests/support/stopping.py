@@ -10,7 +10,7 @@ import pytest
 
 from kingdom.base import files
 from kingdom.bus import EventBus
-from kingdom.court.king import decisions, write_ahead_log
+from kingdom.court.king import write_ahead_log
 
 CHANGES = ("publish", "claim", "settle", "release", "recall")
 
@@ -83,7 +83,7 @@ def stoppable_files(stopper: Stopper) -> Iterator[None]:
 
     written, appended = files.write_atomic, write_ahead_log.WriteAheadLog.append
     with pytest.MonkeyPatch.context() as patch:
-        for module in (files, write_ahead_log, decisions):
+        for module in (files, write_ahead_log):
             patch.setattr(module, "write_atomic", stoppable_write)
         patch.setattr("kingdom.court.queues.write_atomic", stoppable_write)
         patch.setattr(write_ahead_log.WriteAheadLog, "append", stoppable_append)

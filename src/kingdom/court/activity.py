@@ -4,53 +4,131 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
+import threading
+from collections import Counter, deque
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import ValidationError
 
 from kingdom.base.files import read_json
 from kingdom.court.models import Result, timestamp
-from kingdom.journal import Entry, InvalidLine, parse
+from kingdom.journal import InvalidLine, JournalError, Reader, parse
+from kingdom.journal.logfiles import list_rotated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from kingdom.court.home import Home
+    from kingdom.journal import Entry
 
 
+DAY_SECONDS: Final = 24 * 3600.0
 _TAIL_BYTES: Final = 512 * 1024
+L = TypeVar("L", tuple[str, Mapping[str, Any]], tuple[str, dict[str, Any], str])
 
 
 def journal_tail(path: Path, size: int = _TAIL_BYTES) -> list[Entry]:
-    """Return the entries in the last ``size`` bytes of the current file, oldest first. Skip invalid lines."""
+    """Return the entries in the last ``size`` bytes of the journal, oldest first, also of rotated files.
+
+    Invalid lines are skipped.
+    """
+    found: list[Entry] = []
+    for one in _newest_first(path):
+        content, whole = _last_bytes(one, size)
+        lines = content.split(b"\n")
+        found[:0] = [entry for line in lines[0 if whole else 1 :] if (entry := _parse(line)) is not None]
+        size -= len(content)
+        if size <= 0:
+            break
+    return found
+
+
+def _newest_first(path: Path) -> Iterator[Path]:
+    yield path
+    try:
+        yield from (path.with_name(rotated.name) for rotated in reversed(list_rotated(path)))
+    except OSError:
+        return
+
+
+def _last_bytes(path: Path, size: int) -> tuple[bytes, bool]:
+    """Return the last bytes of a file, and whether they begin with a whole line."""
     try:
         with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
             begin = max(end - size, 0)
             file.seek(max(begin - 1, 0))
-            content = file.read(end - begin + 1)
+            return file.read(end - begin + 1), not begin
     except OSError:
+        return b"", True
+
+
+def _parse(line: bytes) -> Entry | None:
+    try:
+        return parse(line)
+    except InvalidLine:
+        return None
+
+
+class RecentJournal:
+    """The journal entries of some types of the last 24 hours. A second call reads only what is new. Thread-safe."""
+
+    def __init__(self, path: Path, types: Iterable[str]) -> None:
+        self._path = path
+        self._types = frozenset(types)
+        self._markers = tuple(f'"{name}"'.encode() for name in self._types)  # to parse few of many lines
+        self._entries: deque[Entry] = deque()
+        self._reader: Reader | None = None
+        self._lock = threading.Lock()
+
+    def read(self, now: float) -> list[Entry]:
+        """Return the entries, oldest first. Raises :class:`kingdom.journal.JournalError`."""
+        since = now - DAY_SECONDS
+        with self._lock:
+            if self._reader is None:
+                self._reader = Reader(self._path, start=since, report=lambda problem: None)
+            for line in self._reader.read_lines():
+                if not any(marker in line for marker in self._markers):
+                    continue
+                entry = _parse(line)
+                if entry is not None and entry.type in self._types:
+                    self._entries.append(entry)
+            while self._entries and self._entries[0].at.timestamp() < since:
+                self._entries.popleft()
+            return [entry for entry in self._entries if entry.at.timestamp() >= since]
+
+    def close(self) -> None:
+        """Close the files."""
+        with self._lock:
+            if self._reader is not None:
+                self._reader.close()
+                self._reader = None
+                self._entries.clear()
+
+
+def recent_entries(path: Path, now: float, types: Iterable[str]) -> list[Entry]:
+    """Return the journal entries of some types of the last 24 hours, oldest first; none when it cannot be read."""
+    journal = RecentJournal(path, types)
+    try:
+        return journal.read(now)
+    except JournalError:
         return []
-    lines = content.split(b"\n")
-    entries = []
-    for line in lines[1 if begin else 0 :]:  # the first line may be incomplete
-        try:
-            entries.append(parse(line))
-        except InvalidLine:
-            continue
-    return entries
+    finally:
+        journal.close()
 
 
-def missing_entries(path: Path, lines: Iterable[tuple[str, Mapping[str, Any]]]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return those of ``lines``, each a type and its data, that are not at the end of the journal.
+def missing_entries(path: Path, now: float, lines: Iterable[L]) -> list[L]:
+    """Return those of ``lines``, each a type, its data and perhaps its actor, that the last 24 hours do not have.
 
     A process that continues after a kill calls this: its predecessor may or may not have written them.
     """
-    written = {_entry_key(entry.type, entry.fields) for entry in journal_tail(path)}
-    return [(name, data) for name, data in lines if _entry_key(name, data) not in written]
+    lines = list(lines)
+    written = recent_entries(path, now, {line[0] for line in lines}) if lines else ()
+    known = {_entry_key(entry.type, entry.fields) for entry in written}
+    return [line for line in lines if _entry_key(line[0], line[1]) not in known]
 
 
 def _entry_key(name: str, data: Mapping[str, Any]) -> str:

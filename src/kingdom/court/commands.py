@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kingdom.base.files import read_object
 from kingdom.court.errors import CourtError
 from kingdom.court.home import check_name
-from kingdom.court.models import Event, timestamp
+from kingdom.court.models import DETECTED_BY, Event, timestamp
 from kingdom.court.queues import (
     EVENTS,
     TASKS,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 
 CONSOLE_SOURCE: Final = "console"
+_PEOPLES_SOURCES: Final = (CONSOLE_SOURCE, "slack", "web", "mcp")  # through which people speak to the court
 OPEN_STATUSES: Final = ("pending", "in_progress")
 NEEDS_HUMAN: Final = "needs_human"
 
@@ -60,10 +61,12 @@ async def inject_event(services: Services, document: dict[str, Any]) -> bool:
 
     Raises :class:`~kingdom.court.errors.InvalidDocument` when it does not follow the schema.
     """
-    event = parse_document(Event, {"created_at": timestamp(services.clock()), **document}, "the event")
+    actor = "envoy" if document.get("source") in _PEOPLES_SOURCES else "sentinel"
+    defaults = {"created_at": timestamp(services.clock()), DETECTED_BY: actor}
+    event = parse_document(Event, {**defaults, **document}, "the event")
     accepted = bool(await put_documents(services.bus, [event]))
     if accepted:
-        services.journal.emit(EventDetected(event.id, event.source, event.type), "envoy")
+        services.journal.emit(EventDetected(event.id, event.source, event.type), actor)
     return accepted
 
 

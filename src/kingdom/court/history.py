@@ -35,8 +35,10 @@ _ORDERED_AFTER: Final = {
     "task.created": "task_id",
     "message.sent": "msg_id",
     "soldier.completed": "result:task_id",
+    "soldier.ended": "result:task_id",
     "task.completed": "result:task_id",
     "task.failed": "result:task_id",
+    "task.cancelled": "result:task_id",
     "task.needs_human": "result:task_id",
 }
 

@@ -14,12 +14,12 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 Priority = Literal["high", "normal", "low"]
-EventStatus = Literal["pending", "dispatched", "completed", "failed"]
-TaskStatus = Literal["pending", "in_progress", "completed", "failed", "needs_human"]
+EventStatus = Literal["pending", "dispatched", "completed", "failed", "cancelled"]
+TaskStatus = Literal["pending", "in_progress", "completed", "failed", "needs_human", "cancelled"]
 MessageStatus = Literal["pending", "sent", "failed"]
 MessageType = Literal["thread_start", "thread_update", "human_input_request", "notification", "report"]
 Urgency = Literal["normal", "high", "urgent"]
-ResultStatus = Literal["success", "failed", "needs_human", "skipped", "killed", "timeout"]
+ResultStatus = Literal["success", "failed", "needs_human", "skipped", "killed", "timeout", "cancelled"]
 
 # Ids become file names: only these characters, no leading dot, 200 bytes (kingdom.bus.envelope).
 _ID_TAIL: Final = r"[A-Za-z0-9._:@+\-]"
@@ -67,6 +67,9 @@ class Event(CourtDocument):
     created_at: UtcTime
     status: EventStatus = "pending"
 
+
+DETECTED_BY: Final = "detected_by"
+"""The field of an event that names the role which wrote ``event.detected``; without it, the king does."""
 
 EVENT_FIELDS: Final = ("id", "type", "source", "repo", "priority", "created_at")
 """The fields of an event that its task repeats in ``event``."""

@@ -14,7 +14,7 @@ from kingdom.agents.processes import is_running
 from kingdom.base.files import read_json, read_object
 from kingdom.base.times import epoch_seconds
 from kingdom.bus import BusError
-from kingdom.court.activity import journal_tail
+from kingdom.court.activity import RecentJournal
 from kingdom.court.bootstrap import available_roles, stop_order
 from kingdom.court.packages.installed import load_generals
 from kingdom.court.queues import (
@@ -30,6 +30,8 @@ from kingdom.court.queues import (
 from kingdom.court.soldiers import SoldierIndex
 from kingdom.court.supervisor.record import running_supervisor
 from kingdom.court.trust.config import TRUST_FILE as TRUST
+from kingdom.journal import JournalError
+from kingdom.journal.catalog import EventDiscarded, TaskFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from kingdom.court.loop import Services
     from kingdom.court.soldiers import Soldier
 
-_RECENT_FAILURE_SECONDS: Final = 24 * 3600.0  # older failures are not listed
 _MAX_PROBLEMS: Final = 20  # of each kind
 _MAX_WAITING_TASKS: Final = 1000  # that are checked for a missing general
 _MIN_FREE_BYTES: Final = 1 << 20  # on the disk of the home
@@ -127,9 +128,14 @@ class CourtOverview:
         return asdict(self)
 
 
-async def read_overview(services: Services, roster: SoldierIndex | None = None) -> CourtOverview:
-    """Read the state of a court, running or not. A ``roster`` makes repeated calls cheaper."""
-    view = await asyncio.to_thread(read_overview_without_queues, services.home, services.clock(), roster)
+async def read_overview(
+    services: Services, roster: SoldierIndex | None = None, journal: RecentJournal | None = None
+) -> CourtOverview:
+    """Read the state of a court, running or not.
+
+    A ``roster`` and a ``journal`` (of :func:`problem_journal`) make repeated calls cheaper.
+    """
+    view = await asyncio.to_thread(read_overview_without_queues, services.home, services.clock(), roster, journal)
     try:
         view.questions = await _unanswered(services, view.questions)
         view.queues = await _queues(services)
@@ -139,7 +145,14 @@ async def read_overview(services: Services, roster: SoldierIndex | None = None) 
     return view
 
 
-def read_overview_without_queues(home: Home, now: float, roster: SoldierIndex | None = None) -> CourtOverview:
+def problem_journal(home: Home) -> RecentJournal:
+    """Return a reader of the journal entries that an overview needs."""
+    return RecentJournal(home.journal, (TaskFailed.spec.name, EventDiscarded.spec.name))
+
+
+def read_overview_without_queues(
+    home: Home, now: float, roster: SoldierIndex | None = None, journal: RecentJournal | None = None
+) -> CourtOverview:
     """Read the state of a court without opening its queues."""
     record = running_supervisor(home)
     view = CourtOverview(
@@ -153,7 +166,10 @@ def read_overview_without_queues(home: Home, now: float, roster: SoldierIndex | 
     view.holds = holds if isinstance(holds, dict) else {}
     view.soldiers = _soldiers((roster or SoldierIndex(home)).at_work(), now)
     view.questions = _questions(home)
-    view.problems = _home_problems(home) + _recent_failures(home, now)
+    failures = journal or problem_journal(home)
+    view.problems = _home_problems(home) + _recent_failures(failures, now)
+    if journal is None:
+        failures.close()
     return view
 
 
@@ -271,17 +287,20 @@ async def _queue_problems(services: Services) -> list[CourtProblem]:
     return found
 
 
-def _recent_failures(home: Home, now: float) -> list[CourtProblem]:
-    """Return the tasks that failed recently, and the events that were refused."""
-    recent = [entry for entry in journal_tail(home.journal) if now - entry.at.timestamp() < _RECENT_FAILURE_SECONDS]
+def _recent_failures(journal: RecentJournal, now: float) -> list[CourtProblem]:
+    """Return the tasks that failed in the last 24 hours, and the events that were refused."""
+    try:
+        recent = journal.read(now)
+    except JournalError as error:
+        return [CourtProblem("journal", str(error))]
     failed = [
         CourtProblem(str(entry.fields.get("task_id")), f"failed: {entry.fields.get('error')}")
         for entry in recent
-        if entry.type == "task.failed"
+        if entry.type == TaskFailed.spec.name
     ]
     refused = [
         CourtProblem(str(entry.fields.get("event_id")), f"refused: {entry.fields.get('reason')}")
         for entry in recent
-        if entry.type == "event.discarded" and TRUST in str(entry.fields.get("reason"))
+        if entry.type == EventDiscarded.spec.name and TRUST in str(entry.fields.get("reason"))
     ]
     return failed[-_MAX_PROBLEMS:] + refused[-_MAX_PROBLEMS:]

@@ -55,8 +55,8 @@ STATES: Final[dict[str, dict[Status, str]]] = {
     MESSAGES: {"PENDING": "pending", "PROCESSING": "pending", "DONE": "sent", "DEAD": "failed"},
 }
 _DOCUMENT_FORMS: Final = {
-    EVENTS: DocumentForm(outcomes=("failed",)),
-    TASKS: DocumentForm(type="target_general", outcomes=("failed", "needs_human")),
+    EVENTS: DocumentForm(outcomes=("failed", "cancelled")),
+    TASKS: DocumentForm(type="target_general", outcomes=("failed", "needs_human", "cancelled")),
     MESSAGES: DocumentForm(priority=None),
 }
 _DOCUMENT_MODELS: Final[dict[str, type[CourtDocument]]] = {EVENTS: Event, TASKS: Task, MESSAGES: Message}

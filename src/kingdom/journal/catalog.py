@@ -135,6 +135,11 @@ def event_type(name: str) -> EventType:
         raise InvalidEvent(f"there is no internal event {name!r:.80}; allowed: {', '.join(near)}") from None
 
 
+def general_actor(name: str) -> str:
+    """Return the name of a general as an actor. The king uses it, too, where it ends a task for its general."""
+    return name if name.startswith("gen-") else f"gen-{name}"
+
+
 def _kinds(hint: Any) -> tuple[type, ...]:
     return get_args(hint) or (hint,)
 
@@ -151,14 +156,18 @@ CATEGORIES: Final = {
 }
 
 
-@event("event.detected", by=(SENTINEL, ENVOY), meaning="a new external event was found at its source")
+@event(
+    "event.detected",
+    by=(SENTINEL, ENVOY, KING),
+    meaning="a new external event: found at its source, given by a person, or seen by the king as a file in the queue",
+)
 class EventDetected(EventData):
     event_id: str
     source: str
     event_type: str
 
 
-@event("event.dispatched", by=(KING,), meaning="the event became a task and was given to a general")
+@event("event.dispatched", by=(KING,), meaning="the event became a task, or changed one, of this general")
 class EventDispatched(EventData):
     event_id: str
     task_id: str
@@ -199,6 +208,12 @@ class TaskFailed(EventData):
     retry_count: int
 
 
+@event("task.cancelled", by=(GENERAL,), meaning="a person cancelled the task; it counts as neither done nor failed")
+class TaskCancelled(EventData):
+    task_id: str
+    reason: str
+
+
 @event("task.needs_human", by=(GENERAL,), meaning="the task waits for a person's decision")
 class TaskNeedsHuman(EventData):
     task_id: str
@@ -219,6 +234,13 @@ class SoldierSpawned(EventData):
 
 @event("soldier.completed", by=(GENERAL,), meaning="the soldier left a result and ended by itself")
 class SoldierCompleted(EventData):
+    task_id: str
+    soldier_id: str
+    status: str
+
+
+@event("soldier.ended", by=(GENERAL,), meaning="the soldier ended without a result; the status says why")
+class SoldierEnded(EventData):
     task_id: str
     soldier_id: str
     status: str

@@ -18,8 +18,8 @@ from typing import Final, NamedTuple, Self
 
 from kingdom.base.locks import try_lock, unlock
 from kingdom.journal.cursor import HEAD_BYTES, Cursor, FilePosition, head_of, same_head
-from kingdom.journal.errors import Problem, not_a_file
-from kingdom.journal.lines import MAX_LINE_BYTES
+from kingdom.journal.errors import InvalidLine, Problem, not_a_file
+from kingdom.journal.lines import MAX_LINE_BYTES, parse_ts
 
 _MAX_SNAPSHOT_TRIES: Final = 50
 _BLOCK_BYTES: Final = 64 * 1024  # of whole lines at a time; larger blocks fall out of the processor's cache
@@ -176,6 +176,30 @@ class LogFile:
         self._searched = at
         return None
 
+    def skip_before(self, since: float) -> None:
+        """Move to the first line of a time or later, or some lines before it. Lines are roughly in order of time."""
+        low, high = 0, self.size()  # the line is at low or later; nothing at high or later has to be looked at
+        while high - low > _BLOCK_BYTES:
+            middle = (low + high) // 2
+            chunk = os.pread(self.fd, MAX_LINE_BYTES, middle)
+            begin = chunk.find(b"\n") + 1
+            at = _time_of(chunk[begin:]) if begin else None
+            if at is None or at >= since:
+                high = middle
+            else:
+                low = middle + begin
+        self.offset = low
+
+    def last_time(self) -> float | None:
+        """Return the time of the last line that has one, in seconds since the epoch."""
+        size = self.size()
+        for length in (_BLOCK_BYTES, 2 * MAX_LINE_BYTES):
+            chunk = os.pread(self.fd, length, max(size - length, 0))
+            for line in reversed(chunk.split(b"\n")):
+                if (at := _time_of(line)) is not None:
+                    return at
+        return None
+
     def restart(self) -> None:
         """Start again at the first byte: the file was truncated."""
         self.offset = self._searched = 0
@@ -242,6 +266,21 @@ class LogSequence:
             while (block := file.block(size)) or file.skip_overlong(size) is not None:
                 file.offset += len(block)
             self.files.append(file)
+
+    def skip_before(self, since: float) -> None:
+        """Move to the first line of a time, in seconds since the epoch, or later."""
+        for rotated_file in reversed(_wait_for_snapshot(self._path).rotated):
+            try:
+                file = LogFile(str(self._path.with_name(rotated_file.name)))
+            except FileNotFoundError:
+                continue
+            last = file.last_time()
+            file.close()
+            if last is not None and last < since:
+                self._after = rotated_file.name
+                break
+        if self.extend():
+            self.files[-1].skip_before(since)
 
     def extend(self) -> bool:
         """Open the next file; return False when there is none."""
@@ -325,6 +364,18 @@ class LogSequence:
         for path in candidates:
             if file := LogFile.at(str(path), position):
                 return file
+        return None
+
+
+_TS: Final = re.compile(rb'\{\s*"ts"\s*:\s*"([^"]{1,40})"')
+
+
+def _time_of(data: bytes) -> float | None:
+    """Return the time of the line at the start of ``data``; None when it has none."""
+    found = _TS.match(data)
+    try:
+        return None if found is None else parse_ts(found[1].decode()).timestamp()
+    except (InvalidLine, UnicodeDecodeError):
         return None
 
 

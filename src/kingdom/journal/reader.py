@@ -76,8 +76,9 @@ class Reader:
     """Reads one log from a cursor on.
 
     ``cursor_path`` is the file in which :meth:`commit` saves the cursor; or pass a ``cursor`` and save it yourself.
-    Without either, reading starts at the oldest line or after the newest (``start``). Lines that are not events are
-    passed to ``report`` and skipped. ``sync=False`` commits without syncing: after a power cut lines may be repeated.
+    Without either, reading starts where ``start`` says: at the oldest line, after the newest, or at a time in seconds
+    since the epoch (some lines before it may be read, too). Lines that are not events are passed to ``report`` and
+    skipped. ``sync=False`` commits without syncing: after a power cut lines may be repeated.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class Reader:
         cursor_path: str | os.PathLike[str] | None = None,
         *,
         cursor: Cursor | None = None,
-        start: Literal["oldest", "newest"] = "oldest",
+        start: Literal["oldest", "newest"] | float = "oldest",
         report: Callable[[Problem], None] = log_problem,
         sync: bool = True,
     ) -> None:
@@ -102,6 +103,8 @@ class Reader:
                 self._files.resume(cursor)
             elif start == "newest":
                 self._files.skip_to_end()
+            elif not isinstance(start, str):
+                self._files.skip_before(start)
 
     @property
     def cursor(self) -> Cursor:

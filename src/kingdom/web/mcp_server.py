@@ -67,7 +67,7 @@ class CourtTools:
         self,
         status: Annotated[
             str | None,
-            Field(description="Only tasks with this status: pending, in_progress, completed, failed, needs_human…"),
+            Field(description="Only tasks with this status: pending, in_progress, completed, failed, cancelled, …"),
         ] = None,
         general: Annotated[str | None, Field(description="Only tasks of this general, such as gen-pr.")] = None,
         search: Annotated[str | None, Field(description="Words in the task: title, repository, number…")] = None,

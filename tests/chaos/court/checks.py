@@ -77,7 +77,7 @@ def wrong_results(root: Path, queue: Path, events: Mapping[str, str], to_cancel:
     for task_id, task in tasks.items():
         if task_id not in results:
             found.append(f"{task_id} is completed and has no result")
-        elif task["type"] != "cancel":
+        else:
             statuses[str(task.get("case") or task["event_id"])].append(results[task_id]["status"])
     if strange := results.keys() - tasks.keys():
         found.append(f"results of tasks that are not completed: {shown(strange)}")
@@ -88,7 +88,7 @@ def wrong_results(root: Path, queue: Path, events: Mapping[str, str], to_cancel:
         ended = documents.get(event_id, {}).get("status")
         if (count, ended) == (wanted, "completed"):
             continue
-        if not (event_id in to_cancel and (count, ended) == ({"failed": 1}, "failed")):
+        if not (event_id in to_cancel and (count, ended) == ({"cancelled": 1}, "cancelled")):
             found.append(f"{event_id} for {general}: {dict(count)} and {killed} killed, {ended}")
     return found
 
@@ -118,7 +118,7 @@ def undone(effects: Iterable[Effect], root: Path) -> list[str]:
     did = {effect.run for effect in effects if effect.what == "did"}
     found = []
     for task_id, result in read_all(root / "state/results").items():
-        programmed = result.get("general") in (HAND, TREE) and result.get("task_type") != "cancel"
+        programmed = result.get("general") in (HAND, TREE)
         if programmed and result["status"] == "success" and result["soldier_id"] not in did:
             found.append(f"{task_id} is reported as done by {result['soldier_id']}, which did nothing")
     return found

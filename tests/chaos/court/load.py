@@ -115,7 +115,7 @@ class Load:
         for path in [*tasks.glob("pending/*.json"), *tasks.glob("in_progress/*.json")]:
             with contextlib.suppress(OSError, ValueError):
                 task = json.loads(path.read_text())
-                if task["event_id"] in self.to_cancel and task["type"] != "cancel" and path.stem not in self._cancelled:
+                if task["event_id"] in self.to_cancel and path.stem not in self._cancelled:
                     found.append(path.stem)
         return found
 

@@ -13,6 +13,7 @@ import pytest
 
 from kingdom.court.models import Event, Task, timestamp
 from kingdom.court.queues import EVENTS, TASKS, put_documents
+from kingdom.court.supervisor.record import ProcessHandle, RoleRecord, SupervisorRecord
 from tests.support.chamberlains import Watched
 
 
@@ -184,28 +185,41 @@ async def test_heartbeats_of_before_a_pause_of_the_whole_court_accuse_nobody(cou
     assert court.events("system.heartbeat_missed") == []
 
 
-async def test_the_process_of_a_supervised_role_that_changes_is_a_restart(court: Watched) -> None:
-    from kingdom.court.supervisor.record import ProcessHandle, RoleRecord, SupervisorRecord
-
-    own = ProcessHandle.of(os.getpid())
-    assert own is not None
-    folder = court.home.role("supervisor")
-    folder.mkdir(parents=True)
-    SupervisorRecord(own, "", "processes", {"king": RoleRecord("running"), "sentinel": RoleRecord("running")}).write(
-        court.home
-    )
+async def test_a_supervised_role_that_crashed_and_runs_again_is_told_of_once(court: Watched) -> None:
+    record = supervised(court, king=10, sentinel=20)
     court.beat("king", pid=10)
     court.beat("sentinel", pid=20)
     await court.tick(30)
+    court.beat("sentinel", pid=21)  # its manifest changed: the supervisor stopped it and started it again
+    record.roles["sentinel"].process = ProcessHandle(21, None, "")
+    record.roles["king"] = RoleRecord("waiting", None, None, 1, "killed by SIGSEGV", 1)
+    record.write(court.home)
+    await court.tick(30)
+    assert court.events("recovery.session_restarted") == []
+    record.roles["king"] = RoleRecord("running", ProcessHandle(11, None, ""), None, 1, "killed by SIGSEGV", 1)
+    record.write(court.home)
     court.beat("king", pid=11)
     await court.tick(30)
+    await court.restart()
+    court.beat("king", pid=11)
     await court.tick(30)
-    assert [item["target"] for item in court.events("recovery.session_restarted")] == ["king"]
+    assert court.events("recovery.session_restarted") == [
+        {"type": "recovery.session_restarted", "target": "king", "pid": 11}
+    ]
+    (told,) = [message for message in court.messages() if message["context"].get("alert") == "restarted:king"]
+    assert told["content"] == "king crashed and was restarted: killed by SIGSEGV"
+
+
+def supervised(court: Watched, **pids: int) -> SupervisorRecord:
+    """A supervisor that runs, with these roles."""
+    court.home.role("supervisor").mkdir(parents=True)
+    roles = {name: RoleRecord("running", ProcessHandle(pid, None, "")) for name, pid in pids.items()}
+    record = SupervisorRecord(ProcessHandle.of(os.getpid()), "", "processes", roles)
+    record.write(court.home)
+    return record
 
 
 async def test_a_role_that_the_supervisor_started_and_that_never_spoke_is_silent(court: Watched) -> None:
-    from kingdom.court.supervisor.record import ProcessHandle, RoleRecord, SupervisorRecord
-
     own = ProcessHandle.of(os.getpid())
     assert own is not None
     court.home.role("supervisor").mkdir(parents=True)
@@ -341,17 +355,17 @@ async def test_the_report_of_a_day_is_the_seeds_json_a_message_and_a_page(court:
     report = {
         "type": "daily_report",
         "date": "2026-02-07",
-        "tasks": {"created": 4, "completed": 2, "failed": 1, "needs_human": 1},
+        "tasks": {"created": 4, "completed": 2, "failed": 1, "cancelled": 0, "needs_human": 1},
         "soldiers": {"spawned": 4, "timeout": 1},
         "avg_duration_seconds": {"gen-pr": 420},
         "cost": {"usd": "12.50", "tokens": 1000},
     }
     folder = court.home.logs / "analysis"
     assert json.loads((folder / "report-2026-02-07.json").read_text()) == report
-    assert "| gen-pr | 4 | 2 | 1 | 1 | 1 | 420 s |" in (folder / "report-2026-02-07.md").read_text()
+    assert "| gen-pr | 4 | 2 | 1 | 0 | 1 | 1 | 420 s |" in (folder / "report-2026-02-07.md").read_text()
     sent = [message for message in court.messages() if message["type"] == "report"]
     assert [message["context"]["report"] for message in sent] == [report]
-    assert "4 created, 2 completed, 1 failed, 1 asked a person" in sent[0]["content"]
+    assert "4 created, 2 completed, 1 failed, 0 cancelled, 1 asked a person" in sent[0]["content"]
     stats = json.loads((folder / "stats.json").read_text())
     assert stats["days"]["2026-02-07"]["generals"]["gen-pr"]["avg_duration_seconds"] == 420
 

@@ -12,6 +12,7 @@ import pytest
 from kingdom.agents.engines import default_engines
 from kingdom.agents.processes import processes_of_run
 from kingdom.agents.runner import Runner
+from kingdom.court.cancellations import request_cancel
 from kingdom.court.packages.manifest import Manifest
 from tests.support.generals import Post, posted
 from tests.support.repositories import Remote, plain_git
@@ -110,10 +111,10 @@ async def test_a_cancelled_soldier_is_gone_with_everything_it_started(field: Fie
     await general.start()
     await post.work(general, lambda: bool(field.began()))
     (soldier,) = field.began()
-    cancel = await post.task(2, type="cancel", priority="high", payload={"task_id": task.id})
-    await post.work(general, lambda: post.state(cancel) == "completed")
+    request_cancel(post.home, "gen-test", task.id, "cancelled by ann")
+    await post.work(general, lambda: post.state(task) == "completed")
     await general.stop()
-    assert (post.result(task)["status"], post.result(task)["error"]) == ("failed", "cancelled")
+    assert (post.result(task)["status"], post.result(task)["error"]) == ("cancelled", "cancelled by ann")
     assert not processes_of_run(soldier)
 
 

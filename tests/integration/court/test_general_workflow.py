@@ -167,7 +167,7 @@ async def test_a_cancelled_task_pauses_its_workflow_and_ends_its_agent(court: Wo
         court.drop(f"evt-console-cancel-{task_id}-1", "console.task_cancel", {"task_id": task_id})
         await reign.until(court.completed)
     result = next(one for one in court.results() if one["task_id"] == task_id)
-    assert result["status"] == "failed"
+    assert result["status"] == "cancelled"
     assert "cancelled" in result["error"]
     (workflow,) = await court.workflows()
     assert workflow.status == "PAUSED"

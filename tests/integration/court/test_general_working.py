@@ -14,6 +14,7 @@ import pytest
 
 from kingdom.agents.errors import EngineNotInstalled
 from kingdom.agents.port import Order, Outcome, Tokens
+from kingdom.court.cancellations import cancel_requests, request_cancel
 from kingdom.court.queues import TASKS
 from tests.support.fake_agents import FakeAgents, success
 from tests.support.generals import NOW, Post, posted
@@ -247,16 +248,19 @@ async def test_a_running_task_is_cancelled_outside_the_limit(post: Post) -> None
     general = post.general()
     await general.start()
     await post.work(general, lambda: len(fake(post).orders) == 1)
-    order = await post.task(
-        2, type="cancel", priority="high", payload={"task_id": task.id, "reason": "cancelled by ann"}
-    )
-    await post.work(general, lambda: post.state(order) == "completed")
+    request_cancel(post.home, "gen-test", task.id, "cancelled by ann")
+    await post.work(general, lambda: post.state(task) == "completed")
     await general.stop()
-    assert post.result(task)["status"] == "failed"
+    assert post.result(task)["status"] == "cancelled"
     assert post.result(task)["error"] == "cancelled by ann"
-    assert post.result(order)["status"] == "success"
-    assert post.status(task) == "failed"
-    assert fake(post).stopped == [(fake(post).orders[0].run_id, "cancelled by ann")]
+    assert post.status(task) == "cancelled"
+    soldier = fake(post).orders[0].run_id
+    assert fake(post).stopped == [(soldier, "cancelled by ann")]
+    assert cancel_requests(post.home, "gen-test") == {}
+    assert post.told()[-2:] == [
+        ("soldier.ended", {"task_id": task.id, "soldier_id": soldier, "status": "cancelled"}),
+        ("task.cancelled", {"task_id": task.id, "reason": "cancelled by ann"}),
+    ]
 
 
 async def test_a_waiting_or_parked_task_is_cancelled_without_a_soldier(post: Post) -> None:
@@ -265,28 +269,53 @@ async def test_a_waiting_or_parked_task_is_cancelled_without_a_soldier(post: Pos
     general = post.general()
     await general.start()
     await post.work(general, lambda: len(fake(post).orders) == 1)
-    order = await post.task(3, type="cancel", payload={"task_id": waiting.id})
-    await post.work(general, lambda: post.state(order) == "completed")
-    assert post.result(waiting)["error"] == "cancelled"
+    request_cancel(post.home, "gen-test", waiting.id, "cancelled")
+    await post.work(general, lambda: post.state(waiting) == "completed")
+    assert (post.result(waiting)["status"], post.result(waiting)["error"]) == ("cancelled", "cancelled")
     assert [one.task_id for one in fake(post).orders] == [running.id]
     await general.stop()
 
 
-@pytest.mark.parametrize(
-    ("target", "status", "words"),
-    [
-        ("task-20260101-999", "failed", "has no task"),
-        ("../../x", "failed", "is not the id of a task"),
-        (None, "failed", "is not the id of a task"),
-        ("task-20260921-001", "success", "has ended"),
-    ],
-)
-async def test_what_cannot_be_cancelled_is_said(post: Post, target: Any, status: str, words: str) -> None:
-    await post.finish(await post.task())
-    order = await post.task(2, type="cancel", payload={"task_id": target})
-    (result,) = await post.finish(order)
-    assert result["status"] == status
-    assert words in (result["error"] or result["summary"])
+async def test_a_cancel_that_comes_too_late_changes_nothing(post: Post) -> None:
+    task = await post.task()
+    (result,) = await post.finish(task)
+    for late in (task.id, "task-20260101-999"):
+        request_cancel(post.home, "gen-test", late, "cancelled")
+    general = post.general()
+    await general.start()
+    await general.tick()
+    await general.stop()
+    assert cancel_requests(post.home, "gen-test") == {}
+    assert post.result(task) == result
+    assert result["status"] == "success"
+
+
+async def test_a_cancel_task_of_a_former_version_is_still_understood(post: Post) -> None:
+    fake(post).gate.clear()
+    task = await post.task()
+    general = post.general()
+    await general.start()
+    await post.work(general, lambda: len(fake(post).orders) == 1)
+    await general.stop()
+    order = await post.task(2, type="cancel", priority="high", payload={"task_id": task.id, "reason": "enough"})
+    strange = await post.task(3, type="cancel", payload={"task_id": "../../x"})
+    post.manifest = post.manifest.model_copy(update={"concurrency": 3})
+    general = post.general()
+    await general.start()
+    await post.work(general, lambda: {post.state(one) for one in (task, order, strange)} == {"completed"})
+    await general.stop()
+    assert (post.result(task)["status"], post.result(task)["error"]) == ("cancelled", "enough")
+
+
+async def test_only_a_soldier_that_left_a_result_has_completed(post: Post) -> None:
+    fake(post).script = lambda order, number: Outcome("killed", error="it was stopped from outside")
+    task = await post.task()
+    (result,) = await post.finish(task)
+    assert result["status"] == "killed"
+    kinds = [kind for kind, _ in post.told()]
+    assert "soldier.completed" not in kinds
+    assert "soldier.ended" in kinds
+    assert "task.failed" not in kinds, "the king may run it again"
 
 
 async def test_a_lost_lease_stops_the_soldier_and_nothing_is_written(post: Post) -> None:

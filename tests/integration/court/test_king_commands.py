@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kingdom.court.cancellations import cancel_requests
 from kingdom.court.king.king import King
 from tests.support.kings import Realm, looks
 
@@ -40,12 +41,19 @@ async def test_a_task_that_waits_is_ended_by_the_king(realm: Realm) -> None:
     (task,) = realm.tasks()
     command = await realm.command("cancel", task.id)
     await heard(king, realm)
-    assert [(one.id, one.status) for one in realm.tasks("completed")] == [(task.id, "failed")]
-    assert realm.where("evt-github-1") == ("completed", "failed")
+    assert [(one.id, one.status) for one in realm.tasks("completed")] == [(task.id, "cancelled")]
+    assert realm.where("evt-github-1") == ("completed", "cancelled")
     assert realm.where(command) == ("completed", "completed")
-    assert realm.messages()[-1].content.endswith("cancelled by ann")
+    message = realm.messages()[-1]
+    assert message.content.startswith("gen-pr no longer works on ")
+    assert message.content.endswith("cancelled by ann")
+    assert (message.context["status"], message.urgency) == ("cancelled", "normal")
     assert king.report()["active"] == 0
     assert discarded(realm) == []
+    said = realm.journal()
+    assert ("task.cancelled", {"task_id": task.id, "reason": "cancelled by ann"}) in said
+    assert ("event.dispatched", {"event_id": command, "task_id": task.id, "target_general": "gen-pr"}) in said
+    assert "task.failed" not in dict(said)
 
 
 async def test_a_task_that_runs_is_ended_by_its_general(realm: Realm) -> None:
@@ -53,14 +61,15 @@ async def test_a_task_that_runs_is_ended_by_its_general(realm: Realm) -> None:
     (running,) = await realm.bus.claim("tasks", worker="gen-pr", types=["gen-pr"])
     command = await realm.command("cancel", running.event_id)
     await heard(king, realm)
-    (order,) = realm.tasks()
-    assert (order.type, order.priority, order.event_id) == ("cancel", "high", command)
-    assert order.payload["task_id"] == running.event_id
+    assert cancel_requests(realm.home, "gen-pr") == {running.event_id: "cancelled by ann"}
+    assert realm.tasks() == [], "a cancel is no task"
     assert realm.where(command) == ("completed", "completed")
+    dispatched = {"event_id": command, "task_id": running.event_id, "target_general": "gen-pr"}
+    assert ("event.dispatched", dispatched) in realm.journal()
     assert realm.where("evt-github-1")[0] == "dispatched"
-    realm.result(running.event_id, status="failed", error="cancelled")
+    realm.result(running.event_id, status="cancelled", error="cancelled by ann")
     await looks(king)
-    assert realm.where("evt-github-1") == ("completed", "failed")
+    assert realm.where("evt-github-1") == ("completed", "cancelled")
 
 
 async def test_a_question_nobody_will_answer_is_ended_too(realm: Realm) -> None:
@@ -69,8 +78,9 @@ async def test_a_question_nobody_will_answer_is_ended_too(realm: Realm) -> None:
     await looks(king)
     await realm.command("cancel", task.id)
     await heard(king, realm)
-    assert realm.where("evt-github-1") == ("completed", "failed")
+    assert realm.where("evt-github-1") == ("completed", "cancelled")
     assert king.report()["asking"] == []
+    assert ("task.cancelled", {"task_id": task.id, "reason": "cancelled by ann"}) in realm.journal()
 
 
 async def test_an_earlier_task_of_a_case_names_the_one_it_is_at(realm: Realm) -> None:
@@ -79,7 +89,7 @@ async def test_an_earlier_task_of_a_case_names_the_one_it_is_at(realm: Realm) ->
     await looks(king)
     await realm.command("cancel", first.id)
     await heard(king, realm)
-    assert realm.where("evt-github-1") == ("completed", "failed")
+    assert realm.where("evt-github-1") == ("completed", "cancelled")
     assert realm.tasks() == []
 
 

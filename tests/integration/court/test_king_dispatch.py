@@ -315,3 +315,19 @@ async def test_one_too_large_for_the_queue_fails_alone(realm: Realm, monkeypatch
     assert realm.where("evt-github-1") == ("completed", "failed")
     assert "the task cannot be stored" in realm.messages()[-1].content
     assert king.report()["active"] == 1
+
+
+async def test_an_event_that_lies_in_the_queue_as_a_file_is_detected_by_the_king_once(realm: Realm) -> None:
+    realm.install()
+    folder = realm.home.queue / "events/pending"
+    document = {"id": "evt-ci-1", "type": "ci.build.broken", "source": "ci", "created_at": timestamp(realm.clock())}
+    (folder / ".one").write_text(json.dumps({**document, "payload": {}, "status": "pending"}))
+    (folder / ".one").rename(folder / "evt-ci-1.json")
+    detected = ("event.detected", {"event_id": "evt-ci-1", "source": "ci", "event_type": "ci.build.broken"})
+    (realm.home.config / "trust.yaml").write_text("no: [yaml")  # so that it waits, for another king to read it again
+    for _ in range(2):
+        king = realm.king()
+        await king.start()
+        await looks(king)
+        await king.stop()
+    assert realm.journal().count(detected) == 1

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kingdom.court.king.king import King
+from kingdom.journal import Reader
 from tests.support.kings import Realm, looks
 
 OF_ANOTHER = b"""{"task_id": "task-20260207-009", "general": "gen-pr", "status": "success",
@@ -173,3 +174,25 @@ async def test_a_look_that_fails_half_way_is_made_good_by_the_next(
     await looks(king)
     assert [task.event_id for task in realm.tasks()] == ["evt-github-1"]
     assert realm.said() == ["thread_start"]
+
+
+async def test_a_killed_run_is_no_failure_until_it_is_the_last(realm: Realm) -> None:
+    realm.install()
+    event_id = await realm.event()
+    king = realm.king()
+    await king.start()
+    await looks(king)
+    await realm.work(status="killed", error="gone")
+    await looks(king)
+    (second,) = realm.tasks()
+    said = realm.journal()
+    assert ("event.dispatched", {"event_id": event_id, "task_id": second.id, "target_general": "gen-pr"}) in said
+    assert "task.failed" not in dict(said)
+    for _ in range(realm.config.retries.killed):
+        (last,) = await realm.work(status="killed", error="gone")
+        await looks(king)
+    assert realm.where(event_id) == ("completed", "failed")
+    ((_, failed),) = [line for line in realm.journal() if line[0] == "task.failed"]
+    assert failed["task_id"] == last.id
+    with Reader(realm.home.journal) as reader:
+        assert {entry.actor for entry in reader.read() if entry.type == "task.failed"} == {"gen-pr"}

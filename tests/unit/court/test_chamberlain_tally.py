@@ -53,6 +53,17 @@ def test_failures_in_a_row_end_with_a_task_that_does_not_fail() -> None:
     assert tally.streaks == {}
 
 
+def test_a_cancelled_task_is_counted_as_that_and_changes_neither_the_streak_nor_the_average() -> None:
+    tally = JournalTally(UTC)
+    tally.feed([line("task.completed", duration_seconds=100), line("task.failed"), line("task.failed")])
+    tally.feed([line("task.cancelled", task_id=f"t{number}", reason="cancelled by ann") for number in range(3)])
+    tally.feed([line("task.failed")])
+    general = tally.day("2026-02-07").generals["gen-pr"]
+    assert (general.completed, general.failed, general.cancelled) == (1, 3, 3)
+    assert general.average_seconds == 100
+    assert tally.streaks == {"gen-pr": 3}
+
+
 def test_events_wait_until_they_are_dispatched_or_discarded() -> None:
     tally = JournalTally(UTC)
     tally.feed([line("event.detected", event_id=name) for name in ("a", "b", "c")])

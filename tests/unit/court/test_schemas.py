@@ -42,12 +42,12 @@ def test_every_reference_in_a_schema_leads_somewhere(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "field", "words"),
     [
-        ("event", "status", ["pending", "dispatched", "completed", "failed"]),
+        ("event", "status", ["pending", "dispatched", "completed", "failed", "cancelled"]),
         ("event", "priority", ["high", "normal", "low"]),
-        ("task", "status", ["pending", "in_progress", "completed", "failed", "needs_human"]),
+        ("task", "status", ["pending", "in_progress", "completed", "failed", "needs_human", "cancelled"]),
         ("message", "type", ["thread_start", "thread_update", "human_input_request", "notification", "report"]),
         ("message", "status", ["pending", "sent", "failed"]),
-        ("result", "status", ["success", "failed", "needs_human", "skipped", "killed", "timeout"]),
+        ("result", "status", ["success", "failed", "needs_human", "skipped", "killed", "timeout", "cancelled"]),
         ("raw-result", "status", ["success", "failed", "needs_human", "skipped"]),
         ("manifest", "profile", ["read", "edit", "full"]),
         ("system", "host", ["process", "tmux"]),

@@ -43,6 +43,8 @@ SPECIFIED = {
     "message.human_response": ("envoy", ["task_id", "thread_ts"]),
 }
 
+OURS = {"task.cancelled", "soldier.ended"}  # not in the specification
+
 EXAMPLES = """
 {"ts": "2026-02-07T10:00:00Z", "type": "event.detected", "actor": "sentinel", "data": {"event_id": "evt-github-12345", "source": "github", "event_type": "github.pr.review_requested"}}
 {"ts": "2026-02-07T10:00:00Z", "type": "task.completed", "actor": "gen-pr", "data": {"task_id": "task-20260207-001", "status": "success", "duration_seconds": 180}}
@@ -63,7 +65,8 @@ def line(**changes: Any) -> str:
 
 
 def test_the_catalog_has_every_type_of_the_specification_with_its_fields_and_its_actor():
-    assert list(CATALOG) == list(SPECIFIED)
+    assert [name for name in CATALOG if name not in OURS] == list(SPECIFIED)
+    assert CATALOG.keys() >= OURS
     for name, (actor, keys) in SPECIFIED.items():
         spec = CATALOG[name]
         assert (name, spec.actors[0], [field.key for field in spec.fields]) == (name, actor, keys)
@@ -109,7 +112,7 @@ def test_data_cannot_be_changed_afterwards():
         (lambda: CATALOG["task.started"].actor_or_error(None), "actor must be gen-<name>, not None"),
         (lambda: CATALOG["task.started"].actor_or_error('gen-"}'), "actor must be gen-<name>"),
         (lambda: CATALOG["task.created"].actor_or_error("gen-pr"), "actor must be king, not 'gen-pr'"),
-        (lambda: catalog.CATALOG["event.detected"].actor_or_error("king"), "actor must be sentinel or envoy"),
+        (lambda: catalog.CATALOG["event.detected"].actor_or_error("gen-pr"), "actor must be sentinel or envoy or king"),
     ],
 )
 def test_an_emitter_that_is_wrong_is_told_which_field_and_what_is_allowed(make: Any, words: str):

@@ -225,13 +225,15 @@ def stats(days: int, home: Path | None, json: bool) -> None:
     if not shown:
         output.say("no statistics yet: the journal is empty")
         return
-    columns = ("day", "events", "created", "completed", "failed", "asked", "timed out")
-    keys = ("events", "created", "completed", "failed", "needs_human", "timeout")
-    output.print_table(columns, [(day, *(counts[key] for key in keys)) for day, counts in shown.items()], columns[1:])
+    columns = ("day", "events", "created", "completed", "failed", "cancelled", "asked", "timed out")
+    keys = ("events", "created", "completed", "failed", "cancelled", "needs_human", "timeout")
+    output.print_table(
+        columns, [(day, *(counts.get(key, 0) for key in keys)) for day, counts in shown.items()], columns[1:]
+    )
     output.say()
     rows = _general_rows(shown)
     if rows:
-        columns = ("general", "created", "completed", "failed", "asked", "timed out", "average")
+        columns = ("general", "created", "completed", "failed", "cancelled", "asked", "timed out", "average")
         output.print_table(columns, rows, columns[1:])
         output.say()
     for name, key in (("completed", "completed"), ("failed", "failed")):
@@ -244,9 +246,8 @@ def _general_rows(days: dict[str, Any]) -> list[Sequence[object]]:
     names = sorted({name for counts in days.values() for name in counts["generals"]})
     for name in names:
         parts = [counts["generals"][name] for counts in days.values() if name in counts["generals"]]
-        sums = [
-            sum(part[key] for part in parts) for key in ("created", "completed", "failed", "needs_human", "timeout")
-        ]
+        keys = ("created", "completed", "failed", "cancelled", "needs_human", "timeout")
+        sums = [sum(part.get(key, 0) for part in parts) for key in keys]
         weighted = sum((part["avg_duration_seconds"] or 0) * part["completed"] for part in parts)
         rows.append((name, *sums, f"{weighted / sums[1]:.0f} s" if sums[1] else "–"))
     return rows

@@ -167,7 +167,9 @@ def app() -> None:
 
 @command()
 @click.option(
-    "--status", metavar="WORD", help="Only tasks that are pending, in_progress, completed, failed or needs_human."
+    "--status",
+    metavar="WORD",
+    help="Only tasks that are pending, in_progress, completed, failed, cancelled or needs_human.",
 )
 @click.option("--general", metavar="NAME", help="Only tasks of this general.")
 @click.option("--limit", type=click.IntRange(1), default=50, help="Show at most this many, the newest.")

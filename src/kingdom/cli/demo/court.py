@@ -95,6 +95,7 @@ _JOURNAL_SENTENCES: Final = {
     "soldier.spawned": "{actor}: sends {soldier_id} to {task_id}",
     "task.completed": "{actor}: {task_id} is done ({status})",
     "task.failed": "{actor}: {task_id} failed: {error}",
+    "task.cancelled": "{actor}: {task_id} is cancelled: {reason}",
     "task.needs_human": "{actor}: {task_id} needs a person",
     "task.resumed": "king: {original_task_id} continues as {task_id}",
     "message.sent": "envoy: informs people about {task_id}",

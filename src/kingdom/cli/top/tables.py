@@ -51,6 +51,7 @@ _TASK_STYLES: Final = {
     "needs human": _WARN,
     "in progress": "cyan",
     "answered": _DIM,
+    "cancelled": _DIM,
 }
 _ENTRY_STYLES: Final = {
     "event": "cyan",

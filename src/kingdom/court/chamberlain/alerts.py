@@ -38,6 +38,10 @@ _TEXTS: Final[dict[str, dict[Locale, str]]] = {
         "en": "{role} has a heartbeat again",
         "ko": "{role}이(가) 다시 응답합니다",
     },
+    "restarted": {
+        "en": "{role} crashed and was restarted: {reason}",
+        "ko": "{role}이(가) 비정상 종료되어 다시 시작했습니다: {reason}",
+    },
     "failures": {
         "en": "{general} has failed {count} tasks in a row",
         "ko": "{general}이(가) 작업에 {count}번 연속 실패했습니다",
@@ -91,8 +95,9 @@ _TEXTS: Final[dict[str, dict[Locale, str]]] = {
     "never": {"en": "never", "ko": "없음"},
     "report-title": {"en": "Daily report {date}", "ko": "일일 리포트 {date}"},
     "report-tasks": {
-        "en": "Tasks: {created} created, {completed} completed, {failed} failed, {needs_human} asked a person",
-        "ko": "작업: 생성 {created}, 완료 {completed}, 실패 {failed}, 사람 확인 {needs_human}",
+        "en": "Tasks: {created} created, {completed} completed, {failed} failed, {cancelled} cancelled, "
+        "{needs_human} asked a person",
+        "ko": "작업: 생성 {created}, 완료 {completed}, 실패 {failed}, 취소 {cancelled}, 사람 확인 {needs_human}",
     },
     "report-soldiers": {
         "en": "Soldiers: {spawned} started, {timeout} timed out",
@@ -101,8 +106,8 @@ _TEXTS: Final[dict[str, dict[Locale, str]]] = {
     "report-cost": {"en": "Cost: ${usd}, {tokens:,} tokens", "ko": "비용: ${usd}, 토큰 {tokens:,}개"},
     "report-durations": {"en": "Average time of a completed task", "ko": "완료한 작업의 평균 시간"},
     "report-table": {
-        "en": "| General | Created | Completed | Failed | Asked | Timed out | Average |",
-        "ko": "| 장군 | 생성 | 완료 | 실패 | 사람 확인 | 타임아웃 | 평균 |",
+        "en": "| General | Created | Completed | Failed | Cancelled | Asked | Timed out | Average |",
+        "ko": "| 장군 | 생성 | 완료 | 실패 | 취소 | 사람 확인 | 타임아웃 | 평균 |",
     },
 }
 

@@ -217,6 +217,9 @@ class Chamberlain:
     def _check_heartbeats(self, config: ChamberlainConfig, now: float) -> None:
         text, alerts = self._texts.format, self._alerts
         silent = {item.role: item for item in self._heartbeats.check(config.heartbeats, now, self._emit)}
+        for one in self._heartbeats.restarted:
+            content, context = text("restarted", role=one.role, reason=one.reason), {"alert": f"restarted:{one.role}"}
+            alerts.drafts.append(ChamberlainDraft(content, urgency="high", context={**context, "state": "restarted"}))
         alerts.forget(SILENT_PREFIX, self._heartbeats.roles)
         for role in sorted(silent.keys() | set(alerts.active(SILENT_PREFIX))):
             item = silent.get(role)

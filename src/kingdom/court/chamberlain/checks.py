@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,12 +34,14 @@ if TYPE_CHECKING:
     from kingdom.court.config import BudgetSection
     from kingdom.court.home import Home
     from kingdom.court.packages.manifest import GeneralBudget
+    from kingdom.court.supervisor.record import RoleRecord
     from kingdom.journal import EventData
 
 
 OWN_NAME: Final = "chamberlain"
 _MAX_MISSED_INTERVALS: Final = 2  # for a role with a long interval
 _FIXED_ROLES: Final = ("king", "sentinel", "envoy")
+_CRASH_ALERT_SECONDS: Final = 3600.0  # between two alerts about crashes of the same role
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +62,20 @@ class SilentRole:
     limit: float
 
 
+@dataclass(frozen=True, slots=True)
+class RestartedRole:
+    """A role that runs again after a crash."""
+
+    role: str
+    reason: str  # of the crash
+
+
 class HeartbeatMonitor:
     """Checks the heartbeat of every role that should run.
 
     It only reports; the supervisor restarts dead roles. It emits ``system.heartbeat_missed`` once when a role becomes
-    silent, and ``recovery.session_restarted`` when the role is back as another process, or when its process changed
-    between two ticks under the same supervisor.
+    silent, and ``recovery.session_restarted`` when a role runs again after a crash. A role that was stopped on purpose
+    has not crashed. Without a supervisor, a silent role that is back as another process was restarted.
     """
 
     def __init__(self, home: Home, memory: ChamberlainMemory, began: float) -> None:
@@ -75,6 +84,7 @@ class HeartbeatMonitor:
         self._since = began  # silence before this time does not count
         self._looked = began
         self.roles: set[str] = set()  # those that should run
+        self.restarted: list[RestartedRole] = []  # found by the last check, and to be alerted
 
     def check(self, section: HeartbeatSection, now: float, emit: Callable[[EventData], None]) -> list[SilentRole]:
         """Check all roles; return those that are silent now."""
@@ -82,16 +92,19 @@ class HeartbeatMonitor:
             self._since = now  # the machine slept, or the clock was set: give all roles their full time again
         self._looked = now
         record = running_supervisor(self._home)
-        supervisor = 0 if record is None else record.supervisor.pid
-        roles = self.roles = self._expected(set() if record is None else set(record.roles))
+        supervised = {} if record is None else record.roles
+        self.restarted = []
+        roles = self.roles = self._expected(set(supervised))
         memory = self._memory
         for gone in memory.silent.keys() - roles:
             del memory.silent[gone]
         for role in sorted(roles):
             sign = self._sign(role, now)
             limit = max(section.limit(role), _MAX_MISSED_INTERVALS * sign.interval)
-            self._judge(role, sign, limit, now, supervisor, emit)
-        self._note_process(OWN_NAME, os.getpid(), supervisor, emit)
+            self._judge(role, sign, limit, now, emit, supervised=role in supervised)
+        for role, known in supervised.items():
+            if record is not None and (role == OWN_NAME or self.alive(role)):
+                self._check_crashes(role, known, record.supervisor.pid, now, emit)
         return [SilentRole(role, item["last_seen"], item["limit"]) for role, item in sorted(memory.silent.items())]
 
     def alive(self, role: str) -> bool:
@@ -104,8 +117,9 @@ class HeartbeatMonitor:
         sign: LastHeartbeat,
         limit: float,
         now: float,
-        supervisor: int,
         emit: Callable[[EventData], None],
+        *,
+        supervised: bool,
     ) -> None:
         silent = self._memory.silent
         if now - max(sign.seen or 0.0, self._since) > limit:
@@ -118,20 +132,27 @@ class HeartbeatMonitor:
         if role in silent:
             if not fresh:
                 return  # still silent; only our own absence has reset the limit
-            if sign.pid is not None and sign.pid != silent[role]["pid"]:
+            if not supervised and sign.pid is not None and sign.pid != silent[role]["pid"]:
                 emit(RecoverySessionRestarted(target=role, pid=sign.pid))
-                self._memory.pids[role] = [sign.pid, supervisor]
             del silent[role]
-        if fresh and sign.pid is not None:
-            self._note_process(role, sign.pid, supervisor, emit)
 
-    def _note_process(self, role: str, pid: int, supervisor: int, emit: Callable[[EventData], None]) -> None:
-        known = self._memory.pids.get(role)
-        if known == [pid, supervisor]:
-            return
-        if known is not None and supervisor and known[1] == supervisor:
-            emit(RecoverySessionRestarted(target=role, pid=pid))
-        self._memory.pids[role] = [pid, supervisor]
+    def _check_crashes(
+        self, role: str, record: RoleRecord, supervisor: int, now: float, emit: Callable[[EventData], None]
+    ) -> None:
+        known = self._memory.crashes.get(role, {})
+        counted = known.get("count", 0) if known.get("supervisor") == supervisor else 0
+        if record.state != "running" or record.crashes <= counted:
+            return  # it has not crashed again, or does not run yet
+        sign = self._sign(role, now)
+        pid = record.process.pid if record.process is not None else sign.pid
+        if pid is None or (role != OWN_NAME and sign.pid != pid):
+            return  # it has only just been started
+        emit(RecoverySessionRestarted(target=role, pid=pid))
+        alerted = known.get("alerted", 0.0)
+        if not 0 <= now - alerted < _CRASH_ALERT_SECONDS:
+            alerted = now
+            self.restarted.append(RestartedRole(role, record.reason))
+        self._memory.crashes[role] = {"supervisor": supervisor, "count": record.crashes, "alerted": alerted}
 
     def _expected(self, supervised: set[str]) -> set[str]:
         """Return the supervised roles, and the known roles that have a heartbeat file."""

@@ -39,7 +39,7 @@ class ChamberlainMemory:
     told: dict[str, str] = field(default_factory=dict)  # announced alerts, by key
     outbox: list[dict[str, Any]] = field(default_factory=list)  # messages that may not be in the queue yet
     silent: dict[str, dict[str, Any]] = field(default_factory=dict)  # roles without a heartbeat
-    pids: dict[str, list[int]] = field(default_factory=dict)  # of each role: its pid and that of its supervisor
+    crashes: dict[str, dict[str, float]] = field(default_factory=dict)  # of each role that crashed (checks.py)
     token_status: TokenStatus = field(default="ok")
     token_day: str | None = None
     reported: str | None = None  # the last day with a report
@@ -62,7 +62,7 @@ _PLAIN_FIELDS: Final = (
     "told",
     "outbox",
     "silent",
-    "pids",
+    "crashes",
     "token_status",
     "token_day",
     "reported",
@@ -94,7 +94,7 @@ def _parse_memory(document: Mapping[str, Any], zone: ZoneInfo) -> ChamberlainMem
     if document["version"] != _VERSION:
         raise ValueError(f"unknown version {document['version']!r:.40}")
     fresh = ChamberlainMemory(JournalTally(zone))
-    plain = {name: document[name] for name in _PLAIN_FIELDS}
+    plain = {name: document.get(name, getattr(fresh, name)) for name in _PLAIN_FIELDS}
     for name, value in plain.items():
         expected = getattr(fresh, name)
         if expected is not None and not isinstance(value, type(expected)):

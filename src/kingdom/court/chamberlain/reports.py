@@ -65,6 +65,7 @@ def _tasks(types: Mapping[str, int]) -> dict[str, int]:
         "created": types.get("task.created", 0),
         "completed": types.get("task.completed", 0),
         "failed": types.get("task.failed", 0),
+        "cancelled": types.get("task.cancelled", 0),
         "needs_human": types.get("task.needs_human", 0),
         "spawned": types.get("soldier.spawned", 0),
         "timeout": types.get("soldier.timeout", 0),
@@ -77,6 +78,7 @@ def _general(general: GeneralDayCounts) -> dict[str, Any]:
         "created": general.created,
         "completed": general.completed,
         "failed": general.failed,
+        "cancelled": general.cancelled,
         "needs_human": general.needs_human,
         "timeout": general.timeouts,
         "avg_duration_seconds": None if average is None else round(average),
@@ -92,6 +94,7 @@ def report_document(day: date, counts: DayCounts, spent: LedgerTotals) -> dict[s
             "created": counts.count("task.created"),
             "completed": counts.count("task.completed"),
             "failed": counts.count("task.failed"),
+            "cancelled": counts.count("task.cancelled"),
             "needs_human": counts.count("task.needs_human"),
         },
         "soldiers": {"spawned": counts.count("soldier.spawned"), "timeout": counts.count("soldier.timeout")},
@@ -104,7 +107,7 @@ def report_text(report: dict[str, Any], texts: ChamberlainTexts) -> str:
     """Format the report as a message."""
     lines = [
         texts.format("report-title", date=report["date"]),
-        texts.format("report-tasks", **report["tasks"]),
+        texts.format("report-tasks", **{"cancelled": 0, **report["tasks"]}),
         texts.format("report-soldiers", **report["soldiers"]),
         texts.format("report-cost", **report["cost"]),
     ]
@@ -120,11 +123,12 @@ def report_markdown(report: dict[str, Any], counts: DayCounts, texts: Chamberlai
     title, *lines = report_text(report, texts).split("\n")
     page = [f"# {title}", "", *(f"- {line}" for line in lines)]
     if counts.generals:
-        page += ["", texts.format("report-table"), "|---|---:|---:|---:|---:|---:|---:|"]
+        page += ["", texts.format("report-table"), "|---|---:|---:|---:|---:|---:|---:|---:|"]
     for name, general in sorted(counts.generals.items()):
         average = general.average_seconds
-        cells = [name, general.created, general.completed, general.failed, general.needs_human, general.timeouts]
-        page.append(f"| {' | '.join(map(str, cells))} | {'–' if average is None else f'{average:.0f} s'} |")
+        ended = [general.completed, general.failed, general.cancelled, general.needs_human, general.timeouts]
+        cells = [name, general.created, *ended, "–" if average is None else f"{average:.0f} s"]
+        page.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(page) + "\n"
 
 

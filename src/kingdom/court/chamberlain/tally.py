@@ -42,6 +42,7 @@ class GeneralDayCounts:
     created: int = 0
     completed: int = 0
     failed: int = 0
+    cancelled: int = 0
     needs_human: int = 0
     timeouts: int = 0
     duration_seconds: float = 0.0  # of all completed tasks together
@@ -178,6 +179,9 @@ class JournalTally:
         bucket.day.general(actor).failed += 1
         self.streaks[actor] = self.streaks.get(actor, 0) + 1
 
+    def _cancelled(self, actor: str, data: Mapping[str, Any], bucket: CountBucket, ts: str) -> None:
+        bucket.day.general(actor).cancelled += 1  # and the streak stays: it says nothing about the general
+
     def _needs_human(self, actor: str, data: Mapping[str, Any], bucket: CountBucket, ts: str) -> None:
         bucket.day.general(actor).needs_human += 1
         self.streaks.pop(actor, None)
@@ -237,9 +241,11 @@ _HANDLERS: Final[dict[str, _Handler | None]] = {  # every known type, and what i
     "task.created": JournalTally._created,
     "task.completed": JournalTally._completed,
     "task.failed": JournalTally._failed,
+    "task.cancelled": JournalTally._cancelled,
     "task.needs_human": JournalTally._needs_human,
     "soldier.spawned": JournalTally._spawned,
     "soldier.completed": JournalTally._soldier_ended,
+    "soldier.ended": JournalTally._soldier_ended,
     "soldier.timeout": JournalTally._timeout,
 }
 

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.bus import RetryPolicy
-from kingdom.court.activity import journal_tail
+from kingdom.court.activity import missing_entries
 from kingdom.court.envoy.port import TryLater
 from kingdom.court.errors import InvalidDocument
 from kingdom.court.models import Message
@@ -30,10 +30,8 @@ log = logging.getLogger("kingdom.court.envoy")
 
 
 def emit_once(services: Services, event: EventData) -> None:
-    """Write a journal line, unless a former process wrote it already: it would be among the last lines."""
-    fields = event.to_dict()
-    lines = journal_tail(services.home.journal)
-    if not any(line.type == event.spec.name and line.fields == fields for line in lines):
+    """Write a journal line, unless a former process wrote it in the last 24 hours."""
+    if missing_entries(services.home.journal, services.clock(), [(event.spec.name, event.to_dict())]):
         services.journal.emit(event, "envoy")
 
 

@@ -20,6 +20,7 @@ from kingdom.court.general.workspace import Workspace, allows_local, configured_
 from kingdom.court.home import check_name, named_path
 from kingdom.court.models import subject_of
 from kingdom.journal import JournalError
+from kingdom.journal.catalog import general_actor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -248,7 +249,7 @@ class GeneralContext:
             services.home, self.name, local=allows_local(self.base_url, self.manifest.default_repo)
         )
         self._journal = services.journal
-        self._actor = self.name if self.name.startswith("gen-") else f"gen-{self.name}"  # as the journal names generals
+        self._actor = general_actor(self.name)
 
     @property
     def default_url(self) -> str | None:

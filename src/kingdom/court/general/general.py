@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import TypeAdapter, ValidationError
-
-from kingdom.agents.untrusted import clean_line
-from kingdom.court.errors import InvalidDocument
+from kingdom.base.inotify import MOVED_TO, FileWatcher
+from kingdom.court.cancellations import (
+    DEFAULT_REASON,
+    cancel_requests,
+    drop_request,
+    request_cancel,
+    requests_folder,
+)
+from kingdom.court.errors import InvalidDocument, InvalidId
 from kingdom.court.general.context import GeneralContext, GeneralDeps, TaskProgress
 from kingdom.court.general.reports import (
     outcome_of,
     parking_seconds,
     recently_started,
     remove_old_workplaces,
-    result_time,
     store_results,
     stored_result,
 )
 from kingdom.court.general.task_run import TaskAbandoned, TaskFinished, TaskRun
 from kingdom.court.loop import remove_stale_temporaries
-from kingdom.court.models import Result, Task, TaskId
+from kingdom.court.models import Result, Task
 from kingdom.court.queues import TASKS, parse_document
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+    from collections.abc import Callable, Container, Iterable, Mapping
 
     from kingdom.agents.port import Agents
     from kingdom.bus import Delivery
@@ -36,82 +41,20 @@ if TYPE_CHECKING:
     from kingdom.court.loop import Services
     from kingdom.court.packages.installed import GeneralPackage
 
-CANCEL_TYPE: Final = "cancel"
+CANCEL_TYPE: Final = "cancel"  # of tasks that former versions used to end another
 LEASE_SECONDS: Final = 60.0
 RENEWAL_SECONDS: Final = 20.0
 _CLEANUP_INTERVAL_SECONDS: Final = 3600.0
-_PEEK_LIMIT: Final = 200  # large, so that cancel tasks are seen behind many others
+_PEEK_LIMIT: Final = 200
 _UNLIMITED_ATTEMPTS: Final = 1_000_000  # a task ends with its result, never after a number of leases
-_task_ids: Final = TypeAdapter[str](TaskId)
 log = logging.getLogger("kingdom.court")
-
-
-async def cancel_task(
-    context: GeneralContext,
-    task: Task,
-    task_runs: Mapping[str, TaskRun],
-    claim: Callable[[str], Awaitable[TaskRun | None]],
-) -> Result | None:
-    """Carry out a ``cancel`` task; return its result, or None while the other task is still ending.
-
-    ``claim`` claims a waiting task by its id.
-    """
-    named = task.payload.get("task_id")
-    try:
-        target = _task_ids.validate_python(named)
-    except ValidationError:
-        return _cancel_result(context, task, error=f"{named!r:.80} is not the id of a task")
-    reason = _cancel_reason(task)
-    task_run = task_runs.get(target)
-    if task_run is None and not context.home.result(target).exists():
-        record = await context.bus.find(target)
-        document = None if record is None else record.envelope.payload
-        if record is None or not isinstance(document, dict) or document.get("target_general") != context.name:
-            return _cancel_result(context, task, error=f"{context.name} has no task {target}")
-        if record.status == "PENDING":
-            task_run = await claim(target)
-            if task_run is None:  # parked: it cannot be claimed yet
-                _mark_cancelled(context, target, reason)
-                return _cancel_result(context, task, f"{target} is parked; it will end as cancelled when it is due")
-        elif record.status == "PROCESSING":
-            return _cancel_result(context, task, error=f"{target} is held by {record.locked_by}: try again")
-    if task_run is None:
-        return _cancel_result(context, task, f"{target} has ended")
-    task_run.cancel(reason)
-    return None
-
-
-def _mark_cancelled(context: GeneralContext, task_id: str, reason: str) -> None:
-    progress = context.progress_store.load(task_id) or TaskProgress(task_id, context.clock())
-    progress.cancelled = reason
-    context.progress_store.save(progress)
-
-
-def _cancel_reason(task: Task) -> str:
-    reason = task.payload.get("reason")
-    return clean_line(reason) if isinstance(reason, str) and reason else "cancelled"
-
-
-def _cancel_result(context: GeneralContext, task: Task, summary: str = "", error: str | None = None) -> Result:
-    now = result_time(context.clock())
-    more: dict[str, Any] = {"event_id": task.event_id, "task_type": task.type}
-    return Result(
-        task_id=task.id,
-        general=context.name,
-        status="success" if error is None else "failed",
-        summary=summary,
-        error=error,
-        started_at=now,
-        ended_at=now,
-        **more,
-    )
 
 
 @dataclass(slots=True)
 class _HeldTask:
     task: Task
     delivery: Delivery
-    task_run: TaskRun | None = None  # None for a cancel task, and for one that only has to be settled
+    task_run: TaskRun | None = None  # None for a task that only has to be settled
     run: asyncio.Task[TaskEnding] | None = None
     result: Result | None = None
     parked: TaskParked | None = None
@@ -151,7 +94,7 @@ class General:
         remove_stale_temporaries(self._context.home.general_memory(self.name))
         self._renewed = self._context.deps.monotonic()
         recalled = await self._bus.recall(TASKS, worker=self.name, lease=LEASE_SECONDS)
-        begun = recently_started(self._context.home) if recalled else set()
+        begun = recently_started(self._context.home, self._context.clock()) if recalled else set()
         for delivery in recalled:
             await self._accept(delivery, begun)
         await self._remove_stale_progress()
@@ -163,15 +106,26 @@ class General:
         await self._renew_leases()
         await self._settle(await self._collect_ended())
         more = await self._claim_waiting()
+        await self._cancel()
         self._start_runs()
-        await self._settle(await self._cancel())
         self._start_cleanup()
         return 0.0 if more else None
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call ``wake`` when a task arrives, or when a run ends."""
+        """Call ``wake`` when a task or a request to cancel one arrives, or when a run ends."""
         self._wake = wake
-        return self._bus.subscribe(TASKS, wake)
+        undo_tasks = self._bus.subscribe(TASKS, wake)
+        watch = FileWatcher(asyncio.get_running_loop())
+        with contextlib.suppress(OSError):  # without inotify the interval is enough
+            folder = requests_folder(self._context.home, self.name)
+            folder.mkdir(parents=True, exist_ok=True)
+            watch.add(folder, MOVED_TO, lambda _: wake())
+
+        def undo() -> None:
+            undo_tasks()
+            watch.close()
+
+        return undo
 
     def report(self) -> Mapping[str, Any]:
         return {
@@ -200,15 +154,13 @@ class General:
     # ── claiming ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _claim_waiting(self) -> bool:
-        """Claim as many tasks as there is room for; return whether there may be more. Cancel tasks need no room."""
+        """Claim as many tasks as there is room for; return whether there may be more."""
         found = await self._bus.peek(TASKS, limit=_PEEK_LIMIT, types=[self.name], skip=self._held)
         room = self._context.manifest.concurrency - sum(held.task_run is not None for held in self._held.values())
-        urgent = [record.envelope.event_id for record in found if _type_of(record.envelope.payload) == CANCEL_TYPE]
-        others = [record.envelope.event_id for record in found if _type_of(record.envelope.payload) != CANCEL_TYPE]
-        wanted = [*urgent, *others[: max(room, 0)]]
+        wanted = [record.envelope.event_id for record in found[: max(room, 0)]]
         self._waiting = len(found) - len(wanted)
         await self._claim(wanted)
-        return len(found) == _PEEK_LIMIT and len(others) < room
+        return len(found) == _PEEK_LIMIT and len(found) < room
 
     async def _claim(self, ids: list[str]) -> None:
         if not ids:
@@ -232,9 +184,13 @@ class General:
             log.warning("%s: %s", self.name, error)
             await self._bus.settle(dead=[(delivery, "INVALID", str(error))])
             return
+        if task.type == CANCEL_TYPE:
+            self._request_from(task)
+            await self._bus.settle(done=[delivery])
+            return
         held = self._held[task.id] = _HeldTask(task, delivery)
         held.result = stored_result(self._context, task.id)
-        if held.result is None and task.type != CANCEL_TYPE:
+        if held.result is None:
             held.task_run = TaskRun(self._context, task, delivery, begun=task.id in begun)
 
     def _start_runs(self) -> None:
@@ -308,21 +264,35 @@ class General:
             held.run, held.task_run = None, TaskRun(self._context, held.task, held.delivery, begun=True)
             raise
 
-    async def _cancel(self) -> list[_HeldTask]:
-        """Carry out cancel tasks; return those that have ended."""
-        done: list[_HeldTask] = []
-        for held in [one for one in self._held.values() if one.task.type == CANCEL_TYPE and one.result is None]:
-            task_runs = {one.task.id: one.task_run for one in self._held.values() if one.task_run is not None}
-            held.result = await cancel_task(self._context, held.task, task_runs, self._claim_one)
-            if held.result is not None:
-                done.append(held)
-        return done
+    async def _cancel(self) -> None:
+        """Carry out the requests of the king to cancel tasks."""
+        home = self._context.home
+        for task_id, reason in cancel_requests(home, self.name).items():
+            held = self._held.get(task_id)
+            if held is None and not home.result(task_id).exists():
+                record = await self._bus.find(task_id)
+                if record is not None and record.status == "PROCESSING":
+                    continue  # another process of this general holds it still
+                if record is not None and record.status == "PENDING":
+                    await self._claim([task_id])
+                    held = self._held.get(task_id)
+                    if held is None:  # parked: it ends as cancelled when it is due
+                        progress = self._context.progress_store.load(task_id)
+                        progress = progress or TaskProgress(task_id, self._context.clock())
+                        progress.cancelled = reason
+                        self._context.progress_store.save(progress)
+            if held is not None and held.task_run is not None:
+                held.task_run.cancel(reason)
+            drop_request(home, self.name, task_id)
 
-    async def _claim_one(self, task_id: str) -> TaskRun | None:
-        await self._claim([task_id])
-        self._start_runs()
-        held = self._held.get(task_id)
-        return None if held is None else held.task_run
+    def _request_from(self, task: Task) -> None:
+        target, reason = task.payload.get("task_id"), task.payload.get("reason")
+        try:
+            request_cancel(
+                self._context.home, self.name, str(target), reason if isinstance(reason, str) else DEFAULT_REASON
+            )
+        except InvalidId as error:
+            log.warning("%s: %s asks to cancel a task that cannot exist: %s", self.name, task.id, error)
 
     async def _settle(self, ended: Iterable[_HeldTask]) -> None:
         """Store results and settle tasks. What could not be stored stays held for the next tick."""
@@ -359,7 +329,3 @@ class General:
         for task_id, held in new.items():
             held.stored = task_id not in errors
         return next(iter(errors.values()), None)
-
-
-def _type_of(payload: Any) -> Any:
-    return payload.get("type") if isinstance(payload, dict) else None

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from kingdom.agents.untrusted import clean, clean_line, cut_middle
 from kingdom.base.files import encode_json, read_json
-from kingdom.court.activity import journal_tail, missing_entries
+from kingdom.court.activity import missing_entries, recent_entries
 from kingdom.court.general.context import RESUME_TYPE, load_task_history
 from kingdom.court.general.errors import TaskRefused
 from kingdom.court.general.preparation import remove_handover, session_file
@@ -21,7 +21,7 @@ from kingdom.court.general.prompts import add_to_memory
 from kingdom.court.general.workspace import TASK_FILE
 from kingdom.court.models import Question, Result, timestamp
 from kingdom.gitops import GitError
-from kingdom.journal.catalog import TaskCompleted, TaskFailed, TaskNeedsHuman, TaskStarted
+from kingdom.journal.catalog import TaskCancelled, TaskCompleted, TaskFailed, TaskNeedsHuman, TaskStarted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kingdom.court.models import EvidenceCheck, ResultStatus, Task
     from kingdom.journal import EventData
 
-TaskOutcome = Literal["failed", "needs_human"]
+TaskOutcome = Literal["failed", "needs_human", "cancelled"]
 WORKPLACE_KEPT_SECONDS: Final = 14 * 86400.0
 _MAX_TEXT_BYTES: Final = 20_000  # of a summary, an error, a question
 _MAX_JOURNAL_CHARS: Final = 1000
@@ -59,8 +59,12 @@ class ResultBuilder:
     soldier_id: str | None
 
     def failure(self, error: str) -> Result:
-        """Build the result of a task that could not be done, or was cancelled."""
+        """Build the result of a task that could not be done."""
         return self._build("failed", error)
+
+    def cancelled(self, reason: str) -> Result:
+        """Build the result of a task that a person cancelled."""
+        return self._build("cancelled", reason)
 
     def of(self, status: RunStatus, error: str | None, checks: Sequence[EvidenceCheck]) -> Result:
         """Build the result of a run. ``error`` says why it is not a success."""
@@ -150,8 +154,8 @@ def question_of(document: Mapping[str, Any] | None) -> Question | None:
 
 def outcome_of(result: Result) -> TaskOutcome | None:
     """Return the outcome to settle a task with; None for success."""
-    if result.status == "needs_human":
-        return "needs_human"
+    if result.status == "needs_human" or result.status == "cancelled":
+        return result.status
     return None if result.status in ("success", "skipped") else "failed"
 
 
@@ -207,13 +211,20 @@ def _after_result_stored(context: GeneralContext, result: Result, *, again: bool
     memory = home.general_memory(context.name)
     add_to_memory(memory, result.task_id, day, result.memory_updates, context.manifest.memory_max_bytes)
     entry = journal_entry(result)
-    if not again or missing_entries(home.journal, [(entry.spec.name, entry.to_dict())]):
+    if entry is None:
+        if not again:
+            append_task_log(home, result, context.clock())
+    elif not again or missing_entries(home.journal, context.clock(), [(entry.spec.name, entry.to_dict())]):
         append_task_log(home, result, context.clock())
         context.emit(entry)
 
 
-def journal_entry(result: Result) -> EventData:
-    """Return the journal event for the end of a task."""
+def journal_entry(result: Result) -> EventData | None:
+    """Return the journal event for the end of a task; None for a killed one, which the king may run again."""
+    if result.status == "killed":
+        return None
+    if result.status == "cancelled":
+        return TaskCancelled(result.task_id, clean_line(result.error or "cancelled", _MAX_JOURNAL_CHARS))
     if result.status == "needs_human":
         asked = result.question.text if result.question else ""
         return TaskNeedsHuman(result.task_id, clean_line(asked, _MAX_JOURNAL_CHARS))
@@ -222,12 +233,12 @@ def journal_entry(result: Result) -> EventData:
     return TaskFailed(result.task_id, clean_line(result.error or result.status, _MAX_JOURNAL_CHARS), result.retry_count)
 
 
-def recently_started(home: Home) -> set[str]:
-    """Return the tasks that were started according to the end of the journal."""
+def recently_started(home: Home, now: float) -> set[str]:
+    """Return the tasks that were started in the last 24 hours according to the journal."""
     return {
         task_id
-        for entry in journal_tail(home.journal)
-        if entry.type == TaskStarted.spec.name and isinstance(task_id := entry.fields.get("task_id"), str)
+        for entry in recent_entries(home.journal, now, [TaskStarted.spec.name])
+        if isinstance(task_id := entry.fields.get("task_id"), str)
     }
 
 

@@ -46,7 +46,7 @@ from kingdom.court.general.preparation import (
 )
 from kingdom.court.general.reports import ResultBuilder
 from kingdom.gitops import GitError
-from kingdom.journal.catalog import SoldierCompleted, SoldierSpawned, SoldierTimeout, TaskStarted
+from kingdom.journal.catalog import SoldierCompleted, SoldierEnded, SoldierSpawned, SoldierTimeout, TaskStarted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -61,6 +61,7 @@ T = TypeVar("T")
 _MAX_ERROR_BYTES: Final = 4000  # of an error that the next soldier reads
 _MAX_RESTARTS: Final = 20  # of a task whose soldiers die together with our process: it may be the cause
 _DISK_FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT)
+_STATUSES_WITH_RESULT: Final = ("success", "failed", "needs_human", "skipped")
 _BACKOFF_SECONDS: Final = (5.0, 120.0)  # before the first retry, and at most
 log = logging.getLogger("kingdom.court")
 
@@ -119,7 +120,7 @@ class TaskRun:
         return self._progress.retries if self._progress else 0
 
     def cancel(self, reason: str) -> None:
-        """End the task with the result ``failed``.
+        """End the task with the result ``cancelled``.
 
         The reason is saved first: after a crash the stopped soldier must not look as if something else had killed it.
         """
@@ -304,8 +305,11 @@ class TaskRun:
         if outcome.status == "timeout":
             allowed = expired_timer_seconds(self._context.manifest, outcome)
             self._context.emit(SoldierTimeout(self.task.id, soldier_id, allowed))
-        else:
+        elif outcome.result is not None and outcome.status in _STATUSES_WITH_RESULT:
             self._context.emit(SoldierCompleted(self.task.id, soldier_id, outcome.status))
+        else:
+            status = "cancelled" if self._halt == "cancelled" else outcome.status
+            self._context.emit(SoldierEnded(self.task.id, soldier_id, status))
 
     async def _unless_halted(self, work: Awaitable[T]) -> T:
         """Await something; on a halt cancel it and raise :class:`_Halted`."""
@@ -337,7 +341,7 @@ class TaskRun:
             progress.soldier = None
             self._context.progress_store.save(progress)
             return TaskAbandoned()
-        return TaskFinished(self._result_builder(outcome).failure(self._halt_reason()))
+        return TaskFinished(self._result_builder(outcome).cancelled(self._halt_reason()))
 
     def _ensure_progress(self) -> TaskProgress:
         if self._progress is None:

@@ -155,7 +155,8 @@ _TEXTS: Final[dict[str, dict[str, str]]] = {
         "question": "{general} asks about {title}",
         "default": "without an answer by {deadline}: {default}",
         "reminder": "{general} still waits for an answer about {title}",
-        "cancelled": "cancelled by {user}",
+        "cancelled": "{general} no longer works on {title}",
+        "cancelled-by": "cancelled by {user}",
     },
     "ko": {
         "started": "{general}: {title} 작업을 시작했습니다",
@@ -166,7 +167,8 @@ _TEXTS: Final[dict[str, dict[str, str]]] = {
         "question": "{general}: {title} 작업에 대해 질문이 있습니다",
         "default": "{deadline}까지 답이 없으면: {default}",
         "reminder": "{general}: {title} 작업이 아직 답을 기다리고 있습니다",
-        "cancelled": "{user} 님이 취소했습니다",
+        "cancelled": "{general}: {title} 작업이 취소되었습니다",
+        "cancelled-by": "{user} 님이 취소했습니다",
     },
 }
 
@@ -223,14 +225,15 @@ class MessageComposer:
         if notify == "silent":
             return []
         well = result.status in ("success", "skipped")
-        name = result.status if result.status in ("success", "skipped", "timeout") else "failed"
+        name = result.status if result.status in ("success", "skipped", "timeout", "cancelled") else "failed"
         body = [result.summary, *result.links] if well else [result.error or result.summary, *result.links]
         content = "\n".join([self._head(name, case), *(one[:_MAX_TEXT_CHARS] for one in body if one)])
         context = {**self._context(case), "status": result.status, "links": list(result.links)}
         kind: MessageType = "thread_update" if notify == "all" else "notification"
         if case.scheduled:
             kind = "report" if well else "notification"
-        return [MessageDraft(kind, content, context, "normal" if well else "high")]
+        urgency: Urgency = "normal" if well or result.status == "cancelled" else "high"
+        return [MessageDraft(kind, content, context, urgency)]
 
     def question(self, case: Case, question: Question, deadline: float) -> MessageDraft:
         """Ask a person. The ``notify`` setting of the manifest does not suppress questions."""
@@ -252,8 +255,8 @@ class MessageComposer:
         return MessageDraft("notification", content, {**self._context(case), "status": "needs_human"}, "high")
 
     def cancelled(self, user: str) -> str:
-        """Return the error text of a task that a person cancelled."""
-        return render_text(self._locale, "cancelled", user=one_line(user))
+        """Say who cancelled a task."""
+        return render_text(self._locale, "cancelled-by", user=one_line(user))
 
     def _head(self, name: str, case: Case) -> str:
         return render_text(self._locale, name, general=case.general, title=case.title)

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
-from kingdom.base.files import read_json, write_atomic
+from kingdom.base.files import read_object, write_json
 from kingdom.base.text import storable
 from kingdom.base.times import utc_datetime
 from kingdom.court.errors import InvalidDocument
 from kingdom.court.king.cases import Case, title_of
-from kingdom.court.king.results import failed_result, resume_case
-from kingdom.court.models import EVENT_FIELDS, Event, Result, Task, subject_of
+from kingdom.court.king.results import failed_result, king_result, resume_case
+from kingdom.court.models import EVENT_FIELDS, Event, Task, subject_of
 from kingdom.court.queues import TASKS, parse_document
+from kingdom.journal.catalog import EventDispatched
 
 if TYPE_CHECKING:
     from kingdom.bus import Delivery
@@ -59,7 +60,7 @@ async def decide_answer(state: KingState, pending: PendingEvent) -> tuple[EventA
         elif problem := await resume_case(state, case, delivery, task_id):
             state.admission.withdraw(task_id)
             case.events.append(delivery.event_id)
-            state.end_case(case, failed_result(state, case, problem))
+            state.end_case(case, failed_result(state, case, problem), announced=False)
 
     return action, task_id
 
@@ -102,57 +103,48 @@ async def decide_cancel(state: KingState, pending: PendingEvent, user: str) -> E
     case = None if pending.task is None else state.cases.of_task(pending.task)
     reason = state.composer.cancelled(user)
     if case is None:
-        if await _already_cancelled(state, pending, reason):
-            return _complete_event(state)  # this command was handled before a restart
+        if former := await _cancelled_general(state, pending):
+            return _dispatch_cancel(state, str(pending.task), former)  # this command was handled before a restart
         return discard_event(state, pending, await _unknown_task_reason(state, pending, "has ended already"))
-    if case.asked is None and await end_waiting_task(state, case.task, case.general, reason):
-        return _complete_event(state)
+    if case.asked is None and await end_waiting_task(state, case, reason):
+        return _dispatch_cancel(state, case.task, case.general)
 
     async def action(delivery: Delivery) -> None:
         state.plan.done[delivery.event_id] = None
-        if case.asked is not None:
-            state.end_case(case, failed_result(state, case, reason))
-            return
-        task = Task(
-            id=state.task_ids.take(),
-            event_id=delivery.event_id,
-            target_general=case.general,
-            type="cancel",
-            payload={"task_id": case.task, "reason": reason},
-            priority="high",
-            created_at=utc_datetime(state.clock()),
-        )
-        state.plan.new_task(task)
+        state.plan.note(EventDispatched(delivery.event_id, case.task, case.general))
+        if case.asked is None:
+            state.plan.cancels[case.task] = case.general, reason
+        elif state.cases.get(case.root) is case:  # no other event of this tick has ended it
+            state.end_case(case, king_result(state, case, "cancelled", reason), announced=False)
 
     return action
 
 
-async def end_waiting_task(state: KingState, task_id: str, general: str, reason: str) -> bool:
-    """Claim a task before its general does, and store a failed result; return False when it is too late."""
-    claimed = await state.bus.claim(TASKS, worker="king", ids=[task_id], lease=_CLAIM_SECONDS)
+async def end_waiting_task(state: KingState, case: Case, reason: str) -> bool:
+    """Claim a task before its general does, and store its result; return False when it is too late."""
+    claimed = await state.bus.claim(TASKS, worker="king", ids=[case.task], lease=_CLAIM_SECONDS)
     for delivery in claimed:
-        now = utc_datetime(state.clock())
-        result = Result(task_id=task_id, general=general, status="failed", error=reason, started_at=now, ended_at=now)
-        write_atomic(
-            state.home.result(task_id), result.model_dump_json(indent=2) + "\n"
-        )  # before settling, as generals do
-        await state.bus.settle(done=[(delivery, "failed")])
+        result = king_result(state, case, "cancelled", reason)
+        write_json(state.home.result(case.task), result.document())  # before settling, as generals do
+        await state.bus.settle(done=[(delivery, "cancelled")])
         state.tick_again = True
     return bool(claimed)
 
 
-def _complete_event(state: KingState) -> EventAction:
+def _dispatch_cancel(state: KingState, task_id: str, general: str) -> EventAction:
     async def action(delivery: Delivery) -> None:
         state.plan.done[delivery.event_id] = None
+        state.plan.note(EventDispatched(delivery.event_id, task_id, general))
 
     return action
 
 
-async def _already_cancelled(state: KingState, pending: PendingEvent, reason: str) -> bool:
+async def _cancelled_general(state: KingState, pending: PendingEvent) -> str | None:
+    """Return the general of a task that was cancelled; None when it ended otherwise, or is unknown."""
     if pending.task is None or await state.task_document(pending.task) is None:
-        return False
-    result = read_json(state.home.result(pending.task))
-    return isinstance(result, dict) and result.get("error") == reason
+        return None
+    result = read_object(state.home.result(pending.task))
+    return str(result.get("general")) if result.get("status") == "cancelled" else None
 
 
 async def _unknown_task_reason(state: KingState, pending: PendingEvent, otherwise: str) -> str:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.base.inotify import MOVED_TO, FileWatcher
 from kingdom.bus import Envelope
+from kingdom.court.activity import missing_entries
 from kingdom.court.king.admission import NotAdmitted
 from kingdom.court.king.decisions import (
     EventAction,
@@ -36,15 +38,19 @@ from kingdom.court.king.results import (
 from kingdom.court.king.schedules import Schedules
 from kingdom.court.king.state import KingState, TickPlan
 from kingdom.court.king.write_ahead_log import Applier, Commands, WriteAheadLog
+from kingdom.court.models import DETECTED_BY
 from kingdom.court.packages.installed import Generals
 from kingdom.court.queues import EVENTS
 from kingdom.court.trust.policy import TrustFile
+from kingdom.journal import JournalError
+from kingdom.journal.catalog import EventDetected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from kingdom.base.inotify import FileChange
     from kingdom.bus import Delivery
+    from kingdom.bus.delivery import Record
     from kingdom.court.config import SystemConfig
     from kingdom.court.king.admission import AdmittedEvent, Gate
     from kingdom.court.king.pending import PendingEvent
@@ -55,6 +61,7 @@ MAX_EVENTS_PER_TICK: Final = 250  # claimed
 MAX_EVENTS_READ_PER_TICK: Final = 2000
 PEEK_BATCH: Final = 250  # events read at a time
 _UNLIMITED_ATTEMPTS: Final = 1_000_000_000
+log = logging.getLogger("kingdom.court.king")
 
 
 class King:
@@ -191,10 +198,26 @@ class King:
         for _ in range(MAX_EVENTS_READ_PER_TICK // PEEK_BATCH):
             found = await self._services.bus.peek(EVENTS, limit=PEEK_BATCH, skip=self._pending)
             self._pending.add(found, self._routing)
+            self._journal_dropped(found)
             if len(found) < PEEK_BATCH:
                 return False
         self._new_events = True
         return True
+
+    def _journal_dropped(self, found: Sequence[Record]) -> None:
+        """Write ``event.detected`` for events that somebody put into the queue as files."""
+        documents = [record.envelope.payload for record in found if DETECTED_BY not in record.envelope.payload]
+        lines = [
+            (EventDetected.spec.name, {"event_id": one["id"], "source": source, "event_type": one["type"]})
+            for one in documents
+            if isinstance(source := one.get("source"), str)
+        ]
+        # A former process may have read them before.
+        for name, data in missing_entries(self._services.home.journal, self._services.clock(), lines):
+            try:
+                self._services.journal.emit(name, self.name, data)
+            except JournalError as error:
+                log.warning("%s could not be written to the journal: %s", name, error)
 
     async def _resync_pending(self) -> None:
         depths = await self._services.bus.depth()
@@ -287,7 +310,8 @@ class King:
         for task_id, reason in self._applier.refused.items():
             case = state.cases.of_task(task_id)
             if case is not None:
-                state.end_case(case, failed_result(state, case, f"the task cannot be stored: {reason}"))
+                unstored = failed_result(state, case, f"the task cannot be stored: {reason}")
+                state.end_case(case, unstored, announced=False)
         self._applier.refused.clear()
         await self._commit()
 

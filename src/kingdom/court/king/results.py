@@ -13,7 +13,7 @@ from kingdom.base.text import storable
 from kingdom.base.times import epoch_seconds, utc_datetime
 from kingdom.court.king.cases import Case, PendingQuestion, title_of
 from kingdom.court.king.write_ahead_log import LogContents
-from kingdom.court.models import Event, Question, Result, Task, subject_of
+from kingdom.court.models import DETECTED_BY, Event, Question, Result, Task, subject_of
 from kingdom.court.queues import MAX_DOCUMENT_BYTES, TASKS, all_documents
 from kingdom.journal.catalog import EventDispatched, TaskResumed
 
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from kingdom.bus import Delivery
     from kingdom.court.king.state import KingState
     from kingdom.court.loop import Services
+    from kingdom.court.models import ResultStatus
 
 MAX_RESULTS_PER_TICK: Final = 500
 _MAX_LOST_CHECKS_PER_TICK: Final = 50
 _MAX_ERROR_CHARS: Final = 4000
 _HOUR_SECONDS: Final = 3600.0
+_ENDED_BY: Final = "ended_by"  # a field of results
 log = logging.getLogger("kingdom.court.king")
 
 
@@ -105,14 +107,13 @@ async def resume_case(state: KingState, case: Case, delivery: Delivery, task_id:
     former = case.task
     case.events.append(delivery.event_id)
     state.next_task(case, task)
-    state.plan.journal += [
-        EventDispatched(delivery.event_id, task.id, task.target_general),
-        TaskResumed(task.id, former),
-    ]
+    state.plan.note(EventDispatched(delivery.event_id, task.id, task.target_general))
+    state.plan.note(TaskResumed(task.id, former))
     return None
 
 
 def _default_answer(case: Case, asked: PendingQuestion, now: float) -> Event:
+    made_by_king: dict[str, Any] = {DETECTED_BY: "king"}  # nothing was detected
     # The id is derived from the question, so the bus accepts the answer only once.
     return Event(
         id=f"evt-king-response-{case.task}-{int(asked.deadline)}",
@@ -121,6 +122,7 @@ def _default_answer(case: Case, asked: PendingQuestion, now: float) -> Event:
         payload={"task_id": case.task, "text": asked.default, "user": "king (nobody answered in time)"},
         priority="high",
         created_at=utc_datetime(now),
+        **made_by_king,
     )
 
 
@@ -175,9 +177,33 @@ async def apply_result(state: KingState, case: Case, result: Result) -> None:
             if document is not None:
                 case.killed += 1
                 state.next_task(case, state.same_task(document, state.task_ids.take(), case.root))
+                if not case.scheduled:
+                    state.plan.note(EventDispatched(case.root, case.task, case.general))
                 return
         result = result.model_copy(update={"status": "failed", "error": _killed_error(case, result)})
-    state.end_case(case, result)
+        state.end_case(case, result, announced=False)  # the general left it to the king whether this is the end
+        return
+    state.end_case(case, result, announced=not ended_by_king(result))
+
+
+def ended_by_king(result: Result) -> bool:
+    """Whether the king wrote a result, because no general had the task, or its own could not be used."""
+    return (result.model_extra or {}).get(_ENDED_BY) == "king"
+
+
+def king_result(state: KingState, case: Case, status: ResultStatus, reason: str) -> Result:
+    """Return a result for a case whose task has none, or none that is usable."""
+    now, error = utc_datetime(state.clock()), reason[:_MAX_ERROR_CHARS]
+    ended_by: dict[str, Any] = {_ENDED_BY: "king"}
+    return Result(
+        task_id=case.task,
+        general=case.general,
+        status=status,
+        error=error,
+        started_at=now,
+        ended_at=now,
+        **ended_by,
+    )
 
 
 async def fail_lost_tasks(state: KingState, after: str) -> str:
@@ -200,14 +226,14 @@ async def fail_lost_tasks(state: KingState, after: str) -> str:
             why = f"it was set aside: {record.error_message or record.error_code}"
         else:
             why = "it ended without a result"
-        state.end_case(case, failed_result(state, case, f"task {case.task} is lost: {why}"))
+        lost = failed_result(state, case, f"task {case.task} is lost: {why}")
+        state.end_case(case, lost, announced=False)
     return some[-1].task if len(some) == _MAX_LOST_CHECKS_PER_TICK else ""
 
 
 def failed_result(state: KingState, case: Case, reason: str) -> Result:
     """Return a failed result for a case whose task has none, or none that is usable."""
-    now, error = utc_datetime(state.clock()), reason[:_MAX_ERROR_CHARS]
-    return Result(task_id=case.task, general=case.general, status="failed", error=error, started_at=now, ended_at=now)
+    return king_result(state, case, "failed", reason)
 
 
 def _killed_error(case: Case, result: Result) -> str:
@@ -225,7 +251,7 @@ async def release_held_tasks(state: KingState, lease: float) -> None:
     """
     held = await state.bus.recall(TASKS, worker="king", lease=lease)
     ended = [delivery for delivery in held if state.home.result(delivery.event_id).exists()]
-    await state.bus.settle(done=[(delivery, "failed") for delivery in ended])
+    await state.bus.settle(done=[(delivery, "cancelled") for delivery in ended])
     await state.bus.release([delivery for delivery in held if delivery not in ended])
 
 

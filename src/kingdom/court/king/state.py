@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from kingdom.base.text import storable
+from kingdom.base.text import one_line, storable
 from kingdom.base.times import utc_datetime
 from kingdom.bus.errors import InvalidName
 from kingdom.court.king.admission import Admission, TaskIdPool
@@ -15,7 +15,14 @@ from kingdom.court.models import Task
 from kingdom.court.packages.installed import Generals
 from kingdom.court.queues import EVENTS, TASKS, IdSequences
 from kingdom.court.trust.policy import PERMIT_FIELD, TrustPolicy, people_of, permit_of
-from kingdom.journal.catalog import EventDiscarded, EventDispatched, TaskCreated
+from kingdom.journal.catalog import (
+    EventDiscarded,
+    EventDispatched,
+    TaskCancelled,
+    TaskCreated,
+    TaskFailed,
+    general_actor,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,6 +33,9 @@ if TYPE_CHECKING:
     from kingdom.court.loop import Services
     from kingdom.court.models import Event, Message, Result
     from kingdom.journal.catalog import EventData
+
+
+_MAX_JOURNAL_CHARS: Final = 1000  # of an error
 
 
 @dataclass(slots=True)
@@ -39,19 +49,24 @@ class TickPlan:
     done: dict[str, str | None] = field(default_factory=dict)
     invalid: dict[str, str] = field(default_factory=dict)  # invalid events, and why; not written to the log
     slots: dict[str, dict[str, Any]] = field(default_factory=dict)
-    journal: list[EventData] = field(default_factory=list)
+    cancels: dict[str, tuple[str, str]] = field(default_factory=dict)  # running tasks to end: general and reason
+    journal: list[tuple[EventData, str]] = field(default_factory=list)  # with their actors
 
     def __bool__(self) -> bool:
-        return any((self.cases, self.tasks, self.drafts, self.events, self.done, self.slots))
+        return any((self.cases, self.tasks, self.drafts, self.events, self.done, self.slots, self.cancels))
+
+    def note(self, line: EventData, actor: str = "king") -> None:
+        """Add a line to the journal."""
+        self.journal.append((line, actor))
 
     def new_task(self, task: Task) -> None:
         self.tasks.append(task)
-        self.journal.append(TaskCreated(task.id, task.type, task.target_general, task.priority))
+        self.note(TaskCreated(task.id, task.type, task.target_general, task.priority))
 
     def discard(self, event_id: str, event_type: str, reason: str) -> None:
         """Complete an event without a task."""
         self.done[event_id] = None
-        self.journal.append(EventDiscarded(event_id, event_type, reason))
+        self.note(EventDiscarded(event_id, event_type, reason))
 
     def entry(self, messages: list[Message]) -> LogEntry:
         return LogEntry(
@@ -61,7 +76,8 @@ class TickPlan:
             events=[event.document() for event in self.events],
             done=dict(self.done),
             slots=dict(self.slots),
-            journal=[(line.spec.name, _journal_fields(line)) for line in self.journal],
+            cancels=dict(self.cancels),
+            journal=[(line.spec.name, _journal_fields(line), actor) for line, actor in self.journal],
         )
 
 
@@ -93,7 +109,7 @@ class KingState:
         self.plan.cases[case.root] = case
         self.plan.new_task(task)
         if not case.scheduled:
-            self.plan.journal.append(EventDispatched(case.events[0], task.id, task.target_general))
+            self.plan.note(EventDispatched(case.events[0], task.id, task.target_general))
         self.plan.drafts += self.composer.started(case, self.notify(case))
 
     def next_task(self, case: Case, task: Task) -> None:
@@ -110,10 +126,19 @@ class KingState:
         self.cases.put(case)
         self.plan.cases[case.root] = case
 
-    def end_case(self, case: Case, result: Result) -> None:
-        """Close a case: send its last message and complete its events."""
+    def end_case(self, case: Case, result: Result, *, announced: bool = True) -> None:
+        """Close a case: send its last message and complete its events.
+
+        ``announced``: the general wrote the end to the journal. Otherwise the king does, under the general's name.
+        """
+        if not announced:
+            error = one_line(result.error or result.status, _MAX_JOURNAL_CHARS)
+            cancelled = result.status == "cancelled"
+            line = TaskCancelled(case.task, error) if cancelled else TaskFailed(case.task, error, result.retry_count)
+            self.plan.note(line, general_actor(case.general))
         self.plan.drafts += self.composer.ended(case, self.notify(case), result)
         outcome = None if result.status in ("success", "skipped") else "failed"
+        outcome = "cancelled" if result.status == "cancelled" else outcome
         self.plan.done.update(dict.fromkeys(case.events, outcome))
         self.plan.cases[case.root] = None
         self.cases.close(case.root)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from kingdom.base.files import write_atomic
 from kingdom.bus.errors import InvalidEnvelope
 from kingdom.court.activity import missing_entries
+from kingdom.court.cancellations import request_cancel
 from kingdom.court.king.cases import Case
 from kingdom.court.models import Event, Message, Task
 from kingdom.court.queues import put_documents
@@ -49,7 +50,8 @@ class LogEntry:
     events: list[dict[str, Any]] = field(default_factory=list)
     done: dict[str, str | None] = field(default_factory=dict)  # events to complete, with their outcome
     slots: dict[str, dict[str, Any]] = field(default_factory=dict)  # of schedules
-    journal: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    cancels: dict[str, tuple[str, str]] = field(default_factory=dict)  # tasks to end: general and reason
+    journal: list[tuple[str, dict[str, Any], str]] = field(default_factory=list)  # type, data, actor
 
     def line(self) -> bytes:
         # ASCII, because a name from outside may hold half a surrogate pair, which UTF-8 cannot encode.
@@ -87,6 +89,7 @@ class WriteAheadLog:
         for line in data.split(b"\n")[:-1]:
             try:
                 entry = LogEntry(**json.loads(line))
+                entry.journal = [(name, data, actor[0] if actor else "king") for name, data, *actor in entry.journal]
                 changed = {root: Case.from_dict(case) for root, case in entry.cases.items() if case is not None}
             except (ValueError, TypeError, AttributeError) as error:
                 log.warning("%s: skipped an unreadable line: %s: %.80r", self._path, error, line)
@@ -155,7 +158,8 @@ class Applier:
     def __init__(self, services: Services, store_slots: StoreSlots, held: dict[str, Delivery]) -> None:
         self._bus = services.bus
         self._journal = services.journal
-        self._journal_path = services.home.journal
+        self._home = services.home
+        self._clock = services.clock
         self._store_slots = store_slots
         self._held = held
         self.refused: dict[str, str] = {}  # documents that the bus refused, and why
@@ -169,10 +173,12 @@ class Applier:
         if not again:
             self._write_journal(entry.journal)
         elif await self._may_lack_journal(commands):
-            self._write_journal(missing_entries(self._journal_path, entry.journal))
+            self._write_journal(missing_entries(self._home.journal, self._clock(), entry.journal))
         await self._publish(commands.tasks)
         await self._publish(commands.events)
         await self._publish(commands.messages)
+        for task_id, (general, reason) in entry.cancels.items():
+            request_cancel(self._home, general, task_id, reason)
         await self._bus.settle(
             done=[(self._held.pop(event_id), out) for event_id, out in entry.done.items() if event_id in self._held]
         )
@@ -195,9 +201,9 @@ class Applier:
                 return True
         return not commands.tasks and any(event_id in self._held for event_id in commands.entry.done)
 
-    def _write_journal(self, lines: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-        for name, data in lines:
+    def _write_journal(self, lines: Iterable[tuple[str, Mapping[str, Any], str]]) -> None:
+        for name, data, actor in lines:
             try:
-                self._journal.emit(name, "king", data)
+                self._journal.emit(name, actor, data)
             except JournalError as error:  # the king works on without a journal
                 log.warning("%s could not be written to the journal: %s", name, error)

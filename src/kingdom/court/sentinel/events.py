@@ -13,6 +13,7 @@ from kingdom.base.files import sync_directory
 from kingdom.base.times import epoch_seconds
 from kingdom.court.activity import missing_entries
 from kingdom.court.home import check_name
+from kingdom.court.models import DETECTED_BY
 from kingdom.court.queues import put_documents
 from kingdom.court.trust.text_hash import add_text_hash
 from kingdom.journal import JournalError
@@ -203,7 +204,10 @@ class EventEmitter:
             self._seen.add(renamed, now)
         if not fresh:
             return []
-        frozen = [event.model_copy(update={"payload": add_text_hash(event.payload)}) for event in fresh.values()]
+        frozen = [
+            event.model_copy(update={"payload": add_text_hash(event.payload), DETECTED_BY: ACTOR})
+            for event in fresh.values()
+        ]
         accepted = await put_documents(self._services.bus, frozen)
         self._write_down(fresh, set(accepted))
         self._seen.add(fresh, now)
@@ -217,11 +221,8 @@ class EventEmitter:
         """
         lines = {event.id: EventDetected(event.id, event.source, event.type) for event in fresh.values()}
         known = [(line.spec.name, line.to_dict()) for name, line in lines.items() if name not in accepted]
-        missing = (
-            {str(data["event_id"]) for _, data in missing_entries(self._services.home.journal, known)}
-            if known
-            else set()
-        )
+        services = self._services
+        missing = {str(data["event_id"]) for _, data in missing_entries(services.home.journal, services.clock(), known)}
         try:
             for name, line in lines.items():
                 if name in accepted or name in missing:

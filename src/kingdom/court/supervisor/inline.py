@@ -7,6 +7,7 @@ import contextlib
 import logging
 import signal
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Final, Literal
 
 from kingdom import __version__
@@ -92,6 +93,7 @@ class _InlineCourt:
         self._wanted = wanted
         self._running: dict[str, tuple[asyncio.Task[None], asyncio.Event, object, float]] = {}
         self._restarts: dict[str, RestartBackoff] = {}
+        self._crashes: Counter[str] = Counter()
         self._record = SupervisorRecord(own_process(), timestamp(time.time()), "inline")
 
     def look(self) -> None:
@@ -141,6 +143,7 @@ class _InlineCourt:
         why = "it ended" if error is None else f"{type(error).__name__}: {error}"
         restarts = self._restarts.setdefault(name, RestartBackoff())
         delay = restarts.died(now, now - began, why)
+        self._crashes[name] += 1
         log.error("%s: died, restarting it in %g s", name, delay, exc_info=error)
 
     def _remember(self) -> None:
@@ -150,7 +153,7 @@ class _InlineCourt:
             state: Literal["running", "waiting", "failed"] = "failed" if restarts.failed else "waiting"
             if name in self._running:
                 state = "running"
-            roles[name] = RoleRecord(state, None, None, restarts.deaths, restarts.why)
+            roles[name] = RoleRecord(state, None, None, restarts.deaths, restarts.why, self._crashes[name])
         if roles != self._record.roles:
             self._record.roles = roles
             with contextlib.suppress(OSError):

@@ -94,6 +94,7 @@ class RoleRecord:
     started_at: str | None = None
     deaths: int = 0  # in a row
     reason: str = ""  # why it died last
+    crashes: int = 0  # since the supervisor started; a role that is stopped on purpose does not crash
 
     def document(self) -> dict[str, Any]:
         return {
@@ -102,6 +103,7 @@ class RoleRecord:
             "started_at": self.started_at,
             "deaths": self.deaths,
             "reason": self.reason,
+            "crashes": self.crashes,
         }
 
 
@@ -154,4 +156,5 @@ def _parse_role(entry: Any) -> RoleRecord:
         known.get("started_at"),
         known["deaths"] if isinstance(known.get("deaths"), int) else 0,
         str(known.get("reason") or ""),
+        known["crashes"] if isinstance(known.get("crashes"), int) else 0,
     )

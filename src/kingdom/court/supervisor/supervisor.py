@@ -9,6 +9,7 @@ import select
 import signal
 import socket
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from kingdom import __version__
@@ -59,6 +60,7 @@ class Supervisor:
         self._children: dict[str, RoleProcess] = {}
         self._made_from: dict[str, object] = {}
         self._restarts: dict[str, RestartBackoff] = {}
+        self._crashes: Counter[str] = Counter()
         self._journal = Journal(home.journal)
         self._held = contextlib.ExitStack()  # what a forked role must close
         self._stop_reason: str | None = None
@@ -186,6 +188,7 @@ class Supervisor:
     def _note_death(self, name: str, now: float, lived: float, why: str) -> None:
         restarts = self._restarts.setdefault(name, RestartBackoff())
         delay = restarts.died(now, lived, why)
+        self._crashes[name] += 1
         word = "failed too often, retrying only" if restarts.failed else "died, restarting it"
         self._say(name, f"{word} in {delay:g} s: {why}")
 
@@ -281,6 +284,7 @@ class Supervisor:
                 began,
                 restarts.deaths,
                 restarts.why,
+                self._crashes[name],
             )
         self._record.roles = roles
         content = {name: role.document() for name, role in roles.items()}

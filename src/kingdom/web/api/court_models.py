@@ -129,7 +129,7 @@ class ReportDocument(RootModel[dict[str, Any]]):
         {
             "type": "daily_report",
             "date": "2026-02-07",
-            "tasks": {"created": 7, "completed": 6, "failed": 1, "needs_human": 0},
+            "tasks": {"created": 7, "completed": 5, "failed": 1, "cancelled": 1, "needs_human": 0},
             "soldiers": {"spawned": 8, "timeout": 0},
             "avg_duration_seconds": {"gen-pr": 240},
             "cost": {"usd": "2.50", "tokens": 120000},

@@ -19,7 +19,7 @@ from kingdom.web.dashboard.visit import Visit
 from kingdom.web.views.court import list_generals
 from kingdom.web.views.documents import DocumentFilter, DocumentPage, TaskSummary, list_tasks
 
-TASK_STATUSES: Final = ("pending", "in_progress", "needs_human", "completed", "failed", "invalid")
+TASK_STATUSES: Final = ("pending", "in_progress", "needs_human", "completed", "failed", "cancelled", "invalid")
 _PAGE_SIZE: Final = 50
 
 

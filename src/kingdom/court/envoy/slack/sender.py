@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kingdom.court.activity import journal_tail
+from kingdom.court.activity import recent_entries
 from kingdom.court.days import day_of
 from kingdom.court.envoy.port import MessageSender, TryLater
 from kingdom.court.envoy.slack.api import SlackRateLimited, SlackRefused
@@ -23,6 +23,7 @@ from kingdom.court.envoy.slack.payloads import (
 )
 from kingdom.court.models import timestamp
 from kingdom.court.queues import MESSAGES, is_answered
+from kingdom.journal.catalog import EventDiscarded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -196,8 +197,9 @@ class StaleStateCleaner:
 
     def _discarded_events(self) -> dict[str, str]:
         """Return recently discarded events with their types."""
-        lines = journal_tail(self._context.services.home.journal)
-        found = [line.fields for line in lines if line.type == "event.discarded"]
+        services = self._context.services
+        lines = recent_entries(services.home.journal, services.clock(), [EventDiscarded.spec.name])
+        found = [line.fields for line in lines]
         return {str(fields.get("event_id")): str(fields.get("event_type")) for fields in found}
 
     def _show_end(self, entry: dict[str, Any], outcome: str | None, discarded: str | None) -> None:

@@ -87,6 +87,7 @@ WORDS: Final[dict[str, str]] = {
     "status.needs_human": "needs an answer",
     "status.completed": "completed",
     "status.failed": "failed",
+    "status.cancelled": "cancelled",
     "status.invalid": "invalid",
     "list.all": "All",
     "list.newer": "Newer",

@@ -87,6 +87,7 @@ WORDS: Final[dict[str, str]] = {
     "status.needs_human": "답변 필요",
     "status.completed": "완료",
     "status.failed": "실패",
+    "status.cancelled": "취소됨",
     "status.invalid": "잘못된 형식",
     "list.all": "전체",
     "list.newer": "더 최근",

@@ -1,0 +1,92 @@
+"""What happened in the last 24 hours is known, however the journal was rotated and split meanwhile."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from kingdom.court.activity import RecentJournal, journal_tail, missing_entries, recent_entries
+from kingdom.court.home import Home
+from kingdom.court.overview import read_overview_without_queues
+from kingdom.journal import Journal, Reader, rotate
+
+MIDNIGHT = datetime(2026, 2, 8, tzinfo=UTC).timestamp()
+HOUR = 3600.0
+
+
+class Written:
+    """A journal with a line for each hour, split at midnight and rotated for its size."""
+
+    def __init__(self, root: Path) -> None:
+        self.home = Home(root)
+        self.home.logs.mkdir(parents=True)
+        self.now = MIDNIGHT - 30 * HOUR
+        self.journal = Journal(self.home.journal, lambda: self.now)
+
+    def pass_hours(self, count: int) -> None:
+        for _ in range(count):
+            self.now += HOUR
+            rotate(self.home.journal, datetime.fromtimestamp(self.now, UTC))
+            name = f"task-{datetime.fromtimestamp(self.now, UTC):%Y%m%d-%H%M}"
+            self.journal.emit("task.failed", "gen-pr", {"task_id": name, "error": "no", "retry_count": 0})
+            self.journal.emit("task.started", "gen-pr", {"task_id": name})
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Written:
+    written = Written(tmp_path)
+    written.pass_hours(31)  # until 01:00
+    return written
+
+
+def test_after_midnight_the_failures_of_the_day_before_are_still_told(written: Written) -> None:
+    rotate(written.home.journal, datetime.fromtimestamp(written.now, UTC), max_bytes=1)
+    assert not written.home.journal.exists() or not written.home.journal.read_bytes()
+    problems = read_overview_without_queues(written.home, written.now).problems
+    assert len(problems) == 20  # that many of each kind are shown
+    assert problems[-1].what == "task-20260208-0100"
+    assert problems[0].what == "task-20260207-0600"
+
+
+def test_a_line_of_before_midnight_is_not_written_again(written: Written) -> None:
+    data = {"task_id": "task-20260207-2300", "error": "no", "retry_count": 0}
+    old = {"task_id": "task-20260206-2300", "error": "no", "retry_count": 0}
+    lines = [("task.failed", data), ("task.failed", old)]
+    assert missing_entries(written.home.journal, written.now, lines) == [("task.failed", old)]
+
+
+def test_only_the_types_and_hours_asked_for_are_read_and_only_what_is_new(written: Written) -> None:
+    recent = RecentJournal(written.home.journal, ["task.failed"])
+    first = recent.read(written.now)
+    assert [entry.type for entry in first] == ["task.failed"] * 25
+    written.pass_hours(2)
+    rotate(written.home.journal, datetime.fromtimestamp(written.now, UTC), max_bytes=1)
+    written.pass_hours(1)
+    second = recent.read(written.now)
+    assert second == recent_entries(written.home.journal, written.now, ["task.failed"])
+    assert second[:-3] == first[3:]
+    recent.close()
+
+
+def test_the_newest_lines_are_read_over_rotation(written: Written) -> None:
+    rotate(written.home.journal, datetime.fromtimestamp(written.now, UTC), max_bytes=1)
+    tail = journal_tail(written.home.journal, 1000)
+    assert [entry.fields["task_id"] for entry in tail[-2:]] == ["task-20260208-0100"] * 2
+    assert len({entry.fields["task_id"] for entry in tail}) > 2, "also lines of the day before"
+
+
+def test_a_reader_starts_at_a_time_in_a_long_file(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.logs.mkdir(parents=True)
+    now = MIDNIGHT
+    journal = Journal(home.journal, lambda: now)
+    for number in range(3000):
+        now = MIDNIGHT + number
+        journal.emit("task.started", "gen-pr", {"task_id": f"task-{number}" + "x" * 60})
+    with Reader(home.journal, start=MIDNIGHT + 2900) as reader:
+        found = [entry.at.timestamp() for entry in reader.read()]
+    assert found[-1] == MIDNIGHT + 2999
+    assert MIDNIGHT + 2900 in found
+    assert len(found) < 1000, "most of the file was not read"
