@@ -69,7 +69,7 @@ def test_a_running_task_is_cancelled_and_done_again(court: Court) -> None:
         assert "cancel" in refused(court, "task", "retry", task_id)
         assert court.call("task", "cancel", task_id).returncode == 0
         cancelled = until(lambda: court.document("tasks", "completed", task_id), "the end of the task")
-        assert cancelled["status"] == "failed"
+        assert cancelled["status"] == "cancelled"
         assert "cancelled" in court.ask("task", "show", task_id)["result"]["error"]
         assert "ended already" in refused(court, "task", "cancel", task_id)
 
@@ -82,7 +82,7 @@ def test_a_running_task_is_cancelled_and_done_again(court: Court) -> None:
         until(lambda: court.document("tasks", "completed", again[0]["id"]), "its end")
     problems = " ".join(problem["what"] for problem in court.ask("status")["problems"])
     assert task_id in problems
-    assert [task["id"] for task in court.ask("task", "ls", "--status", "failed")["tasks"]] == [task_id]
+    assert [task["id"] for task in court.ask("task", "ls", "--status", "cancelled")["tasks"]] == [task_id]
 
 
 def test_what_waits_and_what_cannot_be_read_is_told_with_its_reason(court: Court) -> None:

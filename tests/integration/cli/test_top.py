@@ -269,7 +269,7 @@ async def test_it_follows_the_size_of_the_terminal(court: SeenCourt) -> None:
 async def test_the_screen_goes_on_while_the_lookout_hangs(court: SeenCourt, monkeypatch: pytest.MonkeyPatch) -> None:
     hangs, release = threading.Event(), threading.Event()
 
-    async def stuck(services: Any) -> Any:
+    async def stuck(*given: Any) -> Any:
         hangs.set()
         release.wait(60)
         raise OSError("the disk is gone")
