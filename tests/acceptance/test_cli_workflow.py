@@ -231,7 +231,12 @@ def test_after_a_kill_it_is_started_again_and_goes_on(desk: Desk) -> None:
     line_with(process, "I begin.")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait(timeout=60)
-    assert desk.show(workflow)["status"] == "RUNNING"
+    shown = desk.show(workflow)
+    assert (shown["status"], shown["engineRunning"]) == ("RUNNING", False)
+    assert "none runs: kingdom workflow start" in desk.run("workflow", "show", workflow)
+    listed = desk.run("workflow", "ls")
+    assert "RUNNING (no engine)" in listed
+    assert "no engine runs: kingdom workflow start" in listed
     refused = desk.run("workflow", "resume", workflow, "--from", "plan", code=1)
     assert "is RUNNING and cannot become RESUMING" in refused
     desk.template()
@@ -239,6 +244,54 @@ def test_after_a_kill_it_is_started_again_and_goes_on(desk: Desk) -> None:
     shown = desk.show(workflow)
     assert shown["status"] == "COMPLETED"
     assert [work["attempt"] for work in shown["works"]] == [1, 1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_command_that_waits_becomes_the_engine_when_the_engine_goes(desk: Desk, number: signal.Signals) -> None:
+    first = desk.created(build_write=[{"say": "I begin."}, {"wait": 600}])
+    second = desk.created(name="other.yaml", plan_look=[{"say": "the other begins"}, {"wait": 600}])
+    engine = desk.begin("workflow", "start", first)
+    line_with(engine, "I begin.")
+    waiting = desk.begin("workflow", "start", second)
+    line_with(waiting, "the other begins")
+    assert desk.show(second)["engineRunning"]
+    desk.template("other.yaml")  # what the engine that takes over reads
+    os.killpg(engine.pid, number)
+    line_with(waiting, "this process is the engine now")
+    line_with(waiting, "WorkflowCompleted")
+    if number == signal.SIGKILL:  # the first was not paused, and this process stays its engine
+        line_with(waiting, f"this engine also runs {first}")
+    else:
+        assert waiting.wait(timeout=60) == 0
+    assert desk.show(second)["status"] == "COMPLETED"
+
+
+def test_without_an_engine_a_command_carries_its_consequences_through(desk: Desk) -> None:
+    desk.run("git", "add", desk.remote.url)
+    desk.run("git", "add", desk.remote.url, "--name", "lib")
+    desk.run("mcp", "add", "tools", "--", "true")
+    path = Path(desk.template(pause=True))
+    path.write_text(path.read_text() + "repositories: [app, lib]\nmcp: [tools]\n")
+    desk.run("template", "add", str(path))
+    workflow = desk.json("workflow", "create", "small", "--issue", "APP-1")["id"]
+    desk.run("workflow", "start", workflow)
+    plan = desk.folder / "plan.yaml"
+    text = desk.run("workflow", "show", workflow, "--plan")
+    plan.write_text("".join(line for line in text.splitlines(keepends=True) if line.strip() != "- lib"))
+    assert "other repositories" in desk.run("workflow", "modify", workflow, "--file", str(plan))
+    trees = {tree["name"]: Path(tree["path"]) for tree in desk.show(workflow)["repositories"]}
+    assert "used by 1 workflows" in desk.run("git", "rm", "lib", "--yes", code=1)
+
+    desk.run("workflow", "cancel", workflow, "--yes")
+    assert {name: tree.is_dir() for name, tree in trees.items()} == {"app": True, "lib": False}
+    assert [one["usedBy"] for one in desk.json("git", "ls")["repositories"]] == [[], []]
+    assert [one["usedBy"] for one in desk.json("mcp", "ls")["mcpServers"]] == [[]]
+
+    desk.run("git", "rm", "lib", "--yes")
+    desk.run("mcp", "rm", "tools", "--yes")
+    shown = desk.run("template", "show", "small")
+    assert "app" in shown
+    assert not [word for word in ("- lib", "tools", "git-", "mcp-") if word in shown], shown
 
 
 def test_an_engine_in_the_foreground_takes_what_others_give_it_and_stays_for_it(desk: Desk) -> None:

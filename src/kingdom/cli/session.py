@@ -68,11 +68,16 @@ def with_store(home: Path | None, store: str | None, action: Callable[[WorkflowS
 
 
 def with_workflows(home: Path | None, store: str | None, action: Callable[[WorkflowContext], Awaitable[T]]) -> T:
-    """Run ``action`` with everything a use case needs: the workflow store, agents, git and files."""
+    """Run ``action`` with everything a use case needs: the workflow store, agents, git and files.
+
+    If no engine runs, the events that it records are handled here.
+    """
     place = find_workflow_home(home, store)
 
     async def run() -> T:
-        async with open_workflow_context(place) as context:
+        from kingdom.workflow.own_events import own_events_handled
+
+        async with open_workflow_context(place) as context, own_events_handled(context):
             return await action(context)
 
     return run_async(run)

@@ -24,6 +24,7 @@ CommandHandler = Callable[..., Awaitable[object]]
 
 _FIRST_POLL_SECONDS: Final = 0.02  # between the first two polls of a command's status; the pause then grows
 _MAX_POLL_SECONDS: Final = 0.5
+_CARRY_SECONDS: Final = 600.0  # for a command that this process carries out itself
 _REFUSED_KEPT_SECONDS: Final = 86400.0  # before a refused command is purged
 
 
@@ -81,6 +82,26 @@ async def wait_for_command(bus: EventBus, command: SentCommand, seconds: float) 
             f"the engine has not carried out {command.type} of {command.workflow_id} in {seconds:g} s. The command "
             f"({command.id}) is still queued: kingdom workflow show {command.workflow_id} shows the result"
         ) from None
+
+
+async def carry_out_left(bus: EventBus, command: SentCommand, handlers: Mapping[str, CommandHandler]) -> None:
+    """Carry out a command that was sent to an engine that has gone; needs the engine lease.
+
+    Waits until the claim of the former engine has ended. Raises :class:`CommandRefused`.
+    """
+    while not (claimed := await bus.claim(COMMAND_STREAM, worker="command", ids=[command.id], lease=_CARRY_SECONDS)):
+        record = await bus.find(command.id)
+        if record is None or record.status in ("DONE", "DEAD"):
+            return await wait_for_command(bus, command, _CARRY_SECONDS)
+        await asyncio.sleep(_MAX_POLL_SECONDS)
+    (delivery,) = claimed
+    try:
+        await _bus_handler(handlers[command.type])(delivery.envelope)
+    except Reject as error:
+        await bus.settle(dead=[(delivery, error.code, error.why)])
+        raise CommandRefused(error.code, error.why) from error
+    await bus.settle(done=[delivery])
+    return None
 
 
 def command_worker(bus: EventBus, handlers: Mapping[str, CommandHandler], *, name: str = "engine") -> Worker:

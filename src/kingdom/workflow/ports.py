@@ -49,6 +49,9 @@ class WorkflowStore(Protocol):
     async def lock_engine(self) -> EngineLock | None:
         """Take the engine lock; return None if another process has it."""
 
+    async def engine_running(self) -> bool:
+        """Return whether a process has the engine lock."""
+
     async def record_engine(self, owner: str, now: float) -> int:
         """Record who has the lock; return how many have had it."""
 

@@ -314,6 +314,17 @@ async def test_what_does_not_belong_to_a_workflow_is_not_found_there(desk: Desk)
     error(await desk.client.post("/api/workflows/wf-nowhere/fork", json=body), 404, "WFL_NOT_FOUND")
 
 
+@pytest.mark.parametrize("engine", [False, True])
+async def test_whether_an_engine_runs_is_told(tmp_path: Path, engine: bool) -> None:
+    async with web_app(tmp_path / "home", court=False, engine=engine) as web:
+        desk = Desk(web)
+        made = await desk.post("workflows", {"templateId": await desk.template(scripted("a"))})
+        async with asyncio.timeout(60):
+            while web.context.control.is_engine is not engine:
+                await asyncio.sleep(0.01)
+        assert (await desk.get(f"workflows/{made['id']}"))["engineRunning"] is engine
+
+
 async def test_a_repository_that_was_deleted_meanwhile_is_told_when_the_workflow_starts(tmp_path: Path) -> None:
     async with web_app(tmp_path / "home", court=False, engine=True) as web:
         desk = Desk(web)

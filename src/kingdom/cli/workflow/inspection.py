@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kingdom.workflow.store.transactions import WorkflowTransaction
 
 _EVENTS_PER_PAGE = 500
+NO_ENGINE_ADVICE = "kingdom workflow start WORKFLOW continues one, kingdom workflow engine all of them"
 _LINE_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
@@ -45,16 +46,17 @@ def ls(status: tuple[str, ...], limit: int, home: Path | None, store: str | None
     from kingdom.workflow.overview import workflow_summary
 
     words = _parse_statuses(status)
-    found = with_store(home, store, lambda opened: _read_workflows(opened, words, limit + 1))
+    found, engine = with_store(home, store, lambda opened: _read_workflows(opened, words, limit + 1))
     shown = found[:limit]
     if json:
-        output.print_json({"workflows": [workflow_summary(one) | {"reason": one.reason} for one in shown]})
+        listed = [workflow_summary(one) | {"reason": one.reason} for one in shown]
+        output.print_json({"workflows": listed, "engineRunning": engine})
     elif shown:
         rows = [
             (
                 one.id,
                 one.name,
-                coloured(one.status),
+                coloured(one.status if engine or not one.is_active else f"{one.status} (no engine)"),
                 one.issue_key or "",
                 _local_time(one.created_at),
                 shorten(one.reason or ""),
@@ -64,6 +66,8 @@ def ls(status: tuple[str, ...], limit: int, home: Path | None, store: str | None
         output.print_table(("workflow", "name", "status", "issue", "created", "why"), rows)
         if len(found) > limit:
             output.say("… and older ones (use --limit)")
+        if not engine and any(one.is_active for one in shown):
+            output.say(f"no engine runs: {NO_ENGINE_ADVICE}")
     else:
         output.say("no workflows: kingdom workflow create TEMPLATE creates one")
 
@@ -81,11 +85,14 @@ def _parse_statuses(words: Sequence[str]) -> list[str]:
     return given
 
 
-async def _read_workflows(store: WorkflowStore, statuses: list[str], limit: int) -> list[Workflow]:
+async def _read_workflows(store: WorkflowStore, statuses: list[str], limit: int) -> tuple[list[Workflow], bool]:
+    """Return workflows, and whether an engine runs."""
     async with store.reading() as tx:
         if statuses:
-            return list(reversed(await tx.workflows.with_status(*statuses)))[:limit]
-        return await tx.workflows.list(limit=limit)
+            found = list(reversed(await tx.workflows.with_status(*statuses)))[:limit]
+        else:
+            found = await tx.workflows.list(limit=limit)
+    return found, await store.engine_running()
 
 
 @command()
@@ -99,11 +106,11 @@ def show(workflow: str, plan: bool, home: Path | None, store: str | None, json: 
     if plan:
         _print_plan(workflow, home, store, json=json)
         return
-    found = with_store(home, store, lambda opened: read_overview(opened, workflow))
+    found, engine = with_store(home, store, lambda opened: _read_with_engine(opened, workflow))
     if json:
-        output.print_json(found.document())
+        output.print_json(found.document() | {"engineRunning": engine})
     else:
-        print_overview(found)
+        print_overview(found, engine=engine)
 
 
 def _print_plan(word: str, home: Path | None, store: str | None, *, json: bool) -> None:
@@ -116,6 +123,10 @@ def _print_plan(word: str, home: Path | None, store: str | None, *, json: bool) 
         output.say(text.rstrip("\n"))
 
 
+async def _read_with_engine(store: WorkflowStore, word: str) -> tuple[WorkflowOverview, bool]:
+    return await read_overview(store, word), await store.engine_running()
+
+
 async def read_overview(store: WorkflowStore, word: str) -> WorkflowOverview:
     """Return the workflow with everything that belongs to it."""
     from kingdom.cli.workflow.names import find_workflow
@@ -125,7 +136,8 @@ async def read_overview(store: WorkflowStore, word: str) -> WorkflowOverview:
         return await WorkflowOverview.read(tx, await find_workflow(tx, word))
 
 
-def print_overview(found: WorkflowOverview) -> None:
+def print_overview(found: WorkflowOverview, *, engine: bool = True) -> None:
+    """Print a workflow; ``engine``: whether one runs."""
     from kingdom.cli.workflow.view import COLUMNS, overview_rows
 
     workflow = found.workflow
@@ -133,6 +145,7 @@ def print_overview(found: WorkflowOverview) -> None:
         ("workflow", workflow.id),
         ("name", workflow.name),
         ("status", workflow.status + (f": {workflow.reason}" if workflow.reason else "")),
+        ("engine", None if engine or not workflow.is_active else f"none runs: {NO_ENGINE_ADVICE}"),
         ("issue", workflow.issue_key),
         ("template", workflow.template_id),
         ("forked from", workflow.forked_from),

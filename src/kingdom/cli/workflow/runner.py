@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kingdom.cli.workflow.view import WorkflowView
+    from kingdom.workflow.commands import SentCommand
     from kingdom.workflow.context import WorkflowContext
     from kingdom.workflow.home import WorkflowHome
     from kingdom.workflow.overview import WorkflowOverview
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 _COMMAND_SECONDS: Final = 120.0  # for an engine to execute a command: it may have to stop agents first
 _START_SECONDS: Final = 600.0  # for an engine to start a workflow: it may have to clone repositories first
 _WEB_ENGINE_SECONDS: Final = 5.0  # for a web server to become the engine when no other process is
-_ACTIVE_STATUSES: Final = ("PREPARING", "RUNNING", "RESUMING")
 _POLL_SECONDS: Final = 0.5  # between two looks at other workflows
+_ENGINE_CHECK_SECONDS: Final = 1.0  # between two looks whether an engine runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +39,47 @@ class CommandRequest:
 
 
 async def execute(context: WorkflowContext, request: CommandRequest) -> None:
-    """Execute a command here, or have the engine execute it that runs on the store."""
-    from kingdom.workflow.engine import EngineAlreadyRunning, EngineLease, command_handlers
+    """Execute a command here, or have the engine execute it that runs on the store.
 
-    lease = EngineLease(context.store)
+    If that engine goes away before it is done, the command is executed here.
+    """
+    from kingdom.workflow.commands import CommandPending, send_command, wait_for_command
+    from kingdom.workflow.engine import EngineAlreadyRunning, EngineLease
+
+    lease, bus, sent = EngineLease(context.store), context.store.bus, None
+    deadline = asyncio.get_running_loop().time() + _COMMAND_SECONDS
+    while True:
+        try:
+            await lease.take()
+            break
+        except EngineAlreadyRunning:
+            if sent is None:
+                sent = await send_command(bus, request.kind, request.workflow_id, **request.arguments)
+        try:
+            await wait_for_command(bus, sent, _ENGINE_CHECK_SECONDS)
+        except CommandPending:
+            if asyncio.get_running_loop().time() >= deadline:
+                raise
+        else:
+            return
     try:
-        await lease.take()
-    except EngineAlreadyRunning:
-        await _ask_engine(context.store, request, _COMMAND_SECONDS)
-        return
-    try:
-        await command_handlers(context)[request.kind](request.workflow_id, **request.arguments)
+        await _execute_here(context, request, sent)
     finally:
         await lease.release()
+
+
+async def _execute_here(context: WorkflowContext, request: CommandRequest, sent: SentCommand | None) -> None:
+    """Execute a command while this process has the lease, and handle the events that follow from it."""
+    from kingdom.workflow.commands import carry_out_left
+    from kingdom.workflow.engine import command_handlers
+    from kingdom.workflow.own_events import own_events_handled
+
+    handlers = command_handlers(context)
+    async with own_events_handled(context, has_lease=True):
+        if sent is None:
+            await handlers[request.kind](request.workflow_id, **request.arguments)
+        else:
+            await carry_out_left(context.store.bus, sent, handlers)
 
 
 async def hand_over(place: WorkflowHome, store: WorkflowStore, request: CommandRequest) -> None:
@@ -59,7 +88,7 @@ async def hand_over(place: WorkflowHome, store: WorkflowStore, request: CommandR
 
     loop = asyncio.get_running_loop()
     deadline = loop.time() + (0.0 if running_server(place.root.parent) is None else _WEB_ENGINE_SECONDS)
-    while not await engine_runs(store):
+    while not await store.engine_running():
         if loop.time() >= deadline:
             raise output.CommandError(
                 "NO_ENGINE",
@@ -73,22 +102,20 @@ async def hand_over(place: WorkflowHome, store: WorkflowStore, request: CommandR
 async def run_request(
     place: WorkflowHome, context: WorkflowContext, request: CommandRequest, view: WorkflowView
 ) -> int:
-    """Run a workflow and show it until it rests; return the exit code."""
+    """Run a workflow and show it until it rests; return the exit code.
+
+    Another engine runs it if there is one. When that goes away, this process becomes the engine.
+    """
     from kingdom.workflow.engine import EngineAlreadyRunning
 
-    if not await engine_runs(context.store):
-        with contextlib.suppress(EngineAlreadyRunning):  # another process became the engine first
-            return await _run_here(place, context, request, view)
-    return await _run_elsewhere(place, context.store, request, view)
-
-
-async def engine_runs(store: WorkflowStore) -> bool:
-    """Return whether an engine holds the lock of the store."""
-    lock = await store.lock_engine()
-    if lock is None:
-        return True
-    await lock.release()
-    return False
+    run = _Run(place, context, request, view, await context.store.last_event_number(request.workflow_id))
+    while True:
+        if not await context.store.engine_running():
+            with contextlib.suppress(EngineAlreadyRunning):  # another process became the engine first
+                return await _run_here(run)
+        code = await _run_elsewhere(run)
+        if code is not None:
+            return code
 
 
 async def _ask_engine(store: WorkflowStore, request: CommandRequest, seconds: float) -> None:
@@ -98,95 +125,136 @@ async def _ask_engine(store: WorkflowStore, request: CommandRequest, seconds: fl
     await wait_for_command(store.bus, asked, seconds)
 
 
-async def _run_elsewhere(place: WorkflowHome, store: WorkflowStore, request: CommandRequest, view: WorkflowView) -> int:
-    """Have the engine run the workflow that holds the store, and watch. Ctrl-C only stops watching."""
+@dataclass(slots=True)
+class _Run:
+    """A workflow that is run and shown, here or by another engine."""
 
-    after = await store.last_event_number(request.workflow_id)
+    place: WorkflowHome
+    context: WorkflowContext
+    request: CommandRequest
+    view: WorkflowView
+    after: int  # the number of the last event shown
+    sent: SentCommand | None = None  # the command, if it was sent to another engine
+
+    @property
+    def store(self) -> WorkflowStore:
+        return self.context.store
+
+
+async def _run_elsewhere(run: _Run) -> int | None:
+    """Have the engine run the workflow that holds the store, and watch. Ctrl-C only stops watching.
+
+    Return None if that engine has gone and the workflow does not rest.
+    """
+    from kingdom.workflow.commands import send_command, wait_for_command
+
+    request, bus = run.request, run.store.bus
 
     async def begin() -> None:
-        if not await _is_active(store, request):
-            await _ask_engine(store, request, _START_SECONDS)
+        if run.sent is None and not await _is_active(run.store, request):
+            run.sent = await send_command(bus, request.kind, request.workflow_id, **request.arguments)
+        if run.sent is not None:
+            await wait_for_command(bus, run.sent, _START_SECONDS)
 
     started = asyncio.create_task(begin())
+    gone = asyncio.create_task(_wait_until_engine_gone(run.store))
     try:
-        with view:
-            overview = await _show_until_resting(place, store, request, after, view, started)
+        overview = await _show_until_resting(run, started, gone=gone)
+        left = gone.done() and not (started.done() and (overview is None or not overview.workflow.is_active))
     finally:
         await _cancel_and_wait(started)
-    return _finish(overview, view)
+        await _cancel_and_wait(gone)
+    if left:
+        run.view.say("the engine has stopped: this process is the engine now, and Ctrl-C pauses the workflow")
+        return None
+    return _finish(overview, run.view)
 
 
-async def _run_here(place: WorkflowHome, context: WorkflowContext, request: CommandRequest, view: WorkflowView) -> int:
+async def _wait_until_engine_gone(store: WorkflowStore) -> None:
+    while await store.engine_running():  # noqa: ASYNC110 - another process: there is no signal
+        await asyncio.sleep(_ENGINE_CHECK_SECONDS)
+
+
+async def _run_here(run: _Run) -> int:
     """Be the engine until the workflow rests. Ctrl-C pauses it."""
+    from kingdom.workflow.commands import wait_for_command
     from kingdom.workflow.engine import command_handlers, run_engine
     from kingdom.workflow.errors import WorkflowError
 
-    store = context.store
-    carry = command_handlers(context)
+    store, request = run.store, run.request
+    carry = command_handlers(run.context)
 
     async def begin() -> None:
-        if not active:
+        if active:
+            return
+        if run.sent is not None:  # this engine takes it from the bus
+            await wait_for_command(store.bus, run.sent, _START_SECONDS)
+        else:
             await carry[request.kind](request.workflow_id, **request.arguments)
 
-    active = await _is_active(store, request)
-    after = await store.last_event_number(request.workflow_id)
+    active = await _is_active(store, request, sent=run.sent is not None)
     with stop_signals() as stop:
-        async with run_engine(context) as engine:
+        async with run_engine(run.context) as engine:
             started = asyncio.create_task(begin())
             broken = asyncio.create_task(engine.wait())
             try:
-                with view:
-                    overview = await _show_until_resting(place, store, request, after, view, started, broken, stop)
+                overview = await _show_until_resting(run, started, broken=broken, stop=stop)
                 if not stop.is_set():
                     await _wait_for_other_workflows(store, broken, stop)
                 else:
                     with contextlib.suppress(WorkflowError):  # it rests already, or never started
                         await carry["PauseWorkflow"](request.workflow_id)
-                    view.say(
+                    run.view.say(
                         f"paused: kingdom workflow resume {request.workflow_id} --retry continues where it stopped"
                     )
                     return output.INTERRUPTED
             finally:
                 await _cancel_and_wait(started)
                 await _cancel_and_wait(broken)
-    return _finish(overview, view)
+    return _finish(overview, run.view)
 
 
 async def _show_until_resting(
-    place: WorkflowHome,
-    store: WorkflowStore,
-    request: CommandRequest,
-    after: int,
-    view: WorkflowView,
+    run: _Run,
     started: asyncio.Future[Any],
+    *,
     broken: asyncio.Task[None] | None = None,
+    gone: asyncio.Task[None] | None = None,
     stop: asyncio.Event | None = None,
 ) -> WorkflowOverview | None:
-    """Show a workflow until it has started and rests, or ``stop`` is set. Raises errors of the tasks."""
+    """Show a workflow until it has started and rests, ``stop`` is set or ``gone`` has ended.
+
+    Raises errors of the tasks.
+    """
     overview = None
-    stream = watch_frames(place, store, request.workflow_id, after=after)
+    stream = watch_frames(run.place, run.store, run.request.workflow_id, after=run.after)
     async with contextlib.aclosing(stream):
-        while stop is None or not stop.is_set():
-            ready = started.done()  # checked before the frame is read, so that the frame shows what it did
-            frame = await anext(stream, None)
-            if frame is None:  # it was deleted
-                break
-            view.show(frame)
-            overview = frame.overview
-            for task in (started, broken):
-                if task is not None and task.done():
-                    task.result()
-            if ready and frame.resting:
-                break
+        with run.view:
+            while stop is None or not stop.is_set():
+                ready = started.done()  # checked before the frame is read, so that the frame shows what it did
+                left = gone is not None and gone.done()
+                frame = await anext(stream, None)
+                if frame is None:  # it was deleted
+                    break
+                run.view.show(frame)
+                run.after = frame.events[-1].sequence if frame.events else run.after
+                overview = frame.overview
+                for task in (started, broken, gone):
+                    if task is not None and task.done():
+                        task.result()
+                if (ready and frame.resting) or left:
+                    break
     return overview
 
 
 async def _wait_for_other_workflows(store: WorkflowStore, broken: asyncio.Task[None], stop: asyncio.Event) -> None:
     """Stay the engine until the workflows rest that other processes have started on it."""
+    from kingdom.workflow.domain.statuses import WORKFLOW_ACTIVE_STATUSES
+
     printed = False
     while not stop.is_set():
         async with store.reading() as tx:
-            active = await tx.workflows.with_status(*_ACTIVE_STATUSES)
+            active = await tx.workflows.with_status(*WORKFLOW_ACTIVE_STATUSES)
         if not active:
             return
         if not printed:
@@ -200,15 +268,15 @@ async def _wait_for_other_workflows(store: WorkflowStore, broken: asyncio.Task[N
                 await stop.wait()
 
 
-async def _is_active(store: WorkflowStore, request: CommandRequest) -> bool:
+async def _is_active(store: WorkflowStore, request: CommandRequest, *, sent: bool = False) -> bool:
     """Return whether the workflow runs already, or did when its engine was killed: then no command is needed.
 
-    A request to go back is sent all the same, and refused with the reason.
+    A request to go back is sent all the same, and refused with the reason; ``sent``: that was done already.
     """
-    if "checkpoint_id" in request.arguments:
+    if "checkpoint_id" in request.arguments and not sent:
         return False
     async with store.reading() as tx:
-        return (await tx.workflows.get(request.workflow_id)).status in _ACTIVE_STATUSES
+        return (await tx.workflows.get(request.workflow_id)).is_active
 
 
 @contextlib.contextmanager

@@ -353,6 +353,7 @@ class WorkflowFull(TypedDict):
     repositories: list[WorkTreeInfo]
     works: list[WorkInfo]
     checkpoints: list[CheckpointInfo]
+    engineRunning: bool
     allowed: list[Literal["start", "pause", "resume", "cancel", "modify", "delete"]]
 
 

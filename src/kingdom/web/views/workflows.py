@@ -128,6 +128,7 @@ class WorkflowFull(WorkflowSummary):
     repositories: list[WorkTreeInfo]
     works: list[WorkInfo]
     checkpoints: list[CheckpointInfo]
+    engine_running: bool = Field(description="Whether an engine runs: without one, a running workflow does not go on.")
     allowed: list[WorkflowAction] = Field(description="Actions that are allowed now.")
 
 
@@ -169,7 +170,12 @@ async def read_workflow(context: WebContext, workflow_id: str) -> WorkflowFull:
     spent = await workflow_state(context).spent()
     names = {work.id: work.name for work in overview.works}
     return WorkflowFull.model_validate(
-        {**_summary(summary_facts(workflow), names, spent), **overview.document(), "allowed": allowed_actions(workflow)}
+        {
+            **_summary(summary_facts(workflow), names, spent),
+            **overview.document(),
+            "allowed": allowed_actions(workflow),
+            "engineRunning": context.control.is_engine or await context.parts.store.engine_running(),
+        }
     )
 
 

@@ -164,6 +164,8 @@ WORKTREE_TRANSITIONS: Final = _transitions(
     WorkTreeStatus,
 )
 
+WORKFLOW_ACTIVE_STATUSES: Final = frozenset({WorkflowStatus.PREPARING, WorkflowStatus.RUNNING, WorkflowStatus.RESUMING})
+"""A workflow in one of these needs an engine to go on."""
 WORKFLOW_OVER_STATUSES: Final = frozenset({WorkflowStatus.COMPLETED, WorkflowStatus.CANCELLED})
 
 

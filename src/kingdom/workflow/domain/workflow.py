@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from kingdom.workflow.domain.resources import GitRef, McpServerRef
 from kingdom.workflow.domain.statuses import (
+    WORKFLOW_ACTIVE_STATUSES,
     WORKFLOW_OVER_STATUSES,
     WORKFLOW_TRANSITIONS,
     WorkflowStatus,
@@ -167,6 +168,11 @@ class Workflow:
     def is_over(self) -> bool:
         """Whether it is COMPLETED or CANCELLED."""
         return self.status in WORKFLOW_OVER_STATUSES
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it needs an engine to go on."""
+        return self.status in WORKFLOW_ACTIVE_STATUSES
 
     # ── transitions ───────────────────────────────────────────────────────────────────────────────────────────
 

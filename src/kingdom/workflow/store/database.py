@@ -140,6 +140,10 @@ class DatabaseStore(ABC):
     async def lock_engine(self) -> EngineLock | None:
         """Take the engine lock; return None if another process has it."""
 
+    @abstractmethod
+    async def engine_running(self) -> bool:
+        """Return whether a process has the engine lock."""
+
     async def record_engine(self, owner: str, now: float) -> int:
         """Record who has the lock; return how many have had it."""
         async with self.session() as session:

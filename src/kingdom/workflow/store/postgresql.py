@@ -25,6 +25,15 @@ _MIGRATION_LOCK: Final = 0x6B776601  # advisory lock
 _ENGINE_LOCK: Final = 0x6B776602  # advisory lock
 
 
+_ENGINE_LOCK_HELD: Final = """
+    SELECT EXISTS (
+        SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
+        WHERE locktype = 'advisory' AND datname = current_database() AND granted
+            AND classid::bigint = ? AND objid::bigint = (hashtext(current_schema())::bigint & 4294967295)
+    )
+"""
+
+
 class AdvisoryLock:
     """The lock of the engine, held by a PostgreSQL connection of its own. It ends with the connection."""
 
@@ -99,6 +108,12 @@ class PostgresWorkflowStore(DatabaseStore):
         except (OSError, asyncpg.PostgresError) as error:
             raise StoreError(f"the store at {self.shown_url} cannot be reached: {error}") from None
         return await AdvisoryLock.take(connection)
+
+    async def engine_running(self) -> bool:
+        """Return whether a process has the engine lock."""
+        async with self.session(readonly=True) as session:
+            ((held,),) = await session.fetch(_ENGINE_LOCK_HELD, _ENGINE_LOCK)
+        return bool(held)
 
     async def _disconnect(self) -> None:
         await self._pool.close()

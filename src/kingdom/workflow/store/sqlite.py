@@ -104,9 +104,16 @@ class SqliteWorkflowStore(DatabaseStore):
 
     async def lock_engine(self) -> EngineFileLock | None:
         """Take the engine lock, a lock file beside the database; return None if another process has it."""
-        path = Path(url_path(self.url))
-        lock = FileLock.take(path.with_name(f"{path.name}.engine-lock"))
+        lock = FileLock.take(self._engine_lock())
         return None if lock is None else EngineFileLock(lock)
+
+    async def engine_running(self) -> bool:
+        """Return whether a process has the engine lock."""
+        return FileLock.is_held(self._engine_lock())
+
+    def _engine_lock(self) -> Path:
+        path = Path(url_path(self.url))
+        return path.with_name(f"{path.name}.engine-lock")
 
     async def _has_tables(self, session: DatabaseSession) -> bool:
         return bool(await session.fetch("SELECT 1 FROM sqlite_master WHERE name = 'wf_counter'"))

@@ -16,6 +16,7 @@ from kingdom.workflow.domain.events import (
     WorkflowStarted,
 )
 from kingdom.workflow.domain.statuses import (
+    WORKFLOW_ACTIVE_STATUSES,
     WORKFLOW_TRANSITIONS,
     WorkflowStatus,
     WorkStatus,
@@ -42,7 +43,7 @@ from kingdom.workflow.usecases.resources import (
 from kingdom.workflow.usecases.steps import may_be_alive, pause_works, requeue_dead_events, stop_agents
 
 STARTABLE_STATUSES: Final = (WorkflowStatus.CREATED, WorkflowStatus.READY)
-BUSY_STATUSES: Final = (WorkflowStatus.PREPARING, WorkflowStatus.RUNNING, WorkflowStatus.RESUMING)
+BUSY_STATUSES: Final = WORKFLOW_ACTIVE_STATUSES
 """A workflow in one of these cannot be deleted."""
 
 

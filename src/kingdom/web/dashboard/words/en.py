@@ -334,6 +334,7 @@ WORKFLOW_WORDS: Final[dict[str, str]] = {
     "workflow.did.pause": "Paused",
     "workflow.did.resume": "Resumed",
     "workflow.did.start": "Started",
+    "workflow.engine.none": "No engine runs, so it does not go on: kingdom workflow engine starts one",
     "workflow.events": "Events",
     "workflow.filter": "Filter by status",
     "workflow.forked": "forked from {checkpoint}",

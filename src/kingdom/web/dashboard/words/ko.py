@@ -333,6 +333,7 @@ WORKFLOW_WORDS: Final[dict[str, str]] = {
     "workflow.did.pause": "일시 정지했습니다",
     "workflow.did.resume": "재개했습니다",
     "workflow.did.start": "시작했습니다",
+    "workflow.engine.none": "실행 중인 엔진이 없어 진행되지 않습니다: kingdom workflow engine으로 시작하세요",
     "workflow.events": "이벤트",
     "workflow.filter": "표시할 워크플로",
     "workflow.forked": "{checkpoint}에서 포크",

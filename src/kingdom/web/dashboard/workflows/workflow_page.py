@@ -27,6 +27,7 @@ from kingdom.web.dashboard.workflows.progress import Durations, Timeline, WorkGr
 from kingdom.web.dashboard.workflows.widgets import update_badge, update_progress, update_text
 from kingdom.web.views.workflow_output import WorkflowUsage, read_usage
 from kingdom.web.views.workflows import WorkflowEvent, WorkflowFull, read_workflow
+from kingdom.workflow.domain.statuses import WORKFLOW_ACTIVE_STATUSES
 
 if TYPE_CHECKING:
     from nicegui.element import Element
@@ -112,7 +113,8 @@ class StatusCard:
         self._count.set_text(words("workflow.progress", done=full.works_completed, total=full.works_total))
         self._cost.set_text(format_usd(usage.cost_usd))
         self._tokens.set_text(words("workflow.tokens", count=f"{usage.tokens.total:,}", runs=usage.runs))
-        update_text(self._reason, full.reason)
+        idle = full.status in WORKFLOW_ACTIVE_STATUSES and not full.engine_running
+        update_text(self._reason, words("workflow.engine.none") if idle else full.reason)
 
 
 _TICK_SECONDS: Final = 1.0
