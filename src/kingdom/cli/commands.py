@@ -65,12 +65,17 @@ SECTIONS: Final[dict[str, tuple[CommandSpec, ...]]] = {
 }
 COMMANDS: Final = tuple(command for section in SECTIONS.values() for command in section)
 
-# The extra that installs a third-party package, by the name under which the package is imported.
+# The extra of pyproject.toml that installs a third-party package, by the name under which the package is imported.
 EXTRA_OF_PACKAGE: Final = {
-    "asyncpg": "postgres",
-    "psycopg": "postgres",
-    **dict.fromkeys(("aiohttp", "cronsim", "jinja2", "psutil", "pydantic", "slack_sdk", "textual", "yaml"), "court"),
-    **dict.fromkeys(("fastapi", "httpx", "markdown_it", "mcp", "nicegui", "starlette", "uvicorn", "websockets"), "web"),
+    package: extra
+    for extra, packages in {
+        "postgres": "asyncpg",
+        "court": "aiohttp cronsim jinja2 psutil pydantic rich slack_sdk textual yaml",
+        "web": "fastapi httpx markdown_it mcp nicegui starlette uvicorn websockets",
+        "psycopg": "psycopg",
+        "sqlalchemy": "sqlalchemy",
+    }.items()
+    for package in packages.split()
 }
 
 

@@ -2,6 +2,9 @@
 
 Text from events was written by others. It is printed without markup and without control characters, so that a payload
 cannot move the cursor, recolour the terminal or reorder what the operator reads.
+
+Tables need no library. On a terminal they are folded to its width; on a pipe nothing is folded or coloured. Live
+displays draw the same tables through rich, which comes with the extra ``court``.
 """
 
 from __future__ import annotations
@@ -12,8 +15,9 @@ import re
 import shlex
 import shutil
 import sys
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TextIO, TypeAlias
 
 import click
 
@@ -21,16 +25,20 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from rich.console import Console, RenderableType
-    from rich.table import Table
+    from rich.text import Text
 
 FAILED: Final = 1
 MISUSED: Final = 2
 INTERRUPTED: Final = 130
 
+_SURROGATES: Final = re.compile("[\ud800-\udfff]")
 _CONTROL_CHARACTERS: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-_SURROGATES: Final = re.compile("[\ud800-\udfff]")
+_CODES: Final = {
+    "bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "white": 37,
+}  # fmt: skip
+_GAP: Final = "  "  # between columns
 _PIPE_COLUMNS: Final = 10_000  # on a pipe nothing is cut off, for `grep` and `awk`
 
 
@@ -61,8 +69,7 @@ def print_error(error: CommandError, as_json: bool) -> int:
     if as_json:
         print_json({"error": {"code": error.code, "message": str(error)}})
     else:
-        red = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-        label = "\x1b[31merror:\x1b[0m" if red else "error:"
+        label = Styled("error:", "red").paint() if has_colours(sys.stderr) else "error:"
         line = " ".join(sanitize(str(error)).split())
         print(f"{label} {line}", file=sys.stderr)  # noqa: T201
     return error.exit_code
@@ -96,6 +103,11 @@ def sanitize(text: str) -> str:
     return _CONTROL_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
+def has_colours(stream: TextIO) -> bool:
+    """Return whether a stream is a terminal that shows colours, and the user wants them."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def console() -> Console:
     """Return a console on standard output. It honours NO_COLOR, and on a pipe neither colours nor wraps."""
     from rich.console import Console
@@ -103,25 +115,9 @@ def console() -> Console:
     return Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS, markup=False, highlight=False, emoji=False)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Iterable[str] = ()) -> Table:
-    """Build a table; columns named in ``right`` are aligned to the right."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    plain = not sys.stdout.isatty()
-    aligned = set(right)
-    result = Table(box=None if plain else box.SIMPLE_HEAD, pad_edge=not plain, header_style="bold")
-    for column in columns:
-        result.add_column(column, justify="right" if column in aligned else "left", overflow="fold")
-    for row in rows:
-        result.add_row(*(cell if isinstance(cell, Text) else Text(sanitize(str(cell))) for cell in row))
-    return result
-
-
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Iterable[str] = ()) -> None:
-    """Print a table for people."""
-    console().print(table(columns, rows, right))
+    """Print a table for people; columns named in ``right`` are aligned to the right."""
+    show(Table(columns, rows, right))
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
@@ -130,13 +126,6 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
     width = max((len(name) for name, _ in listed), default=0)
     for name, value in listed:
         say(f"{name:<{width}}  {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}")
-
-
-def styled(text: str, style: str) -> Any:
-    """Return a table cell in a colour of its own."""
-    from rich.text import Text
-
-    return Text(sanitize(text), style=style)
 
 
 def plural(count: int, noun: str) -> str:
@@ -190,3 +179,124 @@ class LiveDisplay(View):
     def draw(self, content: RenderableType) -> None:
         """Replace what is shown."""
         self._live.update(content, refresh=True)
+
+
+# Tables
+
+
+class Styled(NamedTuple):
+    """A text with a style, such as ``red`` or ``bold green``; an empty style is none."""
+
+    text: str
+    style: str
+
+    def paint(self, text: str | None = None) -> str:
+        """Return the text, or a part of it, with the codes of the style."""
+        shown = sanitize(self.text) if text is None else text
+        codes = ";".join(str(_CODES[word]) for word in self.style.split())
+        return f"\x1b[{codes}m{shown}\x1b[0m" if codes else shown
+
+    def __rich__(self) -> Text:
+        from rich.text import Text
+
+        return Text(sanitize(self.text), style=self.style)
+
+
+class Table:
+    """Rows under headings. Cells are folded where the table is wider than its place."""
+
+    def __init__(self, columns: Sequence[str], rows: Iterable[Sequence[object]], right: Iterable[str] = ()) -> None:
+        self._columns = columns
+        self._right = set(right)
+        self._rows = [[cell if isinstance(cell, Styled) else Styled(str(cell), "") for cell in row] for row in rows]
+
+    def render(self, width: int | None = None, *, colours: bool = False) -> str:
+        """Return the table as lines of at most ``width`` characters; None means any width."""
+        header = [Styled(column, "bold") for column in self._columns]
+        rows = [header, *self._rows]
+        widths = _fit([max(_cell_width(row[i]) for row in rows) for i in range(len(header))], width)
+        return "\n".join(line for row in rows for line in self._row_lines(row, widths, colours))
+
+    def _row_lines(self, row: Sequence[Styled], widths: Sequence[int], colours: bool) -> Iterable[str]:
+        folded = [_fold(cell, width) for cell, width in zip(row, widths, strict=True)]
+        for number in range(max(len(lines) for lines in folded)):
+            parts = []
+            for column, cell, lines, width in zip(self._columns, row, folded, widths, strict=True):
+                text = lines[number] if number < len(lines) else ""
+                space = " " * (width - _width(text))
+                shown = cell.paint(text) if colours and text else text
+                parts.append(space + shown if column in self._right else shown + space)
+            yield _GAP.join(parts).rstrip()
+
+    def __rich__(self) -> Text:
+        from rich.text import Text
+
+        return Text.from_ansi(self.render(colours=True), no_wrap=True, overflow="ellipsis")
+
+
+Part: TypeAlias = Table | Styled
+
+
+def show(*parts: Part) -> None:
+    """Print tables and lines on standard output, with an empty line before each further table."""
+    colours = has_colours(sys.stdout)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    shown: list[str] = []
+    for part in parts:
+        if isinstance(part, Table):
+            shown += [*([""] if shown else []), part.render(width, colours=colours)]
+        else:
+            shown.append(part.paint() if colours else sanitize(part.text))
+    print("\n".join(shown), flush=True)  # noqa: T201
+
+
+def _fit(widths: list[int], width: int | None) -> list[int]:
+    """Take from the widest columns what is too much."""
+    if width is not None:
+        excess = sum(widths) + len(_GAP) * (len(widths) - 1) - width
+        for _ in range(excess):
+            widest = widths.index(max(widths))
+            widths[widest] = max(1, widths[widest] - 1)
+    return widths
+
+
+def _cell_width(cell: Styled) -> int:
+    return max((_width(line) for line in _lines(cell)), default=0)
+
+
+def _lines(cell: Styled) -> list[str]:
+    return sanitize(cell.text).expandtabs().splitlines()
+
+
+def _fold(cell: Styled, width: int) -> list[str]:
+    """Split a cell into lines of at most ``width``, at a space where there is one."""
+    lines = []
+    for line in _lines(cell):
+        rest = line
+        while _width(rest) > width:
+            end = _prefix_length(rest, width)
+            space = rest.rfind(" ", 1, end + 1)
+            lines.append(rest[: space if space > 0 else end].rstrip())
+            rest = rest[space + 1 if space > 0 else end :]
+        lines.append(rest)
+    return lines or [""]
+
+
+def _prefix_length(text: str, width: int) -> int:
+    """Return how many characters of ``text`` fit; at least one, so that a wide character always finds a place."""
+    used = 0
+    for index, character in enumerate(text):
+        used += _width(character)
+        if used > width:
+            return max(1, index)
+    return len(text)
+
+
+def _width(text: str) -> int:
+    """Return the cells that ``text`` takes on a terminal: two for a Hangul syllable, none for a combining mark."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.category(one) in ("Mn", "Me", "Cf") else 2 if unicodedata.east_asian_width(one) in "WF" else 1
+        for one in text
+    )

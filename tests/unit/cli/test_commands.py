@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from typing import Any
 
 import click
@@ -10,6 +13,7 @@ import pytest
 
 from kingdom.cli import app, commands
 from kingdom.cli.commands import COMMANDS, SECTIONS, CommandSpec, load, load_all
+from tests.support.pages import ROOT
 
 
 @pytest.mark.parametrize("spec", COMMANDS, ids=lambda spec: spec.name)
@@ -72,6 +76,21 @@ def test_a_missing_package_is_one_line_with_the_command_that_installs_it(
     assert (
         capsys.readouterr().err == f"error: this command needs the package {name}: run pip install 'kingdom[{extra}]'\n"
     )
+
+
+def test_every_package_of_an_extra_is_known_with_that_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    imported_as = {
+        re.sub(r"[-_.]+", "-", distribution).lower(): package
+        for package, distributions in packages_distributions().items()
+        for distribution in distributions
+        if not package.startswith("_")
+    }
+    for extra in ("postgres", "court", "web", "psycopg", "sqlalchemy"):
+        for requirement in project["optional-dependencies"][extra]:
+            name = re.split(r"[^A-Za-z0-9-]", requirement)[0]
+            if name != "kingdom":
+                assert commands.EXTRA_OF_PACKAGE[imported_as[name]] == extra
 
 
 def test_a_missing_module_of_no_extra_is_a_mistake_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json as jsonlib
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from prometheus_client import CollectorRegistry
-    from rich.console import RenderableType
-    from rich.table import Table
 
     from kingdom.bus import Check, DeadLetter, Depth, EventBus
 
@@ -54,7 +51,7 @@ def depth(url: str, watch: bool, every: float, json: bool) -> None:
     if json:
         output.print_json({"streams": [depth_document(stream, depths[stream]) for stream in sorted(depths)]})
     elif depths:
-        output.console().print(_depth_table(depths))
+        output.show(_depth_table(depths))
     else:
         output.say("no streams yet: nothing was published here")
 
@@ -183,21 +180,15 @@ def refuse_watch_with_json(json: bool) -> None:
         raise output.usage_error("--watch and --json cannot be combined: programs call the command again")
 
 
-async def refresh(render: Callable[[], Awaitable[RenderableType]], seconds: float) -> None:
-    """Show something again and again, in place on a terminal; never returns."""
+async def refresh(read: Callable[[], Awaitable[Sequence[output.Part]]], seconds: float) -> None:
+    """Show something again and again, on a terminal in place of what was there; never returns."""
     import asyncio
 
-    from rich.live import Live
-
-    console = output.console()
-    if not sys.stdout.isatty():
-        while True:
-            console.print(await render())
-            await asyncio.sleep(seconds)
-    with Live(console=console, auto_refresh=False) as live:
-        while True:
-            live.update(await render(), refresh=True)
-            await asyncio.sleep(seconds)
+    while True:
+        parts = await read()
+        click.clear()  # does nothing on a pipe
+        output.show(*parts)
+        await asyncio.sleep(seconds)
 
 
 def report_checks(checks: Sequence[Check], *, json: bool) -> None:
@@ -208,7 +199,7 @@ def report_checks(checks: Sequence[Check], *, json: bool) -> None:
     if json:
         output.print_json({"ok": healthy, "checks": [check_document(check) for check in checks]})
     else:
-        rows = [(output.styled(check.level, _CHECK_STYLES[check.level]), check.name, check.message) for check in checks]
+        rows = [(output.Styled(check.level, _CHECK_STYLES[check.level]), check.name, check.message) for check in checks]
         output.print_table(("", "check", "finding"), rows)
         for check in checks:
             if check.hint and check.level != "ok":
@@ -241,22 +232,22 @@ def serve_metrics(registry: CollectorRegistry, host: str, port: int, *, json: bo
         thread.join()
 
 
-async def _depth_view(bus: EventBus) -> Table:
-    return _depth_table(await bus.depth())
+async def _depth_view(bus: EventBus) -> list[output.Part]:
+    return [_depth_table(await bus.depth())]
 
 
-def _depth_table(depths: dict[str, Depth]) -> Table:
+def _depth_table(depths: dict[str, Depth]) -> output.Table:
     rows = [
         (
             stream,
             f"{depth.pending:,}",
             f"{depth.processing:,}",
-            output.styled(f"{depth.dead:,}", "red" if depth.dead else ""),
+            output.Styled(f"{depth.dead:,}", "red" if depth.dead else ""),
             format_duration(depth.oldest_pending_seconds) if depth.pending else "–",
         )
         for stream, depth in sorted(depths.items())
     ]
-    return output.table(_DEPTH_COLUMNS, rows, right=_DEPTH_COLUMNS[1:])
+    return output.Table(_DEPTH_COLUMNS, rows, right=_DEPTH_COLUMNS[1:])
 
 
 async def _dead_letters(

@@ -187,9 +187,9 @@ def _document(name: str, general: GeneralPackage | None, problems: list[str]) ->
 
 
 def _row(name: str, general: GeneralPackage | None, problems: list[str]) -> tuple[object, ...]:
-    shown = output.styled("; ".join(problems) or "–", "red" if problems else "")
+    shown = output.Styled("; ".join(problems) or "–", "red" if problems else "")
     if general is None:
-        return (output.styled(name, "red"), "–", "–", "–", "–", shown)
+        return (output.Styled(name, "red"), "–", "–", "–", "–", shown)
     manifest = general.manifest
     engine = manifest.engine.name + (f" ({manifest.engine.model})" if manifest.engine.model else "")
     hears = ", ".join(subscription.type for subscription in manifest.subscribes) or "–"

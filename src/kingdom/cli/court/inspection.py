@@ -15,8 +15,6 @@ from kingdom.cli.session import errors_reported, find_home, with_court
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rich.console import Group
-
     from kingdom.court.loop import Services
     from kingdom.court.overview import CourtOverview
 
@@ -38,7 +36,7 @@ def status(watch: bool, every: float, home: Path | None, json: bool) -> None:
     if json:
         output.print_json({**overview.document(), "dashboard": _dashboard_url(overview)})
     else:
-        output.console().print(_render(overview))
+        output.show(*_status_parts(overview))
 
 
 def _read_overview(home: Path | None) -> CourtOverview:
@@ -68,67 +66,65 @@ def _dashboard_url(overview: CourtOverview) -> str | None:
     return None if found is None else found.url
 
 
-async def _status_view(services: Services) -> Group:
+async def _status_view(services: Services) -> list[output.Part]:
     from kingdom.court.overview import read_overview
 
-    return _render(await read_overview(services))
+    return _status_parts(await read_overview(services))
 
 
-def _render(overview: CourtOverview) -> Group:
-    from rich.console import Group
-
-    parts: list[Any] = []
+def _status_parts(overview: CourtOverview) -> list[output.Part]:
+    parts: list[output.Part] = []
     if overview.running:
         inline = ", all roles in one process" if overview.mode == "inline" else ""
-        parts.append(output.styled(f"{overview.home}: up (pid {overview.supervisor_pid}{inline})", "bold green"))
+        parts.append(output.Styled(f"{overview.home}: up (pid {overview.supervisor_pid}{inline})", "bold green"))
     else:
-        parts.append(output.styled(f"{overview.home}: not up (kingdom up starts it)", "bold"))
+        parts.append(output.Styled(f"{overview.home}: not up (kingdom up starts it)", "bold"))
     if (url := _dashboard_url(overview)) is not None:
-        parts.append(output.styled(f"dashboard: {url} (kingdom web --link logs a browser in)", "dim"))
+        parts.append(output.Styled(f"dashboard: {url} (kingdom web --link logs a browser in)", "dim"))
     parts.append(_roles_table(overview))
     columns = ("queue", "waiting", "held", "invalid or failed", "oldest")
     rows = [_queue_row(queue.name, queue.counts, queue.oldest_seconds) for queue in overview.queues]
-    parts.append(output.table(columns, rows, right=columns[1:]))
+    parts.append(output.Table(columns, rows, right=columns[1:]))
     if overview.holds:
         held = [(reason, *_hold_cells(detail)) for reason, detail in overview.holds.items()]
-        parts.append(output.table(("held back because", "events", "such as"), held, right=("events",)))
+        parts.append(output.Table(("held back because", "events", "such as"), held, right=("events",)))
     if overview.soldiers:
         soldiers = [
             (one.id, one.task_id, one.general, one.engine, one.pid or "–", duration_or_dash(one.seconds))
             for one in overview.soldiers
         ]
-        parts.append(output.table(("soldier", "task", "general", "engine", "pid", "for"), soldiers))
+        parts.append(output.Table(("soldier", "task", "general", "engine", "pid", "for"), soldiers))
     if overview.questions:
         questions = [
             (one.task_id, one.general, one.question, " | ".join(one.choices), one.deadline or "–")
             for one in overview.questions
         ]
-        parts.append(output.table(("asks", "general", "question", "choices", "until"), questions))
-        parts.append(output.styled('kingdom answer TASK "…" answers', "dim"))
+        parts.append(output.Table(("asks", "general", "question", "choices", "until"), questions))
+        parts.append(output.Styled('kingdom answer TASK "…" answers', "dim"))
     if overview.problems:
-        problems = [(output.styled(one.what, "red"), one.why) for one in overview.problems]
-        parts.append(output.table(("problem", "why"), problems))
-    return Group(*parts)
+        problems = [(output.Styled(one.what, "red"), one.why) for one in overview.problems]
+        parts.append(output.Table(("problem", "why"), problems))
+    return parts
 
 
-def _roles_table(overview: CourtOverview) -> Any:
+def _roles_table(overview: CourtOverview) -> output.Table:
     rows = [
         (
             role.name,
-            output.styled(role.state, _ROLE_STYLES.get(role.state, "dim")),
+            output.Styled(role.state, _ROLE_STYLES.get(role.state, "dim")),
             role.pid or "–",
             duration_or_dash(role.heartbeat_seconds),
             role.reason,
         )
         for role in overview.roles
     ]
-    return output.table(("role", "state", "pid", "heartbeat", "why"), rows, right=("pid", "heartbeat"))
+    return output.Table(("role", "state", "pid", "heartbeat", "why"), rows, right=("pid", "heartbeat"))
 
 
 def _queue_row(name: str, counts: dict[str, int], oldest: float) -> tuple[Any, ...]:
     numbers = list(counts.values())
     waiting, held, bad = (numbers[0], 0, numbers[1]) if len(numbers) == 2 else numbers
-    shown = output.styled(f"{bad:,}", "red" if bad else "")
+    shown = output.Styled(f"{bad:,}", "red" if bad else "")
     return name, f"{waiting:,}", f"{held:,}", shown, format_duration(oldest) if waiting else "–"
 
 

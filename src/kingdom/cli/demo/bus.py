@@ -91,22 +91,23 @@ class BusScene(Scene):
 
     def render(self) -> list[RenderableType]:
         from rich.progress_bar import ProgressBar
+        from rich.text import Text
 
         depth = self.depth
-        streams = output.table(
+        streams = output.Table(
             ("stream", "pending", "processing", "done", "dead"),
-            [(STREAM, depth.pending, depth.processing, output.styled(str(self.done), "green"), depth.dead)],
+            [(STREAM, depth.pending, depth.processing, output.Styled(str(self.done), "green"), depth.dead)],
             right=("pending", "processing", "done", "dead"),
         )
-        workers = output.table(
+        workers = output.Table(
             ("worker", "pid", "state", "deliveries"),
             [
-                (item.name, item.pid, output.styled(item.state, _STATE_STYLES[item.state]), item.handled)
+                (item.name, item.pid, output.Styled(item.state, _STATE_STYLES[item.state]), item.handled)
                 for item in self.workers
             ],
             right=("pid", "deliveries"),
         )
-        return [streams, workers, ProgressBar(total=self.total, completed=self.done)]
+        return [streams, Text(), workers, Text(), ProgressBar(total=self.total, completed=self.done)]
 
 
 class BusDemo:

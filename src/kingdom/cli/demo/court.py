@@ -148,17 +148,17 @@ class CourtScene(Scene):
 
         if self.overview is None:
             return []
-        roles = output.table(
+        roles = output.Table(
             ("role", "pid", "state"),
             [(role.name, role.pid or "–", _styled_state(role.state)) for role in self.overview.roles],
             right=("pid",),
         )
-        queues = output.table(
+        queues = output.Table(
             ("queue", "waiting", "held", "done"),
             [(queue, *self._queue_counts(queue)) for queue in STREAMS],
             right=("waiting", "held", "done"),
         )
-        tasks = output.table(
+        tasks = output.Table(
             ("task", "general", "type", "status"),
             [
                 (
@@ -380,4 +380,4 @@ def _git(path: Path, *arguments: str) -> str:
 
 
 def _styled_state(state: str) -> object:
-    return output.styled(state, _STATE_STYLES.get(state, "dim"))
+    return output.Styled(state, _STATE_STYLES.get(state, "dim"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -58,7 +59,8 @@ def choose_view(*, quiet: bool) -> DemoView:
     """Return the view for the kind of output."""
     if quiet:
         return DemoView()
-    return LiveDemoView() if sys.stdout.isatty() else PlainDemoView()
+    live = sys.stdout.isatty() and find_spec("rich") is not None  # an installation of the bus alone has no rich
+    return LiveDemoView() if live else PlainDemoView()
 
 
 class PlainDemoView(DemoView):

@@ -277,10 +277,7 @@ def _change_document(change: RepositoryChange) -> dict[str, Any]:
 
 
 def _print_change(change: RepositoryChange, *, stat: bool) -> None:
-    from rich.text import Text
-
-    console = output.console()
-    console.print(Text(output.sanitize(f"{change.git.name}  {change.older[:12]}..{change.newer[:12]}"), "bold"))
+    output.show(output.Styled(f"{change.git.name}  {change.older[:12]}..{change.newer[:12]}", "bold"))
     if stat:
         rows = [
             (file.path if file.old_path is None else f"{file.old_path} → {file.path}", file.status,
@@ -294,7 +291,7 @@ def _print_change(change: RepositoryChange, *, stat: bool) -> None:
             output.say(f"{file.status} {file.path} (binary)")
             continue
         for line in file.patch.splitlines():
-            console.print(Text(output.sanitize(line), _LINE_STYLES.get(line[:1], "")), soft_wrap=True)
+            output.show(output.Styled(line, _LINE_STYLES.get(line[:1], "")))
         if file.truncated:
             output.say(f"… {file.path}: the rest is too long to show")
 

@@ -62,9 +62,9 @@ def _task_note(overview: WorkflowOverview, task: Task) -> str:
     return f"report {report.file_path}" if report is not None and report.file_path else ""
 
 
-def coloured(status: str) -> Any:
+def coloured(status: str) -> output.Styled:
     """Return a status in its colour."""
-    return output.styled(status, _STATUS_STYLES.get(status.split()[0], ""))
+    return output.Styled(status, _STATUS_STYLES.get(status.split()[0], ""))
 
 
 def shorten(text: str) -> str:
@@ -193,7 +193,7 @@ class LiveWorkflowView(LiveDisplay, WorkflowView):
         from rich.console import Group
         from rich.text import Text
 
-        works = output.table((*COLUMNS, "cost"), _cost_rows(frame), right=("attempt", "cost"))
+        works = output.Table((*COLUMNS, "cost"), _cost_rows(frame), right=("attempt", "cost"))
         said = Text("\n", no_wrap=True, overflow="ellipsis").join(self._lines)
         said.no_wrap, said.overflow = True, "ellipsis"
         return Group(headline(frame), works, said)
