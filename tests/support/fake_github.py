@@ -123,6 +123,11 @@ class FakeGitHub(FakeServer):
         self._touch(repo, number, by, "subscribed")
         return sha
 
+    def force_push(self, number: int, sha: str, by: str = "grace", repo: str = REPO) -> int:
+        """Set the head to any commit; returns the id of the entry."""
+        self.subjects[repo, number]["head"]["sha"] = sha
+        return self.entry(number, "head_ref_force_pushed", by, repo=repo, commit_id=sha)
+
     def merge(self, number: int, by: str = "grace") -> None:
         """Merge it: two entries, as GitHub writes them."""
         self.subjects[REPO, number] |= {"state": "closed", "merged": True}

@@ -137,6 +137,41 @@ async def test_new_commits_are_told_once_for_each_head(post: Post, github: FakeG
     assert post.events()[1]["payload"]["previous_sha"] == f"{1:040x}"
 
 
+async def test_a_head_that_returns_to_an_earlier_commit_is_an_event_each_time(post: Post, github: FakeGitHub) -> None:
+    github.open(1)
+    first = f"{1:040x}"
+    async with post.watch("github", section(github)) as watch:
+        await look(post, watch)
+        second = github.push(1)
+        await look(post, watch)
+        for sha in (first, second, first):
+            github.force_push(1, sha)
+            await look(post, watch, 700)
+            await look(post, watch, 700)
+        github.force_push(1, second, by=ME)
+        await look(post, watch, 700)
+    assert post.types() == ["pr.opened"] + ["pr.updated"] * 4, "what we did ourselves is none"
+    heads = [event["payload"]["head_sha"] for event in post.events()]
+    assert heads == [first, second, first, second, first]
+    assert [event["payload"].get("previous_sha") for event in post.events()] == [None, *heads[:-1]]
+
+
+async def test_a_mention_that_is_added_to_a_comment_later_is_not_heard_as_the_docs_say(
+    post: Post, github: FakeGitHub
+) -> None:
+    github.open(1, pr=False)
+    async with post.watch("github", section(github)) as watch:
+        await look(post, watch)
+        github.comment(1, "hello")
+        await look(post, watch)
+        github.timelines[REPO, 1][-1] |= {"body": f"hello @{ME}", "updated_at": timestamp(post.clock.now)}
+        github.touch(1)
+        await look(post, watch)
+    assert post.types() == ["issue.opened", "issue.commented"]
+    docs = Path(__file__).parents[3] / "docs" / "how-to" / "connect-github-jira-slack.md"
+    assert "A mention that is added to a comment by editing it is not heard" in " ".join(docs.read_text().split())
+
+
 async def test_what_our_own_account_does_is_no_event(post: Post, github: FakeGitHub) -> None:
     github.open(1)
     async with post.watch("github", section(github, own_accounts=["Our-Other-Bot"])) as watch:

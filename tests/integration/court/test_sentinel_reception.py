@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from kingdom.court.sentinel.watcher import Hints
-from kingdom.court.sentinel.webhooks import MAX_BODY_BYTES, WebhookReceiver, WebhookRefused, WebhookResult
+from kingdom.court.sentinel.webhook_requests import WebhookRefused
+from kingdom.court.sentinel.webhooks import MAX_BODY_BYTES, WebhookReceiver, WebhookResult
 from tests.support.sentinels import Post
 
 SECRETS = {"GITHUB_WEBHOOK_SECRET": "g-secret", "JIRA_WEBHOOK_SECRET": "j-secret", "CI_TOKEN": "c-secret"}

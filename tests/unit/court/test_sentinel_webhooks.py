@@ -10,18 +10,15 @@ from typing import Any
 import pytest
 
 from kingdom.court.sentinel.github_events import GitHubAccount
+from kingdom.court.sentinel.github_webhooks import parse_github_webhook
 from kingdom.court.sentinel.jira_events import JiraAccount
-from kingdom.court.sentinel.webhooks import (
-    ParsedWebhook,
-    WebhookRefused,
-    parse_generic_webhook,
-    parse_github_webhook,
-    parse_jira_webhook,
-)
+from kingdom.court.sentinel.webhook_requests import ParsedWebhook, WebhookRefused
+from kingdom.court.sentinel.webhooks import parse_generic_webhook, parse_jira_webhook
 
 SECRET = "It's a Secret to Everybody"
 ME = GitHubAccount.of("kingdom-bot", ["kingdom-bot"])
 NOON = "2026-02-07T12:00:00Z"
+MOMENT = NOON.replace(":", "_")
 PULL: dict[str, Any] = {
     "number": 12,
     "title": "Discounts",
@@ -66,18 +63,23 @@ def test_what_is_not_signed_with_our_secret_is_refused(signature: str | None) ->
     ("event", "payload", "kind", "name"),
     [
         ("pull_request", {"action": "opened", "pull_request": PULL}, "pr.opened", "12-opened"),
-        ("pull_request", {"action": "synchronize", "pull_request": PULL}, "pr.updated", f"12-updated-{'a' * 16}"),
+        (
+            "pull_request",
+            {"action": "synchronize", "pull_request": PULL},
+            "pr.updated",
+            f"12-updated-{'a' * 16}-{MOMENT}",
+        ),
         (
             "pull_request",
             {"action": "review_requested", "pull_request": PULL, "requested_reviewer": {"login": "Kingdom-Bot"}},
             "pr.review_requested",
-            "12-review_requested-2026-02-07T12_00_00Z",
+            f"12-review_requested-Kingdom-Bot-{MOMENT}",
         ),
         (
             "pull_request",
             {"action": "closed", "pull_request": {**PULL, "merged": True}},
             "pr.merged",
-            "12-merged-2026-02-07T12_00_00Z",
+            f"12-merged-{MOMENT}",
         ),
         (
             "issue_comment",
@@ -109,7 +111,7 @@ def test_what_is_not_signed_with_our_secret_is_refused(signature: str | None) ->
             "issues",
             {"action": "assigned", "issue": {"number": 3, "updated_at": NOON}, "assignee": {"login": "kingdom-bot"}},
             "issue.assigned",
-            "3-assigned-2026-02-07T12_00_00Z",
+            f"3-assigned-kingdom-bot-{MOMENT}",
         ),
     ],
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import urlsplit
 
@@ -101,11 +102,26 @@ class GitHubSection(SourceSection):
     full_read_every: int = Field(default=10, ge=1, le=1000)
     """Every so many polls read everything, regardless of what the server reports as changed."""
 
+    def watches(self, repo: str) -> bool:
+        """Return whether events of a repository are wanted."""
+        return self.lists(repo) or (self.notifications and self.wants_notifications_of(repo))
+
+    def lists(self, repo: str) -> bool:
+        return repo.lower() in (name.lower() for name in self.repos)
+
+    def wants_notifications_of(self, repo: str) -> bool:
+        wanted = not self.only_repos or _matches_any(repo, self.only_repos)
+        return wanted and not _matches_any(repo, self.exclude_repos)
+
     @model_validator(mode="after")
     def _something_to_read(self) -> GitHubSection:
         if self.enabled and not self.notifications and not self.repos:
             raise ValueError("nothing to watch: set notifications: true, or list repositories under repos")
         return self
+
+
+def _matches_any(repo: str, patterns: list[str]) -> bool:
+    return any(fnmatchcase(repo.lower(), pattern.lower()) for pattern in patterns)
 
 
 class JiraSection(SourceSection):

@@ -87,6 +87,22 @@ class SubjectHistory:
         """The commit at the head of a pull request."""
         return text_at(self.subject, "head", "sha")
 
+    @property
+    def force_push(self) -> dict[str, Any] | None:
+        """The last force push since ``ref.since``. Only by one can the head return to an earlier commit."""
+        found = [
+            entry
+            for entry in self.timeline
+            if entry.get("event") == "head_ref_force_pushed" and entry_time(entry) >= self.ref.since
+        ]
+        return found[-1] if found else None
+
+    @property
+    def is_old_head(self) -> bool:
+        """Whether the commit at the head was made before the time that was read."""
+        written = parse_epoch(text_at(self.head_commit, "commit", "committer", "date"))
+        return written < self.ref.since
+
 
 def notification_ref(thread: dict[str, Any]) -> SubjectRef | None:
     """Return the subject of a notification. Subjects other than issues and pull requests have no number."""
@@ -277,6 +293,8 @@ async def _add_head(
     commit: Any = {}
     with contextlib.suppress(*passing):
         commit = (await client.get(f"/repos/{ref.repo}/commits/{sha}")).body
-    written = parse_epoch(text_at(commit, "commit", "committer", "date"))
-    if isinstance(commit, dict) and (known_sha is not None or written >= ref.since):
-        history.head_commit = {**commit, "previous_sha": known_sha}
+    if not isinstance(commit, dict):
+        return
+    history.head_commit = {**commit, "previous_sha": known_sha}
+    if known_sha is None and history.is_old_head and history.force_push is None:
+        history.head_commit = None

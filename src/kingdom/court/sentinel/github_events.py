@@ -8,7 +8,7 @@ a closing. Each action has an id from GitHub, so it stays the same whenever and 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.court.models import Event, timestamp
@@ -142,6 +142,12 @@ def comment_action(comment: dict[str, Any], account: GitHubAccount) -> GitHubAct
     return GitHubAction(what, f"comment-{comment.get('id')}", fields["author"], at, {"comment": fields})
 
 
+def line_comment_action(comment: dict[str, Any], account: GitHubAccount) -> GitHubAction:
+    """Return a comment on a line of the diff as an action of its own."""
+    action = comment_action(comment, account)
+    return replace(action, name=f"review-{action.name}")
+
+
 def review_action(
     review: dict[str, Any], comments: Iterable[dict[str, Any]], account: GitHubAccount
 ) -> GitHubAction | None:
@@ -177,10 +183,12 @@ def _new_head_action(history: SubjectHistory) -> GitHubAction | None:
     committer = login_of(commit, "committer")
     # Commits made on GitHub's web pages have the committer "web-flow".
     actor = committer if committer not in ("ghost", "web-flow") else login_of(commit, "author")
-    at = parse_epoch(history.subject.get("updated_at"))
-    return GitHubAction(
-        "updated", f"updated-{history.sha[:16]}", actor, at, {"previous_sha": commit.get("previous_sha")}
-    )
+    at, name = parse_epoch(history.subject.get("updated_at")), f"updated-{history.sha[:16]}"
+    if (pushed := history.force_push) is not None:  # the head may return to an earlier commit
+        name = f"{name}-{pushed.get('id')}"
+        if history.is_old_head:
+            actor = _actor(pushed)
+    return GitHubAction("updated", name, actor, at, {"previous_sha": commit.get("previous_sha")})
 
 
 def _actor(entry: dict[str, Any]) -> str:

@@ -14,7 +14,6 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.court.sentinel.events import parse_epoch
@@ -154,7 +153,7 @@ class NotificationList(_SubjectList):
         unread: list[str] = []
         for thread in threads:
             ref = notification_ref(thread)
-            if ref is None or ref.thread is None or not self._wanted(ref.repo):
+            if ref is None or ref.thread is None or not self._section.wants_notifications_of(ref.repo):
                 continue
             # A notification that appears late is about something that happened before it.
             since = max(min(self._floor, parse_epoch(ref.updated_at) - _OVERLAP_SECONDS), self._baseline)
@@ -165,10 +164,6 @@ class NotificationList(_SubjectList):
         refs = {name: ref for name, ref in found.items() if self._new(name, ref)}
         cursor = self._cursor(list(refs.values()), list(refs), set(found))
         return ListedSubjects(list(refs.values()), cursor, unread)
-
-    def _wanted(self, repo: str) -> bool:
-        only, exclude = self._section.only_repos, self._section.exclude_repos
-        return (not only or _matches_any(repo, only)) and not _matches_any(repo, exclude)
 
 
 class RepositoryList(_SubjectList):
@@ -231,10 +226,6 @@ class RepositoryList(_SubjectList):
             "since": _iso_time(since),
             "per_page": _ISSUES_PAGE_SIZE,
         }
-
-
-def _matches_any(repo: str, patterns: list[str]) -> bool:
-    return any(fnmatchcase(repo.lower(), pattern.lower()) for pattern in patterns)
 
 
 def _server_time(answer: SourceResponse) -> float | None:

@@ -275,10 +275,18 @@ class GitHubWatcher:
             match hint:
                 case {"repo": repo, "number": int(number), "is_pr": bool(is_pr)} if is_repo_name(repo):
                     repo_id = int_at(hint, "repo_id")
+                    if not self._watches(repo, repo_id):
+                        self._hints.remove(name)
+                        continue
                     found.append(SubjectRef(repo, number, is_pr, repo_id, hint=name, since=floor))
                 case _:
                     self._hints.remove(name)
         return found
+
+    def _watches(self, repo: str, repo_id: int | None) -> bool:
+        """Return whether a repository is watched, also if it is listed under a name that it had before."""
+        listed = (self._repositories.get(name.lower()) for name in self._section.repos)
+        return self._section.watches(repo) or any(found is not None and found.id == repo_id for found in listed)
 
     async def _read_subject(
         self, group: list[SubjectRef], memory: dict[str, Any], batch: FetchedBatch

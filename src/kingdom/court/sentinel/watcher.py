@@ -10,6 +10,8 @@ A new source needs a module with a :class:`Watcher` and a section in the configu
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import logging
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -134,10 +136,14 @@ def hints_folder(home: Home) -> Path:
 
 
 def write_hint(home: Home, source: str, delivery: str, what: dict[str, Any]) -> None:
-    """Make the sentinel poll a source now. Durable on return; a repeated delivery leaves one hint."""
+    """Make the sentinel poll a source now. Durable on return; a repeated delivery leaves one hint.
+
+    Two webhooks with the same delivery id but different content are two hints.
+    """
     folder = hints_folder(home)
     folder.mkdir(parents=True, exist_ok=True)
-    name = f"{check_name('source', source)}-{check_name('delivery', delivery)}.json"
+    content = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
+    name = f"{check_name('source', source)}-{check_name('delivery', delivery)}-{content}.json"
     write_json(folder / name, what)
 
 

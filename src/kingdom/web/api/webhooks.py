@@ -8,7 +8,8 @@ from fastapi import APIRouter, Path, Request
 from pydantic import Field
 
 from kingdom.court.sentinel.config import HOOK_NAME_PATTERN
-from kingdom.court.sentinel.webhooks import MAX_BODY_BYTES, WebhookRefused
+from kingdom.court.sentinel.webhook_requests import WebhookRefused
+from kingdom.court.sentinel.webhooks import MAX_BODY_BYTES
 from kingdom.web.context import Context, WebContext
 from kingdom.web.envelope import ApiError, ApiModel, Ok, ok
 from kingdom.web.views.court_state import court_state
@@ -61,7 +62,7 @@ async def jira(context: Context, request: Request) -> Ok[WebhookAccepted]:
 async def generic(context: Context, request: Request, name: HookName) -> Ok[WebhookAccepted]:
     """Authenticated by the token in `Authorization: Bearer` or `X-Kingdom-Token`.
 
-    Requests with the same `Idempotency-Key` create one event.
+    Requests with the same `Idempotency-Key` create one event. 422: the key was used for another event.
     """
     if name in ("github", "jira"):
         raise ApiError(404, "SYS_NOT_FOUND", f"webhooks of {name} arrive at /hooks/{name}")
