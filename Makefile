@@ -40,8 +40,8 @@ test: $(READY)  ## Lint, types, layers and every test but the crash walks and ca
 	@$(MAKE) --no-print-directory -j 3 components lint compiled-tests
 	$(PYTEST) -m "not walk"
 
-walks: $(READY) components  ## Crash walks and short kill campaigns: every enumerated point, every fault
-	$(PYTEST) -m walk
+walks: $(READY) components  ## Crash walks, short kill campaigns and long random searches: every point, every fault
+	KINGDOM_SEARCH_FACTOR=10 $(PYTEST) -m "walk or search"
 
 components: $(READY)  # what tests need that pip does not bring
 	@scripts/system-packages

@@ -20,11 +20,15 @@ if TYPE_CHECKING:
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # tests, examples and bench import as packages
 
+from tests.support.searching import FACTOR, examples
+
 # Hundreds of courts are started here, and none of them needs a web server; the tests that do switch it on.
 os.environ["KINGDOM_WEB"] = "off"
 
 # How long an example takes says something about the machine, not about what is tested.
-settings.register_profile("kingdom", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "kingdom", deadline=None, max_examples=examples(30), suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("kingdom")
 
 # A shell starts background jobs with SIGINT ignored, and every process started by a test would inherit that.
@@ -43,10 +47,16 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have every worker begin with some of the campaigns, the longest tests: none may be left with one at the end.
+    """Mark random searches, and have every worker begin with some of the campaigns, the longest tests.
 
-    Each worker gets a part of the list, in its order, and takes from others what they have not come to when it is done.
+    None may be left with one at the end. Each worker gets a part of the list, in its order, and takes from others
+    what they have not come to when it is done.
     """
+    for item in items:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker("search")
+        if FACTOR > 1 and item.get_closest_marker("search"):
+            item.add_marker(pytest.mark.timeout(600))
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers == 1:
         return
@@ -99,6 +109,15 @@ async def sql(postgres_url: str) -> AsyncIterator[Any]:
     connection = await asyncpg.connect(dsn, server_settings={"search_path": options["schema"]})
     yield connection
     await connection.close()
+
+
+@pytest.fixture(
+    params=[7, pytest.param(1, marks=[pytest.mark.walk, pytest.mark.timeout(600)])],
+    ids=["every seventh point", "every point"],
+)
+def stride(request: pytest.FixtureRequest) -> int:
+    """How far it is from one point at which a walk stops something to the next: ``make walks`` stops at every one."""
+    return int(request.param)
 
 
 @pytest.fixture(params=["files", "sqlite", "postgresql"])

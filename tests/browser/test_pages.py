@@ -10,7 +10,7 @@ from playwright.async_api import Browser, expect
 
 from kingdom.court.queues import EVENTS, open_queues
 from kingdom.web.dashboard.words import TEXTS
-from tests.support.browser import LOOKS, Theme, Visitor, overflow, shoot, visiting
+from tests.support.browser import DESKTOP, LOOKS, PHONE, Theme, Visitor, overflow, shoot, visiting
 from tests.support.seen_court import ASKING, FAILED, RUNNING, SeenCourt
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -37,17 +37,18 @@ async def visitor(browser: Browser, tmp_path_factory: pytest.TempPathFactory) ->
         yield visitor
 
 
-@pytest.mark.parametrize(("theme", "locale", "width"), LOOKS)
+@pytest.mark.parametrize(("theme", "locale"), LOOKS)
 @pytest.mark.parametrize(("name", "path"), PAGES)
-async def test_a_page_shows_what_there_is(
-    visitor: Visitor, name: str, path: str, theme: Theme, locale: str, width: int
-) -> None:
-    async with visitor.page(path, theme=theme, locale=locale, width=width) as page:
+async def test_a_page_shows_what_there_is(visitor: Visitor, name: str, path: str, theme: Theme, locale: str) -> None:
+    async with visitor.page(path, theme=theme, locale=locale, width=PHONE) as page:
         main = page.locator("#main")
         for promised in PROMISED[name]:
             await expect(main).to_contain_text(promised)
         assert await page.locator("html").get_attribute("lang") == {"en": "en-US", "ko": "ko-KR"}[locale]
         await expect(page.locator("body")).to_have_class(f"desktop no-touch body--{theme}")
         await expect(page.locator("[data-health]")).to_have_text(TEXTS[locale]["health.green"])
-        assert await overflow(page) == 0
-        await shoot(page, f"{name}-{theme}-{locale}-{width}")
+        for width in (PHONE, DESKTOP):
+            await page.set_viewport_size({"width": width, "height": 800})
+            await expect(page.locator(".k-nav")).to_be_visible(visible=width == DESKTOP)
+            assert await overflow(page) == 0
+            await shoot(page, f"{name}-{theme}-{locale}-{width}")

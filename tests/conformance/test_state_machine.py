@@ -9,9 +9,11 @@ import pytest
 from kingdom.bus.testing import ManualClock
 from tests.conformance.harnesses import PostgresHarness, StoreHarness, memory_url
 from tests.conformance.machine import live
+from tests.support.searching import examples
 
-LIVES = 40
-pytestmark = pytest.mark.timeout(600)  # passes in seconds; a failure needs minutes to be made small
+LIVES = examples(10)
+# It passes in seconds; a failure needs minutes to be made small.
+pytestmark = [pytest.mark.search, pytest.mark.timeout(600)]
 
 
 def test_memory_lives_like_the_model() -> None:

@@ -8,8 +8,10 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from tests.support.searching import examples
+
 # The machine may be busy, and how long a value takes to make says nothing about us.
-any_pace = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+any_pace = settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def json_values() -> st.SearchStrategy[Any]:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kingdom.court.chamberlain.tally import JournalTally
 from kingdom.journal import CATALOG, Problem, Reader
+from tests.support.searching import examples
 
 KATHMANDU = ZoneInfo("Asia/Kathmandu")  # its days begin at a quarter past
 TEXTS = st.one_of(st.sampled_from(["a", "b", "gen-pr", "", 'a "b" \\ c', "끝", "}}", "{", "\t"]), st.text(max_size=8))
@@ -95,7 +96,7 @@ def count_one_by_one(lines: list[bytes]) -> tuple[dict[str, Any], list[tuple[str
     return tally.to_dict(), problems
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.one_of(WRITTEN, WRITTEN, ODD, torn()), max_size=30))
 @example([b"", b"x", b"x", b""])
 def test_lines_decoded_together_count_as_lines_decoded_one_by_one(lines: list[bytes]) -> None:

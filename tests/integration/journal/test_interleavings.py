@@ -18,6 +18,7 @@ from kingdom.base.locks import try_lock
 from kingdom.journal import Journal, Problem, Reader, rotate
 from kingdom.journal import writer as writer_module
 from kingdom.journal.catalog import TaskStarted
+from tests.support.searching import examples
 
 Step = tuple[str, int]
 
@@ -153,7 +154,7 @@ OFTEN = ["emit"] * 4 + ["read"] * 2 + ["rotate"]
 
 
 @given(st.lists(st.tuples(st.sampled_from([*STEPS, *OFTEN]), st.integers(0, 60)), max_size=50))
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_each_line_is_read_once_and_in_order(steps: list[Step]):
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(writer_module, "PATIENCE", 0.0):
         world = World(Path(folder))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import signal
@@ -243,6 +244,7 @@ def test_a_directory_that_does_not_exist_is_a_clear_error(tmp_path: Path):
 def as_somebody_else() -> Iterator[None]:
     """Go on as a user who owns nothing here; where we are not root, we are that already."""
     root = os.geteuid() == 0
+    codecs.lookup("ascii")  # imported when first used, from where that user may not look
     if root:
         os.seteuid(65534)
     try:

@@ -31,6 +31,7 @@ from schemathesis.specs.openapi.checks import (
 from kingdom.web.envelope import Failed
 from tests.support.openapi import document
 from tests.support.repositories import Remote
+from tests.support.searching import examples
 from tests.support.web import Web, web_app
 from tests.support.web_work import scripted
 
@@ -43,10 +44,10 @@ CHECKS = [
 ]
 # An endless answer: nobody who waits for its end gets one. Its own tests read it as it comes.
 ENDLESS = {"streamEvents"}
-VALID, WRONG = 6, 3  # requests to each operation
+VALID, WRONG = examples(3), examples(2)  # requests to each operation
 # Making up a plan takes a second each; three operations take the same one.
 PLANS = {"createTemplate", "updateTemplate", "convertTemplate"}
-FEW = 2
+FEW = examples(1)
 QUIET = settings(
     derandomize=True,
     database=None,
@@ -139,6 +140,7 @@ async def _furnish(web: Web, folder: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.search
 @pytest.mark.parametrize(("name", "mode"), operations())
 def test_an_operation_is_as_the_document_says(ground: Ground, name: str, mode: GenerationMode) -> None:
     operation = ground.schema.find_operation_by_id(name)

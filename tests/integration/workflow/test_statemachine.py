@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -33,6 +34,7 @@ from kingdom.workflow.usecases.lifecycle import (
     start_workflow,
 )
 from kingdom.workflow.usecases.workflows import modify_workflow
+from tests.support.searching import examples
 from tests.support.workflow_fakes import House, Stopped, Stopper, World, fast_folder, house
 from tests.support.workflow_plans import REPORTED, created, work
 
@@ -292,6 +294,6 @@ def check_trees(trees: list[WorkTree], world: World) -> None:
 
 
 Workflows.TestCase.settings = settings(
-    max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(6), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
-TestWorkflows = Workflows.TestCase
+TestWorkflows = pytest.mark.search(Workflows.TestCase)

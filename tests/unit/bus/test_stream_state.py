@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
@@ -12,6 +13,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from kingdom.bus import Envelope
 from kingdom.bus.stream_entry import LEASE_EXPIRED, EventEntry, aggregate_key, new_entry
 from kingdom.bus.stream_state import StreamStateMachine
+from tests.support.searching import examples
 
 
 def add(state: StreamStateMachine, *ids: str, now: float = 0.0, **routing: object) -> None:
@@ -407,5 +409,5 @@ class Model(RuleBasedStateMachine):
         ]
 
 
-TestAgainstTheModel = Model.TestCase
-TestAgainstTheModel.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestAgainstTheModel = pytest.mark.search(Model.TestCase)
+TestAgainstTheModel.settings = settings(max_examples=examples(30), stateful_step_count=40, deadline=None)

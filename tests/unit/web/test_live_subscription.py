@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -25,6 +26,7 @@ from kingdom.web.live.feeder import source_event
 from kingdom.web.live.hub import Hub
 from kingdom.web.live.subscription import LiveSubscription, SubscriptionReset, TypeFilter, subscribe
 from kingdom.workflow.ports import StoredEvent
+from tests.support.searching import examples
 
 T = TypeVar("T")
 _WORKFLOWS = ("wf-a", "wf-b")
@@ -217,11 +219,12 @@ class Live(RuleBasedStateMachine):
         assert self.hub._waiting == {}
 
 
+@pytest.mark.search
 def test_whatever_happens_every_client_hears_everything_once_and_in_order(monkeypatch: Any) -> None:
     monkeypatch.setattr(hubs, "_MAX_RECENT_EVENTS", 6)
     monkeypatch.setattr(subscriptions, "_BATCH_EVENTS", 3)
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        Live, settings=settings(max_examples=150, stateful_step_count=40, deadline=None)
+        Live, settings=settings(max_examples=examples(30), stateful_step_count=40, deadline=None)
     )
 
 
