@@ -211,6 +211,21 @@ def test_a_task_that_failed_for_good_is_tried_again_in_place(desk: Desk) -> None
     assert shown["works"][1]["tasks"][0]["attempt"] == 1, "what was done stayed done"
 
 
+def test_a_question_is_answered_on_the_command_line(desk: Desk) -> None:
+    workflow = desk.created(build_write=[{"ask": {"question": "Red or blue?", "choices": ["red", "blue"]}}])
+    said = desk.run("workflow", "start", workflow)
+    assert "PAUSED: work build asks: Red or blue? (choices: red, blue)" in said
+    assert "failed" not in said
+    assert f"kingdom workflow answer {workflow} TEXT" in said
+    shown = desk.show(workflow)
+    assert (shown["works"][1]["status"], shown["works"][1]["error"]) == ("WAITING", None)
+    assert shown["works"][1]["tasks"][0]["question"] == "Red or blue? (choices: red, blue)"
+    desk.template()
+    desk.run("workflow", "answer", workflow, "blue")
+    assert desk.show(workflow)["status"] == "COMPLETED"
+    assert "asks anything" in desk.run("workflow", "answer", workflow, "blue", code=1)
+
+
 def test_ctrl_c_pauses_and_it_can_go_on(desk: Desk) -> None:
     workflow = desk.created(build_write=[{"say": "I begin."}, {"wait": 600}])
     process = desk.begin("workflow", "start", workflow)

@@ -20,6 +20,7 @@ from kingdom.workflow.domain.events import (
     DomainEvent,
     QueryFailed,
     QueryResponded,
+    QuestionAsked,
     ReportFailed,
     ReportGenerated,
 )
@@ -81,6 +82,7 @@ class World:
     silent: bool = False  # agents take queries, and say nothing until `answer` is called
     silences: set[str] = field(default_factory=set)  # the same, for tasks of these names
     fails: Counter[str] = field(default_factory=Counter)  # queries
+    asks: Counter[str] = field(default_factory=Counter)  # queries that are met with a question
     report_fails: Counter[str] = field(default_factory=Counter)
     breaks: Counter[str] = field(default_factory=Counter)  # agents, at a query
     refuses: Counter[str] = field(default_factory=Counter)  # "start" | "send" | "prepare" | "commit" | "merge" | …
@@ -160,6 +162,8 @@ class FakeAgents:
     def _outcome(self, work: Work, task: Task, text: str) -> DomainEvent:
         if self._world.use_up("breaks", work.name):
             return AgentError(work.id, "it broke")
+        if self._world.use_up("asks", task.name):
+            return QuestionAsked(work.id, task.id, "Red or blue?")
         if self._world.use_up("fails", task.name):
             return QueryFailed(work.id, task.id, "it said no")
         return QueryResponded(work.id, task.id, f"answer to {text}")

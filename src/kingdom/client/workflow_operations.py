@@ -18,6 +18,7 @@ from kingdom.client.models.requests import (
     StartBody,
     TemplateBody,
     TemplateOfWorkflowBody,
+    WorkflowAnswerBody,
     WorkflowBody,
     YamlBody,
 )
@@ -183,6 +184,11 @@ class WorkflowOperations(Connection):
     def resume_workflow(self, workflow_id: str, body: ResumeBody | None = None) -> WorkflowSummary:
         """Resume a workflow."""
         answer: WorkflowSummary = self.request("POST", f"/api/workflows/{path_segment(workflow_id)}/resume", body=body)
+        return answer
+
+    def answer_workflow(self, workflow_id: str, body: WorkflowAnswerBody) -> WorkflowSummary:
+        """Answer an agent's question."""
+        answer: WorkflowSummary = self.request("POST", f"/api/workflows/{path_segment(workflow_id)}/answer", body=body)
         return answer
 
     def pause_workflow(self, workflow_id: str, body: PauseBody | None = None) -> WorkflowSummary:

@@ -36,6 +36,7 @@ from kingdom.workflow.ports import EngineLock, WorkflowStore
 from kingdom.workflow.store.transactions import STREAM
 from kingdom.workflow.usecases.lifecycle import (
     CannotResume,
+    answer_workflow,
     cancel_workflow,
     delete_workflow,
     finish_resume,
@@ -250,7 +251,9 @@ class Recovery:
         """Return the known worktrees, the running works, and the other works whose agent may still run."""
         async with self._context.store.transaction() as tx:
             trees = await tx.work_trees.with_status(*_KNOWN_TREE_STATUSES)
-            works = await tx.works.with_status(WorkStatus.RUNNING, WorkStatus.PAUSED, WorkStatus.FAILED)
+            works = await tx.works.with_status(
+                WorkStatus.RUNNING, WorkStatus.PAUSED, WorkStatus.WAITING, WorkStatus.FAILED
+            )
         running = [work for work in works if work.status is WorkStatus.RUNNING]
         left = [
             work
@@ -320,6 +323,7 @@ def command_handlers(context: WorkflowContext) -> dict[str, CommandHandler]:
         "StartWorkflow": partial(start_workflow, context),
         "PauseWorkflow": partial(pause_workflow, context),
         "ResumeWorkflow": partial(resume_workflow, context),
+        "AnswerWorkflow": partial(answer_workflow, context),
         "CancelWorkflow": partial(cancel_workflow, context),
         "DeleteWorkflow": partial(delete_workflow, context),
     }

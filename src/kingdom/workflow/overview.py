@@ -120,6 +120,7 @@ class WorkflowOverview:
             "attempt": task.attempt,
             "retries": task.retries,
             "response": task.response,
+            "question": task.question,
             "error": task.error,
         }
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kingdom.agents.contract import check_result
 from kingdom.agents.port import Finished, Text, Tokens, ToolUse, Usage
 from kingdom.agents.untrusted import clean, cut_middle
-from kingdom.workflow.adapters.recorder import QUESTION_PREFIX
-from kingdom.workflow.domain.statuses import ReportStatus, TaskStatus, WorkflowStatus, WorkStatus
+from kingdom.workflow.domain.statuses import ReportStatus, WorkflowStatus, WorkStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,6 +99,8 @@ def _agent_event(event: StoredEvent, names: Mapping[str, str]) -> AgentEvent | N
     match event.type:
         case "WorkStarted" | "WorkCompleted" | "CheckpointCreated" | "TaskStarted" | "TaskCompleted":
             return ToolUse(event.type, about)
+        case "QuestionAsked":
+            return Text(_cut_event(f"{about} asks: {payload.get('question', '')}"))
         case "QueryResponded":
             return Text(_cut_event(f"{about}: {payload.get('response', '')}"))
         case "QueryFailed" | "ReportFailed" | "AgentError" | "WorkTreeFailed":
@@ -187,14 +188,8 @@ def pause_question(snapshot: WorkflowSnapshot) -> dict[str, Any]:
 
 def agent_question(works: list[Work]) -> str | None:
     """Return the agent's question at which the workflow stopped, or None if it stopped for another reason."""
-    errors = [
-        task.error
-        for work in works
-        if work.status is WorkStatus.FAILED
-        for task in work.tasks
-        if task.status is TaskStatus.FAILED and task.error
-    ]
-    return next((error.removeprefix(QUESTION_PREFIX) for error in errors if error.startswith(QUESTION_PREFIX)), None)
+    waiting = [work for work in works if work.status is WorkStatus.WAITING]
+    return next((task.question for work in waiting for task in work.tasks if task.question), None)
 
 
 def _finished(snapshot: WorkflowSnapshot, status: str, **more: Any) -> Finished:

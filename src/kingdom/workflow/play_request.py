@@ -214,7 +214,7 @@ async def give_answer(context: WorkflowContext, workflow_id: str, answer: Person
 
 def waiting_task(works: Sequence[Work]) -> Task | None:
     """Return the task at which a workflow stopped, or the next one."""
-    stopped = [work for work in works if work.status in (WorkStatus.FAILED, WorkStatus.PAUSED)]
+    stopped = [work for work in works if work.status in (WorkStatus.WAITING, WorkStatus.FAILED, WorkStatus.PAUSED)]
     waiting = [work for work in works if work.status is WorkStatus.PENDING]
     tasks = [task for work in (*stopped, *waiting) for task in work.tasks]
     return next((task for task in tasks if task.status is not TaskStatus.COMPLETED), None)

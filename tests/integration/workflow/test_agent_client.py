@@ -13,7 +13,7 @@ import pytest
 from kingdom.agents.errors import StartFailed
 from kingdom.agents.port import Text
 from kingdom.workflow.adapters.orders import AgentSlots, run_id
-from kingdom.workflow.domain.events import AgentStarted, AgentStopped, QueryFailed
+from kingdom.workflow.domain.events import AgentStarted, AgentStopped, QueryFailed, QuestionAsked
 from tests.support.agents import let_go
 from tests.support.workflow_ground import DONE, WORK, Office, answered, of, open_office, task
 
@@ -101,15 +101,12 @@ async def test_an_agent_that_is_killed_from_outside_is_a_failure(office: Office)
     assert await office.hear() == of(QueryFailed(WORK, "task-1", "killed: it was ended by SIGKILL, not by us"))
 
 
-async def test_a_question_is_told_as_the_reason_and_no_try_is_left(office: Office) -> None:
+async def test_a_question_is_told_and_the_conversation_goes_on_with_the_answer(office: Office) -> None:
     script = [{"ask": {"question": "Red or blue?", "choices": ["red", "blue"]}}]
     await office.ask(await office.hire("scripted", {"script": script}, task(retries=3)))
-    error = "the agent asks: Red or blue? (choices: red, blue)"
-    assert await office.hear() == of(QueryFailed(WORK, "task-1", error))
+    assert await office.hear() == of(QuestionAsked(WORK, "task-1", "Red or blue? (choices: red, blue)"))
     kept = await office.work()
     assert kept.session_id is not None, "the conversation goes on with the answer"
-    kept.tasks[0].fail_query(error)
-    assert not kept.tasks[0].retry()
 
 
 async def test_a_rate_limit_costs_no_attempt_and_is_sent_again(office: Office) -> None:

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from kingdom.agents.engine import Engine as AgentEngine
-from kingdom.agents.engine import InProcessEngine
+from kingdom.agents.engine import Examined, InProcessEngine
 from kingdom.agents.engines.claude import ClaudeEngine
 from kingdom.agents.engines.codex import CodexEngine
 from kingdom.agents.engines.command import CommandEngine
 from kingdom.agents.engines.scripted import ScriptedEngine
+from kingdom.agents.port import Began, Finished, OnEvent, Order
 from kingdom.workflow.context import WorkflowContext
 from kingdom.workflow.domain.resources import Checkpoint, Git, GitRef, WorkTree
 from kingdom.workflow.domain.statuses import WorkflowStatus
@@ -25,7 +26,7 @@ from kingdom.workflow.domain.work import Report, Work
 from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, Workflow, WorkflowTemplate
 from kingdom.workflow.engine import WorkflowEngine
 from kingdom.workflow.home import WorkflowHome, open_home
-from kingdom.workflow.usecases.lifecycle import delete_workflow, resume_workflow, start_workflow
+from kingdom.workflow.usecases.lifecycle import answer_workflow, delete_workflow, resume_workflow, start_workflow
 from kingdom.workflow.usecases.workflows import create_workflow
 from tests.support.agent_clis import installed
 from tests.support.agents import let_go
@@ -390,6 +391,49 @@ async def test_a_work_that_merges_goes_on_where_it_stopped(tmp_path: Path) -> No
     assert sorted(path.name for path in main.iterdir()) == [".git", "README", "half", "left", "right"]
 
 
+class Asker:
+    """An agent that asks once, and writes down what it is told."""
+
+    name = "asker"
+
+    def __init__(self) -> None:
+        self.orders: list[Order] = []
+
+    async def play(self, order: Order, on_event: OnEvent) -> Finished:
+        self.orders.append(order)
+        on_event(Began("conversation-1", "model"))
+        if len(self.orders) > 1:
+            return Finished(ok=True, text="Blue it is.")
+        (order.cwd / "half").write_text("begun\n")
+        result = {"status": "needs_human", "question": {"text": "Red or blue?"}}
+        order.result_path.write_text(json.dumps(result))
+        return Finished(ok=True, text="I have to ask.")
+
+    async def examine(self) -> Examined:
+        return Examined(ok=True)
+
+
+async def test_an_answer_goes_to_the_same_conversation_with_the_files_as_they_are(tmp_path: Path) -> None:
+    asker = Asker()
+    async with running(tmp_path, {"asker": asker}) as parts:
+        task = TaskDefinition("paint", "Paint it.", retries=3)
+        workflow_id = await create(parts, tmp_path, WorkDefinition("first", (task,), "asker"))
+        await start_workflow(parts, workflow_id)
+        workflow = await wait_while_running(parts, workflow_id)
+        assert (workflow.status, workflow.reason) == (WorkflowStatus.PAUSED, "work first asks: Red or blue?")
+        await answer_workflow(parts, workflow_id, "Blue, please.")
+        workflow = await wait_while_running(parts, workflow_id)
+        assert workflow.status is WorkflowStatus.COMPLETED, workflow.reason
+        async with parts.store.transaction() as tx:
+            (tree,) = await tx.work_trees.of_workflow(workflow_id)
+    first, second = asker.orders
+    assert "Paint it." in first.prompt
+    assert second.session_id == "conversation-1"
+    assert "Blue, please." in second.prompt
+    assert "Paint it." not in second.prompt, "the conversation knows it"
+    assert (Path(str(tree.path)) / "half").exists()
+
+
 async def test_a_question_pauses_the_workflow_at_once(tmp_path: Path) -> None:
     async with running(tmp_path, {"scripted": ScriptedEngine()}) as parts:
         workflow_id = await create(parts, tmp_path, plays("first", {"ask": "Red or blue?"}))
@@ -397,7 +441,7 @@ async def test_a_question_pauses_the_workflow_at_once(tmp_path: Path) -> None:
         workflow = await wait_while_running(parts, workflow_id)
         seen = [event.type for event in await parts.store.events(workflow_id, 0, 100)]
     assert workflow.status is WorkflowStatus.PAUSED
-    assert "the agent asks: Red or blue?" in str(workflow.reason)
+    assert workflow.reason == "work first asks: Red or blue?"
     assert seen.count("QuerySent") == 1
 
 

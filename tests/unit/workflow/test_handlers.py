@@ -45,4 +45,4 @@ def test_what_is_specified_to_be_for_the_interface_only_has_no_handler() -> None
 
 
 def test_the_chain_goes_on_from_a_start_and_from_a_resume() -> None:
-    assert HANDLERS.keys() - SPECIFIED.keys() == {"WorkflowStarted", "WorkflowResumed"}
+    assert HANDLERS.keys() - SPECIFIED.keys() == {"WorkflowStarted", "WorkflowResumed", "QuestionAsked"}

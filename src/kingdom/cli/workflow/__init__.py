@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kingdom.cli.parsing import group
-from kingdom.cli.workflow.control import cancel, engine, pause, resume, rm, start
+from kingdom.cli.workflow.control import answer, cancel, engine, pause, resume, rm, start
 from kingdom.cli.workflow.inspection import diff, log, ls, show, verify
 from kingdom.cli.workflow.plans import create, fork, modify
 from kingdom.cli.workflow.watch import watch
@@ -20,6 +20,7 @@ for _command in (
     watch,
     pause,
     resume,
+    answer,
     cancel,
     modify,
     show,

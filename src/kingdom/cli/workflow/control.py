@@ -1,4 +1,4 @@
-"""Commands that control workflows: start, resume, pause, cancel, rm, engine.
+"""Commands that control workflows: start, resume, answer, pause, cancel, rm, engine.
 
 Only an engine stops agents and resets worktrees. When an engine runs on the store, in whatever process, it receives the
 command through the bus of the store. Otherwise this process is the engine for as long as the command takes.
@@ -20,7 +20,7 @@ from kingdom.cli.options import (
     workflow_home_option,
     yes_option,
 )
-from kingdom.cli.parsing import command
+from kingdom.cli.parsing import argument, command
 from kingdom.cli.session import find_workflow_home, open_workflow_context, run_async
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS: Final = 0.5
 _EVENTS_PER_PAGE: Final = 500
-_SHOWN_EVENTS: Final = ("Workflow", "WorkStarted", "WorkCompleted", "AgentError", "CheckpointCreated", "QueryFailed")
+_SHOWN_EVENTS: Final = (
+    "Workflow", "WorkStarted", "WorkCompleted", "AgentError", "CheckpointCreated", "QueryFailed", "QuestionAsked",
+)  # fmt: skip
 
 detach_option = click.option(
     "--detach", "-d", is_flag=True, help="Leave it to the engine that runs (kingdom workflow engine), and return."
@@ -81,6 +83,22 @@ def resume(
     arguments = {"retry": True} if retry else {}
     place = find_workflow_home(home, store)
     _run_command(place, "ResumeWorkflow", workflow, checkpoint, arguments, detach=detach, json=json)
+
+
+@command()
+@workflow_argument
+@argument("text", metavar="TEXT", help="The answer.")
+@detach_option
+@workflow_home_option
+@store_option
+@json_lines_option
+def answer(workflow: str, text: str, detach: bool, home: Path | None, store: str | None, json: bool) -> None:
+    """Answer the question of an agent, and show the workflow like start.
+
+    Its work goes on in the same conversation.
+    """
+    place = find_workflow_home(home, store)
+    _run_command(place, "AnswerWorkflow", workflow, None, {"text": text}, detach=detach, json=json)
 
 
 @command()

@@ -25,7 +25,7 @@ COLUMNS: Final = ("step", "status", "agent", "attempt", "more")
 _STATUS_STYLES: Final = {
     "RUNNING": "cyan", "GENERATING": "cyan", "PREPARING": "cyan", "RESUMING": "cyan",
     "COMPLETED": "green", "READY": "green",
-    "PAUSED": "yellow", "CANCELLED": "dim", "PENDING": "dim",
+    "PAUSED": "yellow", "WAITING": "yellow", "CANCELLED": "dim", "PENDING": "dim",
     "FAILED": "red", "ERROR": "red",
 }  # fmt: skip
 _MAX_NOTE_CHARS: Final = 160  # characters of an error in a table; --json has all of it
@@ -212,6 +212,8 @@ def next_steps(overview: WorkflowOverview) -> list[str]:
         return []
     last = [point.id for point in overview.checkpoints if point.complete and point.valid][-1:]
     steps = [f"kingdom workflow diff {last[0]} shows what changed"] if last else []
+    if any(work.status == "WAITING" for work in overview.works):
+        return [*steps, f"kingdom workflow answer {workflow.id} TEXT answers the question, and it goes on"]
     if any(work.status in ("FAILED", "PAUSED") for work in overview.works):
         back = "without --retry it restarts from the last checkpoint"
         return [*steps, f"kingdom workflow resume {workflow.id} --retry continues where it stopped; {back}"]

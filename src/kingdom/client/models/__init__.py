@@ -76,6 +76,7 @@ from kingdom.client.models.requests import UpdateTaskChange as UpdateTaskChange
 from kingdom.client.models.requests import UpdateWorkChange as UpdateWorkChange
 from kingdom.client.models.requests import WebhookAccepted as WebhookAccepted
 from kingdom.client.models.requests import WorkBody as WorkBody
+from kingdom.client.models.requests import WorkflowAnswerBody as WorkflowAnswerBody
 from kingdom.client.models.requests import WorkflowBody as WorkflowBody
 from kingdom.client.models.requests import WorkValues as WorkValues
 from kingdom.client.models.requests import YamlBody as YamlBody

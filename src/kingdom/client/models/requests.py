@@ -285,6 +285,12 @@ class WorkValues(TypedDict):
     pauseAfter: NotRequired[bool | None]
 
 
+class WorkflowAnswerBody(TypedDict):
+    """A person's answer to the question of an agent."""
+
+    text: str
+
+
 class WorkflowBody(TypedDict):
     """A workflow to create from a template. Given fields replace those of the template."""
 

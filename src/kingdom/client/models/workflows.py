@@ -281,7 +281,7 @@ class WorkInfo(TypedDict):
     tasks: list[WorkTaskInfo]
 
 
-WorkStatus = Literal["PENDING", "RUNNING", "COMPLETED", "PAUSED", "FAILED", "CANCELLED"]
+WorkStatus = Literal["PENDING", "RUNNING", "COMPLETED", "PAUSED", "WAITING", "FAILED", "CANCELLED"]
 
 
 class WorkTaskInfo(TypedDict):
@@ -300,6 +300,7 @@ class WorkTaskInfo(TypedDict):
     attempt: int
     retries: int
     response: str | None
+    question: str | None
     error: str | None
 
 
@@ -354,7 +355,7 @@ class WorkflowFull(TypedDict):
     works: list[WorkInfo]
     checkpoints: list[CheckpointInfo]
     engineRunning: bool
-    allowed: list[Literal["start", "pause", "resume", "cancel", "modify", "delete"]]
+    allowed: list[Literal["start", "pause", "resume", "answer", "cancel", "modify", "delete"]]
 
 
 WorkflowStatus = Literal[

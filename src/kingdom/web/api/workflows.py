@@ -178,6 +178,12 @@ class ResumeBody(ApiModel):
         return self
 
 
+class WorkflowAnswerBody(ApiModel):
+    """A person's answer to the question of an agent."""
+
+    text: str = Field(min_length=1, max_length=16_000, examples=["Use the blue one."])
+
+
 class ForkBody(ApiModel):
     """Options for forking a workflow."""
 
@@ -210,6 +216,14 @@ async def resume_workflow(
             await find_checkpoint(tx, workflow_id, body.checkpoint_id)
     given = {"checkpoint_id": body.checkpoint_id, "retry": body.retry}
     await _start_command(context, "ResumeWorkflow", workflow_id, **given)
+    return ok(await workflows.read_summary(context, workflow_id))
+
+
+@router.post("/{workflowId}/answer", status_code=202, summary="Answer an agent's question")
+async def answer_workflow(context: Context, workflow_id: WorkflowId, body: WorkflowAnswerBody) -> Ok[WorkflowSummary]:
+    """Give the answer to the agent of the work that is WAITING. It goes on in the same conversation."""
+    await _check_allowed(context, workflow_id, "answer", "answered")
+    await _start_command(context, "AnswerWorkflow", workflow_id, text=body.text)
     return ok(await workflows.read_summary(context, workflow_id))
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kingdom.workflow.domain.workflow import Workflow
     from kingdom.workflow.store.transactions import WorkflowTransaction
 
-WorkflowAction = Literal["start", "pause", "resume", "cancel", "modify", "delete"]
+WorkflowAction = Literal["start", "pause", "resume", "answer", "cancel", "modify", "delete"]
 _STATUS_AFTER: Final = {
     "pause": WorkflowStatus.PAUSED,
     "resume": WorkflowStatus.RESUMING,
@@ -78,6 +78,7 @@ class WorkTaskInfo(ApiModel):
     attempt: int
     retries: int
     response: str | None = Field(description="The agent's answer.")
+    question: str | None = Field(description="What the agent asks a person, while its work is WAITING; or asked last.")
     error: str | None
 
 
@@ -222,6 +223,7 @@ def allowed_actions(workflow: Workflow) -> list[WorkflowAction]:
         "start": workflow.status in STARTABLE_STATUSES,
         "pause": _can_become(workflow, "pause"),
         "resume": _can_become(workflow, "resume"),
+        "answer": _can_become(workflow, "resume") and WorkStatus.WAITING in workflow.work_statuses.values(),
         "cancel": _can_become(workflow, "cancel"),
         "modify": workflow.status in MODIFIABLE_STATUSES,
         "delete": workflow.status not in BUSY_STATUSES,

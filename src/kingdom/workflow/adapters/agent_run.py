@@ -27,9 +27,24 @@ from typing import TYPE_CHECKING, Final
 
 from kingdom.agents.errors import AgentsError, AlreadyStarted, StartFailed
 from kingdom.workflow.adapters.orders import RunKind, RunLimits, make_order, query_prompt, run_id
-from kingdom.workflow.adapters.recorder import RunEnd, RunOutput, answer_text, failure_reason, log, report_text
+from kingdom.workflow.adapters.recorder import (
+    RunEnd,
+    RunOutput,
+    answer_text,
+    failure_reason,
+    log,
+    question_text,
+    report_text,
+)
 from kingdom.workflow.adapters.workspaces import extract_report, missing_sections, report_prompt, write_report
-from kingdom.workflow.domain.events import DomainEvent, QueryFailed, QueryResponded, ReportFailed, ReportGenerated
+from kingdom.workflow.domain.events import (
+    DomainEvent,
+    QueryFailed,
+    QueryResponded,
+    QuestionAsked,
+    ReportFailed,
+    ReportGenerated,
+)
 from kingdom.workflow.errors import WorkflowError
 
 if TYPE_CHECKING:
@@ -251,19 +266,21 @@ class AgentRun:
     # ── the result ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _record_outcome(self, outcome: Outcome) -> None:
-        final = outcome.status == "needs_human"
+        event: DomainEvent
         if outcome.status in ("success", "skipped"):
             event = await self._answer(outcome)
+        elif outcome.status == "needs_human":
+            event = QuestionAsked(self.work.id, self.task.id, question_text(outcome))
         else:
             event = self._failure(failure_reason(outcome))
         session = _session_after(self._session, outcome)
         if outcome.status == "failed" and session == self.work.session_id and not outcome.turns and self.task.tries:
             session = None  # it failed twice before it started: the conversation may be lost
-        await self._record(event, session, final=final)
+        await self._record(event, session)
 
-    async def _record(self, event: DomainEvent, session: str | None, *, final: bool = False) -> None:
+    async def _record(self, event: DomainEvent, session: str | None) -> None:
         task = self.task
-        await self._deps.recorder.ended(RunEnd(self.work.id, task.id, task.attempt, self.key, event, session, final))
+        await self._deps.recorder.ended(RunEnd(self.work.id, task.id, task.attempt, self.key, event, session))
 
     async def _answer(self, outcome: Outcome) -> DomainEvent:
         if self.kind == "query":

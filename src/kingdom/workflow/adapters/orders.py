@@ -94,6 +94,7 @@ def agent_slots_from(environ: Mapping[str, str]) -> int:
 RunKind = Literal["query", "report"]
 L = TypeVar("L", Timers, Caps)
 _MAX_ANSWER_CHARS: Final = 4000  # of an earlier answer in the prompt of a new conversation
+_PERSON: Final = "what a person said: it decides what was asked"
 _LIMIT_OPTIONS: Final = ("profile", "timers", "caps")
 _PROFILES: Final = ("read", "edit", "full")
 
@@ -161,7 +162,19 @@ def query_prompt(
     parts = [] if session else [*_repository_list(environment), *_earlier_answers(work, task)]
     if parts:
         parts.append("# Your task now\n")
+    if task.answer is not None:
+        text = _answered(task, text, session)
     return "\n\n".join([*parts, text, f"# How to report\n\n{instructions(result_path)}"])
+
+
+def _answered(task: Task, text: str, session: str | None) -> str:
+    """Return a person's answer to the agent's question; a new conversation also needs the query and the question."""
+    said = fence(cut_middle(clean(task.answer or ""), _MAX_ANSWER_CHARS), _PERSON)
+    answer = f"# A person's answer to your question\n\n{said}\n\nGo on with the task."
+    if session:
+        return answer
+    asked = fence(cut_middle(clean(task.question or ""), _MAX_ANSWER_CHARS), ANSWER)
+    return f"{text}\n\n# What you asked before\n\n{asked}\n\n{answer}"
 
 
 def _repository_list(environment: WorkEnvironment) -> list[str]:

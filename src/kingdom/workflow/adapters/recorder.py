@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from kingdom.workflow.ports import WorkflowStore
     from kingdom.workflow.store.transactions import WorkflowTransaction
 
-QUESTION_PREFIX: Final = "the agent asks: "  # of the reason when an agent needs a person
 _MAX_TEXT_CHARS: Final = 16_000  # of an answer or a reason
 _MAX_OUTPUT_CHARS: Final = 2_000_000  # of a run's output kept in memory
 
@@ -73,14 +72,15 @@ def report_text(outcome: Outcome, said: RunOutput) -> str:
     return given if isinstance(given, str) else said.text(outcome)
 
 
+def question_text(outcome: Outcome) -> str:
+    """Return what the agent asks a person, with its choices."""
+    asked = (outcome.result or {}).get("question") or {}
+    choices = ", ".join(map(str, asked.get("choices") or ()))
+    return cut_middle(f"{asked.get('text', '')}{f' (choices: {choices})' if choices else ''}", _MAX_TEXT_CHARS)
+
+
 def failure_reason(outcome: Outcome) -> str:
     """Return why there is no answer."""
-    if outcome.status == "needs_human":
-        asked = (outcome.result or {}).get("question") or {}
-        choices = ", ".join(map(str, asked.get("choices") or ()))
-        return cut_middle(
-            f"{QUESTION_PREFIX}{asked.get('text', '')}{f' (choices: {choices})' if choices else ''}", _MAX_TEXT_CHARS
-        )
     why = outcome.error or f"the run ended as {outcome.status}, and nothing says why"
     return cut_middle(why if outcome.status == "failed" else f"{outcome.status}: {why}", _MAX_TEXT_CHARS)
 
@@ -104,7 +104,6 @@ class RunEnd:
     run: str  # the id of its first run
     event: DomainEvent
     session: str | None  # the conversation with which the Work goes on
-    final: bool = False  # a retry would not help
 
 
 class Recorder:
@@ -178,9 +177,6 @@ async def _record_end(tx: WorkflowTransaction, end: RunEnd) -> None:
     if task.heard == end.run:
         log.info("the end of run %s is recorded already", end.run)
         return
-    if end.final:
-        task.give_up()
-        await tx.works.save(work)
     tx.record(RecordedEvent(end.event, "Workflow", work.workflow_id, end.attempt))
     tx.before_commit(lambda: _remember(tx, end))
 

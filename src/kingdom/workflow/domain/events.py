@@ -285,6 +285,15 @@ class QueryFailed(DomainEvent):
 
 
 @_event
+class QuestionAsked(DomainEvent):
+    """The agent asks a person; its Work waits for the answer."""
+
+    work_id: str
+    task_id: str
+    question: str
+
+
+@_event
 class ReportGenerationStarted(DomainEvent):
     """A report is being written."""
 

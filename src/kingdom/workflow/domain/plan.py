@@ -72,7 +72,7 @@ class WorkDependencies:
 
 NewId: TypeAlias = Callable[[str], str]
 _OPEN_TASKS: Final = (TaskStatus.PENDING, TaskStatus.FAILED, TaskStatus.RUNNING)  # RUNNING: of a Work that was paused
-_OPEN_WORKS: Final = (WorkStatus.PENDING, WorkStatus.PAUSED, WorkStatus.FAILED)
+_OPEN_WORKS: Final = (WorkStatus.PENDING, WorkStatus.PAUSED, WorkStatus.WAITING, WorkStatus.FAILED)
 _TASK_FIELDS: Final = frozenset({"name", "query", "outline", "retries"})
 _WORK_FIELDS: Final = frozenset(
     {"name", "engine", "model", "engine_options", "mcp_server_refs", "after", "merge", "pause_after"}

@@ -30,6 +30,7 @@ class WorkStatus(StrEnum):
     RUNNING = "RUNNING"
     COMPLETED = "COMPLETED"
     PAUSED = "PAUSED"
+    WAITING = "WAITING"  # for a person's answer to its agent's question
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
 
@@ -109,7 +110,8 @@ WORKFLOW_TRANSITIONS: Final = _transitions(
 WORK_TRANSITIONS: Final = _transitions(
     {
         WorkStatus.PENDING: "RUNNING CANCELLED",
-        WorkStatus.RUNNING: "COMPLETED PAUSED FAILED CANCELLED PENDING",
+        WorkStatus.RUNNING: "COMPLETED PAUSED WAITING FAILED CANCELLED PENDING",
+        WorkStatus.WAITING: "PENDING CANCELLED",
         WorkStatus.PAUSED: "PENDING RUNNING FAILED CANCELLED",
         WorkStatus.COMPLETED: "PENDING",
         WorkStatus.FAILED: "PENDING CANCELLED",

@@ -40,6 +40,8 @@ class Task:
     response: str | None = None
     error: str | None = None
     report_id: str | None = None
+    question: str | None = None  # what its agent asks a person, or asked
+    answer: str | None = None  # a person's answer, for the next attempt
     heard: str | None = None  # the last run whose end was recorded: each is recorded once
 
     def __post_init__(self) -> None:
@@ -59,6 +61,14 @@ class Task:
         """Store the agent's answer."""
         self._query(QueryStatus.RESPONDED)
         self.response, self.error = response, None
+
+    def ask(self, question: str) -> None:
+        """Store the agent's question: it asks a person instead of answering or writing the report."""
+        if self.report_status is ReportStatus.GENERATING:
+            self._report(ReportStatus.PENDING)
+        else:
+            self._query(QueryStatus.RESPONDED)
+        self.question, self.answer = question, None
 
     def fail_query(self, error: str) -> None:
         """Fail the query, and the task with it."""
@@ -109,13 +119,15 @@ class Task:
         if self.tries >= self.retries:
             return False
         tries = self.tries + 1
-        self.reset()
+        self.repeat()
         self.tries = tries
         return True
 
-    def give_up(self) -> None:
-        """Use up the retries: another try would not help, and a person has to decide."""
-        self.tries = max(self.tries, self.retries)
+    def repeat(self) -> None:
+        """Start a new attempt in the same conversation: a person's answer stays."""
+        question, answer = self.question, self.answer
+        self.reset()
+        self.question, self.answer = question, answer
 
     def uncancel(self) -> None:
         """Undo the cancellation."""
@@ -130,7 +142,7 @@ class Task:
         self.report_status = ReportStatus.PENDING if self.outline else ReportStatus.NOT_REQUIRED
         self.attempt += 1
         self.tries = 0
-        self.response = self.error = self.report_id = None
+        self.response = self.error = self.report_id = self.question = self.answer = None
 
     def _to(self, wanted: TaskStatus) -> None:
         self.status = check_transition("task", self.id, TASK_TRANSITIONS, self.status, wanted)
@@ -234,6 +246,16 @@ class Work:
         """Pause the Work where it is."""
         self._to(WorkStatus.PAUSED)
 
+    def wait(self) -> None:
+        """Wait for a person's answer."""
+        self._to(WorkStatus.WAITING)
+
+    def answer(self, text: str) -> None:
+        """Store a person's answer for the task whose agent asked."""
+        for task in self.tasks:
+            if task.status is TaskStatus.RUNNING:
+                task.answer = text
+
     def fail(self, error: str) -> None:
         """Fail the Work."""
         self._to(WorkStatus.FAILED)
@@ -278,7 +300,7 @@ class Work:
                 TaskStatus.RUNNING,
                 TaskStatus.FAILED,
             ):  # one task; after a reorder it need not be the next one
-                task.reset()
+                task.repeat()
 
     # ── agent ─────────────────────────────────────────────────────────────────────────────────────────────────
 

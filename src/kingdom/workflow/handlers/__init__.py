@@ -12,6 +12,7 @@ from kingdom.workflow.handlers.tasks import (
     AgentStoppedHandler,
     QueryFailedHandler,
     QueryRespondedHandler,
+    QuestionAskedHandler,
     ReportFailedHandler,
     ReportGeneratedHandler,
 )
@@ -44,6 +45,7 @@ HANDLERS: Final[dict[str, type[Handler]]] = {
     "AgentError": AgentErrorHandler,
     "QueryResponded": QueryRespondedHandler,
     "QueryFailed": QueryFailedHandler,
+    "QuestionAsked": QuestionAskedHandler,
     "ReportGenerated": ReportGeneratedHandler,
     "ReportFailed": ReportFailedHandler,
     "WorkflowGitRefsUpdated": WorkflowGitRefsUpdatedHandler,

@@ -9,12 +9,13 @@ from kingdom.workflow.domain.events import (
     AgentStopped,
     QueryFailed,
     QueryResponded,
+    QuestionAsked,
     ReportFailed,
     ReportGenerated,
     ReportGenerationStarted,
     WorkStatusChanged,
 )
-from kingdom.workflow.domain.statuses import AgentStatus, QueryStatus, WorkflowStatus, WorkStatus
+from kingdom.workflow.domain.statuses import AgentStatus, QueryStatus, ReportStatus, WorkflowStatus, WorkStatus
 from kingdom.workflow.domain.work import Report, Task, Work
 from kingdom.workflow.handlers.base import Handler, IncomingEvent
 from kingdom.workflow.usecases.steps import complete_task, halt_after_failure, write_report
@@ -119,6 +120,26 @@ class QueryFailedHandler(Handler):
             return self.refuse(incoming, f"the query of task {subject.task.id} is {subject.task.query_status}")
         subject.task.fail_query(event.error)
         return await self.task_failed(unit, subject, event.error)
+
+
+class QuestionAskedHandler(Handler):
+    """Has the Work wait for a person's answer, and pauses the workflow."""
+
+    async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
+        event = incoming.event
+        assert isinstance(event, QuestionAsked)
+        subject = await self.subject_of(unit, incoming, event.work_id, event.task_id)
+        if subject is None:
+            return None
+        workflow, work, task = subject
+        asking = task.query_status in (QueryStatus.SENT, QueryStatus.PROCESSING)
+        if not asking and task.report_status is not ReportStatus.GENERATING:
+            return self.refuse(incoming, f"the query of task {task.id} is {task.query_status}")
+        task.ask(event.question)
+        work.wait()
+        await unit.tx.works.save(work)
+        reason = f"work {work.name} asks: {event.question}"
+        return await halt_after_failure(self.context, unit, workflow, work, reason, fail=False)
 
 
 class ReportGeneratedHandler(Handler):

@@ -15,6 +15,7 @@ from kingdom.workflow.usecases.catalog import (
     update_workflow_template,
 )
 from kingdom.workflow.usecases.lifecycle import (
+    answer_workflow,
     cancel_workflow,
     delete_workflow,
     pause_workflow,
@@ -24,7 +25,8 @@ from kingdom.workflow.usecases.lifecycle import (
 from kingdom.workflow.usecases.workflows import create_workflow, fork_workflow, modify_workflow
 
 __all__ = [
-    "cancel_workflow", "create_git", "create_template_from_workflow", "create_workflow", "create_workflow_template",
-    "delete_git", "delete_workflow", "delete_workflow_template", "fork_workflow", "modify_workflow", "pause_workflow",
-    "register_mcp_server", "resume_workflow", "start_workflow", "unregister_mcp_server", "update_workflow_template",
+    "answer_workflow", "cancel_workflow", "create_git", "create_template_from_workflow", "create_workflow",
+    "create_workflow_template", "delete_git", "delete_workflow", "delete_workflow_template", "fork_workflow",
+    "modify_workflow", "pause_workflow", "register_mcp_server", "resume_workflow", "start_workflow",
+    "unregister_mcp_server", "update_workflow_template",
 ]  # fmt: skip

@@ -175,12 +175,36 @@ async def resume_workflow(
         async with context.unit_of_work() as unit:
             workflow = await unit.tx.workflows.get(workflow_id)
             point = None if retry else await choose_checkpoint(unit.tx, workflow_id, checkpoint_id)
-            workflow.resume(ResumePlan("in place" if retry else "reset", None if point is None else point.id))
-            await register_uses(unit.tx, workflow, await unit.tx.works.of_workflow(workflow_id))
-            await plan_trees(context, unit.tx, workflow)
-            await unit.tx.workflows.save(workflow)
+            plan = ResumePlan("in place" if retry else "reset", None if point is None else point.id)
+            await _begin_resume(context, unit, workflow, plan)
         await requeue_dead_events(context, workflow_id)
         await finish_resume(context, workflow_id)
+
+
+async def answer_workflow(context: WorkflowContext, workflow_id: str, text: str) -> None:
+    """Answer the question of an agent; its Work goes on in the same conversation.
+
+    Raises :class:`kingdom.workflow.errors.NotModifiable` if no Work waits for an answer.
+    """
+    async with context.locks.of(workflow_id):
+        async with context.unit_of_work() as unit:
+            workflow = await unit.tx.workflows.get(workflow_id)
+            works = await unit.tx.works.of_workflow(workflow_id)
+            waiting = next((work for work in works if work.status is WorkStatus.WAITING), None)
+            if waiting is None:
+                raise NotModifiable(f"workflow {workflow_id} is {workflow.status}, and no work of it asks anything")
+            waiting.answer(text)
+            await unit.tx.works.save(waiting)
+            await _begin_resume(context, unit, workflow, ResumePlan("in place"))
+        await requeue_dead_events(context, workflow_id)
+        await finish_resume(context, workflow_id)
+
+
+async def _begin_resume(context: WorkflowContext, unit: UnitOfWork, workflow: Workflow, plan: ResumePlan) -> None:
+    workflow.resume(plan)
+    await register_uses(unit.tx, workflow, await unit.tx.works.of_workflow(workflow.id))
+    await plan_trees(context, unit.tx, workflow)
+    await unit.tx.workflows.save(workflow)
 
 
 async def finish_resume(context: WorkflowContext, workflow_id: str) -> None:
@@ -231,7 +255,7 @@ async def _requeue_works(unit: UnitOfWork, workflow: Workflow) -> None:
     """In place: requeue the works that stopped, and retry missing checkpoints of completed works."""
     points = {point.work_id for point in await valid_checkpoints(unit.tx, workflow.id)}
     for work in await unit.tx.works.of_workflow(workflow.id):
-        if work.status in (WorkStatus.PAUSED, WorkStatus.FAILED, WorkStatus.RUNNING):
+        if work.status in (WorkStatus.PAUSED, WorkStatus.WAITING, WorkStatus.FAILED, WorkStatus.RUNNING):
             work.requeue()
             workflow.work_changed(work.id, work.status)
             await unit.tx.works.save(work)

@@ -175,6 +175,7 @@ WORDS: Final[dict[str, str]] = {
 
 WORKFLOW_WORDS: Final[dict[str, str]] = {
     "act.add": "Add",
+    "act.answer": "Answer",
     "act.cancel": "Cancel",
     "act.delete": "Delete",
     "act.fork": "Fork",
@@ -300,6 +301,7 @@ WORKFLOW_WORDS: Final[dict[str, str]] = {
     "template.works": "Works",
     "workflow.after": "after {names}",
     "workflow.answer": "Answer",
+    "workflow.ask.answer": "Answer the agent's question",
     "workflow.ask.back": (
         "The repositories are reset to it, and works after it restart. Dropped commits are kept under rescue refs."
     ),
@@ -326,6 +328,7 @@ WORKFLOW_WORDS: Final[dict[str, str]] = {
     "workflow.create": "Create",
     "workflow.create.start": "Create and start",
     "workflow.created": "created {at}",
+    "workflow.did.answer": "Answered",
     "workflow.did.cancel": "Cancelled",
     "workflow.did.create": "Created",
     "workflow.did.delete": "Deleted",
@@ -372,6 +375,7 @@ WORKFLOW_WORDS: Final[dict[str, str]] = {
     "workflow.status.RELEASED": "released",
     "workflow.status.RESUMING": "resuming",
     "workflow.status.RUNNING": "running",
+    "workflow.status.WAITING": "waiting",
     "workflow.template": "Template",
     "workflow.tokens": "{count} tokens in {runs} runs",
     "workflow.variables": "Variables of its queries",

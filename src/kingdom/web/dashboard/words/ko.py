@@ -175,6 +175,7 @@ WORDS: Final[dict[str, str]] = {
 
 WORKFLOW_WORDS: Final[dict[str, str]] = {
     "act.add": "추가",
+    "act.answer": "답변",
     "act.cancel": "취소",
     "act.delete": "삭제",
     "act.fork": "포크",
@@ -299,6 +300,7 @@ WORKFLOW_WORDS: Final[dict[str, str]] = {
     "template.works": "단계",
     "workflow.after": "{names} 이후",
     "workflow.answer": "답변",
+    "workflow.ask.answer": "에이전트의 질문에 답변",
     "workflow.ask.back": (
         "저장소를 그 시점으로 되돌리고 이후 단계를 다시 시작합니다. 버려지는 커밋은 rescue ref에 보관됩니다."
     ),
@@ -325,6 +327,7 @@ WORKFLOW_WORDS: Final[dict[str, str]] = {
     "workflow.create": "만들기",
     "workflow.create.start": "만들고 시작",
     "workflow.created": "생성 {at}",
+    "workflow.did.answer": "답변했습니다",
     "workflow.did.cancel": "취소했습니다",
     "workflow.did.create": "만들었습니다",
     "workflow.did.delete": "삭제했습니다",
@@ -371,6 +374,7 @@ WORKFLOW_WORDS: Final[dict[str, str]] = {
     "workflow.status.RELEASED": "해제됨",
     "workflow.status.RESUMING": "재개 중",
     "workflow.status.RUNNING": "실행 중",
+    "workflow.status.WAITING": "답변 대기",
     "workflow.template": "템플릿",
     "workflow.tokens": "실행 {runs}회, 토큰 {count}개",
     "workflow.variables": "질의의 변수",

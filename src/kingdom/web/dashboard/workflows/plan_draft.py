@@ -19,7 +19,7 @@ from kingdom.workflow.domain.workflow import OnFailure, TaskDefinition, WorkDefi
 from kingdom.workflow.template_file import without_empty
 from kingdom.workflow.templates import SourceIds, dump_yaml
 
-_OPEN_STATUSES: Final = (WorkStatus.PENDING, WorkStatus.PAUSED, WorkStatus.FAILED)
+_OPEN_STATUSES: Final = (WorkStatus.PENDING, WorkStatus.PAUSED, WorkStatus.WAITING, WorkStatus.FAILED)
 
 
 class _EngineOptions(BaseModel):

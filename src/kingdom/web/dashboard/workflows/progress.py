@@ -34,7 +34,7 @@ _END_EVENTS: Final = {
     "QueryFailed": "taskId",
     "ReportFailed": "taskId",
 }
-_RESTING_STATUSES: Final = frozenset({"PAUSED", "FAILED", "CANCELLED", "PENDING"})
+_RESTING_STATUSES: Final = frozenset({"PAUSED", "WAITING", "FAILED", "CANCELLED", "PENDING"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from nicegui.element import Element
 
 
-_STOPPED_STATUSES: Final = ("PAUSED", "FAILED")
+_STOPPED_STATUSES: Final = ("PAUSED", "WAITING", "FAILED")
 
 
 class ActionButtons:
@@ -44,6 +44,7 @@ class ActionButtons:
         with place:
             self._start = self._button(words("act.start"), commands.start, "play_arrow", "primary")
             self._pause = self._button(words("act.pause"), commands.pause, "pause", "primary")
+            self._answer = self._button(words("act.answer"), commands.answer, "reply", "primary")
             self._retry = self._button(words("act.retry"), commands.retry, "play_arrow", "primary")
             self._resume = self._button(words("act.resume.last"), commands.resume, "replay")
             self._plan = button(
@@ -64,6 +65,7 @@ class ActionButtons:
         stopped = any(work.status in _STOPPED_STATUSES for work in full.works)
         self._start.set_visibility("start" in allowed)
         self._pause.set_visibility("pause" in allowed)
+        self._answer.set_visibility("answer" in allowed)
         for one in (self._retry, self._resume):
             one.set_visibility("resume" in allowed)
         self._resume.set_visibility("resume" in allowed and stopped)
