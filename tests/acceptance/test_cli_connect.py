@@ -86,3 +86,26 @@ async def test_a_jira_token_shows_whose_it_is_and_which_tickets_it_sees(home: Pa
         done = await connect(home, "jira")
         assert done.returncode == 1
         assert "JIRA_API_TOKEN is not accepted" in done.stdout
+
+
+async def test_links_to_another_host_a_new_name_and_limits_are_told_apart(home: Path) -> None:
+    clock = Clock()
+    async with FakeGitHub(clock) as github:
+        for number in range(1, 4):
+            github.open(number)
+        configure(home, github={"url": github.url, "repos": ["acme/shop"]})
+        github.fail("GET /notifications", 200, body=[], Link='<https://ghe.example/notifications?page=2>; rel="next"')
+        done = await connect(home, "github")
+        assert done.returncode == 1
+        assert "set github.url to https://ghe.example" in " ".join(done.stdout.split())
+        github.rename("acme/shop", "acme/store")
+        done = await connect(home, "github")
+        assert "acme/shop is called acme/store now" in done.stdout
+        github.lapsed.add("acme")
+        done = await connect(home, "github")
+        assert done.returncode == 1
+        assert "the organization acme withholds" in " ".join(done.stdout.split())
+        github.fail("GET /user", 429, Retry_After="30", body={"message": "slow down"})
+        done = await connect(home, "github")
+        assert done.returncode == 1
+        assert "try again in 30 s" in " ".join(done.stdout.split())

@@ -481,15 +481,6 @@ async def test_types_and_repositories_that_are_not_wanted_are_left_out(post: Pos
     assert post.events()[0]["repo"] == REPO
 
 
-async def test_a_link_to_another_host_gets_no_token(post: Post, github: FakeGitHub) -> None:
-    async with FakeGitHub(post.clock) as stranger:
-        github.fail("GET /notifications", 200, body=[], Link=f'<{stranger.url}/notifications?page=2>; rel="next"')
-        async with post.watch("github", section(github)) as watch:
-            await watch.poll()
-            assert "not followed" in watch.report()["problem"]
-        assert stranger.requests == []
-
-
 async def test_text_that_no_document_can_hold_is_made_fit(post: Post, github: FakeGitHub) -> None:
     github.open(1, body="half \ud800 a character, a \0 and " + "x" * 200_000)
     async with post.watch("github", section(github)) as watch:

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from kingdom.court.errors import InvalidConfig
 from kingdom.court.sentinel.config import read_secret
-from kingdom.court.sentinel.watcher import SourceError, SourceNotFound, SourceRefused, SourceUnauthorized
+from kingdom.court.sentinel.watcher import (
+    SourceBusy,
+    SourceElsewhere,
+    SourceError,
+    SourceNotFound,
+    SourceRefused,
+    SourceUnauthorized,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,15 +51,25 @@ async def check_github(section: GitHubSection, clock: Callable[[], float]) -> li
             if not section.notifications and not section.repos:
                 findings.append(Finding("error", "nothing is watched", "set notifications: true or list repos"))
     except SourceError as error:
-        return [Finding("error", str(error), f"check the address {section.url} and this machine's network")]
+        return [_failure(error, "github", section.url)]
     finally:
         await client.close()
     return findings
 
 
+def _failure(error: SourceError, source: str, url: str) -> Finding:
+    if isinstance(error, SourceBusy):
+        return Finding("error", str(error), f"try again in {error.wait:.0f} s; a court waits by itself")
+    if isinstance(error, SourceElsewhere):
+        return Finding("error", str(error), f"correct {source}.url in sentinel.yaml")
+    return Finding("error", str(error), f"check the address {url} and this machine's network")
+
+
 async def _github_account(client: SourceClient, section: GitHubSection, token: str) -> list[Finding]:
     try:
         answer = await client.get("/user")
+    except SourceElsewhere:
+        raise
     except SourceUnauthorized:
         return [
             Finding(
@@ -85,14 +102,24 @@ async def _github_account(client: SourceClient, section: GitHubSection, token: s
 
 
 async def _github_notifications(client: SourceClient) -> Finding:
+    from kingdom.court.sentinel.github_api import fetch_account_name
+    from kingdom.court.sentinel.github_unread import sign_on_problem, withheld_organizations
+
     try:
         answer = await client.get("/notifications", {"per_page": 50})
+        if answer.next is not None:  # the sentinel follows the links to further pages
+            await client.get(answer.next)
+    except SourceElsewhere:
+        raise
     except (SourceNotFound, SourceRefused):
         return Finding(
             "error",
             "the token may not read notifications: only classic tokens with the scope notifications may",
             f"create one at {_GITHUB_TOKEN_URL}, or set notifications: false and list repositories under repos",
         )
+    if withheld := withheld_organizations(answer.headers):
+        names = [await fetch_account_name(client, identity) or identity for identity in withheld]
+        return Finding("error", sign_on_problem(", ".join(names)), "authorize the token for their single sign-on")
     unread = len(answer.body) if isinstance(answer.body, list) else 0
     interval = answer.headers.get("x-poll-interval", "60")
     more = " or more" if answer.next else ""
@@ -100,15 +127,27 @@ async def _github_notifications(client: SourceClient) -> Finding:
 
 
 async def _github_repo(client: SourceClient, repo: str) -> Finding:
+    from kingdom.court.sentinel.github_api import fetch_repository
+    from kingdom.court.sentinel.github_unread import lapsed_sign_on, sign_on_problem
+
     try:
-        await client.get(f"/repos/{repo}/issues", {"per_page": 1, "state": "all"})
-        await client.get(f"/repos/{repo}/pulls", {"per_page": 1, "state": "all"})
-    except (SourceNotFound, SourceRefused):
+        found = await fetch_repository(client, repo)
+        for what in ("issues", "pulls"):
+            answer = await client.get(f"/repos/{repo}/{what}", {"per_page": 1, "state": "all"})
+            if answer.next is not None:
+                await client.get(answer.next)
+    except SourceElsewhere:
+        raise
+    except (SourceNotFound, SourceRefused) as error:
+        if (lapsed := lapsed_sign_on(error, repo)) is not None:
+            return Finding("error", f"{repo}: {sign_on_problem(*lapsed)}", f"open {lapsed.url}")
         return Finding(
             "error",
             f"{repo}: its issues and pull requests cannot be read",
             "check the name, and give the token access (read Issues and Pull requests, or the scope repo)",
         )
+    if found.name.lower() != repo.lower():
+        return Finding("warning", f"{repo} is called {found.name} now", f"change github.repos to {found.name}")
     return Finding("ok", f"{repo} can be read")
 
 
@@ -143,10 +182,12 @@ async def check_jira(section: JiraSection, clock: Callable[[], float]) -> list[F
                 f"create one at {_JIRA_TOKEN_URL}",
             )
         ]
+    except SourceElsewhere as error:
+        return [_failure(error, "jira", section.url)]
     except SourceRefused as error:
         return [Finding("error", str(error), "check jira.projects and jira.jql")]
     except SourceError as error:
-        return [Finding("error", str(error), f"check the address {section.url} and this machine's network")]
+        return [_failure(error, "jira", section.url)]
     finally:
         await client.close()
     return findings

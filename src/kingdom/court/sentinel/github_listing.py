@@ -26,7 +26,7 @@ from kingdom.court.sentinel.github_api import (
     notification_ref,
 )
 from kingdom.court.sentinel.github_unread import withheld_organizations
-from kingdom.court.sentinel.watcher import SourceNotFound, SourceRefused, SourceUnavailable
+from kingdom.court.sentinel.watcher import SourceElsewhere, SourceNotFound, SourceRefused, SourceUnavailable
 
 if TYPE_CHECKING:
     from kingdom.court.sentinel.config import GitHubSection
@@ -143,14 +143,14 @@ class NotificationList(_SubjectList):
             if first.next is not None:
                 threads = [thread async for page in self._client.pages(first) for thread in list_items(page)]
         except (SourceNotFound, SourceRefused) as error:
-            if isinstance(error, SourceNotFound) or "not accessible" in str(error) or " 403" in str(error):
+            if not isinstance(error, SourceElsewhere) and _is_no_access(error):
                 raise SourceRefused(f"github: {_NO_NOTIFICATIONS_ACCESS} ({error})") from None
             raise
         self.poll_interval = _parse_seconds(first.headers.get("x-poll-interval"))
         if self._full:  # older unread notifications, too
             threads += await fetch_all_items(self._client, "/notifications", {"per_page": _NOTIFICATIONS_PAGE_SIZE})
         found: dict[str, SubjectRef] = {}
-        unread: list[str] = []
+        unread: set[str] = set()
         for thread in threads:
             ref = notification_ref(thread)
             if ref is None or ref.thread is None or not self._section.wants_notifications_of(ref.repo):
@@ -160,10 +160,10 @@ class NotificationList(_SubjectList):
             found[ref.thread] = replace(ref, since=since)
             is_handled = ref.thread in self._handled and not self._new(ref.thread, ref)
             if thread.get("unread") and is_handled and ref.thread not in waiting:
-                unread.append(ref.thread)
+                unread.add(ref.thread)
         refs = {name: ref for name, ref in found.items() if self._new(name, ref)}
         cursor = self._cursor(list(refs.values()), list(refs), set(found))
-        return ListedSubjects(list(refs.values()), cursor, unread)
+        return ListedSubjects(list(refs.values()), cursor, sorted(unread))
 
 
 class RepositoryList(_SubjectList):
@@ -226,6 +226,10 @@ class RepositoryList(_SubjectList):
             "since": _iso_time(since),
             "per_page": _ISSUES_PAGE_SIZE,
         }
+
+
+def _is_no_access(error: Exception) -> bool:
+    return isinstance(error, SourceNotFound) or "not accessible" in str(error) or " 403" in str(error)
 
 
 def _server_time(answer: SourceResponse) -> float | None:

@@ -63,6 +63,7 @@ _EXPLAINED_SECONDS: Final = 5.0  # at most this long between an action and the t
 _MAX_EARLY_READS: Final = 2  # of a subject that does not show yet what its notification is about
 _STRICT_TRIES: Final = 8  # after this many attempts a subject is read without the parts that cannot be read
 _PASSING_ERRORS: Final = (SourceNotFound, SourceRefused, SourceUnavailable)
+_MARK_PAUSE_SECONDS: Final = 3600.0  # after a notification could not be marked as read
 _SCHEDULE_TOLERANCE_SECONDS: Final = 1.0  # a poll begins a moment after it was due
 _SUBJECT_TTL_SECONDS: Final = 14 * 86400.0  # for unchanged subjects; shorter than the seen index
 log = logging.getLogger("kingdom.court.sentinel")
@@ -95,7 +96,7 @@ class GitHubWatcher:
         self._repositories: dict[str, Repository] = {}  # by their names, also former ones
         self._organizations: dict[str, str] = {}  # names by id
         self._withheld: Mapping[str, str] = {}  # organizations whose single sign-on is missing
-        self._may_mark = section.mark_read
+        self._mark_after = 0.0  # no notification is marked as read before this time
 
     @property
     def interval(self) -> float:
@@ -153,7 +154,7 @@ class GitHubWatcher:
         for done in batch.done:
             if done.startswith("hint "):
                 self._hints.remove(done.removeprefix("hint "))
-            elif self._may_mark:
+            elif self._section.mark_read and self._clock() >= self._mark_after:
                 await self._mark_read(done)
 
     async def _load_account(self) -> None:
@@ -350,8 +351,8 @@ class GitHubWatcher:
         except SourceNotFound:
             return
         except SourceRefused as error:
-            self._may_mark = False
-            log.warning("github: the token may not mark notifications as read; not trying again: %s", error)
+            self._mark_after = self._clock() + _MARK_PAUSE_SECONDS
+            log.warning("github: a notification may not be marked as read; the next attempt is in an hour: %s", error)
 
     def _drop_stale_subjects(self, memory: dict[str, Any]) -> dict[str, Any]:
         """Drop subjects that were not updated for a long time."""

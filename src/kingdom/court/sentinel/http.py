@@ -23,6 +23,7 @@ from kingdom.court.environment import proxy_for
 from kingdom.court.sentinel.watcher import (
     CircuitOpen,
     SourceBusy,
+    SourceElsewhere,
     SourceGone,
     SourceNotFound,
     SourceRefused,
@@ -43,6 +44,9 @@ _MAX_REDIRECTS: Final = 3
 _MAX_PAGES: Final = 200
 _DEFAULT_PAUSE_SECONDS: Final = 60.0  # for a rate limit that names no time
 _MAX_PAUSE_SECONDS: Final = 3 * 3600.0  # a header that asks for more is a mistake
+_SECONDARY_PAUSE_SECONDS: Final = (60.0, 3600.0)  # for a secondary rate limit that names no time
+_SECONDARY_WORDS: Final = ("secondary rate limit", "abuse detection", "secondary-rate-limits")
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _GONE: Final = 410
 _NOT_FOUND_STATUSES: Final = (404, _GONE, 451)
 _REDIRECT_STATUSES: Final = (301, 302, 307, 308)
@@ -116,6 +120,8 @@ class SourceClient:
         self._clock = clock
         self._hint = hint
         self._until = 0.0  # the source allows no request before this time
+        self._limit = ""  # why
+        self._secondary = 0  # secondary rate limits in a row
         self._headers = {"User-Agent": "kingdom", **headers}
         self._http: aiohttp.ClientSession | None = None
 
@@ -160,23 +166,31 @@ class SourceClient:
             answer, location = await self._send(method, url, **request)
             if location is None:
                 return answer
-            url = self._absolute(urljoin(url, location))
+            url = self._absolute(urljoin(url, location), "redirects")
             if urlsplit(url).query:  # the new address has the parameters already
                 request.pop("params", None)
         raise SourceUnavailable(f"{self.source}: {path} redirects more than {_MAX_REDIRECTS} times")
 
     def _check_allowed(self) -> None:
         if (wait := self._until - self._clock()) > 0:
-            raise SourceBusy(f"{self.source} asked to wait: no requests for another {wait:.0f} s", wait)
+            raise SourceBusy(f"{self.source}: {self._limit}: no requests for another {wait:.0f} s", wait)
         if (wait := self.breaker.wait) > 0:
             raise CircuitOpen(f"{self.source} failed several times in a row: no requests for another {wait:.0f} s")
 
-    def _absolute(self, path: str) -> str:
-        """Return the URL of a path or of a link. Links to other hosts are refused: our token would be sent there."""
+    def _absolute(self, path: str, verb: str = "links") -> str:
+        """Return the URL of a path or of a link.
+
+        Raises :class:`SourceElsewhere` for another host: our token would be sent there.
+        """
         url = path if "://" in path else f"{self._url}{path}"
-        if urlsplit(url)[:2] != urlsplit(self._url)[:2]:
-            raise SourceNotFound(f"{self.source}: {url:.200} is not below {self._url}, so the link is not followed")
-        return url
+        if _origin(url) == _origin(self._url):
+            return url
+        parts, base = urlsplit(url), urlsplit(self._url).path
+        itself = f"{parts.scheme}://{parts.netloc}{base if parts.path.startswith(base) else ''}"
+        raise SourceElsewhere(
+            f"{self.source}: the server {self._url} {verb} to another host, {url:.200}, and the token is not sent "
+            f"there. If that is the same server under its own name, set {self.source}.url to {itself:.200}"
+        )
 
     async def _send(self, method: str, url: str, **request: Any) -> tuple[SourceResponse, str | None]:
         try:
@@ -234,18 +248,25 @@ class SourceClient:
             error = SourceUnauthorized if status == 401 else SourceRefused
             hint = self._hint if status in (401, 403) else ""
             raise error(f"{what} answers {status}: {_error_text(body)}{hint}", headers)
+        self._secondary = 0
         links = _parse_links(headers.get("link", ""), url)
         return SourceResponse(status, headers, body, links.get("next"), links.get("last"))
 
     def _raise_if_limited(self, what: str, response: aiohttp.ClientResponse, body: Any) -> None:
-        wait = self._retry_after(response)
-        if wait is None and response.headers.get("x-ratelimit-remaining") == "0":
-            wait = max(self._until - self._clock(), 1.0)
-        if wait is None and (response.status == 429 or "rate limit" in _error_text(body).lower()):
+        text, wait = _error_text(body), self._retry_after(response)
+        about = f"{text} {body.get('documentation_url')}".lower() if isinstance(body, dict) else ""
+        limit = "too many requests"
+        if response.headers.get("x-ratelimit-remaining") == "0":
+            limit, wait = self._limit, wait or max(self._until - self._clock(), 1.0)
+        elif any(words in about for words in _SECONDARY_WORDS):
+            limit = "too many requests in a short time (secondary rate limit)"
+            wait = wait or backoff(self._secondary, *_SECONDARY_PAUSE_SECONDS)
+            self._secondary += 1
+        elif wait is None and (response.status == 429 or "rate limit" in about):
             wait = _DEFAULT_PAUSE_SECONDS
         if wait is not None:
-            self._until = max(self._until, self._clock() + wait)
-            raise SourceBusy(f"{what} answers {response.status}: {_error_text(body)} (wait {wait:.0f} s)", wait)
+            self._until, self._limit = max(self._until, self._clock() + wait), limit
+            raise SourceBusy(f"{what} answers {response.status}: {limit}: {text} (wait {wait:.0f} s)", wait)
 
     def _retry_after(self, response: aiohttp.ClientResponse) -> float | None:
         value = response.headers.get("retry-after", "").strip()
@@ -265,6 +286,7 @@ class SourceClient:
             reset = response.headers.get("x-ratelimit-reset", "")
             wait = float(reset) - self._clock() if reset.isdigit() else _DEFAULT_PAUSE_SECONDS
             self._until = self._clock() + min(max(wait, 1.0), _MAX_PAUSE_SECONDS)
+            self._limit = "the quota of requests is used up (rate limit)"
 
 
 @lru_cache(maxsize=1)
@@ -283,6 +305,11 @@ async def _read_limited(response: aiohttp.ClientResponse) -> bytes | None:
         if len(content) > _MAX_RESPONSE_BYTES:
             return None
     return bytes(content)
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or _DEFAULT_PORTS.get(parts.scheme)
 
 
 def _parse_links(header: str, url: str) -> dict[str, str]:

@@ -72,6 +72,12 @@ class SourceUnauthorized(SourceRefused):
     code = "SOURCE_UNAUTHORIZED"
 
 
+class SourceElsewhere(SourceRefused):
+    """The source sends us to another host. The token is not sent there; the configured address has to be corrected."""
+
+    code = "SOURCE_ELSEWHERE"
+
+
 class SourceNotFound(SourceError):
     """The resource does not exist, or the token may not see it."""
 
