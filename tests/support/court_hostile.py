@@ -20,6 +20,7 @@ from kingdom.cli.app import run
 from tests.support.courts import Court, until
 
 CANARY: Final = "canary"  # a file of this name anywhere means that something ran
+FIELDS: Final = ("id", "type", "source", "repo", "priority", "unknown", "title", "key", "all")
 HIDDEN: Final = re.compile("[\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -83,13 +84,14 @@ class Attack:
         return f"{self.name}: {self.kind} in {self.field}"
 
 
-def attacks(canary: Path) -> list[Attack]:
-    """Every text in every field."""
+def attacks(canary: Path, *, every: bool = True) -> list[Attack]:
+    """Every text in every field; or each text in some fields, and in all at once, and each field with some texts."""
     found: list[Attack] = []
-    for kind, text in texts(canary).items():
-        for field in ("id", "type", "source", "repo", "priority", "unknown", "title", "key", "all"):
-            number = len(found) + 1
-            found.append(Attack(number, field, kind, text, _event(number, field, text)))
+    for row, (kind, text) in enumerate(texts(canary).items()):
+        for column, field in enumerate(FIELDS):
+            if every or field == "all" or (row + column) % 3 == 0:
+                number = len(found) + 1
+                found.append(Attack(number, field, kind, text, _event(number, field, text)))
     return found
 
 

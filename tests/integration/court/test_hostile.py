@@ -41,11 +41,13 @@ class Siege:
                 yield attack, tasks[attack.name]
 
 
-@pytest.fixture(scope="module")
-def siege(tmp_path_factory: pytest.TempPathFactory) -> Siege:
+@pytest.fixture(
+    scope="module", params=[False, pytest.param(True, marks=pytest.mark.walk)], ids=["some attacks", "every attack"]
+)
+def siege(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Siege:
     besieged = BesiegedCourt(tmp_path_factory.mktemp("siege"))
     besieged.make()
-    found = attacks(besieged.canary)
+    found = attacks(besieged.canary, every=request.param)
     before = besieged.around()
     with besieged.court.up():
         besieged.court.wait_for_roles("king", "envoy", "gen-text", "gen-repo")
@@ -87,7 +89,7 @@ def test_each_event_is_done_or_put_aside_with_a_reason(siege: Siege) -> None:
         assert not aside.exists() or aside.with_name(aside.name + ".reason").read_text().strip(), f"{attack}: no reason"
     for name in NAMES:
         assert (queue / "invalid" / f"{name}.json").exists(), name
-    assert sum(1 for _ in siege.taken()) > 80
+    assert sum(1 for _ in siege.taken()) > len(siege.attacks) / 2
 
 
 def test_a_text_that_is_only_text_does_no_harm_to_its_event(siege: Siege) -> None:
@@ -117,7 +119,7 @@ def test_a_soldier_sees_it_as_fenced_data_and_nowhere_else(siege: Siege) -> None
         if attack.kind == "template" and attack.field in ("title", "key", "all"):
             assert "{{ 7*7 }} {% for x in range(3) %}" in prompt, attack
         looked_at += 1
-    assert looked_at > 60
+    assert looked_at > len(siege.attacks) / 3
 
 
 def test_what_people_read_steers_no_terminal(siege: Siege) -> None:
@@ -132,9 +134,9 @@ def test_what_people_read_steers_no_terminal(siege: Siege) -> None:
 @pytest.mark.parametrize("kind", ["terminal", "bidi", "newlines", "markup", "half a pair", "huge"])
 def test_every_command_about_an_attack_prints_plain_text(siege: Siege, kind: str) -> None:
     court = siege.besieged.court
-    named = {attack.field: attack.name for attack in siege.attacks if attack.kind == kind}
+    named = [attack.name for attack in siege.attacks if attack.kind == kind]
     task = next(task for attack, task in siege.taken() if (attack.kind, attack.field) == (kind, "all"))
-    commands: list[tuple[str, ...]] = [("trace", named[field]) for field in ("all", "source", "repo", "id", "type")]
+    commands: list[tuple[str, ...]] = [("trace", name) for name in named]
     commands += [("task", "show", task), ("task", "transcript", task), ("task", "transcript", task, "--raw")]
     for command in commands:
         done = court.call(*command)
@@ -155,8 +157,8 @@ def test_a_terminal_shows_colours_of_ours_only(siege: Siege) -> None:
 
 
 def test_half_a_surrogate_pair_can_be_printed(siege: Siege) -> None:
-    name = next(attack.name for attack in siege.attacks if (attack.field, attack.kind) == ("source", "half a pair"))
-    for arguments in (("trace", name), ("trace", name, "--json"), ("status", "--json")):
+    names = [attack.name for attack in siege.attacks if attack.kind == "half a pair"]
+    for arguments in (*(("trace", name) for name in names), ("trace", names[-1], "--json"), ("status", "--json")):
         done = siege.besieged.court.run(*arguments)
         assert done.returncode == 0, done.stderr
 
