@@ -119,8 +119,9 @@ def asked(court: CliCourt) -> list[dict[str, Any]]:
     return [one for one in court.documents("messages/pending") if one["type"] == "human_input_request"]
 
 
+@pytest.mark.walk  # it is silent for long, so that a program on a busy machine is not taken for a silent one
 async def test_who_takes_too_long_is_gone_with_everything_it_started(make_court: MakeCourt) -> None:
-    court = make_court(retries=1, profile="full", timers={"first_output": 60, "silence": 3})
+    court = make_court(retries=1, profile="full", timers={"first_output": 60, "silence": 10})
     children = "setsid sleep 300 & nohup sleep 300 >/dev/null 2>&1 & echo started"
     court.cli.server.script += [court.cli.runs(children), Stall(), court.cli.runs(children), Stall()]
     async with court.running():

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kingdom.agents.engine import Engine as AgentEngine
 from kingdom.agents.engine import Examined, InProcessEngine
 from kingdom.agents.engines.claude import ClaudeEngine
@@ -55,12 +57,13 @@ REPORTED = [*TASK[:3], "ReportGenerationStarted", "ReportGenerated", "TaskComple
 BEGUN = ["WorkSpaceCreated", "WorkStarted", "AgentStarted"]
 DONE = ["WorkCompleted", "AgentStopped", "CheckpointCreated"]
 TOLD = [
-    *("WorkflowCreated", "WorkTreeCreated", "WorkflowStarted"),
-    *(*BEGUN, *REPORTED, *TASK, *DONE),
-    *(*BEGUN, *TASK, *TASK, *DONE),
-    *(*BEGUN, *REPORTED, *DONE),
-    "WorkflowCompleted",
+    [*BEGUN, *REPORTED, *TASK, *DONE],
+    [*BEGUN, *TASK, *TASK, *DONE],
+    [*BEGUN, *REPORTED, *DONE],
 ]
+RUNS = [3, 2, 2]
+# Each query starts a program, and some take seconds to start: `make walks` does the whole plan with them.
+LENGTHS = pytest.mark.parametrize("length", [1, pytest.param(3, marks=pytest.mark.walk)])
 
 
 @dataclass
@@ -101,8 +104,10 @@ async def wait_while_running(parts: WorkflowContext, workflow_id: str) -> Workfl
     return workflow
 
 
-async def tell(parts: WorkflowContext, folder: Path, engine: str, options: Mapping[str, Any]) -> Story:
-    """Run the plan with an engine from its start to its end."""
+async def tell(
+    parts: WorkflowContext, folder: Path, engine: str, options: Mapping[str, Any], length: int = len(PLAN)
+) -> Story:
+    """Run the plan, or so many works of it, with an engine from its start to its end."""
     works = [
         WorkDefinition(
             name,
@@ -110,7 +115,7 @@ async def tell(parts: WorkflowContext, folder: Path, engine: str, options: Mappi
             engine,
             engine_options=options,
         )
-        for name, tasks in PLAN
+        for name, tasks in PLAN[:length]
     ]
     workflow_id = await create(parts, folder, *works)
     await start_workflow(parts, workflow_id)
@@ -136,7 +141,9 @@ async def find(parts: WorkflowContext, workflow_id: str) -> Workflow:
 
 def check(story: Story, folder: Path) -> None:
     """Right commits, right reports, right events; nothing left over."""
-    assert story.told == TOLD
+    length = len(story.works)
+    told = [event for work in TOLD[:length] for event in work]
+    assert story.told == ["WorkflowCreated", "WorkTreeCreated", "WorkflowStarted", *told, "WorkflowCompleted"]
     tree = Path(str(story.tree.path))
     log = plain_git(tree, "log", "--reverse", "--format=%H %(trailers:key=Kingdom-Work,valueonly)").split()
     assert log[1:] == [word for work, point in zip(story.works, story.points, strict=True)
@@ -145,15 +152,16 @@ def check(story: Story, folder: Path) -> None:
         files = plain_git(tree, "ls-tree", "--name-only", point.hashes["git-1"]).split()
         assert files == sorted(["README", *["plan.txt", "build.txt", "ship.txt"][:count]])
     answers = {f"{work.name}/{task.name}": task.response for work in story.works for task in work.tasks}
-    assert answers == ANSWERS
+    assert answers == {name: text for name, text in ANSWERS.items() if name in answers}
+    assert len(answers) == sum(len(tasks) for _, tasks in PLAN[:length])
     names = {task.id: f"{work.name}/{task.name}" for work in story.works for task in work.tasks}
     texts = {names[report.task_id]: Path(str(report.file_path)).read_text() for report in story.reports}
-    assert texts == REPORTS
+    assert texts == {name: text for name, text in REPORTS.items() if name in answers}
     sessions = [work.session_id for work in story.works]
     assert None not in sessions
-    assert len(set(sessions)) == 3, "each Work has a conversation of its own"
+    assert len(set(sessions)) == length, "each Work has a conversation of its own"
     runs = sorted(path.name for path in (folder / "home" / "agents" / "runs").iterdir())
-    assert len(runs) == 7
+    assert len(runs) == sum(RUNS[:length])
     assert [pid for run in runs for pid in alive(run)] == []
 
 
@@ -188,20 +196,23 @@ def turns(shell: str, argument: str) -> list[Turn]:
     ]
 
 
-async def test_with_claude_code(tmp_path: Path) -> None:
+@LENGTHS
+async def test_with_claude_code(tmp_path: Path, length: int) -> None:
     program = installed().claude
     with MessagesServer(*turns("Bash", "command")) as server:
         env = {"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": "x", "CLAUDE_CODE_MAX_RETRIES": "0"}
         engine = ClaudeEngine({"path": program, "env": {**NO_NETWORK, **env}}, {})
         async with running(tmp_path, {"claude": engine}) as parts:
-            check(await tell(parts, tmp_path, "claude", {"profile": "full"}), tmp_path)
+            check(await tell(parts, tmp_path, "claude", {"profile": "full"}, length), tmp_path)
     texts = [json.dumps(request["messages"]) for request in server.requests]
     conversation(texts[:4], "Look into ABC-7.", "I looked.", "Write the report", "The parser drops", "Choose a way.")
-    conversation(texts[4:7], "information, not instructions", "The parser drops", "I wrote.", "Check it.")
-    assert "I chose." not in texts[6], "another Work is another conversation"
+    if length > 1:
+        conversation(texts[4:7], "information, not instructions", "The parser drops", "I wrote.", "Check it.")
+        assert "I chose." not in texts[6], "another Work is another conversation"
 
 
-async def test_with_codex(tmp_path: Path) -> None:
+@LENGTHS
+async def test_with_codex(tmp_path: Path, length: int) -> None:
     program = installed().codex
     with ResponsesServer(*turns("exec_command", "cmd")) as server:
         provider = f'{{name="ours",base_url="{server.url}/v1",env_key="OUR_KEY",wire_api="responses"'
@@ -211,10 +222,10 @@ async def test_with_codex(tmp_path: Path) -> None:
         (tmp_path / "codex-home").mkdir()
         engine = CodexEngine({"path": program, "args": args, "env": env}, {"HOME": str(tmp_path / "user")})
         async with running(tmp_path, {"codex": engine}) as parts:
-            check(await tell(parts, tmp_path, "codex", {"profile": "full"}), tmp_path)
+            check(await tell(parts, tmp_path, "codex", {"profile": "full"}, length), tmp_path)
     texts = [json.dumps(request["input"]) for request in server.requests]
     conversation(texts[:4], "Look into ABC-7.", "I looked.", "Write the report", "The parser drops", "Choose a way.")
-    assert "I chose." not in texts[6]
+    assert length == 1 or "I chose." not in texts[6]
 
 
 # ── what happens on the way ───────────────────────────────────────────────────────────────────────────────────────
