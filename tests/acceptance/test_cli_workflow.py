@@ -427,6 +427,29 @@ def test_the_store_may_be_on_postgresql(desk: Desk, postgres_url: str, monkeypat
     assert "WorkflowCompleted" in desk.run("workflow", "log", workflow)
 
 
+def test_a_local_repository_is_looked_for_when_it_is_added(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    (desk.folder / "beside").mkdir()
+    monkeypatch.chdir(desk.folder / "beside")
+    assert desk.json("git", "add", "../app")["url"] == str(desk.remote.folder.resolve())
+    for missing in ("/no/such/folder", "../nowhere", "file:///no/such/folder"):
+        assert "there is no folder" in desk.run("git", "add", missing, code=2)
+    assert "is not a git repository" in desk.run("git", "add", ".", code=2)
+    assert len(desk.json("git", "ls")["repositories"]) == 1
+
+
+def test_the_model_of_the_whole_plan_changes_for_the_works_to_come(desk: Desk) -> None:
+    workflow = desk.created(pause=True)
+    desk.run("workflow", "start", workflow)
+    plan = desk.folder / "plan.yaml"
+    text = desk.run("workflow", "show", workflow, "--plan")
+    assert "  name: scripted\n" in text
+    plan.write_text("model: opus\n" + text)
+    said = desk.run("workflow", "modify", workflow, "--file", str(plan))
+    assert "work build: another model" in said
+    assert "work plan" not in said
+    assert [work["model"] for work in desk.show(workflow)["works"]] == [None, "opus"]
+
+
 def test_templates_repositories_and_servers_are_looked_after(desk: Desk) -> None:
     desk.run("git", "add", desk.remote.url)
     desk.run("git", "add", "https://example.com/you/lib.git", "--name", "lib")

@@ -249,6 +249,7 @@ class Clones:
 
     async def _fetch(self, clone: Clone, refspec: str, *options: str) -> None:
         words = ["fetch", "--quiet", "--no-write-fetch-head", "--no-auto-maintenance", "--no-recurse-submodules"]
+        words += ["--update-shallow"]  # else a remote that is a shallow clone itself gives nothing
         words += ["--force", *options, *([f"--filter={clone.partial}"] if clone.partial else [])]
         place = GitLocation(clone.control, protocol=clone.url.protocol)
         words += ["--", "origin", refspec]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
-from kingdom.workflow.domain.statuses import WorkStatus
+from kingdom.workflow.domain.statuses import WorkStatus, WorkTreeStatus
 
 if TYPE_CHECKING:
     from kingdom.workflow.domain.resources import Checkpoint, WorkTree
@@ -41,6 +41,11 @@ class WorkflowOverview:
             {git.id: git.name for git in gits if git is not None},
         )
 
+    @property
+    def present_trees(self) -> list[WorkTree]:
+        """The worktrees that are not released."""
+        return [tree for tree in self.trees if tree.status is not WorkTreeStatus.RELEASED]
+
     def checkpoint_of(self, work: Work) -> Checkpoint | None:
         """Return the last valid checkpoint of a Work, or None."""
         points = [point for point in self.checkpoints if point.work_id == work.id and point.valid and point.complete]
@@ -60,7 +65,7 @@ class WorkflowOverview:
             "onFailure": self.workflow.on_failure,
             "forkedFrom": self.workflow.forked_from,
             "mcpServers": [ref.mcp_server_id for ref in self.workflow.mcp_server_refs],
-            "repositories": [self._tree(tree) for tree in self.trees] or self._unmade(),
+            "repositories": [self._tree(tree) for tree in self.present_trees] or self._unmade(),
             "works": [self._work(work) for work in self.works],
             "checkpoints": [self._checkpoint(point) for point in self.checkpoints if point.complete],
         }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kingdom.agents.contract import check_result
 from kingdom.agents.port import Finished, Text, Tokens, ToolUse, Usage
 from kingdom.agents.untrusted import clean, cut_middle
-from kingdom.workflow.domain.statuses import ReportStatus, WorkflowStatus, WorkStatus
+from kingdom.workflow.domain.statuses import ReportStatus, WorkflowStatus, WorkStatus, WorkTreeStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -146,7 +146,7 @@ async def read_snapshot(context: WorkflowContext, workflow_id: str) -> WorkflowS
         branches: dict[str, list[str]] = {}
         for tree in await tx.work_trees.of_workflow(workflow_id):
             git = await tx.gits.find(tree.git_id)
-            if tree.branch:
+            if tree.branch and tree.status is not WorkTreeStatus.RELEASED:
                 branches.setdefault(git.name if git else tree.git_id, []).append(tree.branch)
         return WorkflowSnapshot(
             await tx.workflows.get(workflow_id),

@@ -237,6 +237,9 @@ def plan_of(workflow: Workflow, works: Sequence[Work]) -> WorkflowTemplate:
     )
 
 
+_ENGINE_FIELDS: Final = ("engine", "model", "engine_options")
+
+
 def plan_changes(workflow: Workflow, works: Sequence[Work], wanted: WorkflowTemplate) -> list[DescribedChange]:
     """Return the changes that turn the plan of a workflow into ``wanted``, each with a text for people.
 
@@ -259,9 +262,14 @@ def _work_changes(works: Sequence[Work], wanted: Sequence[WorkDefinition]) -> It
         if work.name not in new:
             yield f"work {work.name} is removed", RemoveWork(work.id)
     kept = [work for work in works if work.name in new]
+    done = {work.name for work in works if work.status is WorkStatus.COMPLETED}
     for work in kept:
         definition = new[work.name]
-        if values := _changed_fields(definition_of(work), definition, leave="tasks"):
+        values = _changed_fields(definition_of(work), definition, leave="tasks")
+        if work.status is WorkStatus.COMPLETED:  # what all works share may change for those to come
+            shared = [new[name] for name in new if name not in done]
+            values = {name: value for name, value in values.items() if not _is_shared(name, value, shared)}
+        if values:
             yield f"work {work.name}: another {_listed(values)}", UpdateWork(work.id, values)
         yield from _task_changes(work, definition.tasks)
     yield from _work_order_changes(kept, list(new))
@@ -269,6 +277,11 @@ def _work_changes(works: Sequence[Work], wanted: Sequence[WorkDefinition]) -> It
     for at, definition in enumerate(wanted):
         if definition.name not in old:
             yield f"work {definition.name} is added", AddWork(definition, at)
+
+
+def _is_shared(name: str, value: object, others: Sequence[WorkDefinition]) -> bool:
+    """Return whether a setting of the engine is that of other works too, as one of the whole plan is."""
+    return name in _ENGINE_FIELDS and any(getattr(other, name) == value for other in others)
 
 
 def _work_order_changes(kept: Sequence[Work], names: Sequence[str]) -> Iterator[DescribedChange]:

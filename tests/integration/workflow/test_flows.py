@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kingdom.workflow.context import WorkflowContext
+from kingdom.workflow.domain.plan import AddTask
 from kingdom.workflow.domain.statuses import AgentStatus, TaskStatus, WorkflowStatus, WorkStatus, WorkTreeStatus
 from kingdom.workflow.domain.workflow import TaskDefinition
 from kingdom.workflow.errors import IllegalTransition, NotFound, StillInUse
@@ -18,6 +19,7 @@ from kingdom.workflow.usecases.lifecycle import (
     resume_workflow,
     start_workflow,
 )
+from kingdom.workflow.usecases.workflows import modify_workflow
 from tests.support.workflow_fakes import House, World, house
 from tests.support.workflow_plans import REPORTED, created, started, work
 
@@ -314,11 +316,28 @@ async def test_a_checkpoint_that_cannot_be_made_pauses_and_is_made_when_it_goes_
         workflow, works = await here.read(workflow_id)
         assert workflow.status is WorkflowStatus.PAUSED
         assert workflow.reason == "what work build left could not be committed: commit does not work today"
-        assert works[0].status is WorkStatus.COMPLETED
+        assert (works[0].status, works[0].error) == (WorkStatus.FAILED, workflow.reason)
         await resume_workflow(here.parts, workflow_id, retry=True)
         await here.engine.idle()
-        assert (await here.read(workflow_id))[0].status is WorkflowStatus.COMPLETED
+        workflow, works = await here.read(workflow_id)
+        assert workflow.status is WorkflowStatus.COMPLETED
+        assert [(part.status, part.attempt) for part in works] == [(WorkStatus.COMPLETED, 1)] * 2
         assert set(here.world.sent.values()) == {1}
+
+
+async def test_a_work_whose_checkpoint_could_not_be_made_can_be_changed(tmp_path: Path) -> None:
+    world = World()
+    world.refuses["commit"] = 1
+    async with house(tmp_path / "w.db", world) as here:
+        workflow_id = await started(here, *TWO_WORKS)
+        _, works = await here.read(workflow_id)
+        tidy = AddTask(works[0].id, TaskDefinition("tidy", "remove the big files"))
+        await modify_workflow(here.parts, workflow_id, [tidy])
+        await resume_workflow(here.parts, workflow_id, retry=True)
+        await here.engine.idle()
+        workflow, works = await here.read(workflow_id)
+        assert workflow.status is WorkflowStatus.COMPLETED
+        assert [(task.name, task.attempt) for task in works[0].tasks] == [("plan", 1), ("check", 1), ("tidy", 1)]
 
 
 @pytest.mark.parametrize("what", ["start", "send"])

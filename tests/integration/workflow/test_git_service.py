@@ -86,6 +86,20 @@ async def test_a_worktree_has_a_branch_and_a_folder_one_can_read(ground: Ground)
     assert files(tree) == {"README": "- app\n"}
 
 
+async def test_a_shallow_clone_can_be_worked_on(ground: Ground) -> None:
+    ground.remotes["app"].commit({"more": "1"})
+    shallow = ground.folder / "shallow"
+    plain_git(ground.folder, "clone", "--quiet", "--depth=1", f"file://{ground.remotes['app'].folder}", str(shallow))
+    ground.gits["app"] = Git("git-app", "app", url=str(shallow))
+    tree = await ground.tree("app")
+    assert files(tree)["more"] == "- 1"
+    write(tree, "new", "x")
+    point = await ground.checkpoint(tree)
+    beside = await ground.tree("app", "work-2", base=point.hashes["git-app"])
+    assert files(beside)["new"] == "- x"
+    assert await ground.service.verify({"git-app": ground.gits["app"]}, [point], deep=True) == []
+
+
 async def test_preparing_again_finds_the_same_worktree_with_its_work(ground: Ground) -> None:
     tree = await ground.tree("app")
     write(tree, "new", "x")

@@ -339,6 +339,19 @@ async def test_a_fork_of_a_cancelled_workflow_does_the_rest_of_it(tmp_path: Path
         assert (await here.read(fork_id))[0].status is WorkflowStatus.COMPLETED
 
 
+async def test_what_a_fork_does_begins_with_its_first_attempt(tmp_path: Path) -> None:
+    async with house(tmp_path / "w.db") as here:
+        workflow_id = await started(here, work("a", "x"), work("b", "y", pause_after=True), work("c", "z"))
+        async with here.parts.store.transaction() as tx:
+            first, _ = await tx.checkpoints.of_workflow(workflow_id)
+        for _ in range(2):
+            await resume_workflow(here.parts, workflow_id, checkpoint_id=first.id)
+            await here.engine.idle()
+        fork_id = await fork_workflow(here.parts, first.id)
+        _, works = await here.read(fork_id)
+        assert [(part.attempt, part.tasks[0].attempt) for part in works] == [(1, 1)] * 3
+
+
 async def test_a_deleted_workflow_leaves_nothing_but_its_events(tmp_path: Path) -> None:
     async with house(tmp_path / "w.db", World(silences={"b1"})) as here:
         workflow_id = await started(here, work("a", REPORTED), work("b", "b1"))

@@ -40,7 +40,7 @@ def git_add(url: str, name: str | None, home: Path | None, store: str | None, js
 
     It is cloned when the first workflow needs it.
     """
-    full = str(Path(url).absolute()) if Path(url).is_dir() else url
+    full = _local_repository(url) or url
     called = name or re.split(r"[/:]", full.rstrip("/"))[-1].removesuffix(".git")
     made = with_workflows(home, store, lambda context: _add_git(context, called, full))
     if json:
@@ -82,6 +82,18 @@ def git_rm(repository: str, yes: bool, home: Path | None, store: str | None, jso
         output.print_json({"deleted": _git_document(removed)})
     else:
         output.say(f"{removed.name} is deleted")
+
+
+def _local_repository(url: str) -> str | None:
+    """Return the absolute path of a repository on this machine, None for another URL; raise a usage error."""
+    path = Path(url.removeprefix("file://")).expanduser()
+    if not path.is_dir() and not url.startswith(("/", ".", "~", "file://")):
+        return None
+    if not path.is_dir():
+        raise output.usage_error(f"there is no folder {path}: give the path or the URL of a git repository")
+    if not ((path / ".git").exists() or (path / "HEAD").is_file()):
+        raise output.usage_error(f"{path} is not a git repository: name the folder that has .git, or git init it")
+    return str(path.resolve())
 
 
 async def _add_git(context: WorkflowContext, name: str, url: str) -> Git:

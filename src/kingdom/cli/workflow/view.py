@@ -205,7 +205,7 @@ def next_steps(overview: WorkflowOverview) -> list[str]:
     if workflow.status == "COMPLETED":
         return [
             f"{overview.git_names.get(tree.git_id, tree.git_id)}: the branch {tree.branch} in {tree.path}"
-            for tree in overview.trees
+            for tree in overview.present_trees
             if tree.work_id is None and tree.path
         ]
     if workflow.status not in ("PAUSED", "FAILED"):

@@ -113,8 +113,8 @@ WORK_TRANSITIONS: Final = _transitions(
         WorkStatus.RUNNING: "COMPLETED PAUSED WAITING FAILED CANCELLED PENDING",
         WorkStatus.WAITING: "PENDING CANCELLED",
         WorkStatus.PAUSED: "PENDING RUNNING FAILED CANCELLED",
-        WorkStatus.COMPLETED: "PENDING",
-        WorkStatus.FAILED: "PENDING CANCELLED",
+        WorkStatus.COMPLETED: "PENDING FAILED",
+        WorkStatus.FAILED: "PENDING COMPLETED CANCELLED",
     },
     WorkStatus,
 )

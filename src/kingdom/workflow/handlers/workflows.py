@@ -33,7 +33,7 @@ from kingdom.workflow.usecases.resources import (
     register_uses,
     release_uses,
 )
-from kingdom.workflow.usecases.steps import halt, may_be_alive, send_query, start_next_works
+from kingdom.workflow.usecases.steps import halt_after_failure, may_be_alive, send_query, start_next_works
 
 _TERMINATED_STATUSES: Final = (WorkflowStatus.COMPLETED, WorkflowStatus.CANCELLED, WorkflowStatus.FAILED)
 
@@ -203,7 +203,9 @@ class WorkCompletedHandler(Handler):
         if prelude.checkpoint_id is None:
             if workflow.status is WorkflowStatus.RUNNING:
                 reason = f"what work {work.name} left could not be committed: {prelude.error}"
-                await halt(self.context, unit, workflow, reason, fail=workflow.on_failure == "fail")
+                work.fail(reason)
+                fail = workflow.on_failure == "fail"
+                await halt_after_failure(self.context, unit, workflow, work, reason, fail=fail)
             return None
         await finish_checkpoint(unit, prelude.checkpoint_id, prelude.commits)
         if work.pause_after and workflow.status is WorkflowStatus.RUNNING and workflow.review is None:

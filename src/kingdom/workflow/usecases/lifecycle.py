@@ -252,9 +252,13 @@ async def _pause_again(context: WorkflowContext, workflow_id: str, reason: str) 
 
 
 async def _requeue_works(unit: UnitOfWork, workflow: Workflow) -> None:
-    """In place: requeue the works that stopped, and retry missing checkpoints of completed works."""
+    """In place: requeue the works that stopped, and retry missing checkpoints of works whose tasks are all done."""
     points = {point.work_id for point in await valid_checkpoints(unit.tx, workflow.id)}
     for work in await unit.tx.works.of_workflow(workflow.id):
+        if work.status is WorkStatus.FAILED and work.current_task is None:
+            work.complete()
+            workflow.work_changed(work.id, work.status)
+            await unit.tx.works.save(work)
         if work.status in (WorkStatus.PAUSED, WorkStatus.WAITING, WorkStatus.FAILED, WorkStatus.RUNNING):
             work.requeue()
             workflow.work_changed(work.id, work.status)

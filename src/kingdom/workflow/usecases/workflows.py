@@ -156,6 +156,9 @@ def _copy_work(context: WorkflowContext, work: Work, workflow_id: str, *, done: 
         task.id = context.ids.new("task")
     if not done:
         copy.restart()
+        copy.attempt = 1
+        for task in copy.tasks:
+            task.attempt = 1
     copy.apart = False
     return copy
 
