@@ -80,12 +80,20 @@ async def find_task(services: Services, task_id: str) -> StoredDocument:
 
 async def allowed_actions(services: Services, task: StoredDocument) -> list[str]:
     """Return the commands that the state of a task allows: ``cancel``, ``retry``, ``answer``."""
-    state = task.document.get("status")
+    state = _state_of(services, task)
     if state in OPEN_STATUSES:
         return ["cancel"]
     if state == NEEDS_HUMAN and not await is_answered(services, task.id) and not await is_cancelled(services, task.id):
         return ["answer", "cancel"]
     return ["retry"]
+
+
+def _state_of(services: Services, task: StoredDocument) -> str:
+    """Return the status of a task. One that has asked counts as that before its general has settled it."""
+    state = str(task.document.get("status"))
+    if state in OPEN_STATUSES and read_object(services.home.result(task.id)).get("status") == NEEDS_HUMAN:
+        return NEEDS_HUMAN
+    return state
 
 
 async def answer_question(services: Services, task_id: str, text: str, user: str, source: str = CONSOLE_SOURCE) -> str:
@@ -94,7 +102,7 @@ async def answer_question(services: Services, task_id: str, text: str, user: str
     Raises :class:`UnknownTask`, and :class:`InvalidTaskState` when the task has no open question.
     """
     task = await find_task(services, task_id)
-    state = task.document.get("status")
+    state = _state_of(services, task)
     if state != NEEDS_HUMAN:
         raise InvalidTaskState("NO_QUESTION", f"{task_id} is {state} and asks nothing: kingdom status lists questions")
     if await is_answered(services, task_id):

@@ -27,7 +27,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from kingdom.base.yamlfile import YamlProblem, load_yaml
-from kingdom.court.errors import InvalidConfig
+from kingdom.court.errors import CourtError, InvalidConfig
 from kingdom.court.home import MARKER
 
 if TYPE_CHECKING:
@@ -78,6 +78,16 @@ def check_timezone(name: str) -> str:
 
 
 TimeZone = Annotated[str, AfterValidator(check_timezone)]
+
+
+def court_zone(home: Home) -> ZoneInfo:
+    """Return the time zone of a court; UTC while its configuration is invalid."""
+    try:
+        return ZoneInfo(load_system(home).timezone)
+    except CourtError:
+        return ZoneInfo("UTC")
+
+
 """The name of a time zone in the IANA database."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, tzinfo
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -14,6 +14,17 @@ ONE_DAY: Final = timedelta(days=1)
 def day_of(seconds: float, zone: ZoneInfo) -> date:
     """Return the date in the zone."""
     return datetime.fromtimestamp(seconds, zone).date()
+
+
+def local_time(seconds: float, zone: tzinfo, *, millis: bool = False) -> str:
+    """Format a time for people: ``2026-02-07 19:00:00``."""
+    moment = datetime.fromtimestamp(seconds, zone)
+    return moment.strftime("%Y-%m-%d %H:%M:%S") + (f".{moment.microsecond // 1000:03d}" if millis else "")
+
+
+def local_minute(seconds: float, zone: tzinfo) -> str:
+    """Format a time for people, with its zone: ``2026-02-07 19:00 KST``."""
+    return datetime.fromtimestamp(seconds, zone).strftime("%Y-%m-%d %H:%M %Z")
 
 
 def seconds_at(day: date, at: time, zone: ZoneInfo) -> float:

@@ -13,6 +13,7 @@ from kingdom.base.times import epoch_seconds
 from kingdom.court.budget import ledger_lines
 from kingdom.court.document_index import find_related, links_of, stub_document
 from kingdom.court.models import timestamp
+from kingdom.court.questions import NEEDS_HUMAN, answers_in
 from kingdom.court.queues import EVENTS, MESSAGES, TASKS, all_documents, document_from_file, find_document
 from kingdom.court.soldiers import SoldierIndex
 
@@ -49,9 +50,11 @@ class HistoryLine:
     who: str
     what: str
     where: str  # the file with the information, relative to the home
+    whole: bool = False  # the source has whole seconds only
 
     def document(self) -> dict[str, Any]:
-        return {"ts": timestamp(self.at), "who": self.who, "what": self.what, "where": self.where}
+        ts = timestamp(self.at)
+        return {"ts": f"{ts[:19]}Z" if self.whole else ts, "who": self.who, "what": self.what, "where": self.where}
 
 
 async def read_history(
@@ -93,6 +96,7 @@ class History:
         self._family = family
         self._roster = roster
         self._moments: dict[str, float] = {}  # creation time of each document, and of each result
+        self._answers = answers_in(family.documents)
 
     def lines(self) -> list[HistoryLine]:
         """Return all lines, the oldest first; lines of the same time stay in the order of the journal."""
@@ -117,6 +121,8 @@ class History:
         self._moments[stored.id] = at
         say = {EVENTS: _describe_event, TASKS: _describe_task, MESSAGES: _describe_message}[stored.stream]
         state = str(document.get("status") or stored.state)
+        if state == NEEDS_HUMAN and (answer := self._answers.get(stored.id)) is not None:
+            state = f"answered: {_shorten(answer)}"
         yield HistoryLine(at, stored.stream[:-1], f"{stored.id} {say(document)}; now {state}", where)
         if stored.problem:
             yield HistoryLine(
@@ -168,7 +174,9 @@ class History:
             made = self._moments.get(f"{prefix}:{data.get(key)}" if prefix else str(data.get(key)), second)
             before = max(before, min(max(second, made), second + 0.999))
             words = " ".join(f"{name}={_shorten(value)}" for name, value in data.items() if value not in (None, ""))
-            yield HistoryLine(before, str(line.get("actor")), f"{kind}: {words}", self._name(self._home.journal))
+            yield HistoryLine(
+                before, str(line.get("actor")), f"{kind}: {words}", self._name(self._home.journal), whole=True
+            )
 
     def _name(self, path: Path) -> str:
         with contextlib.suppress(ValueError):

@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from kingdom.agents.ledger import Ledger
 from kingdom.agents.processes import is_running
 from kingdom.base.files import read_json, read_object
 from kingdom.base.times import epoch_seconds
 from kingdom.bus import BusError
 from kingdom.court.activity import RecentJournal
 from kingdom.court.bootstrap import available_roles, stop_order
+from kingdom.court.budget import cost_summary
+from kingdom.court.config import load_system
+from kingdom.court.errors import CourtError
+from kingdom.court.king.admission import HealthGate
 from kingdom.court.packages.installed import load_generals
 from kingdom.court.queues import (
     EVENTS,
@@ -111,6 +116,36 @@ class CourtProblem:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class HealthState:
+    """The health level that applies now."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _API_CONFIG
+
+    level: Annotated[str, Field(description="green, yellow, orange or red", examples=["green"])]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSummary:
+    """The budget of the court."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _API_CONFIG
+
+    status: Annotated[str, Field(description="ok, warning or critical", examples=["ok"])]
+    spent: Annotated[list[str], Field(examples=[["daily budget: $2.50 of $10.00"]])]
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveAlert:
+    """An alert of the chamberlain that is not over."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _API_CONFIG
+
+    name: Annotated[str, Field(examples=["failures:gen-pr"])]
+    text: Annotated[str, Field(examples=["gen-pr has failed 3 tasks in a row"])]
+
+
 @dataclass(slots=True)
 class CourtOverview:
     home: str
@@ -123,9 +158,33 @@ class CourtOverview:
     soldiers: list[RunningSoldier] = field(default_factory=list)
     questions: list[OpenQuestion] = field(default_factory=list)
     problems: list[CourtProblem] = field(default_factory=list)
+    health: HealthState = field(default_factory=lambda: HealthState("green", ""))
+    budget: BudgetSummary = field(default_factory=lambda: BudgetSummary("ok", []))
+    alerts: list[ActiveAlert] = field(default_factory=list)
+    timezone: str = "UTC"
 
     def document(self) -> dict[str, Any]:
-        return asdict(self)
+        first = ("health", "budget", "alerts")
+        whole = {**asdict(self), "attention": self.attention()}
+        return {name: whole[name] for name in (*first, "attention", *(name for name in whole if name not in first))}
+
+    def attention(self) -> list[str]:
+        """Return what needs a person now, each with what to do; an empty list when nothing does."""
+        found = [f"{one.text}: kingdom logs shows what happened" for one in self.alerts]
+        found += [
+            f"{role.name} is {role.state}{f' ({role.reason})' if role.reason else ''}: logs/system.log has more"
+            for role in self.roles
+            if role.state in ("failed", "late")
+        ]
+        if self.questions:
+            some = ", ".join(one.task_id for one in self.questions[:3])
+            count = len(self.questions)
+            found.append(f'{count} question{"s" * (count > 1)} open ({some}): kingdom answer TASK "…"')
+        if self.problems:
+            found.append(f"{len(self.problems)} problem{'s' * (len(self.problems) > 1)}, listed below")
+        if not self.running:
+            found.append("the court is not up: kingdom up starts it")
+        return found
 
 
 async def read_overview(
@@ -161,13 +220,14 @@ def read_overview_without_queues(
         record.supervisor.pid if record else None,
         record.mode if record else None,
     )
+    _read_condition(view, home, now)
     view.roles = _roles(home, now)
     holds = read_object(home.heartbeat("king")).get("holds")
     view.holds = holds if isinstance(holds, dict) else {}
     view.soldiers = _soldiers((roster or SoldierIndex(home)).at_work(), now)
     view.questions = _questions(home)
     failures = journal or problem_journal(home)
-    view.problems = _home_problems(home) + _recent_failures(failures, now)
+    view.problems += _home_problems(home) + _recent_failures(failures, now)
     if journal is None:
         failures.close()
     return view
@@ -182,6 +242,24 @@ async def _unanswered(services: Services, asked: list[OpenQuestion]) -> list[Ope
     if uses_files(services.bus):
         return asked  # _questions has checked the files
     return [one for one in asked if not await is_answered(services, one.task_id)]
+
+
+def _read_condition(view: CourtOverview, home: Home, now: float) -> None:
+    """Read health, budget and alerts."""
+    view.health = HealthState(*HealthGate(home).level(now))
+    texts = read_object(home.heartbeat("chamberlain")).get("alert_texts")
+    if isinstance(texts, dict):
+        view.alerts = [ActiveAlert(str(name), str(text)) for name, text in sorted(texts.items())]
+    status = read_object(home.role("chamberlain") / "tokens.json").get("status")
+    try:
+        system = load_system(home)
+        limits = cost_summary(now, Ledger(home.ledger), system).limits
+    except (CourtError, OSError) as error:
+        view.problems.append(CourtProblem("budget", str(error)))
+        return
+    view.timezone = system.timezone
+    spent = [f"{name}: {shown}" for name, (shown, _) in limits.items()]
+    view.budget = BudgetSummary(status if isinstance(status, str) else "ok", spent)
 
 
 def _soldiers(soldiers: Iterable[Soldier], now: float) -> list[RunningSoldier]:
@@ -239,8 +317,9 @@ async def _queues(services: Services) -> list[QueueState]:
 
 def _questions(home: Home) -> list[OpenQuestion]:
     """Return the questions of the tasks in the king's heartbeat, without those that are answered in files."""
-    king = read_json(home.heartbeat("king"))
-    asking = king.get("asking") if isinstance(king, dict) else None
+    king = read_object(home.heartbeat("king"))
+    asking, deadlines = king.get("asking"), king.get("deadlines")
+    deadlines = deadlines if isinstance(deadlines, dict) else {}
     found = []
     for task_id in asking if isinstance(asking, list) else []:
         result = read_json(home.result(task_id))
@@ -254,7 +333,7 @@ def _questions(home: Home) -> list[OpenQuestion]:
                 str(result.get("general", "")),
                 str(question.get("text") or ""),
                 [str(choice) for choice in question.get("choices") or []],
-                None if question.get("deadline") is None else str(question["deadline"]),
+                None if (until := deadlines.get(task_id) or question.get("deadline")) is None else str(until),
             )
         )
     return found

@@ -23,7 +23,7 @@ import json
 import os
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import ValidationError
@@ -175,6 +175,18 @@ async def is_cancelled(services: Services, task_id: str) -> bool:
     return await _command_exists(services, task_id, "cancel")
 
 
+async def command_events(services: Services, task_id: str, word: str) -> list[StoredDocument]:
+    """Return the events with a command for a task: ``response``, ``cancel`` or ``retry``, the oldest first."""
+    ids = _command_id_pattern(task_id, word)
+    if uses_files(services.bus):
+        paths = [*(services.home.queue / EVENTS).glob(f"*/{ids}.json")]
+        read = [document_from_file(path, EVENTS, path.parent.name) for path in paths]
+        found = [stored for stored in read if stored is not None]
+    else:
+        found = [document_from_record(record) async for record in services.bus.records(EVENTS, ids=ids)]
+    return sorted(found, key=lambda stored: str(stored.document.get("created_at")))
+
+
 def is_answered_in_files(home: Home, task_id: str) -> bool:
     """As :func:`is_answered`, for queues on files only; False when the queues are in a database."""
     return _event_file_exists(home, _command_id_pattern(task_id, "response"))
@@ -274,9 +286,11 @@ class IdSequences:
     a database, call :meth:`recover` first.
     """
 
-    def __init__(self, home: Home, clock: Callable[[], float]) -> None:
+    def __init__(self, home: Home, clock: Callable[[], float], zone: tzinfo = UTC) -> None:
+        """Generate ids for ``home``. Their days are those of ``zone``."""
         self._home = home
         self._clock = clock
+        self._zone = zone
 
     async def recover(self, bus: EventBus) -> None:
         """Restore a lost file from the ids in the database. Does nothing for queues on files."""
@@ -303,7 +317,7 @@ class IdSequences:
         if count < 1:
             return []
         with self._locked(kind) as path:
-            today = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y%m%d")
+            today = datetime.fromtimestamp(self._clock(), self._zone).strftime("%Y%m%d")
             day, last = _read_stored(path) or _highest_id(kind, _file_names(self._places(kind)))
             if day < today:
                 day, last = today, 0

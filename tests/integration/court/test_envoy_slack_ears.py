@@ -287,6 +287,9 @@ async def test_who_is_not_on_the_list_is_not_heard(embassy: Embassy) -> None:
     assert embassy.state("awaiting-responses").keys() == {TASK}
     (whisper,) = embassy.slack.whispers
     assert EVE in whisper["text"]
+    replies = [post for post in embassy.slack.posts if f"<@{EVE}>" in post["text"]]
+    assert [post["thread_ts"] for post in replies] == [question["thread_ts"]], "one polite answer, in the thread"
+    assert "slack.users" in replies[0]["text"]
 
 
 async def test_without_a_list_nobody_is_heard_and_with_a_star_everybody(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -13,11 +15,16 @@ from kingdom.cli.parsing import argument, command
 from kingdom.cli.session import errors_reported, find_home, with_court
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from kingdom.court.history import HistoryLine
+    from kingdom.court.home import Home
     from kingdom.court.loop import Services
     from kingdom.court.overview import CourtOverview
 
+_WIDE_COLUMNS: Final = 120  # of a terminal that has room for file names
+_LEVEL_STYLES: Final = {"green": "green", "ok": "green", "red": "bold red", "critical": "bold red"}
 _ROLE_STYLES: Final = {"running": "green", "failed": "red", "late": "red", "waiting": "yellow", "stopping": "yellow"}
 
 
@@ -27,7 +34,7 @@ _ROLE_STYLES: Final = {"running": "green", "failed": "red", "late": "red", "wait
 @home_option
 @json_option
 def status(watch: bool, every: float, home: Path | None, json: bool) -> None:
-    """Show roles, queues, soldiers, questions and problems."""
+    """Show health, budget, alerts, and what needs a person; then roles, queues, soldiers, questions and problems."""
     if watch:
         refuse_watch_with_json(json)
         with_court(home, lambda services: refresh(lambda: _status_view(services), every))
@@ -73,7 +80,7 @@ async def _status_view(services: Services) -> list[output.Part]:
 
 
 def _status_parts(overview: CourtOverview) -> list[output.Part]:
-    parts: list[output.Part] = []
+    parts: list[output.Part] = [*_condition(overview)]
     if overview.running:
         inline = ", all roles in one process" if overview.mode == "inline" else ""
         parts.append(output.Styled(f"{overview.home}: up (pid {overview.supervisor_pid}{inline})", "bold green"))
@@ -96,7 +103,7 @@ def _status_parts(overview: CourtOverview) -> list[output.Part]:
         parts.append(output.Table(("soldier", "task", "general", "engine", "pid", "for"), soldiers))
     if overview.questions:
         questions = [
-            (one.task_id, one.general, one.question, " | ".join(one.choices), one.deadline or "–")
+            (one.task_id, one.general, one.question, " | ".join(one.choices), _minute(one.deadline, overview.timezone))
             for one in overview.questions
         ]
         parts.append(output.Table(("asks", "general", "question", "choices", "until"), questions))
@@ -105,6 +112,38 @@ def _status_parts(overview: CourtOverview) -> list[output.Part]:
         problems = [(output.Styled(one.what, "red"), one.why) for one in overview.problems]
         parts.append(output.Table(("problem", "why"), problems))
     return parts
+
+
+def _condition(overview: CourtOverview) -> list[output.Part]:
+    """Return the first lines: health, budget, alerts, and what needs a person."""
+    health, budget = overview.health, overview.budget
+    spent = f" ({'; '.join(budget.spent)})" if budget.spent else ""
+    lines: list[output.Part] = [
+        output.Styled(
+            f"health  {health.level}{f' ({health.reason})' if health.reason and health.level != 'green' else ''}",
+            _LEVEL_STYLES.get(health.level, ""),
+        ),
+        output.Styled(f"budget  {budget.status}{spent}", _LEVEL_STYLES.get(budget.status, "")),
+        output.Styled(
+            f"alerts  {'; '.join(one.text for one in overview.alerts) or 'none'}",
+            "bold red" if overview.alerts else "green",
+        ),
+    ]
+    wanted = overview.attention()
+    if not wanted:
+        return [*lines, output.Styled("Nothing needs a person.", "green")]
+    return [*lines, output.Styled("Needs a person:", "bold"), *(output.Styled(f"  - {one}", "bold") for one in wanted)]
+
+
+def _minute(text: str | None, timezone: str) -> str:
+    """Return a time of a document for people, in the court's zone."""
+    from zoneinfo import ZoneInfo
+
+    from kingdom.base.times import epoch_seconds
+    from kingdom.court.days import local_minute
+
+    at = epoch_seconds(text)
+    return "–" if at is None else local_minute(at, ZoneInfo(timezone))
 
 
 def _roles_table(overview: CourtOverview) -> output.Table:
@@ -172,12 +211,29 @@ def trace(traced: str, home: Path | None, json: bool) -> None:
         raise output.CommandError(
             "NOT_FOUND", f"no file here mentions {traced}: kingdom task ls lists tasks, kingdom status shows problems"
         )
-    documents = [line.document() for line in lines]
     if json:
-        output.print_json({"id": traced, "story": documents})
+        output.print_json({"id": traced, "story": [line.document() for line in lines]})
     else:
-        rows = [(line["ts"][:10], line["ts"][11:-1], line["who"], line["what"], line["where"]) for line in documents]
-        output.print_table(("date", "time", "who", "what", "where"), rows)
+        _print_history(find_home(home), lines)
+
+
+def _print_history(home: Home, lines: Sequence[HistoryLine]) -> None:
+    """Print a history as a table. On a narrow terminal the files are left out, and the date of each line."""
+    from kingdom.court.config import court_zone
+    from kingdom.court.days import local_time
+
+    zone = court_zone(home)
+    narrow = sys.stdout.isatty() and shutil.get_terminal_size().columns < _WIDE_COLUMNS
+    columns = ["date", f"time ({zone.key})", "after", "who", "what", "where"]
+    rows = []
+    for line in lines:
+        day, clock = local_time(line.at, zone, millis=not line.whole).split(" ")
+        after = int(line.at - lines[0].at)
+        rows.append([day, clock, f"+{format_duration(after)}" if after else "0s", line.who, line.what, line.where])
+    if narrow:
+        output.say(f"{rows[0][0]}, times in {zone.key}; --json names the files")
+        columns, rows = ["time", *columns[2:5]], [row[1:5] for row in rows]
+    output.print_table(columns, rows, right=("after",))
 
 
 @command()

@@ -17,6 +17,7 @@ from kingdom.cli.session import errors_reported, find_home, with_court
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import tzinfo
     from pathlib import Path
 
     from rich.text import Text
@@ -78,7 +79,7 @@ def logs(
     found = find_home(home)
     start = None if since is None else _since_timestamp(since, found)
     wanted = _entry_filter(types, actors, task, start)
-    show = _entry_printer(json)
+    show = _entry_printer(json, found)
     most = 50 if lines is None and since is None else lines
     with (
         errors_reported(),
@@ -167,20 +168,22 @@ def _last_entries(entries: Iterable[Entry], most: int | None) -> Iterable[Entry]
     return entries if most is None else deque(entries, maxlen=most)
 
 
-def _entry_printer(as_json: bool) -> Callable[[Entry], None]:
+def _entry_printer(as_json: bool, home: Home) -> Callable[[Entry], None]:
+    from kingdom.court.config import court_zone
+
     if as_json:
         return lambda entry: print(entry.to_json(), flush=True)  # noqa: T201
-    console = output.console()
-    return lambda entry: console.print(_entry_line(entry), soft_wrap=True)
+    console, zone = output.console(), court_zone(home)
+    return lambda entry: console.print(_entry_line(entry, zone), soft_wrap=True)
 
 
-def _entry_line(entry: Entry) -> Text:
+def _entry_line(entry: Entry, zone: tzinfo) -> Text:
     from rich.text import Text
 
     category, _, action = entry.type.partition(".")
     style = "red" if any(word in action for word in _BAD_WORDS) else _CATEGORY_STYLES.get(category, "")
     data = " ".join(f"{key}={output.sanitize(_field_text(value))}" for key, value in entry.fields.items())
-    when = entry.at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    when = entry.at.astimezone(zone).strftime("%Y-%m-%d %H:%M:%S %Z")
     return Text.assemble(
         (when, "dim"),
         " ",

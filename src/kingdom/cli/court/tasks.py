@@ -15,6 +15,8 @@ from kingdom.cli.parsing import argument, command, group
 from kingdom.cli.session import find_home, user_name, with_court
 
 if TYPE_CHECKING:
+    from datetime import tzinfo
+
     from kingdom.court.loop import Services
 
 
@@ -169,7 +171,7 @@ def app() -> None:
 @click.option(
     "--status",
     metavar="WORD",
-    help="Only tasks that are pending, in_progress, completed, failed, cancelled or needs_human.",
+    help="Only tasks that are pending, in_progress, completed, failed, cancelled, needs_human or answered.",
 )
 @click.option("--general", metavar="NAME", help="Only tasks of this general.")
 @click.option("--limit", type=click.IntRange(1), default=50, help="Show at most this many, the newest.")
@@ -177,23 +179,26 @@ def app() -> None:
 @json_option
 def ls(status: str | None, general: str | None, limit: int, home: Path | None, json: bool) -> None:
     """List tasks, the newest first."""
-    from kingdom.court.queues import all_documents
+    from kingdom.court.config import court_zone
 
-    found = with_court(home, lambda services: all_documents(services, ("tasks",)))
+    found = with_court(home, _listed_tasks)
     chosen = [
-        stored.document
-        for stored in found
-        if status in (None, stored.document.get("status"))
-        and general in (None, stored.document.get("target_general"))
-        and stored.state != "invalid"
+        task
+        for task in found
+        if status in (None, task["shown_status"]) and general in (None, task.get("target_general"))
     ]
     chosen.sort(key=lambda task: (str(task.get("created_at")), str(task.get("id"))), reverse=True)
     if json:
         output.print_json({"tasks": chosen[:limit], "total": len(chosen)})
     elif chosen:
         columns = ("task", "status", "general", "type", "priority", "event", "created")
-        keys = ("id", "status", "target_general", "type", "priority", "event_id", "created_at")
-        output.print_table(columns, [[task.get(key, "") for key in keys] for task in chosen[:limit]])
+        keys = ("id", "shown_status", "target_general", "type", "priority", "event_id", "created_at")
+        zone = court_zone(find_home(home))
+        rows = [
+            [_local(task.get(key, ""), zone) if key == "created_at" else task.get(key, "") for key in keys]
+            for task in chosen[:limit]
+        ]
+        output.print_table((*columns[:-1], f"created ({zone.key})"), rows)
         if len(chosen) > limit:
             output.say(f"… and {len(chosen) - limit} older ones (use --limit)")
     else:
@@ -210,8 +215,11 @@ def show(task_id: str, home: Path | None, json: bool) -> None:
     if json:
         output.print_json(document)
         return
-    task, result = document["task"], document["result"]
+    task, result, answered = document["task"], document["result"], document["answer"]
     facts = [(key, task[key]) for key in task if key != "payload"]
+    facts = [(key, document["shown_status"] if key == "status" else value) for key, value in facts]
+    if answered is not None:
+        facts += [(f"answer {key}", value) for key, value in answered.items() if value and key != "task_id"]
     facts += [(f"result {key}", value) for key, value in (result or {}).items() if value not in (None, "", [], {})]
     facts += [("soldier", f"{one['id']} ({'running' if one['alive'] else 'ended'})") for one in document["soldiers"]]
     facts += [("file", path) for path in document["files"]]
@@ -260,18 +268,48 @@ async def request_for_task(services: Services, task_id: str, what: str) -> str:
     return await ask(services, task_id, user_name())
 
 
+async def _listed_tasks(services: Services) -> list[dict[str, Any]]:
+    """Return the documents of all valid tasks, each with its status as people are shown it, and its answer."""
+    from kingdom.court.questions import shown_status, with_answers
+    from kingdom.court.queues import all_documents
+
+    tasks = [stored for stored in await all_documents(services, ("tasks",)) if stored.state != "invalid"]
+    answers = await with_answers(services, tasks)
+    return [
+        {
+            **task.document,
+            "shown_status": await shown_status(services, task, answers),
+            **({"answer": answers[task.id].document()} if task.id in answers else {}),
+        }
+        for task in tasks
+    ]
+
+
+def _local(text: object, zone: tzinfo) -> str:
+    from kingdom.base.times import epoch_seconds
+    from kingdom.court.days import local_time
+
+    at = epoch_seconds(text)
+    return str(text) if at is None else local_time(at, zone)
+
+
 async def _task_document(services: Services, task_id: str) -> dict[str, Any]:
     from kingdom.base.files import read_json
     from kingdom.court.commands import find_task
+    from kingdom.court.questions import shown_status, with_answers
+    from kingdom.court.queues import all_documents
     from kingdom.court.soldiers import soldiers_of_task
 
     task = await find_task(services, task_id)
     home = services.home
+    answers = await with_answers(services, await all_documents(services, ("tasks",)))
     soldiers = soldiers_of_task(home, task_id)
     kept = [home.result(task_id), home.raw_result(task_id), home.prompt(task_id), home.session_id(task_id)]
     kept += [path for soldier in soldiers for path in (soldier.transcript, soldier.errors, soldier.folder)]
     return {
         "task": task.document,
+        "shown_status": await shown_status(services, task, answers),
+        "answer": answers[task_id].document() if task_id in answers else None,
         "locked_by": task.locked_by,
         "result": read_json(home.result(task_id)),
         "soldiers": [

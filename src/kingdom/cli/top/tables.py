@@ -9,6 +9,7 @@ from collections import deque
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Final
+from zoneinfo import ZoneInfo
 
 from rich.text import Text
 from textual.coordinate import Coordinate
@@ -16,9 +17,11 @@ from textual.widgets import DataTable
 
 from kingdom.agents.engines import default_engines
 from kingdom.base.files import read_json
+from kingdom.base.times import epoch_seconds
 from kingdom.cli import output
 from kingdom.cli.options import format_duration
 from kingdom.cli.output import CommandError
+from kingdom.court.days import local_minute
 from kingdom.court.history import read_history
 from kingdom.court.soldiers import find_soldier, soldiers_of_task, transcript_lines
 
@@ -207,6 +210,7 @@ def _task_rows(snapshot: TopSnapshot) -> list[TableRow]:
 
 
 def _question_rows(snapshot: TopSnapshot) -> list[TableRow]:
+    zone = ZoneInfo(snapshot.overview.timezone)
     return [
         TableRow(
             one.task_id,
@@ -215,7 +219,7 @@ def _question_rows(snapshot: TopSnapshot) -> list[TableRow]:
                 one_line(one.general),
                 one_line(one.question, _WARN),
                 one_line(" | ".join(one.choices)),
-                one_line(one.deadline or "–"),
+                one_line(_minute(one.deadline, zone)),
             ),
             task_id=one.task_id,
             traced=one.task_id,
@@ -225,7 +229,7 @@ def _question_rows(snapshot: TopSnapshot) -> list[TableRow]:
 
 
 def _journal_rows(snapshot: TopSnapshot) -> list[TableRow]:
-    rows = []
+    rows, zone = [], ZoneInfo(snapshot.overview.timezone)
     for number, entry in snapshot.journal:
         category, _, action = entry.type.partition(".")
         style = _BAD if any(word in action for word in _BAD_WORDS) else _ENTRY_STYLES.get(category, "")
@@ -236,7 +240,7 @@ def _journal_rows(snapshot: TopSnapshot) -> list[TableRow]:
             TableRow(
                 str(number),
                 (
-                    one_line(_clock_time(entry.at), _DIM),
+                    one_line(_clock_time(entry.at, zone), _DIM),
                     one_line(entry.type, style),
                     one_line(entry.actor),
                     one_line(data),
@@ -253,8 +257,13 @@ def _short(value: object) -> str:
     return text if len(text) <= 120 else text[:119] + "…"
 
 
-def _clock_time(moment: datetime) -> str:
-    return moment.astimezone().strftime("%H:%M:%S")
+def _clock_time(moment: datetime, zone: ZoneInfo) -> str:
+    return moment.astimezone(zone).strftime("%H:%M:%S")
+
+
+def _minute(text: str | None, zone: ZoneInfo) -> str:
+    at = epoch_seconds(text)
+    return "–" if at is None else local_minute(at, zone)
 
 
 def _duration_or_dash(seconds: float | None) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Generic, NotRequired, TypedDict, TypeVar
 
+from kingdom.client.models.court import ActiveAlert as ActiveAlert
 from kingdom.client.models.court import Alive as Alive
 from kingdom.client.models.court import BudgetState as BudgetState
+from kingdom.client.models.court import BudgetSummary as BudgetSummary
 from kingdom.client.models.court import CommandAccepted as CommandAccepted
 from kingdom.client.models.court import CostState as CostState
 from kingdom.client.models.court import CourtEventDocument as CourtEventDocument

@@ -5,6 +5,13 @@ from __future__ import annotations
 from typing import Any, Literal, NotRequired, TypedDict
 
 
+class ActiveAlert(TypedDict):
+    """An alert of the chamberlain that is not over."""
+
+    name: str
+    text: str
+
+
 class Alive(TypedDict):
     """The server is alive."""
 
@@ -20,6 +27,13 @@ class BudgetState(TypedDict):
     dayByGeneral: dict[str, SpendingInfo]
     monthByGeneral: dict[str, SpendingInfo]
     limits: list[LimitState]
+
+
+class BudgetSummary(TypedDict):
+    """The budget of the court."""
+
+    status: str
+    spent: list[str]
 
 
 class CommandAccepted(TypedDict):
@@ -63,6 +77,10 @@ class CourtState(TypedDict):
     questions: list[OpenQuestion]
     problems: list[CourtProblem]
     health: HealthState
+    budget: BudgetSummary
+    alerts: list[ActiveAlert]
+    attention: list[str]
+    timezone: str
     cost: CostState
     recent: list[JournalLine]
 
@@ -147,7 +165,7 @@ class HealthInfo(TypedDict):
 
 
 class HealthState(TypedDict):
-    """Health of the machine."""
+    """The health level that applies now."""
 
     level: str
     reason: str

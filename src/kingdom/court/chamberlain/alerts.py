@@ -201,8 +201,9 @@ class Alerts:
     none.
     """
 
-    def __init__(self, announced: dict[str, str]) -> None:
+    def __init__(self, announced: dict[str, str], texts: dict[str, str] | None = None) -> None:
         self._announced = announced
+        self._texts: dict[str, str] = {} if texts is None else texts  # of the announced states
         self.drafts: list[ChamberlainDraft] = []
 
     def update(
@@ -220,10 +221,12 @@ class Alerts:
         context = {"alert": key, "state": state or "over"}
         if state is None:
             del self._announced[key]
+            self._texts.pop(key, None)
             self.drafts.append(ChamberlainDraft(over(), context=context))
         else:
             self._announced[key] = state
-            self.drafts.append(ChamberlainDraft(text(), urgency=urgency, context=context))
+            self._texts[key] = text()
+            self.drafts.append(ChamberlainDraft(self._texts[key], urgency=urgency, context=context))
 
     def active(self, prefix: str) -> list[str]:
         """Return the active alerts with this prefix, without the prefix."""

@@ -102,8 +102,8 @@ class Chamberlain:
         memory = self._memory = load_memory(memory_path(self._home), self._zone)
         if memory.reported is None:
             memory.reported = last_reported(home) or (day_of(now, self._zone) - ONE_DAY).isoformat()
-        self._alerts = Alerts(memory.told)
-        sequences = IdSequences(home, services.clock)
+        self._alerts = Alerts(memory.told, memory.told_texts)
+        sequences = IdSequences(home, services.clock, self._zone)
         await sequences.recover(services.bus)
         self._outbox = Outbox(services, sequences, memory.outbox)
         self._lines = JournalCounter(home, memory)
@@ -173,6 +173,7 @@ class Chamberlain:
             "soldiers": self._sessions.running,
             "silent": sorted(memory.silent),
             "alerts": sorted(memory.told),
+            "alert_texts": {key: memory.told_texts.get(key, key) for key in sorted(memory.told)},
         }
 
     async def stop(self) -> None:

@@ -37,6 +37,7 @@ class ChamberlainMemory:
     cursor: Cursor | None = None
     health: CourtHealth = field(default_factory=CourtHealth)
     told: dict[str, str] = field(default_factory=dict)  # announced alerts, by key
+    told_texts: dict[str, str] = field(default_factory=dict)  # of those alerts
     outbox: list[dict[str, Any]] = field(default_factory=list)  # messages that may not be in the queue yet
     silent: dict[str, dict[str, Any]] = field(default_factory=dict)  # roles without a heartbeat
     crashes: dict[str, dict[str, float]] = field(default_factory=dict)  # of each role that crashed (checks.py)
@@ -60,6 +61,7 @@ class ChamberlainMemory:
 
 _PLAIN_FIELDS: Final = (
     "told",
+    "told_texts",
     "outbox",
     "silent",
     "crashes",

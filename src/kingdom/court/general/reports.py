@@ -8,12 +8,14 @@ import math
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
+from zoneinfo import ZoneInfo
 
 from pydantic import ValidationError
 
 from kingdom.agents.untrusted import clean, clean_line, cut_middle
 from kingdom.base.files import encode_json, read_json
 from kingdom.court.activity import missing_entries, recent_entries
+from kingdom.court.days import day_of
 from kingdom.court.general.context import RESUME_TYPE, load_task_history
 from kingdom.court.general.errors import TaskRefused
 from kingdom.court.general.preparation import remove_handover, session_file
@@ -207,7 +209,7 @@ def _result_files(home: Home, result: Result) -> list[tuple[Path, bytes]]:
 def _after_result_stored(context: GeneralContext, result: Result, *, again: bool) -> None:
     home = context.home
     remove_handover(home, result.task_id)
-    day = result.ended_at.date().isoformat()
+    day = day_of(result.ended_at.timestamp(), ZoneInfo(context.system.timezone)).isoformat()
     memory = home.general_memory(context.name)
     add_to_memory(memory, result.task_id, day, result.memory_updates, context.manifest.memory_max_bytes)
     entry = journal_entry(result)

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+from zoneinfo import ZoneInfo
 
 from kingdom.base.text import one_line, storable
 from kingdom.base.times import utc_datetime
+from kingdom.court.days import local_minute
 from kingdom.court.models import Message, timestamp
 
 if TYPE_CHECKING:
@@ -213,6 +215,7 @@ class MessageComposer:
 
     def __init__(self, config: SystemConfig) -> None:
         self._locale = config.locale
+        self._zone = ZoneInfo(config.timezone)
 
     def started(self, case: Case, notify: str) -> list[MessageDraft]:
         """Open a thread for a case. Schedules have no thread: they end with a report."""
@@ -239,7 +242,8 @@ class MessageComposer:
         """Ask a person. The ``notify`` setting of the manifest does not suppress questions."""
         lines = [self._head("question", case), question.text[:_MAX_TEXT_CHARS]]
         if question.default is not None:
-            lines.append(render_text(self._locale, "default", deadline=timestamp(deadline), default=question.default))
+            until = local_minute(deadline, self._zone)
+            lines.append(render_text(self._locale, "default", deadline=until, default=question.default))
         context = {
             **self._context(case),
             "question": question.text[:_MAX_TEXT_CHARS],

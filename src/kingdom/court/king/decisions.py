@@ -16,8 +16,9 @@ from kingdom.base.files import read_object, write_json
 from kingdom.base.text import storable
 from kingdom.base.times import utc_datetime
 from kingdom.court.errors import InvalidDocument
+from kingdom.court.king.admission import NotAdmitted
 from kingdom.court.king.cases import Case, title_of
-from kingdom.court.king.results import failed_result, king_result, resume_case
+from kingdom.court.king.results import failed_result, king_result, read_result, resume_case
 from kingdom.court.models import EVENT_FIELDS, Event, Task, subject_of
 from kingdom.court.queues import TASKS, parse_document
 from kingdom.journal.catalog import EventDispatched
@@ -47,6 +48,10 @@ async def decide_answer(state: KingState, pending: PendingEvent) -> tuple[EventA
     if case is None:
         reason = await _unknown_task_reason(state, pending, "does not wait for an answer")
         return discard_event(state, pending, reason), None
+    if case.task == pending.task and case.asked is None:
+        result = read_result(state, case)
+        if result is not None and result.status == "needs_human":
+            raise NotAdmitted("its question is being read")
     if case.task != pending.task or case.asked is None:
         answered = pending.task in case.former
         reason = "already answered" if answered else f"task {pending.task} asks nothing"

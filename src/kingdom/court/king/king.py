@@ -38,7 +38,7 @@ from kingdom.court.king.results import (
 from kingdom.court.king.schedules import Schedules
 from kingdom.court.king.state import KingState, TickPlan
 from kingdom.court.king.write_ahead_log import Applier, Commands, WriteAheadLog
-from kingdom.court.models import DETECTED_BY
+from kingdom.court.models import DETECTED_BY, timestamp
 from kingdom.court.packages.installed import Generals
 from kingdom.court.queues import EVENTS
 from kingdom.court.trust.policy import TrustFile
@@ -145,6 +145,7 @@ class King:
             "holds": state.admission.holds.report(),
             "active": state.cases.active_count,
             "asking": [case.task for case in state.cases.asking()],
+            "deadlines": {case.task: timestamp(case.asked.deadline) for case in state.cases.asking() if case.asked},
             "problems": [*state.generals.problems, *([self._trust.problem] if self._trust.problem else [])],
         }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+from zoneinfo import ZoneInfo
 
 from kingdom.base.text import one_line, storable
 from kingdom.base.times import utc_datetime
@@ -98,7 +99,7 @@ class KingState:
         self.cases = Cases()
         self.plan = TickPlan()
         self.tick_again = False  # this tick left something for the next one to do at once
-        self.sequences = IdSequences(services.home, services.clock)
+        self.sequences = IdSequences(services.home, services.clock, ZoneInfo(config.timezone))
         self.task_ids = TaskIdPool(self.sequences)
         self.composer = MessageComposer(config)
         self.admission = Admission(services.home, config, self.cases, self.task_ids, gates)

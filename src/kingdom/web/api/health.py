@@ -17,11 +17,11 @@ from kingdom.bus import BusError
 from kingdom.bus.metrics import Metrics
 from kingdom.court.environment import user_name
 from kingdom.court.metrics import CourtMetrics
-from kingdom.court.overview import RoleState
+from kingdom.court.overview import HealthState, RoleState
 from kingdom.web.context import Context, WebContext
 from kingdom.web.envelope import ApiError, ApiModel, Failed, Ok, ok
 from kingdom.web.security import AUTH_SCOPE_KEY, csrf_token
-from kingdom.web.views.court import HealthState, court_overview
+from kingdom.web.views.court import court_overview
 
 _READY_SECONDS: Final = 5.0  # for a store or bus to respond
 log = logging.getLogger("kingdom.web")

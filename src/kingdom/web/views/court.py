@@ -19,7 +19,10 @@ from kingdom.court.config import load_system
 from kingdom.court.home import check_name
 from kingdom.court.models import timestamp
 from kingdom.court.overview import (
+    ActiveAlert,
+    BudgetSummary,
     CourtProblem,
+    HealthState,
     OpenQuestion,
     QueueState,
     RoleState,
@@ -90,13 +93,6 @@ class SoldierAtWork(ApiModel):
     said: list[str] = Field(default_factory=list)
 
 
-class HealthState(ApiModel):
-    """Health of the machine."""
-
-    level: str = Field(description="green, yellow, orange or red", examples=["green"])
-    reason: str
-
-
 class LimitState(ApiModel):
     """A limit and its usage."""
 
@@ -138,6 +134,10 @@ class CourtState(ApiModel):
     questions: list[OpenQuestion]
     problems: list[CourtProblem]
     health: HealthState
+    budget: BudgetSummary
+    alerts: list[ActiveAlert]
+    attention: list[str] = Field(description="What needs a person now, and what to do; empty when nothing does.")
+    timezone: str = Field(description="The time zone of the court.", examples=["Asia/Seoul"])
     cost: CostState
     recent: list[JournalLine] = Field(description="The last lines of the journal, newest first.")
 
@@ -174,14 +174,12 @@ async def _overview(context: WebContext) -> CourtState:
     seen = await read_overview(view_state.services, view_state.roster, view_state.problems)
     said = await asyncio.to_thread(view_state.last_words.read, [one.id for one in seen.soldiers])
     now = context.clock()
-    level, reason = await asyncio.to_thread(view_state.health.level, now)
     state = json_safe(seen.document())
     for soldier in state["soldiers"]:
         soldier["said"] = json_safe(said.get(soldier["id"], [])[-_SOLDIER_LINES:])
     return CourtState(
         **state,
         at=timestamp(now),
-        health=HealthState(level=level, reason=json_safe(reason)),
         cost=await court_cost(context),
         recent=await recent_journal(context),
     )

@@ -305,7 +305,7 @@ class DirectoryScanner:
         stream = self._stream
         try:
             document = read_document(path, event_id, stream.max_bytes + _ROUTING_BYTES, stream.paths.form)
-            entry = document.entry(stream.clock())
+            entry = document.entry(stream.clock(), os.lstat(path).st_mtime)
             if "createdAt" not in document.bus:
                 self._last = entry.seq = max(entry.seq, self._last + 1)
         except FileNotFoundError:

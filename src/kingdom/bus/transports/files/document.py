@@ -44,10 +44,10 @@ class EventDocument(NamedTuple):
     bus: Mapping[str, Any]
     own: bool = False  # a document of the application, without our routing
 
-    def entry(self, now: float) -> EventEntry:
-        """Return the entry of an event of which only the document is known."""
+    def entry(self, now: float, arrived: float | None = None) -> EventEntry:
+        """Return the entry of an event of which only the document is known, and when its file ``arrived``."""
         if self.own:  # its time may be wrong: one in the future must not delay it
-            created = min(self.envelope.occurred_at.timestamp(), now)
+            created = min(self.envelope.occurred_at.timestamp() if arrived is None else arrived, now)
             return new_entry(self.envelope, seq=sequence_number(created, 0), now=created)
         created = parse_time(self.bus["createdAt"], "bus.createdAt").timestamp() if "createdAt" in self.bus else now
         index = self.bus.get("index", 0)

@@ -96,6 +96,8 @@ class ThreadStore:
         while an answer is being processed."""
         self.received = EntryFile(folder / "received.json", durable=False)
         """By event: the post of a person that became the event (channel, ts), until the event is completed."""
+        self.strangers = EntryFile(folder / "strangers.json", durable=False)
+        """By user who may not use the court: when they were last told so."""
         self._report = folder / "report-sent.json"
 
     def asked_in(self, channel: str, thread_ts: str) -> str | None:
@@ -167,7 +169,7 @@ class PostStore:
 
     def prune(self, now: float) -> None:
         """Remove old files, by the day in the id of the message."""
-        oldest = datetime.fromtimestamp(now - _POST_TTL_SECONDS, UTC).strftime("msg-%Y%m%d")
+        oldest = datetime.fromtimestamp(now - _POST_TTL_SECONDS - 86400, UTC).strftime("msg-%Y%m%d")
         for path in self._folder.glob("msg-*.json"):
             if path.name < oldest:
                 path.unlink(missing_ok=True)

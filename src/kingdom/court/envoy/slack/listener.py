@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 SEEN_TTL_SECONDS: Final = 86400.0  # Slack has been seen to deliver again after several minutes
 _PRUNE_INTERVAL_SECONDS: Final = 3600.0
 _UNSAFE_NAME_CHARS: Final = re.compile(r"[^A-Za-z0-9._-]")
+_STRANGER_SECONDS: Final = 86400.0  # between two answers to the same unlisted user
 _MAX_TEXT_CHARS: Final = 20_000
 log = logging.getLogger("kingdom.court.envoy.slack")
 
@@ -185,6 +186,7 @@ class SlackListener(ReplyListener):
         if asked is None and not posted.direct and not posted.mention:
             return False
         if not self._allowed(posted.user, posted.channel):
+            self._turn_away(posted)
             return True
         if asked is not None:
             if text:
@@ -284,6 +286,20 @@ class SlackListener(ReplyListener):
             user,
         )
         return False
+
+    def _turn_away(self, posted: PostedMessage) -> None:
+        """Tell somebody who may not use the court so, in the thread, once in a day."""
+        context, now = self._context, self._context.services.clock()
+        told = context.threads.strangers.all()
+        last = told.get(posted.user, {}).get("at")
+        if isinstance(last, (int, float)) and 0 <= now - last < _STRANGER_SECONDS:
+            return
+        old = [user for user, entry in told.items() if now - float(entry.get("at") or 0) >= _STRANGER_SECONDS]
+        context.threads.strangers.remove(old)
+        context.threads.strangers.put(posted.user, {"at": now})
+        text = own_text(context.locale, "unlisted", user=posted.user)
+        thread = posted.thread_ts or posted.ts
+        context.best_effort.add("chat.postMessage", channel=posted.channel, thread_ts=thread, text=text)
 
     def _send_ephemeral(self, received: PostedMessage | ButtonPress, name: str) -> None:
         text = own_text(self._context.locale, name, user=received.user)

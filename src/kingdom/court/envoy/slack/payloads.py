@@ -18,6 +18,8 @@ _TEXTS: Final[dict[str, dict[str, str]]] = {
         "elsewhere": "This question was answered outside Slack, or is no longer needed.",
         "closed": "This question is already closed.",
         "stranger": "You may not answer: your id {user} is not in `slack.users` in config/envoy.yaml.",
+        "unlisted": "Sorry, <@{user}>, I may not work for you yet. Whoever runs this court can add your id {user} to "
+        "`slack.users` in config/envoy.yaml.",
         "cut": "… (shortened; `kingdom trace {id}` shows the full text)",
         "nobody": "Nobody handles this: no general subscribes to `{type}`.",
     },
@@ -28,6 +30,8 @@ _TEXTS: Final[dict[str, dict[str, str]]] = {
         "elsewhere": "Slack 밖에서 답을 받았거나 더 이상 답이 필요하지 않은 질문입니다.",
         "closed": "이미 마감된 질문입니다.",
         "stranger": "답할 권한이 없습니다: config/envoy.yaml의 `slack.users`에 ID {user}이(가) 없습니다.",
+        "unlisted": "<@{user}> 님, 죄송합니다. 아직 요청을 처리할 권한이 없습니다. 관리자가 config/envoy.yaml의 "
+        "`slack.users`에 ID {user}을(를) 추가하면 도와드릴 수 있습니다.",
         "cut": "… (일부 생략: 전체 내용은 `kingdom trace {id}`)",
         "nobody": "처리할 장군이 없습니다: `{type}`을(를) 구독하는 장군이 없습니다.",
     },
