@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -198,3 +199,14 @@ async def test_a_form_cannot_be_declared_over_events_that_have_another(files: Qu
         with pytest.raises(InvalidOption, match="holds 1 events, whose documents have another form"):
             await bus.declare(STREAM, states=STATES, document=FORM)
         assert [item.event_id for item in await bus.claim(STREAM, worker="w")] == ["plain"]
+
+
+async def test_a_stream_gets_another_outcome_while_it_holds_events(files: QueueFiles) -> None:
+    async with connect(files.url) as bus:
+        await bus.setup()
+        await bus.declare(STREAM, states=STATES, document=FORM)
+        await bus.publish(STREAM, envelope("a"))
+        await bus.declare(STREAM, states=STATES, document=replace(FORM, outcomes=(*FORM.outcomes, "cancelled")))
+        (delivery,) = await bus.claim(STREAM, worker="w")
+        assert await bus.settle(done=[(delivery, "cancelled")]) == []
+    assert files.document(STATES["DONE"], "a")["status"] == "cancelled"

@@ -19,6 +19,7 @@ import logging
 import os
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kingdom.base.files import sync_directory
@@ -33,7 +34,7 @@ from kingdom.bus.transports.files.ledger import FileMove, StreamLedger, apply_li
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from kingdom.bus.delivery import Status, StreamOptions
+    from kingdom.bus.delivery import DocumentForm, Status, StreamOptions
     from kingdom.bus.transport import Clock
     from kingdom.bus.transports.files.ledger import LedgerLine
 
@@ -149,7 +150,7 @@ class FileStream:
             before = self.paths.load_options()
             if self.paths.declared and before == options:
                 return
-            if before.document != options.document and len(self.state):
+            if _fields_of(before.document) != _fields_of(options.document) and len(self.state):
                 raise InvalidOption(
                     f"{self.name} holds {len(self.state)} events, whose documents have another form: "
                     "declare the form before the first one is published, or when they are done"
@@ -315,3 +316,8 @@ class StreamWatch:
         with contextlib.suppress(OSError):
             if self._stream.changed_outside():
                 self.wake()
+
+
+def _fields_of(form: DocumentForm | None) -> DocumentForm | None:
+    """Return a form without its outcomes, of which a stream may get more at any time."""
+    return None if form is None else replace(form, outcomes=())
