@@ -51,7 +51,7 @@ def test_events_are_shown_a_line_each_without_what_could_steer_the_terminal(home
     done = kingdom("logs", "--home", str(home))
     assert done.returncode == 0
     lines = done.stdout.splitlines()
-    assert [line.split()[2] for line in lines] == [
+    assert [line.split()[3] for line in lines] == [
         "task.created",
         "task.started",
         "task.failed",

@@ -82,7 +82,7 @@ async def test_a_question_whose_task_is_cancelled_can_not_be_answered_any_more(c
         await court.post(f"/api/tasks/{task_id}/cancel")
         refused = await court.refused("POST", f"/api/questions/{task_id}/answer", {"text": "blue"})
         assert refused == (409, "SYS_CANCELLED")
-        await court.until(f"/api/events/{event_id}", lambda event: event["status"] == "failed")
+        await court.until(f"/api/events/{event_id}", lambda event: event["status"] == "cancelled")
         assert (await court.get(f"/api/tasks/{task_id}"))["actions"] == ["retry"]
         await court.until("/api/questions", lambda page: not page["items"])
 
@@ -100,7 +100,7 @@ async def test_a_task_is_cancelled_while_it_runs_and_can_be_done_again(court: We
         state = await court.until(f"/api/tasks/{task_id}", lambda state: state["result"] and state)
         assert "ann" in state["result"]["error"]
         await court.until("/api/court", lambda seen: not seen["soldiers"])
-        await court.until("/api/tasks", lambda page: page["total"] == 1, status="failed")
+        await court.until("/api/tasks", lambda page: page["total"] == 1, status="cancelled")
         assert await court.refused("POST", f"/api/tasks/{task_id}/cancel") == (409, "SYS_ALREADY_ENDED")
         await court.post(f"/api/tasks/{task_id}/retry")
         (again,) = await court.until("/api/tasks", lambda page: page["items"], status="in_progress")
