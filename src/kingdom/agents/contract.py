@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from kingdom.agents.errors import InvalidResult
+from kingdom.base.forms import problem_text
 
 MAX_BYTES: Final = 1024 * 1024
 MAX_DEPTH: Final = 50
@@ -147,4 +148,4 @@ def _check_text(value: Any, where: str, depth: int) -> None:
 
 def _describe(error: Any) -> str:
     where = ".".join(map(str, error["loc"])) or "the result"
-    return f"{where}: {error['msg']}"
+    return f"{where}: {problem_text(error)}"

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from kingdom.base.forms import problem_text
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -224,7 +226,7 @@ def _describe(item: Any, where: str, model: type[BaseModel]) -> str:
     before = f"{where}: " if where else ""
     if item["type"] == "value_error":
         return f"{before}{item['ctx']['error']}"
-    message = re.sub(r"^Input should be", "must be", item["msg"])
+    message = re.sub(r"^Input should be", "must be", problem_text(item))
     return f"{before}{message[:1].lower()}{message[1:]}, not {_shown(item['input'])}"
 
 

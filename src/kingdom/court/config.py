@@ -26,6 +26,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from kingdom.base.forms import form
 from kingdom.base.yamlfile import YamlProblem, load_yaml
 from kingdom.court.errors import CourtError, InvalidConfig
 from kingdom.court.home import MARKER
@@ -34,7 +35,12 @@ if TYPE_CHECKING:
     from kingdom.court.home import Home
 
 
-EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]*$", max_length=100)]
+EnvName = Annotated[
+    str,
+    StringConstraints(
+        pattern=form(r"^[A-Z_][A-Z0-9_]*$", "the name of a variable, such as GITHUB_TOKEN"), max_length=100
+    ),
+]
 """The name of an environment variable."""
 
 
@@ -94,8 +100,18 @@ def court_zone(home: Home) -> ZoneInfo:
 Locale = Literal["en", "ko"]
 Host = Literal["process", "tmux"]
 Usd = Annotated[float, Field(ge=0)]
-HostName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:\-\[\]]+$", max_length=255)]
-EngineName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_\-]*$", max_length=60)]
+HostName = Annotated[
+    str,
+    StringConstraints(
+        pattern=form(r"^[A-Za-z0-9._:\-\[\]]+$", "the name of a host, such as api.example.com"), max_length=255
+    ),
+]
+EngineName = Annotated[
+    str,
+    StringConstraints(
+        pattern=form(r"^[a-z0-9][a-z0-9_\-]*$", "small letters, digits, _ and -, such as gen-pr"), max_length=60
+    ),
+]
 
 
 class QueueSection(ConfigSection):

@@ -13,6 +13,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
+from kingdom.base.forms import form
+
 Priority = Literal["high", "normal", "low"]
 EventStatus = Literal["pending", "dispatched", "completed", "failed", "cancelled"]
 TaskStatus = Literal["pending", "in_progress", "completed", "failed", "needs_human", "cancelled"]
@@ -23,12 +25,50 @@ ResultStatus = Literal["success", "failed", "needs_human", "skipped", "killed", 
 
 # Ids become file names: only these characters, no leading dot, 200 bytes (kingdom.bus.envelope).
 _ID_TAIL: Final = r"[A-Za-z0-9._:@+\-]"
-EventId = Annotated[str, StringConstraints(pattern=rf"^evt-[a-z0-9_]+-{_ID_TAIL}+$", max_length=200)]
-TaskId = Annotated[str, StringConstraints(pattern=r"^task-\d{8}-\d{3,}$", max_length=200)]
-MessageId = Annotated[str, StringConstraints(pattern=r"^msg-\d{8}-\d{3,}$", max_length=200)]
-CauseId = Annotated[str, StringConstraints(pattern=rf"^(evt-[a-z0-9_]+|schedule)-{_ID_TAIL}+$", max_length=200)]
-EventType = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+(\.[a-z0-9_]+)+$", max_length=200)]
-GeneralName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_\-]*$", max_length=60)]
+EventId = Annotated[
+    str,
+    StringConstraints(
+        pattern=form(
+            rf"^evt-[a-z0-9_]+-{_ID_TAIL}+$", "evt-, a source and a name, such as evt-github-12345 or evt-ci-build.7"
+        ),
+        max_length=200,
+    ),
+]
+TaskId = Annotated[
+    str,
+    StringConstraints(
+        pattern=form(r"^task-\d{8}-\d{3,}$", "task-, a day and a number, such as task-20260207-001"), max_length=200
+    ),
+]
+MessageId = Annotated[
+    str,
+    StringConstraints(
+        pattern=form(r"^msg-\d{8}-\d{3,}$", "msg-, a day and a number, such as msg-20260207-001"), max_length=200
+    ),
+]
+CauseId = Annotated[
+    str,
+    StringConstraints(
+        pattern=form(rf"^(evt-[a-z0-9_]+|schedule)-{_ID_TAIL}+$", "the id of an event, such as evt-github-12345"),
+        max_length=200,
+    ),
+]
+EventType = Annotated[
+    str,
+    StringConstraints(
+        pattern=form(
+            r"^[a-z0-9_]+(\.[a-z0-9_]+)+$",
+            "two or more words of small letters, digits and _, joined by dots, such as github.pr.opened",
+        ),
+        max_length=200,
+    ),
+]
+GeneralName = Annotated[
+    str,
+    StringConstraints(
+        pattern=form(r"^[a-z0-9][a-z0-9_\-]*$", "small letters, digits, _ and -, such as gen-pr"), max_length=60
+    ),
+]
 
 
 def _assume_utc(moment: datetime) -> datetime:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from pydantic import ValidationError
 
 from kingdom.base.files import write_atomic
+from kingdom.base.forms import problem_text
 from kingdom.base.locks import exclusive
 from kingdom.bus import DocumentForm, Envelope, connect
 from kingdom.court.errors import InvalidDocument
@@ -105,7 +106,8 @@ def parse_document(model: type[DocumentT], payload: Any, where: str) -> Document
         return model.model_validate(payload)
     except ValidationError as error:
         problems = "; ".join(
-            f"{'.'.join(str(part) for part in item['loc']) or 'the document'}: {item['msg']}" for item in error.errors()
+            f"{'.'.join(str(part) for part in item['loc']) or 'the document'}: {problem_text(item)}"
+            for item in error.errors()
         )
         raise InvalidDocument(f"{where}: {problems}") from None
 

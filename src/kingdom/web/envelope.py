@@ -13,6 +13,8 @@ from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
+from kingdom.base.forms import problem_text
+
 T = TypeVar("T")
 
 
@@ -131,5 +133,5 @@ def parse_body(model: type[M], **values: Any) -> M:
     try:
         return model(**values)
     except ValidationError as error:
-        wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
+        wrong = [f"{'.'.join(map(str, one['loc']))}: {problem_text(one)}" for one in error.errors()]
         raise ApiError(422, "SYS_INVALID", "\n".join(wrong), list(wrong)) from error

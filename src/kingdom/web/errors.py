@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from kingdom.agents.errors import AgentsError
+from kingdom.base.forms import problem_text
 from kingdom.base.yamlfile import YamlProblem
 from kingdom.bus import BusError, InvalidEnvelope, InvalidName, InvalidOption
 from kingdom.court.errors import CourtError
@@ -102,7 +103,7 @@ def _invalid_fields(error: RequestValidationError) -> list[dict[str, Any]]:
     return [
         {
             "where": ".".join(str(part) for part in one["loc"]),
-            "what": one["msg"],
+            "what": problem_text(one),
             "given": repr(one.get("input"))[:_MAX_INPUT_CHARS],
         }
         for one in error.errors()

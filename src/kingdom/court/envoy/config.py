@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import Field, StringConstraints, field_validator
 
+from kingdom.base.forms import form
 from kingdom.base.yamlfile import YamlProblem, load_yaml
 from kingdom.court.config import ConfigSection, EnvName
 from kingdom.court.errors import InvalidConfig
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
 
 ENVOY_FILE: Final = "envoy.yaml"
-UserId = Annotated[str, StringConstraints(pattern=r"^([UW][A-Z0-9]{2,30}|\*)$")]
+UserId = Annotated[
+    str,
+    StringConstraints(pattern=form(r"^([UW][A-Z0-9]{2,30}|\*)$", "the id of a Slack user, such as U012AB3CD, or *")),
+]
 BOT_SCOPES: Final = {
     "app_mentions:read": "receive mentions",
     "channels:history": "read replies in threads, and find its own posts",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
+from kingdom.base.forms import problem_text
 from kingdom.base.text import storable
 from kingdom.base.times import epoch_seconds, utc_datetime
 from kingdom.court.king.cases import Case, PendingQuestion, title_of
@@ -157,7 +158,7 @@ def read_result(state: KingState, case: Case) -> Result | None:
     except OSError as error:
         return failed_result(state, case, f"its result cannot be read: {error}")
     except ValidationError as error:
-        problems = (f"{'.'.join(map(str, item['loc'])) or 'the file'}: {item['msg']}" for item in error.errors())
+        problems = (f"{'.'.join(map(str, item['loc'])) or 'the file'}: {problem_text(item)}" for item in error.errors())
         return failed_result(state, case, f"its result in {path} is invalid: {'; '.join(problems)}")
     except (ValueError, RecursionError) as error:
         return failed_result(state, case, f"its result in {path} is invalid: {error}")

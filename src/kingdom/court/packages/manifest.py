@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from kingdom.agents.port import Profile
+from kingdom.base.forms import form
 from kingdom.court.config import ConfigSection, EngineName, EnvName, ShortFormSection, TimeZone, Usd
 from kingdom.court.cron import parse_cron
 from kingdom.court.models import GeneralName, Priority
@@ -26,8 +27,18 @@ from kingdom.court.models import GeneralName, Priority
 Notify = Literal["all", "result", "silent"]
 Missed = Literal["run_once", "skip"]
 Mode = Literal["agent", "workflow"]
-McpName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_\-]+$", max_length=64)]
-HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~\-]+$", max_length=100)]
+McpName = Annotated[
+    str,
+    StringConstraints(
+        pattern=form(r"^[A-Za-z0-9_\-]+$", "letters, digits, _ and -, such as issue-tracker"), max_length=64
+    ),
+]
+HeaderName = Annotated[
+    str,
+    StringConstraints(
+        pattern=form(r"^[A-Za-z0-9!#$%&'*+.^_`|~\-]+$", "the name of a header, such as X-Api-Key"), max_length=100
+    ),
+]
 Filter = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 _TYPE_PATTERN: Final = re.compile(r"(\*|[a-z0-9_]+)(\.(\*|[a-z0-9_]+))*")

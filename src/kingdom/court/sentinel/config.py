@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from kingdom.base.files import ChangeDetector
+from kingdom.base.forms import form
 from kingdom.base.yamlfile import YamlProblem, load_yaml
 from kingdom.court.config import ConfigSection, EnvName
 from kingdom.court.errors import InvalidConfig
@@ -29,10 +30,32 @@ SENTINEL_FILE: Final = "sentinel.yaml"
 HOOK_NAME_PATTERN: Final = r"^[a-z0-9_]{1,60}$"
 _LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
 _ORDER_BY: Final = re.compile(r"\border\s+by\b", re.IGNORECASE)
-RepoName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.\-]+/[A-Za-z0-9_.\-]+$", max_length=200)]
-RepoPattern = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.\-*?]+/[A-Za-z0-9_.\-*?]+$", max_length=200)]
-ProjectKey = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]+$", max_length=50)]
-TypePattern = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+(\.[a-z0-9_]+)*(\.\*)?$", max_length=200)]
+RepoName = Annotated[
+    str,
+    StringConstraints(
+        pattern=form(r"^[A-Za-z0-9_.\-]+/[A-Za-z0-9_.\-]+$", "owner/name, such as acme/shop"), max_length=200
+    ),
+]
+RepoPattern = Annotated[
+    str,
+    StringConstraints(
+        pattern=form(r"^[A-Za-z0-9_.\-*?]+/[A-Za-z0-9_.\-*?]+$", "owner/name, also with *, such as acme/*"),
+        max_length=200,
+    ),
+]
+ProjectKey = Annotated[
+    str,
+    StringConstraints(
+        pattern=form(r"^[A-Z][A-Z0-9_]+$", "the key of a project in capitals, such as SHOP"), max_length=50
+    ),
+]
+TypePattern = Annotated[
+    str,
+    StringConstraints(
+        pattern=form(r"^[a-z0-9_]+(\.[a-z0-9_]+)*(\.\*)?$", "an event type, also with .*, such as github.pr.*"),
+        max_length=200,
+    ),
+]
 
 
 def _safe_url(url: str) -> str:
@@ -59,7 +82,11 @@ def _reject_reserved_name(name: str) -> str:
 
 
 Url = Annotated[str, AfterValidator(_safe_url)]
-HookName = Annotated[str, StringConstraints(pattern=HOOK_NAME_PATTERN), AfterValidator(_reject_reserved_name)]
+HookName = Annotated[
+    str,
+    StringConstraints(pattern=form(HOOK_NAME_PATTERN, "small letters, digits and _, such as ci")),
+    AfterValidator(_reject_reserved_name),
+]
 
 
 class SourceSection(ConfigSection):

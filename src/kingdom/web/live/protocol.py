@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from kingdom.base.forms import problem_text
 from kingdom.web.envelope import ApiError, ApiModel, ErrorBody
 from kingdom.web.live.event import encode_json
 from kingdom.web.live.subscription import LiveSubscription, SubscriptionReset
@@ -151,7 +152,7 @@ def parse_client_message(text: str) -> Subscribe | Unsubscribe | Ping | Pong:
         return _client_adapter.validate_json(text)
     except ValidationError as error:
         wrong = [
-            {"where": ".".join(str(part) for part in one["loc"]), "what": one["msg"]}
+            {"where": ".".join(str(part) for part in one["loc"]), "what": problem_text(one)}
             for one in error.errors(include_url=False, include_context=False, include_input=False)
         ]
         raise ApiError(422, "SYS_INVALID", "invalid message: see GET /api/stream/protocol", wrong) from None
