@@ -159,7 +159,7 @@ def test_evidence_lies_inside_the_worktree(path: str) -> None:
         ("evidence: [{command: 'make test'}]\n", "m:3: evidence[0].command: must be a valid list, not 'make test'"),
         ("profile: root\n", "m:3: profile: must be 'read', 'edit' or 'full', not 'root'"),
         ("notify: loud\n", "m:3: notify: must be 'all', 'result' or 'silent', not 'loud'"),
-        ("env: [PATH=x]\n", "m:3: env[0]: string should match pattern"),
+        ("env: [PATH=x]\n", "m:3: env[0]: must be the name of a variable"),
         ("env:\n- ghp_" + "a" * 36 + "\n", "m:4: this looks like a secret: put it in an environment variable"),
         ("concurrency: 0\n", "m:3: concurrency: must be greater than or equal to 1, not 0"),
         ("retries: -1\n", "m:3: retries: must be greater than or equal to 0, not -1"),
