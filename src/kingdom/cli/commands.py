@@ -32,7 +32,11 @@ SECTIONS: Final[dict[str, tuple[CommandSpec, ...]]] = {
         CommandSpec("demo", "demo:demo", "Show a court at work in a temporary folder."),
         CommandSpec("init", "court.lifecycle:init", "Create the home of a court."),
         CommandSpec("up", "court.lifecycle:up", "Start the court and restart roles that die."),
-        CommandSpec("status", "court.inspection:status", "Show roles, queues, soldiers, questions and problems."),
+        CommandSpec(
+            "status",
+            "court.inspection:status",
+            "Show health, budget, alerts, roles, queues, soldiers, questions and problems.",
+        ),
     ),
     "Court": (
         CommandSpec("down", "court.lifecycle:down", "Stop the court."),

@@ -34,7 +34,7 @@ _ROLE_STYLES: Final = {"running": "green", "failed": "red", "late": "red", "wait
 @home_option
 @json_option
 def status(watch: bool, every: float, home: Path | None, json: bool) -> None:
-    """Show health, budget, alerts, and what needs a person; then roles, queues, soldiers, questions and problems."""
+    """Show health, budget, alerts, roles, queues, soldiers, questions and problems."""
     if watch:
         refuse_watch_with_json(json)
         with_court(home, lambda services: refresh(lambda: _status_view(services), every))
