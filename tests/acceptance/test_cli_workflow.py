@@ -389,6 +389,9 @@ def test_the_plan_is_changed_while_it_waits(desk: Desk) -> None:
     assert (sorted(dry["changes"]), dry["made"]) == (sorted(wanted), False)
     assert "is changed" in desk.run("workflow", "modify", workflow, "--file", str(plan))
     assert "nothing changes" in desk.run("workflow", "modify", workflow, "--file", str(plan))
+    plan.write_text(plan.read_text().replace("name: small", "name: smaller", 1))
+    assert "its name becomes smaller" in desk.run("workflow", "modify", workflow, "--file", str(plan))
+    assert desk.show("smaller")["id"] == workflow
     assert [task["name"] for task in desk.show(workflow)["works"][1]["tasks"]] == ["write", "check-again"]
     plan.write_text(plan.read_text().replace("query: Look into", "query: Forget"))
     refused = desk.json("workflow", "modify", workflow, "--file", str(plan), code=1)

@@ -18,6 +18,7 @@ from kingdom.workflow.domain.plan import (
     RemoveWork,
     ReorderTasks,
     ReorderWorks,
+    SetDetails,
     SetGitRefs,
     SetMcpServerRefs,
     UpdateTask,
@@ -253,7 +254,14 @@ def plan_changes(workflow: Workflow, works: Sequence[Work], wanted: WorkflowTemp
         found.append(("other repositories", SetGitRefs(wanted.git_refs)))
     if wanted.mcp_server_refs != workflow.mcp_server_refs:
         found.append(("other MCP servers", SetMcpServerRefs(wanted.mcp_server_refs)))
+    if (wanted.name, wanted.description) != (workflow.name, workflow.description):
+        found.append((_details_text(workflow, wanted), SetDetails(wanted.name, wanted.description)))
     return [*found, *_work_changes(works, wanted.works)]
+
+
+def _details_text(workflow: Workflow, wanted: WorkflowTemplate) -> str:
+    renamed = [f"its name becomes {wanted.name}"] if wanted.name != workflow.name else []
+    return ", ".join([*renamed, *(["another description"] if wanted.description != workflow.description else [])])
 
 
 def _work_changes(works: Sequence[Work], wanted: Sequence[WorkDefinition]) -> Iterator[DescribedChange]:
@@ -308,6 +316,10 @@ def _task_changes(work: Work, wanted: Sequence[TaskDefinition]) -> Iterator[Desc
     ordered = _sorted_by_name(kept, list(new))
     if ordered != kept:
         waiting = tuple(task.id for task in ordered if task.status is TaskStatus.PENDING)
+        begun = [task.name for task in kept if task.id not in waiting]
+        if [task.name for task in ordered[: len(begun)]] != begun:
+            names = ", ".join(begun)
+            raise NotModifiable(f"tasks of work {work.name} that have begun stay first, in their order: {names}")
         order = ", ".join(task.name for task in ordered)
         yield f"work {work.name}: tasks in another order: {order}", ReorderTasks(work.id, waiting)
     for at, definition in enumerate(wanted):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kingdom.workflow.context import WorkflowContext
-from kingdom.workflow.domain.plan import AddTask
+from kingdom.workflow.domain.plan import AddTask, UpdateTask
 from kingdom.workflow.domain.statuses import AgentStatus, TaskStatus, WorkflowStatus, WorkStatus, WorkTreeStatus
 from kingdom.workflow.domain.workflow import TaskDefinition
 from kingdom.workflow.errors import IllegalTransition, NotFound, StillInUse
@@ -220,7 +220,7 @@ async def test_a_workflow_whose_repository_was_deleted_says_so_and_stays_as_it_i
     async with house(tmp_path / "w.db", world) as here:
         workflow_id = await started(here, *TWO_WORKS)
         await delete_git(here.parts, "git-0")  # a failed workflow uses nothing
-        with pytest.raises(NotFound, match=r"no repository git-0 .* register it again, or take it out"):
+        with pytest.raises(NotFound, match=r"no repository git-0 .* take it out of the workflow"):
             await resume_workflow(here.parts, workflow_id)
         assert (await here.read(workflow_id))[0].status is WorkflowStatus.FAILED
 
@@ -296,7 +296,7 @@ async def test_spent_retries_are_for_a_person_to_decide(tmp_path: Path, on_failu
         ]  # fmt: skip
 
 
-async def test_a_report_that_fails_has_its_task_tried_again(tmp_path: Path) -> None:
+async def test_a_report_that_fails_is_asked_for_again_and_nothing_else(tmp_path: Path) -> None:
     world = World()
     world.report_fails["check"] = 1
     async with house(tmp_path / "w.db", world) as here:
@@ -304,8 +304,40 @@ async def test_a_report_that_fails_has_its_task_tried_again(tmp_path: Path) -> N
         assert (await here.read(workflow_id))[0].status is WorkflowStatus.COMPLETED
         told = await here.told(workflow_id)
         assert told[told.index("ReportFailed") :][:4] == [
-            "ReportFailed", "WorkStatusChanged", "TaskStarted", "QuerySent",
+            "ReportFailed", "WorkStatusChanged", "ReportGenerationStarted", "ReportGenerated",
         ]  # fmt: skip
+        assert told.count("QuerySent") == 1
+
+
+@pytest.mark.parametrize("query", [None, "do it otherwise"])
+async def test_in_place_only_the_report_that_is_missing_is_asked_for(tmp_path: Path, query: str | None) -> None:
+    world = World()
+    world.report_fails["check"] = 2
+    async with house(tmp_path / "w.db", world) as here:
+        workflow_id = await started(here, work("build", REPORTED))
+        workflow, works = await here.read(workflow_id)
+        assert workflow.status is WorkflowStatus.PAUSED
+        if query is not None:  # then the whole task is done again
+            await modify_workflow(here.parts, workflow_id, [UpdateTask(works[0].tasks[0].id, {"query": query})])
+        await resume_workflow(here.parts, workflow_id, retry=True)
+        await here.engine.idle()
+        workflow, works = await here.read(workflow_id)
+        assert workflow.status is WorkflowStatus.COMPLETED
+        assert works[0].tasks[0].response == f"answer to {query or 'check it'}"
+        assert (await here.told(workflow_id)).count("QuerySent") == (1 if query is None else 2)
+
+
+async def test_a_query_that_was_answered_needs_no_answer_when_its_report_is_left_out(tmp_path: Path) -> None:
+    world = World()
+    world.report_fails["check"] = 2
+    async with house(tmp_path / "w.db", world) as here:
+        workflow_id = await started(here, work("build", REPORTED))
+        _, works = await here.read(workflow_id)
+        await modify_workflow(here.parts, workflow_id, [UpdateTask(works[0].tasks[0].id, {"outline": ()})])
+        await resume_workflow(here.parts, workflow_id, retry=True)
+        await here.engine.idle()
+        assert (await here.read(workflow_id))[0].status is WorkflowStatus.COMPLETED
+        assert (await here.told(workflow_id)).count("QuerySent") == 1
 
 
 async def test_a_checkpoint_that_cannot_be_made_pauses_and_is_made_when_it_goes_on_in_place(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from kingdom.workflow.domain.plan import (
     RemoveWork,
     ReorderTasks,
     ReorderWorks,
+    SetDetails,
     SetGitRefs,
     SetMcpServerRefs,
     UpdateTask,
@@ -265,6 +266,27 @@ async def test_repositories_can_be_exchanged_between_two_works(tmp_path: Path) -
         assert trees["git-0"].status is WorkTreeStatus.RELEASED
         assert here.world.trees.keys() == {trees[other].id}
         assert (await here.told(workflow_id))[-1] == "WorkTreeReleased"
+
+
+async def test_another_base_is_refused_once_the_worktree_is_there(tmp_path: Path) -> None:
+    async with house(tmp_path / "w.db") as here:
+        workflow_id = await created(here.parts, work("a", "a1"))
+        await modify_workflow(here.parts, workflow_id, [SetGitRefs((GitRef("git-0", "next"),))])
+        await start_workflow(here.parts, workflow_id, prepare_only=True)
+        assert list(here.world.bases.values()) == ["next"]
+        with pytest.raises(NotModifiable, match="worktree of backend exists and started from next"):
+            await modify_workflow(here.parts, workflow_id, [SetGitRefs((GitRef("git-0", "main"),))])
+
+
+async def test_a_workflow_gets_another_name_and_description(tmp_path: Path) -> None:
+    async with house(tmp_path / "w.db") as here:
+        workflow_id = await created(here.parts, work("a", "a1"))
+        await modify_workflow(here.parts, workflow_id, [SetDetails("blue", "Paint it.")])
+        workflow, _ = await here.read(workflow_id)
+        assert (workflow.name, workflow.description) == ("blue", "Paint it.")
+        async with here.parts.store.reading() as tx:
+            assert [found for found, _ in await tx.workflows.versions(search="blu")] == [workflow_id]
+            assert await tx.workflows.versions(search="plan") == []
 
 
 async def test_a_repository_that_comes_back_before_the_end_keeps_its_worktree(tmp_path: Path) -> None:

@@ -80,6 +80,17 @@ def test_what_cannot_be_changed_is_refused() -> None:
         plan_changes(workflow, works, plan(work("b"), work("a")))
 
 
+def test_a_task_that_has_begun_is_not_moved() -> None:
+    workflow, works = begun(plan(work("a", task("x"), task("y"), task("z"))))
+    works[0].start()
+    works[0].tasks[0].send()
+    works[0].pause()
+    with pytest.raises(NotModifiable, match="tasks of work a that have begun stay first, in their order: x"):
+        plan_changes(workflow, works, plan(work("a", task("y"), task("x"), task("z"))))
+    told = [told for told, _ in plan_changes(workflow, works, plan(work("a", task("x"), task("z"), task("y"))))]
+    assert told == ["work a: tasks in another order: x, z, y"]
+
+
 PLANS = st.lists(
     st.builds(
         lambda name, tasks, model: work(name, *tasks, model=model),

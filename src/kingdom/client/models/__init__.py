@@ -67,6 +67,7 @@ from kingdom.client.models.requests import ReorderWorksChange as ReorderWorksCha
 from kingdom.client.models.requests import RequestedBy as RequestedBy
 from kingdom.client.models.requests import RequeueBody as RequeueBody
 from kingdom.client.models.requests import ResumeBody as ResumeBody
+from kingdom.client.models.requests import SetDetailsChange as SetDetailsChange
 from kingdom.client.models.requests import SetGitRefsChange as SetGitRefsChange
 from kingdom.client.models.requests import SetMcpServerRefsChange as SetMcpServerRefsChange
 from kingdom.client.models.requests import StartBody as StartBody

@@ -103,6 +103,7 @@ class ModifyBody(TypedDict):
         | ReorderWorksChange
         | SetGitRefsChange
         | SetMcpServerRefsChange
+        | SetDetailsChange
     ]
 
 
@@ -176,6 +177,14 @@ class ResumeBody(TypedDict):
 
     checkpointId: NotRequired[str | None]
     retry: NotRequired[bool]
+
+
+class SetDetailsChange(TypedDict):
+    """Change the name and the description."""
+
+    type: Literal["setDetails"]
+    name: str
+    description: NotRequired[str]
 
 
 class SetGitRefsChange(TypedDict):

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from kingdom.web.api.templates import YamlText
 from kingdom.web.api.workflow_models import (
+    Description,
     EngineName,
     GitRefBody,
     IdText,
@@ -135,6 +136,14 @@ class SetGitRefsChange(ApiModel):
     git_refs: Annotated[list[GitRefBody], Field(max_length=20)]
 
 
+class SetDetailsChange(ApiModel):
+    """Change the name and the description."""
+
+    type: Literal["setDetails"]
+    name: Name
+    description: Description = ""
+
+
 class SetMcpServerRefsChange(ApiModel):
     """Replace the MCP servers of the workflow; effective for works that start later."""
 
@@ -152,7 +161,8 @@ PlanChange: TypeAlias = Annotated[
     | UpdateWorkChange
     | ReorderWorksChange
     | SetGitRefsChange
-    | SetMcpServerRefsChange,
+    | SetMcpServerRefsChange
+    | SetDetailsChange,
     Field(discriminator="type"),
 ]
 
@@ -237,6 +247,8 @@ async def _domain_change(context: WebContext, change: Any, workflow: Workflow, w
             return await _update_work(context, change, works)
         case ReorderWorksChange():
             return domain.ReorderWorks(tuple(change.work_ids))
+        case SetDetailsChange():
+            return domain.SetDetails(change.name, change.description)
         case SetGitRefsChange():
             refs = git_refs(change.git_refs)
             await check_refs(context, refs, ())

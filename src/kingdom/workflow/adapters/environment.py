@@ -55,8 +55,8 @@ def merge_servers(registered: Mapping[str, McpServer], *levels: Iterable[McpServ
         for ref in level:
             if ref.mcp_server_id not in registered:
                 raise McpInvalid(
-                    f"the MCP server {ref.mcp_server_id} is not registered (any more): register it again, "
-                    "or take it out of the workflow"
+                    f"the MCP server {ref.mcp_server_id} is not registered (any more): take it out of the "
+                    "workflow, or put another one in its place (kingdom workflow modify)"
                 )
             env.setdefault(ref.mcp_server_id, {}).update(ref.env)
     merged: McpServerConfigs = {}

@@ -50,10 +50,13 @@ _WORKFLOW_REFS: Final = ("refs/heads/kingdom/", "refs/kingdom/")
 class MergeConflict(GitError):
     """Two works changed the same lines. ``branch`` could not be merged because of ``conflicts``."""
 
-    def __init__(self, branch: str, conflicts: Sequence[Conflict]) -> None:
+    def __init__(self, branch: str, conflicts: Sequence[Conflict], folder: str | None) -> None:
         files = ", ".join(conflict.path for conflict in conflicts[:_MAX_FILES_NAMED])
         more = f" and {len(conflicts) - _MAX_FILES_NAMED} more" if len(conflicts) > _MAX_FILES_NAMED else ""
-        super().__init__(f"{branch} cannot be merged, both sides changed {files}{more}: merge it by hand, then resume")
+        super().__init__(
+            f"{branch} cannot be merged, both sides changed {files}{more}: merge it by hand in {folder} and commit, "
+            "then kingdom workflow resume --retry"
+        )
         self.branch = branch
         self.conflicts = tuple(conflicts)
 
@@ -217,7 +220,7 @@ class GitopsService:
         branches = [self._find(source).branch for source in sources]
         done = await merge(self._find(tree), *branches, title=message, clock=self._clock, identity=self._identity)
         if not done.clean:
-            raise MergeConflict(done.source, done.conflicts)
+            raise MergeConflict(done.source, done.conflicts, tree.path)
         if done.rescues:
             _log.warning("ignored files were in the way of a merge into %s: kept as %s", tree.path, done.rescues[0])
 

@@ -155,10 +155,18 @@ class SetMcpServerRefs:
     refs: tuple[McpServerRef, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SetDetails:
+    """Change the name and the description of the workflow."""
+
+    name: str
+    description: str
+
+
 PlanChange: TypeAlias = (
     AddTask | RemoveTask | UpdateTask | ReorderTasks | AddWork | RemoveWork | UpdateWork | ReorderWorks
 )
-Change: TypeAlias = PlanChange | SetGitRefs | SetMcpServerRefs
+Change: TypeAlias = PlanChange | SetGitRefs | SetMcpServerRefs | SetDetails
 
 
 @dataclass(slots=True)
@@ -209,6 +217,8 @@ class PlanEditor:
         values = _checked_values("a task", change.values, _TASK_FIELDS)
         for name, value in values.items():
             setattr(task, name, value)
+        if "query" in values:
+            task.forget_response()
         if "outline" in values and task.report_status in (ReportStatus.NOT_REQUIRED, ReportStatus.PENDING):
             task.report_status = ReportStatus.PENDING if task.outline else ReportStatus.NOT_REQUIRED
         self.touched.add(work.id)

@@ -124,10 +124,25 @@ class Task:
         return True
 
     def repeat(self) -> None:
-        """Start a new attempt in the same conversation: a person's answer stays."""
+        """Start a new attempt in the same conversation.
+
+        A person's answer stays, and so does the agent's response if only its report is missing.
+        """
+        kept = self.response if self.report_status in (ReportStatus.GENERATING, ReportStatus.FAILED) else None
         question, answer = self.question, self.answer
         self.reset()
         self.question, self.answer = question, answer
+        if kept is not None:
+            self.query_status, self.response = QueryStatus.RESPONDED, kept
+
+    def go_on(self) -> None:
+        """Run again with a response that is there already."""
+        self._to(TaskStatus.RUNNING)
+
+    def forget_response(self) -> None:
+        """Have the query sent again in the next attempt, even if only the report is missing."""
+        if self.query_status is QueryStatus.RESPONDED:
+            self.query_status, self.response = QueryStatus.PENDING, None
 
     def uncancel(self) -> None:
         """Undo the cancellation."""

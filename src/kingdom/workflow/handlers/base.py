@@ -10,7 +10,7 @@ from kingdom.workflow.domain.events import DomainEvent, ReportFailed, ReportGene
 from kingdom.workflow.domain.statuses import ReportStatus, WorkflowStatus, WorkStatus
 from kingdom.workflow.domain.work import Report, Task, Work
 from kingdom.workflow.domain.workflow import Workflow
-from kingdom.workflow.usecases.steps import halt_after_failure, send_query
+from kingdom.workflow.usecases.steps import continue_task, halt_after_failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +104,14 @@ class Handler:
         return report, subject
 
     async def task_failed(self, unit: UnitOfWork, subject: EventSubject, error: str) -> None:
-        """Send the query again while the task has retries; otherwise fail the Work, and pause or fail the workflow."""
+        """Retry the task while it has retries; otherwise fail the Work, and pause or fail the workflow.
+
+        A retry sends the query again, or asks only for the report if that is what failed.
+        """
         workflow, work, task = subject
         if task.retry():
             unit.record(workflow.id, WorkStatusChanged(work.id, workflow.id, work.status), work.attempt)
-            send_query(self.context, unit, workflow, work, task)
-            await unit.tx.works.save(work)
+            await continue_task(self.context, unit, workflow, work, task)
             return
         reason = f"task {task.name} of work {work.name} failed after {task.tries + 1} tries: {error}"
         work.fail(reason)

@@ -12,13 +12,11 @@ from kingdom.workflow.domain.events import (
     QuestionAsked,
     ReportFailed,
     ReportGenerated,
-    ReportGenerationStarted,
     WorkStatusChanged,
 )
 from kingdom.workflow.domain.statuses import AgentStatus, QueryStatus, ReportStatus, WorkflowStatus, WorkStatus
-from kingdom.workflow.domain.work import Report, Task, Work
 from kingdom.workflow.handlers.base import Handler, IncomingEvent
-from kingdom.workflow.usecases.steps import complete_task, halt_after_failure, write_report
+from kingdom.workflow.usecases.steps import complete_task, finish_or_report, halt_after_failure
 
 # ── agents ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -86,25 +84,7 @@ class QueryRespondedHandler(Handler):
         if task.query_status not in (QueryStatus.SENT, QueryStatus.PROCESSING):
             return self.refuse(incoming, f"the query of task {task.id} is {task.query_status}")
         task.respond(event.response)
-        if not task.outline:
-            return await complete_task(self.context, unit, workflow, work, task)
-        report = await self._report_of(unit, work, task)
-        report.start()
-        await unit.tx.reports.save(report)
-        task.start_report(report.id)
-        await unit.tx.works.save(work)
-        unit.record(workflow.id, ReportGenerationStarted(report.id, task.id), task.attempt)
-        return unit.after_commit(lambda: write_report(self.context, work, task, report))
-
-    async def _report_of(self, unit: UnitOfWork, work: Work, task: Task) -> Report:
-        """Return the task's report, reset if it belongs to an earlier attempt."""
-        reports = await unit.tx.reports.of_workflow(work.workflow_id)
-        found = next((report for report in reports if report.task_id == task.id), None)
-        if found is None:
-            return Report(self.context.ids.new("report"), work.workflow_id, work.id, task.id, task.outline)
-        found.reset()
-        found.outline = task.outline
-        return found
+        return await finish_or_report(self.context, unit, workflow, work, task)
 
 
 class QueryFailedHandler(Handler):
@@ -159,7 +139,7 @@ class ReportGeneratedHandler(Handler):
 
 
 class ReportFailedHandler(Handler):
-    """Marks the report as FAILED, then retries the whole task or fails the Work."""
+    """Marks the report as FAILED, then asks for it again or fails the Work."""
 
     async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
         event = incoming.event

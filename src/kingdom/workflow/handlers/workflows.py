@@ -33,7 +33,7 @@ from kingdom.workflow.usecases.resources import (
     register_uses,
     release_uses,
 )
-from kingdom.workflow.usecases.steps import halt_after_failure, may_be_alive, send_query, start_next_works
+from kingdom.workflow.usecases.steps import continue_task, halt_after_failure, may_be_alive, start_next_works
 
 _TERMINATED_STATUSES: Final = (WorkflowStatus.COMPLETED, WorkflowStatus.CANCELLED, WorkflowStatus.FAILED)
 
@@ -118,8 +118,7 @@ class WorkStartedHandler(Handler):
             return None  # it could not begin; the AgentError behind this event says why
         task = work.current_task
         if task is not None and task.status is TaskStatus.PENDING:
-            send_query(self.context, unit, workflow, work, task)
-            await unit.tx.works.save(work)
+            await continue_task(self.context, unit, workflow, work, task)
         return None
 
 

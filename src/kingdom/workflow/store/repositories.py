@@ -151,7 +151,7 @@ class AggregateTable(Generic[A]):
     workflow: Callable[[A], str | None] = lambda _: None
     rank: Callable[[A], int] = lambda _: 0
     status: Callable[[A], str | None] = lambda _: None
-    label: Callable[[A], str] | None = None  # the text that a search looks through; it never changes
+    label: Callable[[A], str] | None = None  # the text that a search looks through; see relabel()
     unique_name: Callable[[A], str] | None = None  # it never changes
 
 
@@ -195,6 +195,7 @@ _SELECT_BOTH: Final = """
     SELECT mine.id, mine.body, mine.version, its.id, its.body, its.version
     FROM {table} AS mine JOIN {workflows} AS its ON its.id = mine.workflow_id WHERE mine.id = ?
 """
+_RELABEL: Final = "UPDATE {table} SET label = ? WHERE id = ?"
 _DELETE: Final = "DELETE FROM {table} WHERE id = ?"
 _INSERT: Final = """
     INSERT INTO {table} (workflow_id, rank, status, version, body, id) VALUES (?, ?, ?, ?, ?, ?)
@@ -340,6 +341,12 @@ class TableRepository(Generic[A]):
             self._changes[known.id] = before, item
         known.version = before + 1
         self._loaded[known.id] = item
+
+    async def relabel(self, item: A) -> None:
+        """Update the text that a search looks through."""
+        assert self._table.label is not None
+        await self._before_write()
+        await self._session.fetch(self._sql(_RELABEL), self._table.label(item), item.id)  # type: ignore[attr-defined]
 
     async def delete(self, item_id: str) -> None:
         """Delete the item if it exists."""

@@ -72,8 +72,8 @@ def server_ids(workflow: Workflow, works: Iterable[Work]) -> list[str]:
 
 def _missing_source(what: str, item_id: str, workflow: Workflow) -> str:
     return (
-        f"there is no {what} {item_id} (any more), which workflow {workflow.id} uses: register it again, or take it "
-        "out of the workflow"
+        f"there is no {what} {item_id} (any more), which workflow {workflow.id} uses: take it out of the workflow "
+        f"(kingdom workflow modify {workflow.id}), or put another one in its place"
     )
 
 

@@ -14,6 +14,7 @@ from kingdom.workflow.domain.events import (
     QueryFailed,
     QuerySent,
     ReportFailed,
+    ReportGenerationStarted,
     TaskCompleted,
     TaskStarted,
     WorkCompleted,
@@ -25,7 +26,7 @@ from kingdom.workflow.domain.events import (
 )
 from kingdom.workflow.domain.plan import WorkDependencies
 from kingdom.workflow.domain.resources import Checkpoint, WorkSpace, WorkTree
-from kingdom.workflow.domain.statuses import AgentStatus, WorkflowStatus, WorkStatus, WorkTreeStatus
+from kingdom.workflow.domain.statuses import AgentStatus, QueryStatus, WorkflowStatus, WorkStatus, WorkTreeStatus
 from kingdom.workflow.domain.work import Report, Task, Work
 from kingdom.workflow.domain.workflow import Workflow
 from kingdom.workflow.store.transactions import STREAM, WorkflowTransaction
@@ -181,6 +182,43 @@ def send_query(context: WorkflowContext, unit: UnitOfWork, workflow: Workflow, w
     unit.after_commit(lambda: deliver_query(context, workflow, work, task))
 
 
+async def continue_task(context: WorkflowContext, unit: UnitOfWork, workflow: Workflow, work: Work, task: Task) -> None:
+    """Run a pending task: send its query, or only ask for its report if the query was answered before."""
+    if task.query_status is QueryStatus.RESPONDED:
+        task.go_on()
+        await finish_or_report(context, unit, workflow, work, task)
+    else:
+        send_query(context, unit, workflow, work, task)
+        await unit.tx.works.save(work)
+
+
+async def finish_or_report(
+    context: WorkflowContext, unit: UnitOfWork, workflow: Workflow, work: Work, task: Task
+) -> None:
+    """Ask for the report of a task whose query is answered; complete the task if it needs none."""
+    if not task.outline:
+        await complete_task(context, unit, workflow, work, task)
+        return
+    report = await _report_of(context, unit, work, task)
+    report.start()
+    await unit.tx.reports.save(report)
+    task.start_report(report.id)
+    await unit.tx.works.save(work)
+    unit.record(workflow.id, ReportGenerationStarted(report.id, task.id), task.attempt)
+    unit.after_commit(lambda: write_report(context, work, task, report))
+
+
+async def _report_of(context: WorkflowContext, unit: UnitOfWork, work: Work, task: Task) -> Report:
+    """Return the task's report, reset if it belongs to an earlier attempt."""
+    reports = await unit.tx.reports.of_workflow(work.workflow_id)
+    found = next((report for report in reports if report.task_id == task.id), None)
+    if found is None:
+        return Report(context.ids.new("report"), work.workflow_id, work.id, task.id, task.outline)
+    found.reset()
+    found.outline = task.outline
+    return found
+
+
 async def deliver_query(context: WorkflowContext, workflow: Workflow, work: Work, task: Task) -> None:
     """Give the agent a query that is marked as sent. May be repeated. An error is recorded as ``QueryFailed``."""
     if context.delivered is not None:
@@ -220,9 +258,9 @@ async def complete_task(context: WorkflowContext, unit: UnitOfWork, workflow: Wo
     unit.record(workflow.id, WorkStatusChanged(work.id, workflow.id, work.status), work.attempt)
     if following is None:
         unit.record(workflow.id, WorkCompleted(work.id, workflow.id), work.attempt)
-    else:
-        send_query(context, unit, workflow, work, following)
     await unit.tx.works.save(work)
+    if following is not None:
+        await continue_task(context, unit, workflow, work, following)
 
 
 # ── stopping ──────────────────────────────────────────────────────────────────────────────────────────────────────

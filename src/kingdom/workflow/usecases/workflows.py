@@ -18,16 +18,17 @@ from kingdom.workflow.domain.events import (
 from kingdom.workflow.domain.plan import (
     Change,
     PlanEditor,
+    SetDetails,
     SetGitRefs,
     SetMcpServerRefs,
     WorkDependencies,
     work_from,
 )
-from kingdom.workflow.domain.resources import Checkpoint, GitRef, McpServerRef, WorkSpace
+from kingdom.workflow.domain.resources import Checkpoint, GitRef, McpServerRef, WorkSpace, WorkTree
 from kingdom.workflow.domain.statuses import WorkflowStatus, WorkTreeStatus
 from kingdom.workflow.domain.work import Report, Work
 from kingdom.workflow.domain.workflow import OnFailure, Workflow
-from kingdom.workflow.errors import NotFound
+from kingdom.workflow.errors import NotFound, NotModifiable
 from kingdom.workflow.usecases.resources import (
     checkpoint_counter,
     register_uses,
@@ -245,7 +246,7 @@ async def modify_workflow(context: WorkflowContext, workflow_id: str, changes: S
         works = await unit.tx.works.of_workflow(workflow_id)
         before = server_ids(workflow, works)
         editor = PlanEditor(works, workflow_id, context.ids.new)
-        editor.apply([item for item in changes if not isinstance(item, (SetGitRefs, SetMcpServerRefs))])
+        editor.apply([item for item in changes if not isinstance(item, (SetGitRefs, SetMcpServerRefs, SetDetails))])
         await _save_plan(unit, workflow, editor)
         for change in changes:
             if isinstance(change, SetGitRefs):
@@ -253,6 +254,9 @@ async def modify_workflow(context: WorkflowContext, workflow_id: str, changes: S
             elif isinstance(change, SetMcpServerRefs):
                 added, removed = workflow.change_mcp_server_refs(change.refs)
                 unit.record(workflow_id, WorkflowMcpServerRefsUpdated(workflow_id, added, removed))
+            elif isinstance(change, SetDetails):
+                workflow.name, workflow.description = change.name, change.description
+                await unit.tx.workflows.relabel(workflow)
         await _change_uses(unit, workflow, editor.works, before)
         await unit.tx.workflows.save(workflow)
 
@@ -274,8 +278,10 @@ async def _save_plan(unit: UnitOfWork, workflow: Workflow, editor: PlanEditor) -
 async def _set_git_refs(unit: UnitOfWork, workflow: Workflow, change: SetGitRefs) -> None:
     for ref in change.refs:
         await unit.tx.gits.get(ref.git_id)
+    trees = await unit.tx.work_trees.of_workflow(workflow.id)
+    await _check_bases(unit, workflow, change, trees)
     added, removed = workflow.change_git_refs(change.refs)
-    for tree in await unit.tx.work_trees.of_workflow(workflow.id):
+    for tree in trees:
         if tree.git_id in removed and tree.status not in (WorkTreeStatus.RELEASED, WorkTreeStatus.PENDING_RELEASE):
             tree.mark_for_release()
             await unit.tx.work_trees.save(tree)
@@ -284,6 +290,19 @@ async def _set_git_refs(unit: UnitOfWork, workflow: Workflow, change: SetGitRefs
             tree.reclaim()
             await unit.tx.work_trees.save(tree)
     unit.record(workflow.id, WorkflowGitRefsUpdated(workflow.id, added, removed))
+
+
+async def _check_bases(unit: UnitOfWork, workflow: Workflow, change: SetGitRefs, trees: Sequence[WorkTree]) -> None:
+    """Raise :class:`NotModifiable` for another base of a repository whose worktree exists: it would have no effect."""
+    made = {tree.git_id for tree in trees if tree.status is WorkTreeStatus.READY}
+    before = {ref.git_id: ref.base for ref in workflow.git_refs}
+    for ref in change.refs:
+        if ref.git_id in made and ref.git_id in before and ref.base != before[ref.git_id]:
+            git = await unit.tx.gits.get(ref.git_id)
+            start = before[ref.git_id] or "the default branch"
+            raise NotModifiable(
+                f"the worktree of {git.name} exists and started from {start}: for another base create another workflow"
+            )
 
 
 async def _change_uses(unit: UnitOfWork, workflow: Workflow, works: list[Work], before: list[str]) -> None:
