@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 FAILED: Final = 1
 MISUSED: Final = 2
+UNWANTED: Final = 3  # the event was taken, but nobody handles its type
 INTERRUPTED: Final = 130
 
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")

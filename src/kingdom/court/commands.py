@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.base.files import read_object
+from kingdom.court.activity import recent_entries
 from kingdom.court.errors import CourtError
 from kingdom.court.home import check_name
 from kingdom.court.models import DETECTED_BY, Event, timestamp
+from kingdom.court.packages.installed import load_generals
+from kingdom.court.patterns import NOBODY_SUBSCRIBES
 from kingdom.court.queues import (
     EVENTS,
     TASKS,
@@ -24,11 +28,12 @@ from kingdom.court.queues import (
     parse_document,
     put_documents,
 )
-from kingdom.journal.catalog import EventDetected, MessageHumanResponse
+from kingdom.journal.catalog import EventDetected, EventDiscarded, MessageHumanResponse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kingdom.court.home import Home
     from kingdom.court.loop import Services
     from kingdom.court.queues import StoredDocument
 
@@ -167,6 +172,7 @@ async def _submit_command(
     return event_id, await inject_event(services, document)
 
 
+_MAX_NEAREST: Final = 5
 _POLL_SECONDS: Final = 1.0  # between checks when no change is signalled
 
 
@@ -179,11 +185,13 @@ class EventOutcome:
     task_id: str | None = None
     result: str | None = None  # the status of the last task's result
     summary: str = ""
+    discarded: str | None = None  # why the king made no task of it
+    known_types: tuple[str, ...] = ()  # the nearest types that generals subscribe to, when nobody takes the event
 
     @property
     def succeeded(self) -> bool:
         """Whether the event succeeded."""
-        return self.status == "completed" and self.result in (None, "success", "skipped")
+        return self.discarded is None and self.status == "completed" and self.result in (None, "success", "skipped")
 
 
 async def wait_for_outcome(services: Services, event_id: str) -> EventOutcome:
@@ -213,6 +221,9 @@ async def _find_outcome(services: Services, event_id: str) -> EventOutcome | Non
         return None
     task_id = last_task(await all_documents(services, (TASKS,)), event_id)
     found = read_object(services.home.result(task_id)) if task_id else {}
+    if record.status == "DONE" and task_id is None and (reason := await _discard_reason(services, event_id)):
+        nearest = nearest_types(services.home, record.envelope.type) if reason == NOBODY_SUBSCRIBES else ()
+        return EventOutcome(event_id, "discarded", discarded=reason, known_types=nearest)
     if record.status == "DONE":
         summary = found.get("summary") or found.get("error") or ""
         return EventOutcome(
@@ -223,6 +234,24 @@ async def _find_outcome(services: Services, event_id: str) -> EventOutcome | Non
         text = question.get("text") if isinstance(question, dict) else found.get("summary")
         return EventOutcome(event_id, "needs_human", task_id, "needs_human", str(text))
     return None
+
+
+async def _discard_reason(services: Services, event_id: str) -> str | None:
+    entries = await asyncio.to_thread(
+        recent_entries, services.home.journal, services.clock(), [EventDiscarded.spec.name]
+    )
+    reasons = [str(entry.fields.get("reason")) for entry in entries if entry.fields.get("event_id") == event_id]
+    return reasons[-1] if reasons else None
+
+
+def nearest_types(home: Home, event_type: str) -> tuple[str, ...]:
+    """Return the types and patterns that generals subscribe to, the most similar first, at most five."""
+    known = {
+        subscription.type
+        for general in load_generals(home).by_name.values()
+        for subscription in general.manifest.subscribes
+    }
+    return tuple(difflib.get_close_matches(event_type, sorted(known), n=_MAX_NEAREST, cutoff=0.0))
 
 
 def last_task(tasks: Iterable[StoredDocument], event_id: str) -> str | None:

@@ -30,6 +30,7 @@ from kingdom.court.queues import (
     invalid_files,
     is_answered,
     is_answered_in_files,
+    repair_hint,
     uses_files,
 )
 from kingdom.court.soldiers import SoldierIndex
@@ -354,8 +355,12 @@ async def _queue_problems(services: Services) -> list[CourtProblem]:
     waiting = await services.bus.peek(TASKS, limit=_MAX_WAITING_TASKS)
     strays = [record.envelope for record in waiting if record.envelope.type not in known]
     found = [CourtProblem(one.event_id, f"waits: {one.type} is not installed") for one in strays[:_MAX_PROBLEMS]]
-    aside = await asyncio.to_thread(lambda: [*invalid_files(services.home)])
-    found += [CourtProblem(path, why) for path, why in aside[:_MAX_PROBLEMS]]
+    aside = [*await asyncio.to_thread(lambda: [*invalid_files(services.home)])]
+    found += [
+        CourtProblem(path, f"{why}: {repair_hint(path.split('/')[1], path)}") for path, why in aside[:_MAX_PROBLEMS]
+    ]
+    if len(aside) > _MAX_PROBLEMS:
+        found.append(CourtProblem("queue/*/invalid/", f"{len(aside) - _MAX_PROBLEMS} more documents are invalid"))
     for stream in (EVENTS, TASKS, MESSAGES):
         for letter in await services.bus.dead(stream, _MAX_PROBLEMS):
             path = letter.event_id

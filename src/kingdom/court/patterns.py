@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+NOBODY_SUBSCRIBES: Final = "no general subscribes to it"
+"""Why the king discards an event whose type, repository or author no subscription matches."""
 
 
 def type_matches(pattern: str, event_type: str) -> bool:

@@ -167,6 +167,24 @@ def invalid_files(home: Home) -> Iterator[tuple[str, str]]:
         yield str(path.relative_to(home.root)), _read_reason(path) or "no reason given"
 
 
+async def unusable_documents(services: Services, limit: int) -> list[tuple[str, str, str]]:
+    """Return the documents that were set aside, newest first: queue, path or id, and reason."""
+    aside = await asyncio.to_thread(lambda: [*invalid_files(services.home)])
+    found = [(path.split("/")[1], path, why) for path, why in aside]
+    if not uses_files(services.bus):
+        for stream in (EVENTS, TASKS):
+            letters = await services.bus.dead(stream, limit)
+            found += [(stream, one.event_id, one.error_message or one.error_code or "no reason") for one in letters]
+    return found[:limit]
+
+
+def repair_hint(stream: str, path: str) -> str:
+    """Say how to mend a document that was set aside."""
+    if "/" not in path:
+        return f"kingdom bus requeue {stream} {path} tries it again"
+    return f"correct it and move it to queue/{stream}/pending/, or remove it"
+
+
 async def is_answered(services: Services, task_id: str) -> bool:
     """Whether there is an event that answers the question of a task, in any state."""
     return await _command_exists(services, task_id, "response")

@@ -286,6 +286,14 @@ class SystemResourceWarning(EventData):
     threshold: Number
 
 
+@event(
+    "system.document_invalid", by=(CHAMBERLAIN,), meaning="a document of a queue could not be used and was set aside"
+)
+class SystemDocumentInvalid(EventData):
+    file: str
+    reason: str
+
+
 @event("system.token_status_changed", by=(CHAMBERLAIN,), meaning="the token budget's status changed")
 class SystemTokenStatusChanged(EventData):
     from_: str

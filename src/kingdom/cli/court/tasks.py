@@ -15,6 +15,7 @@ from kingdom.cli.parsing import argument, command, group
 from kingdom.cli.session import find_home, user_name, with_court
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import tzinfo
 
     from kingdom.court.loop import Services
@@ -32,7 +33,11 @@ if TYPE_CHECKING:
 )
 @click.option("--priority", default="normal", metavar="high|normal|low", help="How urgent it is.")
 @click.option("--id", "event_id", metavar="ID", help="The id of the event; an id that is known already is ignored.")
-@click.option("--wait", is_flag=True, help="Wait until it ends or a person is asked; exit 1 if it failed.")
+@click.option(
+    "--wait",
+    is_flag=True,
+    help="Wait for its end, or a question; exit 1 if it failed, 3 if no general takes it.",
+)
 @home_option
 @json_option
 def emit(
@@ -74,16 +79,27 @@ def _wait_for_end(home: Path | None, event_id: str, *, accepted: bool, json: boo
     from dataclasses import asdict
 
     from kingdom.court.commands import wait_for_outcome
+    from kingdom.court.patterns import NOBODY_SUBSCRIBES
 
     known = with_court(home, lambda services: wait_for_outcome(services, event_id))
     if json:
         output.print_json({"id": event_id, "accepted": accepted, **asdict(known)})
     elif known.status == "needs_human":
         output.say(f'{known.task_id} asks: {known.summary} (kingdom answer {known.task_id} "…")')
+    elif known.discarded is not None:
+        output.say(f"no task: {known.discarded}{_nearest(known.known_types)}")
     else:
         output.say(f"{known.task_id or 'no task'}: {known.result or known.status}. {known.summary}".rstrip(". "))
+    if known.known_types or known.discarded == NOBODY_SUBSCRIBES:
+        raise click.exceptions.Exit(output.UNWANTED)
     if not known.succeeded and known.status != "needs_human":
         raise click.exceptions.Exit(output.FAILED)
+
+
+def _nearest(types: Sequence[str]) -> str:
+    if not types:
+        return "; no general subscribes to anything: kingdom general ls lists generals"
+    return f". The nearest types that are known here: {', '.join(types)}"
 
 
 def _parse_payload(text: str) -> dict[str, Any]:

@@ -90,6 +90,14 @@ _TEXTS: Final[dict[str, dict[Locale, str]]] = {
         "en": "{source} can be read again",
         "ko": "{source}을(를) 다시 읽을 수 있습니다",
     },
+    "invalid": {
+        "en": "{count} document(s) could not be used and were set aside, such as {path}: {reason}. To mend it: {hint}",
+        "ko": "문서 {count}건을 사용할 수 없어 따로 두었습니다. 예: {path}: {reason}. 해결 방법: {hint}",
+    },
+    "invalid-over": {
+        "en": "No document is set aside any more",
+        "ko": "따로 둔 문서가 더 이상 없습니다",
+    },
     "king-alive": {"en": "alive", "ko": "정상"},
     "king-silent": {"en": "no heartbeat", "ko": "응답 없음"},
     "never": {"en": "never", "ko": "없음"},

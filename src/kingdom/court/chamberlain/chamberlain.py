@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 from kingdom.agents.ledger import Ledger
 from kingdom.base.files import write_json
+from kingdom.base.text import one_line
 from kingdom.court.chamberlain.alerts import (
     ACTOR,
     Alerts,
@@ -48,8 +49,8 @@ from kingdom.court.chamberlain.tally import JournalCounter
 from kingdom.court.days import ONE_DAY, day_of
 from kingdom.court.models import timestamp
 from kingdom.court.packages.installed import GeneralsCache
-from kingdom.court.queues import IdSequences
-from kingdom.journal.catalog import SystemHealthChanged, SystemResourceWarning
+from kingdom.court.queues import IdSequences, repair_hint, unusable_documents
+from kingdom.journal.catalog import SystemDocumentInvalid, SystemHealthChanged, SystemResourceWarning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
     from kingdom.court.config import SystemConfig
     from kingdom.court.loop import Services
 
+_MAX_INVALID: Final = 1000  # documents that are reported
+_MAX_REASON_CHARS: Final = 500
 SILENT_PREFIX: Final = "silent:"
 TOKENS_PREFIX: Final = "tokens:"
 log = logging.getLogger("kingdom.court.chamberlain")
@@ -137,6 +140,8 @@ class Chamberlain:
             await self._anomalies.check(config.anomalies, now, king_alive=king_alive, alerts=self._alerts)
         with warn.around("sources"):
             check_sources(self._home, self._alerts, self._texts, now)
+        with warn.around("invalid documents"):
+            await self._check_documents()
         with warn.around("thread mappings"):
             warn_about_stale_threads(self._home, self._memory.stale_threads, now)
         with warn.around("metrics"):
@@ -233,6 +238,22 @@ class Chamberlain:
                 lambda name=role: text("silent-over", role=name),  # type: ignore[misc]
                 urgency="urgent",
             )
+
+    async def _check_documents(self) -> None:
+        """Report documents that were set aside: each in the journal, all of them in one alert."""
+        found = await unusable_documents(self._services, _MAX_INVALID)
+        known = set(self._memory.invalid)
+        for _, path, reason in reversed(found):
+            if path not in known:
+                self._emit(SystemDocumentInvalid(file=path, reason=one_line(reason, _MAX_REASON_CHARS)))
+        self._memory.invalid = [path for _, path, _ in found]
+
+        def text() -> str:
+            stream, path, reason = found[0]
+            hint, why = repair_hint(stream, path), one_line(reason, _MAX_REASON_CHARS)
+            return self._texts.format("invalid", count=len(found), path=path, reason=why, hint=hint)
+
+        self._alerts.update("invalid", "some" if found else None, text, lambda: self._texts.format("invalid-over"))
 
     def _check_tokens(self, now: float) -> None:
         budgets = {name: general.manifest.budget for name, general in self._generals.current().by_name.items()}

@@ -45,6 +45,7 @@ class ChamberlainMemory:
     token_day: str | None = None
     reported: str | None = None  # the last day with a report
     cleaned: str | None = None  # the last day with a cleanup
+    invalid: list[str] = field(default_factory=list)  # documents that were set aside, and reported
     stale_threads: list[str] = field(default_factory=list)  # thread mappings with a logged warning
 
     def save(self, path: Path, *, durable: bool) -> None:
@@ -69,6 +70,7 @@ _PLAIN_FIELDS: Final = (
     "token_day",
     "reported",
     "cleaned",
+    "invalid",
     "stale_threads",
 )
 

@@ -43,7 +43,7 @@ from kingdom.court.packages.installed import Generals
 from kingdom.court.queues import EVENTS
 from kingdom.court.trust.policy import TrustFile
 from kingdom.journal import JournalError
-from kingdom.journal.catalog import EventDetected
+from kingdom.journal.catalog import EventDetected, EventDiscarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -215,10 +215,13 @@ class King:
         ]
         # A former process may have read them before.
         for name, data in missing_entries(self._services.home.journal, self._services.clock(), lines):
-            try:
-                self._services.journal.emit(name, self.name, data)
-            except JournalError as error:
-                log.warning("%s could not be written to the journal: %s", name, error)
+            self._journal(name, data)
+
+    def _journal(self, name: str, data: Mapping[str, Any]) -> None:
+        try:
+            self._services.journal.emit(name, self.name, data)
+        except JournalError as error:
+            log.warning("%s could not be written to the journal: %s", name, error)
 
     async def _resync_pending(self) -> None:
         depths = await self._services.bus.depth()
@@ -295,6 +298,9 @@ class King:
         if plan.invalid:
             dead = [(self._held.pop(event_id), "INVALID", reason) for event_id, reason in plan.invalid.items()]
             await self._services.bus.settle(dead=dead)
+            for delivery, _, reason in dead:
+                discarded = EventDiscarded(delivery.event_id, delivery.envelope.type, f"invalid: {reason}")
+                self._journal(EventDiscarded.spec.name, discarded.to_dict())
         if not plan:
             return
         ids = state.sequences.messages(len(plan.drafts))

@@ -15,7 +15,7 @@ from kingdom.court.errors import InvalidDocument
 from kingdom.court.models import Event, subject_of
 from kingdom.court.packages.installed import MANIFEST_FILE
 from kingdom.court.packages.manifest import EventSubscription
-from kingdom.court.patterns import matches_any, type_matches
+from kingdom.court.patterns import NOBODY_SUBSCRIBES, matches_any, type_matches
 from kingdom.court.queues import parse_document
 from kingdom.court.trust.policy import People, Person, author_of, people_of
 
@@ -91,7 +91,7 @@ class RoutingTable:
         decision = self._trust.judge(people)
         matching = (entry for entry in self._entries if _accepts(entry.subscription, event_type, repo, author))
         reasons = (self._denial_reason(entry, decision) for entry in matching)
-        return next((why for why in reasons if why is not None), "no general subscribes to it")
+        return next((why for why in reasons if why is not None), NOBODY_SUBSCRIBES)
 
     def _find(self, event_type: str, repo: str | None, author: str | None, people: People) -> Route | None:
         decision = self._trust.judge(people)

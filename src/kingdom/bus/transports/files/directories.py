@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from kingdom.bus.transports.files.stream import FileStream
 
 
+INVALID_REASON: Final = "invalid_reason"  # a field of documents in invalid/, beside their .reason file
+
+
 class _Rewrite(NamedTuple):
     """A document to rewrite: its file, the temporary file, and the target."""
 
@@ -67,7 +70,7 @@ class FileMover:
         if form is None or form.status is None or word is None:
             return
         document = parse(read_bytes(path))
-        if document.get(form.status) != word:
+        if document.pop(INVALID_REASON, None) is not None or document.get(form.status) != word:
             temporary = f"{self._paths.home}{temporary_prefix()}{os.path.basename(path)}"
             self._syncer.write(self._paths.home, [(temporary, encode_form(document, (form.status, word)))])
             os.rename(temporary, path)
@@ -146,6 +149,7 @@ class FileMover:
                 if item.move.target == "DONE":
                     facts = item.move
                     mark(item.temporary, facts.at, facts.attempts, facts.error_code, facts.error_message)
+                self._give_reason(item.move, item.target)
                 os.rename(item.temporary, item.target)
                 placed.append(item)
         except OSError:
@@ -178,7 +182,11 @@ class FileMover:
             except InvalidEnvelope:
                 data = b""
             with contextlib.suppress(InvalidEnvelope):  # the next reader sets it aside
-                data = encode_form(parse(data), (form.status, word))
+                document = parse(data)
+                document.pop(INVALID_REASON, None)
+                if self._is_invalid(move):
+                    document[INVALID_REASON] = _reason(move)
+                data = encode_form(document, (form.status, word))
             return _Rewrite(move, path, f"{self._paths.home}{prefix}{move.event_id}{SUFFIX}", target, data)
         return None
 
@@ -199,14 +207,21 @@ class FileMover:
 
     def _give_reason(self, move: FileMove, target: str) -> None:
         """Write a .reason file for a DEAD event in ``invalid/``, as other files there have."""
-        if move.target == "DEAD" and self._paths.states["DEAD"] == self._paths.invalid:
+        if self._is_invalid(move):
             with contextlib.suppress(OSError), open(f"{target}.reason", "w", encoding="utf-8") as file:
-                file.write(f"{move.error_message or move.error_code or 'rejected'}\n")
+                file.write(f"{_reason(move)}\n")
+
+    def _is_invalid(self, move: FileMove) -> bool:
+        return move.target == "DEAD" and self._paths.states["DEAD"] == self._paths.invalid
 
     def _drop_reason(self, move: FileMove, source: str) -> None:
         if move.source == "DEAD" and self._paths.states["DEAD"] == self._paths.invalid:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(f"{source}.reason")
+
+
+def _reason(move: FileMove) -> str:
+    return move.error_message or move.error_code or "rejected"
 
 
 def _status(move: FileMove) -> Status:
@@ -334,7 +349,10 @@ class DirectoryScanner:
         assert form is not None
         with contextlib.suppress(InvalidEnvelope, FileNotFoundError):
             mine, theirs = parse(read_bytes(path)), parse(read_bytes(other))
-            return all(mine.get(key) == theirs.get(key) for key in (mine.keys() | theirs.keys()) - {form.status})
+            return all(
+                mine.get(key) == theirs.get(key)
+                for key in (mine.keys() | theirs.keys()) - {form.status, INVALID_REASON}
+            )
         return False
 
     def _moved(self, known: EventEntry, status: Status) -> EventEntry | None:
@@ -343,6 +361,9 @@ class DirectoryScanner:
         entry = entry_from_row(entry_row(known))
         if status == "PROCESSING":  # not claimed, so it waits
             stream.mover.carry_out([FileMove(entry.event_id, "PROCESSING", "PENDING")])
+        if status == "PENDING":
+            with contextlib.suppress(InvalidEnvelope, FileNotFoundError):  # the next reader sets it aside
+                stream.mover.restate(stream.paths.file(status, entry.event_id), status)
         if status == "DEAD":
             entry.status, entry.ended_at = "DEAD", stream.clock()
             entry.error_code, entry.error_message = "MOVED", "moved to the dead letters by hand"

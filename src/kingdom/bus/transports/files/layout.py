@@ -74,7 +74,7 @@ class StreamPaths:
 
     def word(self, status: Status, outcome: str | None = None) -> str | None:
         """Return the value of a document's status field in a state; None leaves the field unchanged."""
-        if self.form is None or self.form.status is None or self.states[status] == self.invalid:
+        if self.form is None or self.form.status is None:
             return None
         if status == "DONE" and outcome is not None:
             return outcome
