@@ -13,6 +13,8 @@ from typing import Any
 
 from aiohttp import WSMsgType, web
 
+from tests.support.slack_blocks import block_error
+
 BOT, BOT_ID, TEAM = "U0KINGDOM", "B0KINGDOM", "T0TEAM"
 CHANNEL, PRIVATE, DIRECT = "C0COURT", "G0SECRET", "D0ANN"
 ANN, BEN, EVE = "U0ANN", "U0BEN", "U0EVE"  # Eve is on nobody's list
@@ -230,6 +232,8 @@ class FakeSlack:
             return {"error": "not_in_channel"}
         if len(given["text"]) > 40_000:
             return {"error": "msg_too_long"}
+        if given.get("blocks") and (error := block_error(given["blocks"])):
+            return {"error": error}
         if given.get("thread_ts") and not any(post["ts"] == given["thread_ts"] for post in self.posts):
             return {"error": "thread_not_found"}
         kept = {key: given[key] for key in ("channel", "text", "blocks", "thread_ts", "metadata") if given.get(key)}
@@ -241,6 +245,9 @@ class FakeSlack:
         post = self._find(given["channel"], given["ts"])
         if post is None:
             return {"error": "message_not_found"}
+        if given.get("blocks") and (error := block_error(given["blocks"])):
+            return {"error": error}
+        # Blocks that are not given stay as they are.
         post.update({key: given[key] for key in ("text", "blocks", "metadata") if key in given})
         return {"channel": given["channel"], "ts": given["ts"]}
 

@@ -74,8 +74,8 @@ EXTRA_OF_PACKAGE: Final = {
     package: extra
     for extra, packages in {
         "postgres": "asyncpg",
-        "court": "aiohttp cronsim jinja2 psutil pydantic rich slack_sdk textual yaml",
-        "web": "fastapi httpx markdown_it mcp nicegui starlette uvicorn websockets",
+        "court": "aiohttp cronsim jinja2 markdown_it psutil pydantic rich slack_sdk textual yaml",
+        "web": "fastapi httpx mcp nicegui starlette uvicorn websockets",
         "psycopg": "psycopg",
         "sqlalchemy": "sqlalchemy",
     }.items()

@@ -142,6 +142,15 @@ async def a_thread_from_start_to_end(play: Play) -> None:
     await embassy.tell(5, "report", "a report")
 
 
+async def a_long_text_that_needs_several_posts(play: Play) -> None:
+    embassy = play.embassy
+    await embassy.event()
+    await embassy.tell(1, "thread_start", "# started")
+    await embassy.tell(
+        2, "thread_update", "\n\n".join(f"{number} " + "word " * 500 for number in range(8)), status="success"
+    )
+
+
 async def a_question_is_answered_by_two(play: Play) -> None:
     embassy = play.embassy
     await embassy.event()
@@ -190,7 +199,12 @@ async def perform(root: Path, scene: Scene, stopper: Stopper) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "scene",
-    [a_thread_from_start_to_end, a_question_is_answered_by_two, somebody_asks_and_is_answered],
+    [
+        a_thread_from_start_to_end,
+        a_long_text_that_needs_several_posts,
+        a_question_is_answered_by_two,
+        somebody_asks_and_is_answered,
+    ],
     ids=lambda scene: scene.__name__,
 )
 async def test_wherever_the_envoy_is_stopped_all_ends_as_if_he_had_not_been(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,18 +80,55 @@ async def test_the_text_of_others_is_shown_as_it_is_and_not_obeyed(embassy: Emba
     ]
 
 
-async def test_what_is_too_long_is_cut_and_says_so(embassy: Embassy) -> None:
+def shown(post: dict[str, Any]) -> str:
+    """The text in the blocks of a post."""
+    found = []
+    for block in post["blocks"]:
+        for element in block.get("elements", ()):
+            found += [item.get("text", "") for item in element.get("elements", ())]
+    return "".join(found)
+
+
+async def test_markdown_is_formatted_and_its_text_is_there_for_notifications(embassy: Embassy) -> None:
     async with embassy.sent() as role:
-        await embassy.tell(1, content="<" * 50_000)
-        await embassy.tell(2, "human_input_request", "&" * 50_000, choices=["x" * 200], task_id="task-20260207-009")
-        await look(embassy, role, 2)
-    plain, question = embassy.slack.posts
-    assert len(plain["text"]) <= 39_100
-    assert plain["text"].endswith(f"&lt;\n… (shortened; `kingdom trace {TASK}` shows the full text)")
-    assert len(question["blocks"]) <= 50
-    assert all(len(block["text"]["text"]) <= 3000 for block in question["blocks"] if block["type"] == "section")
-    (button,) = question["blocks"][-2]["elements"]
-    assert len(button["text"]["text"]) == 75
+        await embassy.tell(1, "thread_start", "# 검토\n\n- **one**\n- two")
+        await embassy.tell(2, "thread_update", "step *two*")
+        await embassy.tell(3, "thread_update", "step three")
+        await look(embassy, role, 5)
+    started, update = embassy.slack.posts
+    assert started["text"] == "# 검토\n\n- **one**\n- two"
+    heading, listed = started["blocks"][0]["elements"]
+    assert heading["elements"][0] == {"type": "text", "text": "검토", "style": {"bold": True}}
+    assert listed["type"] == "rich_text_list"
+    assert shown(update) == "step two\nstep three\n", "the blocks grow with the text"
+
+
+async def test_a_long_text_goes_on_in_the_thread_each_part_once(embassy: Embassy) -> None:
+    content = "\n\n".join(f"paragraph {number} " + "한글 " * 100 for number in range(60))
+    async with embassy.sent() as role:
+        await embassy.tell(1, "notification", content)
+        await embassy.tell(2, "human_input_request", content, choices=["x" * 200], task_id="task-20260207-009")
+        embassy.slack.fail("chat.postMessage", "limit", retry_after=3)
+        await look(embassy, role, 60)
+        assert embassy.messages("pending") == []
+    notification, question = [post for post in embassy.slack.posts if post.get("thread_ts") is None]
+    for first in (notification, question):
+        thread = [post for post in embassy.slack.posts if post.get("thread_ts") == first["ts"]]
+        assert len(thread) >= 2
+        words = [word for post in (first, *thread) for word in shown(post).split() if word.isdecimal()]
+        assert words == [str(number) for number in range(60)], "whole, in order, nothing twice"
+        assert "Continued below" in first["blocks"][-1]["elements"][0]["text"]
+    assert len(question["blocks"][-3]["elements"][0]["text"]["text"]) == 75
+    intents = embassy.slack.intents()
+    assert len(set(intents)) == len(intents) == len(embassy.slack.posts)
+
+
+async def test_what_is_far_too_long_is_cut_and_says_so(embassy: Embassy) -> None:
+    async with embassy.sent() as role:
+        await embassy.tell(1, content="<" * 100_000)
+        await look(embassy, role, 60)
+    assert len(embassy.slack.posts) == 10
+    assert f"(shortened; `kingdom trace {TASK}` shows the full text)" in shown(embassy.slack.posts[-1])
 
 
 async def test_a_channel_is_found_by_its_name_once_on_any_page(embassy: Embassy) -> None:

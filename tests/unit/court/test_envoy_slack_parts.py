@@ -16,23 +16,14 @@ from kingdom.court.envoy.console import ConsoleSender
 from kingdom.court.envoy.port import MultiSender
 from kingdom.court.envoy.slack.context import ChannelRateLimiter
 from kingdom.court.envoy.slack.listener import SlackInbox
-from kingdom.court.envoy.slack.payloads import (
-    MAX_POST_CHARS,
-    ButtonPress,
-    PostedMessage,
-    escape,
-    mentions_user,
-    parse_envelope,
-    post_blocks,
-    post_text,
-    split_text,
-    to_plain_text,
-    truncate,
-)
+from kingdom.court.envoy.slack.payloads import ButtonPress, PostedMessage, parse_envelope
+from kingdom.court.envoy.slack.posts import post_parts
+from kingdom.court.envoy.slack.text import escape, mentions_user, split_text, to_plain_text, truncate
 from kingdom.court.errors import InvalidConfig
 from kingdom.court.home import MARKER, Home
 from kingdom.court.models import Message
 from tests.support.kings import Clock
+from tests.support.slack_blocks import block_error
 
 TEMPLATE = Path(__file__).parents[3] / "src/kingdom/court/templates/envoy.yaml"
 
@@ -81,14 +72,14 @@ def question(choices: list[Any]) -> Message:
 
 def test_a_question_keeps_within_the_limits_of_slack() -> None:
     message = question([f"choice {number} " + "y" * 100 for number in range(40)])
-    blocks = post_blocks(message, "ko")
-    assert blocks is not None
-    assert len(blocks) <= 50
-    (actions,) = [block for block in blocks if block["type"] == "actions"]
+    parts = post_parts(message, "ko")
+    assert [block_error(part.blocks) for part in parts] == [None] * len(parts)
+    assert all(len(part.text) <= 4000 for part in parts)
+    (actions,) = [block for part in parts for block in part.blocks or () if block["type"] == "actions"]
+    assert actions in (parts[0].blocks or ())
     assert len(actions["elements"]) == 25
     assert len({button["action_id"] for button in actions["elements"]}) == 25
-    assert len(post_text(message, "ko")) <= MAX_POST_CHARS + 100
-    assert not any(block["type"] == "actions" for block in post_blocks(question([]), "en") or ())
+    assert not any(block["type"] == "actions" for part in post_parts(question([]), "en") for block in part.blocks or ())
 
 
 # ── rate limit ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,7 +1,7 @@
 """Slack: where the envoy posts messages and receives replies.
 
 * :mod:`.api` calls the Web API and receives over Socket Mode.
-* :mod:`.payloads` parses what Slack sends and builds what is posted.
+* :mod:`.payloads` parses what Slack sends; :mod:`.posts` builds what is posted, from Markdown (:mod:`.rich_text`).
 * :mod:`.context` is what sender and listener share, with the state files below ``state/envoy/``.
 * :mod:`.sender` posts messages, each once; :mod:`.listener` turns what people write into events.
 * :mod:`.checks` are the checks of ``kingdom connect slack``.

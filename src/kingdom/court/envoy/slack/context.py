@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 from kingdom.base.files import ChangeDetector, read_object, sync_directory, write_atomic, write_json
 from kingdom.court.envoy.port import TryLater
 from kingdom.court.envoy.slack.api import BotIdentity, SlackApi, SlackError, SlackRefused
-from kingdom.court.envoy.slack.payloads import closed_question
+from kingdom.court.envoy.slack.posts import closed_question
 from kingdom.court.home import check_name
 from kingdom.court.loop import remove_stale_temporaries
 from kingdom.court.trust.policy import People, Person, TrustFile

@@ -15,15 +15,9 @@ from kingdom.court.envoy.port import ReplyListener, TryLater
 from kingdom.court.envoy.role import emit_once
 from kingdom.court.envoy.slack.api import SlackError, SocketModeReceiver
 from kingdom.court.envoy.slack.context import REACTION_SEEN
-from kingdom.court.envoy.slack.payloads import (
-    ButtonPress,
-    PostedMessage,
-    answered_text,
-    bot_user_id,
-    own_text,
-    parse_envelope,
-    to_plain_text,
-)
+from kingdom.court.envoy.slack.payloads import ButtonPress, PostedMessage, bot_user_id, parse_envelope
+from kingdom.court.envoy.slack.posts import answered_text
+from kingdom.court.envoy.slack.text import own_text, to_plain_text
 from kingdom.court.errors import InvalidDocument
 from kingdom.court.loop import remove_stale_temporaries
 from kingdom.court.trust.text_hash import add_text_hash

@@ -10,25 +10,28 @@ from kingdom.court.days import day_of
 from kingdom.court.envoy.port import MessageSender, TryLater
 from kingdom.court.envoy.slack.api import SlackRateLimited, SlackRefused
 from kingdom.court.envoy.slack.context import REACTION_DONE, REACTION_FAILED, REACTION_SEEN, SlackPost
-from kingdom.court.envoy.slack.payloads import (
-    MAX_SECTION_CHARS,
+from kingdom.court.envoy.slack.posts import (
+    MAX_UPDATE_CHARS,
     choices_of,
-    own_text,
-    post_blocks,
+    join_updates,
     post_intents,
     post_metadata,
+    post_parts,
     post_text,
     task_id_of,
+    text_blocks,
     thread_task_id,
 )
+from kingdom.court.envoy.slack.text import own_text
 from kingdom.court.models import timestamp
 from kingdom.court.queues import MESSAGES, is_answered
 from kingdom.journal.catalog import EventDiscarded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from kingdom.court.envoy.slack.context import SlackContext
+    from kingdom.court.envoy.slack.posts import PostPart
     from kingdom.court.models import Message
 
 
@@ -120,9 +123,9 @@ class UpdateCoalescer:
         last = mapping.get("last_update")
         if not is_progress(message) or not isinstance(last, dict):
             return
-        text = f"{last['text']}\n{post_text(message, self._context.locale)}"
+        text = join_updates(last["text"], post_text(message, self._context.locale))
         fresh = 0 <= self._context.clock() - last["at"] < self._context.config.coalesce_seconds
-        if fresh and len(text) <= MAX_SECTION_CHARS:
+        if fresh and len(text) <= MAX_UPDATE_CHARS:
             post.ts, post.edits, post.intents = last["ts"], text, [*last["msg_ids"], message.id]
 
     def remember(self, message: Message, post: SlackPost | None) -> None:
@@ -135,7 +138,7 @@ class UpdateCoalescer:
         if post is not None:
             at = last["at"] if post.edits and last else post.at
             text = post.edits or post_text(message, self._context.locale)
-            if len(text) < MAX_SECTION_CHARS:
+            if len(text) < MAX_UPDATE_CHARS:
                 mapping["last_update"] = {"ts": post.ts, "text": text, "msg_ids": post.intents, "at": at}
         mappings.put(thread, mapping)
 
@@ -252,8 +255,12 @@ class SlackSender(MessageSender):
             post = await self._plan_post(message)
         elif post.ts is None:
             post.ts = await self._find(post, message.id)
-        if post.ts is None or post.edits:
-            await self._post(message, post)
+        first, *others = post_parts(message, self._context.locale)
+        sent = post.ts is None or bool(post.edits)
+        if sent:
+            await self._post(message, post, first)
+        if not post.edits:
+            await self._post_others(message, post, others, slot_used=sent)
         await self._follow_up(message, post)
         post.done = True
         posts.write(message.id, post)
@@ -279,29 +286,71 @@ class SlackSender(MessageSender):
         self._context.posts.write(message.id, post)
         return post
 
-    async def _post(self, message: Message, post: SlackPost) -> None:
+    async def _post(self, message: Message, post: SlackPost, part: PostPart) -> None:
         context = self._context
-        arguments: dict[str, Any] = {
-            "channel": post.channel,
-            "metadata": post_metadata(context.posts.court, post.intents),
-        }
         try:
-            if post.edits:  # harmless if repeated
-                await context.api.call("chat.update", ts=post.ts, text=post.edits, **arguments)
+            if not post.edits:
+                await self._send_new(post, part)
                 return
-            answer = await context.api.call(
-                "chat.postMessage",
-                text=post_text(message, context.locale),
-                blocks=post_blocks(message, context.locale),
-                thread_ts=post.thread_ts,
-                unfurl_links=False,
-                unfurl_media=False,
-                **arguments,
+            await context.api.call(  # harmless if repeated
+                "chat.update",
+                channel=post.channel,
+                ts=post.ts,
+                text=post.edits,
+                blocks=text_blocks(post.edits),
+                metadata=post_metadata(context.posts.court, post.intents),
             )
         except (SlackRefused, TryLater) as error:
             self._forget_intent(message, post, error)
             raise
+
+    async def _send_new(self, post: SlackPost, part: PostPart) -> None:
+        answer = await self._context.api.call(
+            "chat.postMessage",
+            channel=post.channel,
+            text=part.text,
+            blocks=part.blocks,
+            thread_ts=post.thread_ts,
+            unfurl_links=False,
+            unfurl_media=False,
+            metadata=post_metadata(self._context.posts.court, post.intents),
+        )
         post.ts, post.channel = str(answer["ts"]), str(answer.get("channel") or post.channel)
+
+    async def _post_others(
+        self, message: Message, post: SlackPost, parts: Sequence[PostPart], *, slot_used: bool
+    ) -> None:
+        """Post the further parts of a long message below the first, each once: each has an intent of its own."""
+        context = self._context
+        if parts:
+            context.posts.write(message.id, post)
+        for number, part in enumerate(parts, 2):
+            name = f"{message.id}.{number}"
+            below = context.posts.read(name)
+            if below is not None and below.done:
+                continue
+            if slot_used and (wait := context.rate_limiter.acquire(post.channel)) > 0:
+                raise TryLater(wait, f"part {number} of {message.id} waits for its turn in {post.channel}")
+            slot_used = True
+            if below is None:
+                below = SlackPost(post.channel, post.thread_ts or post.ts, context.clock(), intents=[name])
+                context.posts.write(name, below)
+            else:
+                below.ts = await self._find(below, name)
+            if below.ts is None:
+                await self._post_part(name, below, part)
+            below.done = True
+            context.posts.write(name, below)
+
+    async def _post_part(self, name: str, post: SlackPost, part: PostPart) -> None:
+        context = self._context
+        try:
+            await self._send_new(post, part)
+        except (SlackRefused, TryLater) as error:
+            context.posts.forget(name)
+            if isinstance(error, SlackRateLimited):
+                context.rate_limiter.block(post.channel, error.after)
+            raise
 
     def _forget_intent(self, message: Message, post: SlackPost, error: SlackRefused | TryLater) -> None:
         """Delete the intent: the next attempt decides again, and need not search for a post."""
