@@ -58,7 +58,7 @@ def singles(context: Context) -> list[Table]:
             "Publish one by one, each durable before the next",
             "events/s",
             [*_apart(both, "bare INSERT", "prepared, one commit each, asyncpg"), *peers],
-            bars={"kingdom": [Bar(">=", 0.8, of="bare INSERT")]},
+            bars={"kingdom": [Bar(">=", 0.7, of="bare INSERT")]},
             remarks=("One caller; the bare INSERT sends no notification", _TURNS.format(turn=turn)),
         )
     ]

@@ -28,7 +28,7 @@ def drain(context: Context) -> list[Table]:
             f"Drain of {count:,} events",
             "events/s",
             outcomes,
-            bars={"kingdom": [Bar(">=", 0.6, of="bare loop", otherwise=Bar(">=", 25_000))]},
+            bars={"kingdom": [Bar(">=", 0.6, of="bare loop", otherwise=Bar(">=", 20_000))]},
         )
     ]
 

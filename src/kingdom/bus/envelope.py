@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -32,6 +33,13 @@ MAX_ID_BYTES: Final = 200
 MAX_STREAM_BYTES: Final = 100
 _MAX_LABEL_CHARS: Final = 200  # of type, aggregate_type, aggregate_id and trace_id
 _NOT_GIVEN: Final[Any] = object()
+
+# RFC 9562: version 7 in bits 76 to 79, the variant 0b10 in bits 62 and 63, random bits in the rest below the time.
+_UUID7_MARKS: Final = 0x7 << 76 | 0b10 << 62
+_UUID7_NOISE: Final = ~(0b11 << 62)
+# A generator of our own: a program that seeds the one of the module would repeat ids. So would a forked process.
+_random = random.Random()  # noqa: S311 - ids are no secrets
+os.register_at_fork(after_in_child=_random.seed)
 
 # Ids become file names, keys and parts of paths, so one strict rule holds on every transport: these characters, no
 # leading dot, at most 200 bytes. Streams follow the same rule at 100 bytes.
@@ -81,16 +89,22 @@ def new_event_id() -> str:
     insert into a large table touches a page of its own.
     """
     millis = time.time_ns() // 1_000_000
-    noise = os.urandom(10).hex()
-    variant = "89ab"[int(noise[3], 16) & 3]  # of RFC 9562
-    return f"{millis >> 16:08x}-{millis & 0xFFFF:04x}-7{noise[:3]}-{variant}{noise[4:7]}-{noise[7:19]}"
+    digits = f"{millis << 80 | _UUID7_MARKS | _random.getrandbits(76) & _UUID7_NOISE:032x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def _now() -> datetime:
-    return datetime.now(UTC)
+    """Return the time to the millisecond, which is what the JSON form holds."""
+    return datetime.fromtimestamp(time.time_ns() // 1_000_000 / 1000, UTC)
 
 
-@dataclass(frozen=True, slots=True)
+def _to_milliseconds(moment: datetime) -> datetime:
+    """Return the time as the JSON form holds it: what is read back must equal what was sent."""
+    excess = moment.microsecond % 1000 if isinstance(moment, datetime) else 0
+    return moment.replace(microsecond=moment.microsecond - excess) if excess else moment
+
+
+@dataclass(frozen=True, init=False)
 class Envelope:
     """One event: what happened (``type``, ``payload``), to what (``aggregate_*``), and how it is routed.
 
@@ -99,33 +113,53 @@ class Envelope:
     """
 
     type: str
-    payload: Mapping[str, Any] = field(default_factory=dict)
-    aggregate_type: str | None = None
-    aggregate_id: str | None = None
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    event_id: str = _NOT_GIVEN
-    trace_id: str = ""
-    occurred_at: datetime = field(default_factory=_now)
-    schema_version: int = 1
-    priority: Priority = "normal"
-    not_before: datetime | None = None
+    payload: Mapping[str, Any]
+    aggregate_type: str | None
+    aggregate_id: str | None
+    attributes: Mapping[str, Any]
+    event_id: str
+    trace_id: str
+    occurred_at: datetime
+    schema_version: int
+    priority: Priority
+    not_before: datetime | None
     own_id: bool = field(init=False, repr=False, compare=False)  # the id was made here, and no store has it yet
 
-    def __post_init__(self) -> None:
-        put = object.__setattr__
-        put(self, "own_id", self.event_id is _NOT_GIVEN)
-        if self.own_id:
-            put(self, "event_id", new_event_id())
-        elif isinstance(self.event_id, UUID):
-            put(self, "event_id", str(self.event_id))
-        if isinstance(self.aggregate_id, (UUID, int)):
-            put(self, "aggregate_id", str(self.aggregate_id))
+    # The __init__ that a frozen dataclass gets sets field after field, which takes three times as long.
+    def __init__(
+        self,
+        type: str,  # noqa: A002 - the name of the specification
+        payload: Mapping[str, Any] = _NOT_GIVEN,
+        aggregate_type: str | None = None,
+        aggregate_id: str | UUID | int | None = None,
+        attributes: Mapping[str, Any] = _NOT_GIVEN,
+        event_id: str | UUID = _NOT_GIVEN,
+        trace_id: str = "",
+        occurred_at: datetime = _NOT_GIVEN,
+        schema_version: int = 1,
+        priority: Priority = "normal",
+        not_before: datetime | None = None,
+    ) -> None:
+        own_id = event_id is _NOT_GIVEN
+        if own_id:
+            event_id = new_event_id()
+        elif isinstance(event_id, UUID):
+            event_id = str(event_id)
+        self.__dict__.update(
+            type=type,
+            payload={} if payload is _NOT_GIVEN else payload,
+            aggregate_type=aggregate_type,
+            aggregate_id=str(aggregate_id) if isinstance(aggregate_id, (UUID, int)) else aggregate_id,
+            attributes={} if attributes is _NOT_GIVEN else attributes,
+            event_id=event_id,
+            trace_id=event_id if trace_id == "" else trace_id,
+            occurred_at=_now() if occurred_at is _NOT_GIVEN else _to_milliseconds(occurred_at),
+            schema_version=schema_version,
+            priority=priority,
+            not_before=not_before,
+            own_id=own_id,
+        )
         _check_fields(self)
-        if not self.trace_id:
-            put(self, "trace_id", self.event_id)
-        # What is read back must equal what was sent, and the JSON form has milliseconds.
-        if excess := self.occurred_at.microsecond % 1000:
-            put(self, "occurred_at", self.occurred_at.replace(microsecond=self.occurred_at.microsecond - excess))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form as a dictionary, in the order of the specification."""
@@ -160,7 +194,7 @@ class Envelope:
 
     def mark_stored(self) -> None:
         """Record that a store has this event: publishing it again may find its id there."""
-        object.__setattr__(self, "own_id", False)
+        self.__dict__["own_id"] = False
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any], **routing: Any) -> Self:
@@ -200,52 +234,35 @@ class Envelope:
         It was checked when it was published, so only its shape is checked here: another program that writes to the
         table may use other ids. What has the wrong shape goes through :meth:`from_json`, which says why.
         """
-        routing: dict[str, Any] = {
-            "aggregate_type": aggregate_type,
-            "aggregate_id": aggregate_id,
-            "priority": priority,
-        }
         try:
             document = decode(text)
-            stored: dict[str, Any] = {
+            fields: dict[str, Any] = {
                 "type": document["type"],
                 "payload": document["payload"],
+                "aggregate_type": aggregate_type,
+                "aggregate_id": aggregate_id,
                 "attributes": _attributes(document),
                 "event_id": document["eventId"],
                 "trace_id": document["traceId"],
                 "occurred_at": datetime.fromisoformat(document["occurredAt"]),
                 "schema_version": document["schemaVersion"],
+                "priority": priority,
             }
+            has_shape = type(fields["event_id"]) is str and type(fields["payload"]) is dict
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            return cls.from_json(text, **routing)
-        has_shape = type(stored["event_id"]) is str and type(stored["payload"]) is dict
-        if not has_shape or stored["occurred_at"].tzinfo is None:
-            return cls.from_json(text, **routing)
-        return cls._unchecked(**stored, **routing)
+            has_shape = False
+        if not has_shape or fields["occurred_at"].tzinfo is None:
+            return cls.from_json(text, aggregate_type=aggregate_type, aggregate_id=aggregate_id, priority=priority)
+        envelope = object.__new__(cls)
+        envelope.__dict__.update(fields, not_before=None, own_id=False)
+        return envelope
 
     @classmethod
     def unreadable(cls, event_id: str, event_type: str, text: str) -> Self:
         """Return a placeholder for a stored envelope that can no longer be read, for operators to look at."""
-        return cls._unchecked(type=event_type, payload={"stored": text}, event_id=event_id, trace_id=event_id)
-
-    @classmethod
-    def _unchecked(cls, **values: Any) -> Self:
-        envelope = object.__new__(cls)
-        defaults: dict[str, Any] = {
-            "aggregate_type": None,
-            "aggregate_id": None,
-            "attributes": {},
-            "schema_version": 1,
-            "priority": "normal",
-            "not_before": None,
-            "own_id": False,
-        }
-        put = object.__setattr__
-        for name, value in (defaults | values).items():
-            put(envelope, name, value)
-        if "occurred_at" not in values:
-            object.__setattr__(envelope, "occurred_at", _now())
-        return envelope
+        placeholder = cls(type="unreadable", payload={"stored": text})
+        placeholder.__dict__.update(type=event_type, event_id=event_id, trace_id=event_id, own_id=False)
+        return placeholder
 
 
 def _attributes(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -277,31 +294,16 @@ def _check_fields(envelope: Envelope) -> None:
             check_event_id(envelope.event_id)
         except InvalidName as error:
             raise InvalidEnvelope(str(error)) from None
-    for name in ("type", "trace_id", "aggregate_type", "aggregate_id"):
-        value = getattr(envelope, name)
-        if isinstance(value, str) and 0 < len(value) <= _MAX_LABEL_CHARS and value.isascii() and "\0" not in value:
-            continue  # the usual case
-        if value is None and name.startswith("aggregate"):
-            continue
-        if not isinstance(value, str) or len(value) > _MAX_LABEL_CHARS or (name == "type" and not value):
-            raise InvalidEnvelope(
-                f"event {envelope.event_id}: {name} must be text of 1 to {_MAX_LABEL_CHARS} characters, "
-                f"not {value!r:.80}"
-            )
-        if "\0" in value:
-            raise InvalidEnvelope(f"event {envelope.event_id}: {name} contains a NUL character")
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidEnvelope(f"event {envelope.event_id}: {name} is not text: {error}") from None
-    if not isinstance(envelope.payload, Mapping):
-        raise InvalidEnvelope(
-            f"event {envelope.event_id}: payload must be a mapping, not {type(envelope.payload).__name__}"
-        )
-    _check_routing(envelope)
-
-
-def _check_routing(envelope: Envelope) -> None:
+    _check_label(envelope, "type", envelope.type)
+    if envelope.trace_id is not envelope.event_id:
+        _check_label(envelope, "trace_id", envelope.trace_id)
+    if envelope.aggregate_type not in (None, ""):
+        _check_label(envelope, "aggregate_type", envelope.aggregate_type)
+    if envelope.aggregate_id not in (None, ""):
+        _check_label(envelope, "aggregate_id", envelope.aggregate_id)
+    if not isinstance(envelope.payload, (dict, Mapping)):  # a dict is recognised at once
+        kind = type(envelope.payload).__name__
+        raise InvalidEnvelope(f"event {envelope.event_id}: payload must be a mapping, not {kind}")
     if envelope.attributes and (taken := RESERVED.intersection(envelope.attributes)):
         raise InvalidEnvelope(
             f"event {envelope.event_id}: attribute {min(taken)!r} is a field of the envelope; rename it"
@@ -312,14 +314,30 @@ def _check_routing(envelope: Envelope) -> None:
         )
     if not isinstance(envelope.schema_version, int):
         raise InvalidEnvelope(f"event {envelope.event_id}: schema_version must be a whole number")
-    for name in ("occurred_at", "not_before"):
-        moment = getattr(envelope, name)
-        if moment is None and name == "not_before":
-            continue
-        if not isinstance(moment, datetime) or moment.tzinfo is None:
-            raise InvalidEnvelope(
-                f"event {envelope.event_id}: {name} must be a datetime with a time zone, not {moment!r:.80}"
-            )
+    _check_moment(envelope, "occurred_at", envelope.occurred_at)
+    if envelope.not_before is not None:
+        _check_moment(envelope, "not_before", envelope.not_before)
+
+
+def _check_label(envelope: Envelope, name: str, value: str) -> None:
+    if not isinstance(value, str) or not 0 < len(value) <= _MAX_LABEL_CHARS:
+        raise InvalidEnvelope(
+            f"event {envelope.event_id}: {name} must be text of 1 to {_MAX_LABEL_CHARS} characters, not {value!r:.80}"
+        )
+    if "\0" in value:
+        raise InvalidEnvelope(f"event {envelope.event_id}: {name} contains a NUL character")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidEnvelope(f"event {envelope.event_id}: {name} is not text: {error}") from None
+
+
+def _check_moment(envelope: Envelope, name: str, moment: datetime) -> None:
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise InvalidEnvelope(
+            f"event {envelope.event_id}: {name} must be a datetime with a time zone, not {moment!r:.80}"
+        )
 
 
 def _blame(envelope: Envelope, error: Exception) -> str:

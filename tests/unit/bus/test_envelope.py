@@ -4,7 +4,7 @@ import copy
 import json
 import pickle
 from collections import UserDict
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 from uuid import UUID, uuid4
@@ -35,6 +35,14 @@ def test_the_json_form_is_the_one_of_the_specification() -> None:
         '{"schemaVersion":1,"eventId":"e-1","type":"CreateOrderAttempt","occurredAt":"2026-02-17T01:02:03.456Z",'
         '"traceId":"t-1","market":"KRW-BTC","payload":{"orderAttemptId":7}}'
     )
+
+
+@pytest.mark.parametrize("name", ["type", "event_id", "own_id", "something_else"])
+def test_it_cannot_be_changed(name: str) -> None:
+    envelope = Envelope(type="T", event_id="e-1")
+    with pytest.raises(FrozenInstanceError):
+        setattr(envelope, name, "x")
+    assert envelope == Envelope(type="T", event_id="e-1", occurred_at=envelope.occurred_at)
 
 
 def test_what_is_not_given_has_sensible_defaults() -> None:

@@ -51,3 +51,12 @@ print(*drawn, sep="\\n")
     printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     tails = [line[14:] for line in printed.split()]
     assert len(set(tails)) == len(tails) == 601
+
+
+def test_a_program_that_seeds_random_does_not_repeat_ids() -> None:
+    script = "import random\nfrom kingdom.bus.envelope import new_event_id\nrandom.seed(1)\nprint(new_event_id()[14:])"
+    runs = [
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    ]
+    assert runs[0] != runs[1]
