@@ -9,9 +9,10 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.support.kings import Realm
 
-EVENTS, REIGNS = 80, 6
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -25,24 +26,26 @@ def completed(realm: Realm) -> int:
     return len(list((realm.home.queue / "events/completed").glob("*.json")))
 
 
-async def test_no_event_is_lost_or_done_twice_however_often_the_king_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("events", "reigns"), [(30, 2), pytest.param(120, 9, marks=pytest.mark.walk)])
+async def test_no_event_is_lost_or_done_twice_however_often_the_king_is_killed(
+    tmp_path: Path, events: int, reigns: int
+) -> None:
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
     realm = Realm(tmp_path)
     realm.install(concurrency=10)
     async with realm.open():
-        for number in range(EVENTS):
+        for number in range(events):
             await realm.event(number, priority=chance.choice(["high", "normal", "low"]))
         working = asyncio.create_task(generals(realm))
-        for reign in range(REIGNS + 1):
+        for reign in range(reigns + 1):
             king = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "tests.support.king_process", str(tmp_path), cwd=ROOT
             )
-            done = completed(realm)
-            goal = EVENTS if reign == REIGNS else min(done + chance.randrange(1, 12), EVENTS)
+            goal = events if reign == reigns else min(completed(realm) + chance.randrange(1, 12), events)
             async with asyncio.timeout(60):
                 # The last one is given the time to close what he has begun.
-                while completed(realm) < goal or (reign == REIGNS and realm.ids("events", "dispatched")):
+                while completed(realm) < goal or (reign == reigns and realm.ids("events", "dispatched")):
                     await asyncio.sleep(0.01 * chance.random())
             king.kill()
             await king.wait()
@@ -50,10 +53,10 @@ async def test_no_event_is_lost_or_done_twice_however_often_the_king_is_killed(t
         with contextlib.suppress(asyncio.CancelledError):
             await working
         await realm.work()
-    events = Counter(task.event_id for task in realm.tasks("completed"))
-    assert set(events.values()) == {1}, f"seed {seed}"
-    assert len(events) == EVENTS
+    done = Counter(task.event_id for task in realm.tasks("completed"))
+    assert set(done.values()) == {1}, f"seed {seed}"
+    assert len(done) == events
     told = Counter((message.type, message.context["event_id"]) for message in realm.messages())
     assert set(told.values()) == {1}, f"seed {seed}"
-    assert len(told) == 2 * EVENTS, f"seed {seed}"
+    assert len(told) == 2 * events, f"seed {seed}"
     assert realm.ids("events", "dispatched") == realm.ids("events", "pending") == []

@@ -13,16 +13,20 @@ from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from kingdom.journal import Journal, Problem, Reader, rotate
 from kingdom.journal.catalog import TaskStarted
 from kingdom.journal.logfiles import list_rotated
 from tests.support.command import environment
+from tests.support.searching import examples
 
 PROCESSES = 20
-LINES = int(os.environ.get("KINGDOM_JOURNAL_LINES", "10000"))
+LINES = int(os.environ.get("KINGDOM_JOURNAL_LINES", examples(1000)))
 NOW = datetime(2026, 2, 8, 1, tzinfo=UTC)
 
 
+@pytest.mark.search
 def test_twenty_processes_append_while_the_log_is_rotated_and_read(tmp_path: Path):
     log, cursor = tmp_path / "events.log", tmp_path / "cursor"
     problems: list[Problem] = []

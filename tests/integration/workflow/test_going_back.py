@@ -1,10 +1,12 @@
-"""Going back to every checkpoint of a workflow of ten works, on a real repository."""
+"""Going back to every checkpoint of a workflow, on a real repository."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
+
+import pytest
 
 from kingdom.agents.engine import Examined
 from kingdom.agents.port import Began, Finished, OnEvent, Order
@@ -16,8 +18,6 @@ from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, Wor
 from kingdom.workflow.usecases.lifecycle import pause_workflow, resume_workflow, start_workflow
 from tests.integration.workflow.test_with_agents import create, find, running
 from tests.support.repositories import plain_git
-
-WORKS = 10
 
 
 class Writer:
@@ -46,11 +46,11 @@ class Writer:
         return Examined(ok=True)
 
 
-def plan() -> list[WorkDefinition]:
+def plan(count: int) -> list[WorkDefinition]:
     task = TaskDefinition("do", "Do it.", ("Findings",))
-    names = [f"work-{number:02}" for number in range(1, WORKS + 1)]
-    ten = [WorkDefinition(name, (task,), "writer", pause_after=name == names[-1]) for name in names]
-    return [*ten, WorkDefinition("end", (TaskDefinition("do", "Do it."),), "writer")]
+    names = [f"work-{number:02}" for number in range(1, count + 1)]
+    works = [WorkDefinition(name, (task,), "writer", pause_after=name == names[-1]) for name in names]
+    return [*works, WorkDefinition("end", (TaskDefinition("do", "Do it."),), "writer")]
 
 
 class Scene:
@@ -91,24 +91,26 @@ def reports_on_disk(reports: list[Report], paths: Mapping[str, str]) -> list[boo
     return [Path(paths[report.id]).exists() for report in reports]
 
 
-async def test_going_back_to_each_of_ten_checkpoints_gives_exactly_its_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [4, pytest.param(10, marks=pytest.mark.walk)])
+async def test_going_back_to_each_checkpoint_gives_exactly_its_files(tmp_path: Path, count: int) -> None:
+    last = f"review after work-{count:02}"
     writer = Writer()
     async with running(tmp_path, {"writer": writer}) as parts:
-        scene = Scene(parts, await create(parts, tmp_path, *plan()))
+        scene = Scene(parts, await create(parts, tmp_path, *plan(count)))
         await start_workflow(parts, scene.id)
-        assert (await scene.rests()).reason == "review after work-10"
+        assert (await scene.rests()).reason == last
         _, reports, points = await scene.read()
-        assert len({point.trees["git-1"] for point in points}) == WORKS
+        assert len({point.trees["git-1"] for point in points}) == count
         paths = {report.id: str(report.file_path) for report in reports}
-        assert reports_on_disk(reports, paths) == [True] * WORKS
+        assert reports_on_disk(reports, paths) == [True] * count
         writer.let = False
-        for number in range(WORKS, 0, -1):
+        for number in range(count, 0, -1):
             await _go_back(scene, writer, points[number - 1], number, paths)
         writer.let = True
         await resume_workflow(parts, scene.id, checkpoint_id=points[0].id)
-        assert (await scene.rests()).reason == "review after work-10"
+        assert (await scene.rests()).reason == last
         works, reports, points = await scene.read()
-        assert (len(points), {work.status for work in works[:WORKS]}) == (WORKS, {WorkStatus.COMPLETED})
+        assert (len(points), {work.status for work in works[:count]}) == (count, {WorkStatus.COMPLETED})
         assert all(Path(str(report.file_path)).exists() for report in reports)
         await resume_workflow(parts, scene.id)
         assert (await scene.rests()).status is WorkflowStatus.COMPLETED
@@ -134,7 +136,7 @@ async def _go_back(scene: Scene, writer: Writer, point: Checkpoint, number: int,
     assert all(work.session_id is None for work in later)
     assert all(work.attempt > 1 for work in later[:-1]), "what is told of their former agents is known by it"
     assert [one.work_id for one in points] == [work.id for work in done]
-    expected = [place <= number for place in range(1, WORKS + 1)]
+    expected = [place <= number for place in range(1, len(paths) + 1)]
     assert [report.status is ReportStatus.COMPLETED for report in reports] == expected
     assert reports_on_disk(reports, paths) == expected
     kept = {ref: names for ref, names in scene.rescued().items() if ref not in before}
