@@ -37,6 +37,22 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 _numbers = itertools.count(1)
 
+# Only where to begin: see pytest_collection_modifyitems.
+LONGEST = (
+    "browser/test_workflow_pages.py",
+    "acceptance/test_install.py",
+    "acceptance/test_docs_followed.py",
+    "integration/court/test_hostile.py",
+    "browser/test_court_at_work.py",
+    "integration/workflow/test_with_agents.py",
+    "integration/court/test_real_clis.py",
+    "integration/agents/test_real_claude.py",
+    "acceptance/test_cli_web.py",
+    "acceptance/test_cli_court_up.py",
+    "acceptance/test_demo.py",
+    "acceptance/test_cli_workflow.py",
+)
+
 
 def pytest_configure() -> None:
     """In a run of many tests, have the server that forks started by us: that of the benchmark's tests would do less."""
@@ -47,10 +63,10 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark random searches, and have every worker begin with some of the campaigns, the longest tests.
+    """Mark random searches, and have every worker begin with some of the longest tests.
 
     None may be left with one at the end. Each worker gets a part of the list, in its order, and takes from others
-    what they have not come to when it is done.
+    what they have not come to when it is done. What the tests of a file share is made once if one worker has them all.
     """
     for item in items:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
@@ -60,14 +76,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers == 1:
         return
-    long = [item for item in items if item.get_closest_marker("walk")]
-    short = [item for item in items if not item.get_closest_marker("walk")]
-    share = -(-len(short) // workers)
-    items[:] = [
-        item
-        for worker in range(workers)
-        for item in (*long[worker::workers], *short[worker * share : (worker + 1) * share])
-    ]
+    campaigns = [item for item in items if item.get_closest_marker("walk")]
+    parts = [campaigns[worker::workers] for worker in range(workers)]
+    rest = [item for item in items if not item.get_closest_marker("walk")]
+    for name in LONGEST:
+        file = Path(__file__).parent / name
+        min(parts, key=len).extend(item for item in rest if item.path == file)
+    chosen = set(map(id, itertools.chain(*parts)))
+    others = iter([item for item in rest if id(item) not in chosen])
+    share = -(-len(items) // workers)
+    for part in parts:
+        part.extend(itertools.islice(others, max(share - len(part), 0)))
+    items[:] = [*itertools.chain(*parts), *others]
 
 
 @pytest.fixture(scope="session")
