@@ -64,6 +64,9 @@ def test_an_event_becomes_a_task_is_done_and_everybody_tells_the_same_story(
     assert shown["result"]["summary"] == "all is well"
     assert [soldier["alive"] for soldier in shown["soldiers"]] == [False]
     assert f"working on {task['id']}" in court.run("task", "transcript", task["id"]).stdout
+    watched = court.run("task", "attach", task["id"]).stdout
+    assert f"working on {task['id']}" in watched
+    assert watched.endswith(f"# {task['id']}: success. all is well\n")
     journal = [json.loads(line)["type"] for line in (court.root / "logs/events.log").read_text().splitlines()]
     assert journal.count("system.startup") == 1
     assert journal[-1] == "system.shutdown"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json as jsonlib
+import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -178,9 +180,33 @@ def transcript(task_id: str, soldier: str | None, raw: bool, home: Path | None) 
         output.say(line_)
 
 
+@command()
+@task_argument
+@click.option("--transcript", "plain", is_flag=True, help="Print the transcript, also if the soldier runs in tmux.")
+@home_option
+def attach(task_id: str, plain: bool, home: Path | None) -> None:
+    """Watch a task while it runs, until it ends.
+
+    Shows the terminal of a soldier that runs in tmux, read only (C-b d detaches). Otherwise prints the transcript as it
+    grows. Ctrl-C stops watching; the task goes on. Exits with 1 if the task failed.
+    """
+    from kingdom.court.commands import find_task
+    from kingdom.court.following import follow_task, terminal_command
+
+    with_court(home, lambda services: find_task(services, task_id))
+    shown = None if plain or not sys.stdout.isatty() else terminal_command(find_home(home), task_id)
+    if shown is not None and shutil.which(shown[0]) is not None:
+        os.execvp(shown[0], shown)  # noqa: S606 - no shell: the arguments are a list
+    end = with_court(home, lambda services: follow_task(services, task_id, output.say))
+    ask = f' (kingdom answer {task_id} "…")' if end.status == "needs_human" else ""
+    output.say(f"# {task_id}: {end.status}. {end.summary}".rstrip(". ") + ask)
+    if end.status in ("failed", "timeout", "killed"):
+        raise click.exceptions.Exit(output.FAILED)
+
+
 @group("task")
 def app() -> None:
-    """Manage tasks: list, show, cancel, retry, transcript."""
+    """Manage tasks: list, show, attach, cancel, retry, transcript."""
 
 
 @command()
@@ -342,5 +368,5 @@ async def _task_document(services: Services, task_id: str) -> dict[str, Any]:
     }
 
 
-for _command in (ls, show, cancel, retry, transcript):
+for _command in (ls, show, attach, cancel, retry, transcript):
     app.add_command(_command)
