@@ -74,7 +74,7 @@ EXTRA_OF_PACKAGE: Final = {
     package: extra
     for extra, packages in {
         "postgres": "asyncpg",
-        "court": "aiohttp cronsim jinja2 markdown_it psutil pydantic rich slack_sdk textual yaml",
+        "court": "aiohttp cronsim jinja2 markdown_it orjson psutil pydantic rich slack_sdk textual yaml",
         "web": "fastapi httpx mcp nicegui starlette uvicorn websockets",
         "psycopg": "psycopg",
         "sqlalchemy": "sqlalchemy",

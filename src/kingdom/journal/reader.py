@@ -31,6 +31,13 @@ from kingdom.journal.errors import InvalidLine, Problem, unavailable
 from kingdom.journal.lines import Entry, entry_of, parse
 from kingdom.journal.logfiles import LogFile, LogSequence
 
+try:
+    import orjson
+except ModuleNotFoundError:  # only the extra court brings it
+    _loads_fast: Callable[[bytes], Any] = json.loads
+else:
+    _loads_fast = orjson.loads
+
 log = logging.getLogger("kingdom.journal")
 
 _YIELD_EVERY: Final = 500  # entries, after which other coroutines may run
@@ -114,7 +121,7 @@ class Reader:
     def read(self) -> Iterator[Entry]:
         """Yield the events up to the current end of the log."""
         for file, block in self._blocks():
-            documents = _decode(block)
+            documents = _decode(block, json.loads)
             lines = block.split(b"\n")[:-1]
             for number, line in enumerate(lines):
                 at, file.offset = file.offset, file.offset + len(line) + 1
@@ -135,12 +142,12 @@ class Reader:
     def read_records(self) -> Iterator[list[dict[str, Any]]]:
         """Yield the lines as plain dictionaries, some hundreds at a time. The cursor moves with each list.
 
-        Faster than :meth:`read`, for counting: it checks only that a line is a JSON object. Decoding whole blocks
-        reads 100 MB at 93 MB/s, one line at a time at 41.
+        Faster than :meth:`read`, for counting: it checks only that a line is a JSON object, and a whole number of more
+        than 64 bits may become a float.
         """
         for file, block in self._blocks():
             start, file.offset = file.offset, file.offset + len(block)
-            documents = _decode(block)
+            documents = _decode(block, _loads_fast)
             yield self._decode_lines(file, start, block) if documents is None else documents
 
     async def follow(self, *, poll: float = 1.0) -> AsyncIterator[Entry]:
@@ -252,14 +259,13 @@ class Reader:
             raise unavailable(error, "read", self._path) from error
 
 
-def _decode(block: bytes) -> list[dict[str, Any]] | None:
+def _decode(block: bytes, loads: Callable[[bytes], Any]) -> list[dict[str, Any]] | None:
     """Decode lines together, as one JSON array: twice as fast as one by one. None when one of them is no object."""
     try:
-        text = block[:-1].decode()
-        documents = json.loads(f"[{text.replace(chr(10), ',')}]")
+        documents = loads(b"[%b]" % block[:-1].replace(b"\n", b","))
     except (ValueError, RecursionError):
         return None
     # Two bad lines might decode as one object, but then the number of objects is too small.
-    if len(documents) != text.count("\n") + 1 or set(map(type, documents)) != {dict}:
+    if len(documents) != block.count(b"\n") or set(map(type, documents)) != {dict}:
         return None
     return documents  # type: ignore[no-any-return]

@@ -7,10 +7,12 @@ import json
 import os
 import shutil
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pytest
 
 from kingdom.base.locks import try_lock, unlock
@@ -294,6 +296,25 @@ def test_a_line_of_ten_megabytes_is_reported_and_skipped_whole_or_growing(court:
         assert (problem.kind, problem.offset) == ("too-long", len(court.log.read_bytes().split(b"\n")[0]) + 1)
         assert "10,485,760 bytes" in problem.detail
     court.problems.clear()
+
+
+@pytest.mark.parametrize("loads", [orjson.loads, json.loads])
+@pytest.mark.parametrize("value", ["NaN", r'"\ud800"', "-Infinity", '"\u2028"', "[[[]]]"])
+def test_records_do_not_depend_on_the_decoder(
+    court: Court, loads: Callable[[bytes], Any], value: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("kingdom.journal.reader._loads_fast", loads)
+    line = f'{{"ts":"2026-02-07T10:00:00Z","type":"a.b","actor":"c","data":{{"value":{value}}}}}\n'
+    court.log.write_text(line * 3)
+    records = [record for batch in court.reader().read_records() for record in batch]
+    assert [repr(record) for record in records] == [repr(json.loads(line))] * 3
+
+
+def test_an_event_keeps_whole_numbers_of_any_length(court: Court):
+    data = '{"task_id":"1","number":123456789012345678901234567890}'
+    court.log.write_text(f'{{"ts":"2026-02-07T10:00:00Z","type":"a.b","actor":"c","data":{data}}}\n')
+    (entry,) = court.reader().read()
+    assert entry.fields["number"] == 123456789012345678901234567890
 
 
 def test_unknown_types_come_through(court: Court):

@@ -102,17 +102,20 @@ class JournalTally:
 
     def feed(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Count lines of the journal."""
+        current = None
         for record in records:
             try:
                 ts, kind = record["ts"], record["type"]
-                bucket = self.bucket(ts)
+                minute = ts[:16] + ts[19:]
+                if minute != current:  # lines of one minute stand together
+                    current, bucket = minute, self.bucket(ts)
+                    by_day, by_hour = bucket.day.types, bucket.hour
                 known = kind if kind in _HANDLERS else _check_unknown(kind)
             except (KeyError, TypeError, ValueError):
                 self.skipped += 1
                 continue
-            day, hour, _ = bucket
-            day.types[known] = day.types.get(known, 0) + 1
-            hour[known] = hour.get(known, 0) + 1
+            by_day[known] = by_day.get(known, 0) + 1
+            by_hour[known] = by_hour.get(known, 0) + 1
             handler = _HANDLERS[known]
             if handler is not None:
                 try:
