@@ -129,11 +129,15 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """The engine's account is near its rate limit (``warning``) or over it (``rejected``)."""
+    """The engine's account is near its rate limit (``warning``) or over it (``rejected``).
+
+    ``rejected`` also when the service is away, overloaded, or refuses the account: ``reason`` says which.
+    """
 
     status: Literal["warning", "rejected"]
     resets_at: float | None = None  # seconds since the epoch
     window: str | None = None
+    reason: str | None = None  # None: the limit of the account
 
 
 @dataclass(frozen=True, slots=True)

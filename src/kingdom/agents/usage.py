@@ -104,6 +104,8 @@ class RunUsage:
                 self.model = model or self.model
             case Text(text):
                 self.last_text = text
+                if self.rejected is not None and self.rejected.reason is not None:
+                    self.rejected = None  # the service answers again
             case Usage(tokens, cost, turns):
                 self.tokens = tokens
                 self._cost = cost if cost is not None else self._cost

@@ -134,6 +134,8 @@ def _error_of(status: Status, document: Mapping[str, Any], problem: str | None) 
 
 def _rate_limit(usage: RunUsage) -> str:
     rejected = usage.rejected
+    if rejected is not None and rejected.reason is not None:
+        return rejected.reason
     window = f" ({rejected.window})" if rejected and rejected.window else ""
     return f"the engine's account is over its limit{window}"
 

@@ -33,9 +33,10 @@ from kingdom.journal import Journal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from kingdom.agents.engine import Engine, InProcessEngine
     from kingdom.court.config import SystemConfig
     from kingdom.court.home import Home
-    from kingdom.court.packages.installed import GeneralPackage
+    from kingdom.court.packages.installed import GeneralPackage, Generals
 
 
 _FIX_LINE_HINT: Final = "fix that line"
@@ -205,6 +206,13 @@ async def _check_generals(home: Home, system: SystemConfig) -> list[Check]:
         found += [Check(f"general {name}", "error", problem) for problem in problems]
         if not problems:
             found.append(Check(f"general {name}", "ok", "its files are valid"))
+    found += await check_engines(generals, engines)
+    return found or [Check("generals", "warning", "no general is installed", "kingdom general install DIR")]
+
+
+async def check_engines(generals: Generals, engines: Mapping[str, Engine | InProcessEngine]) -> list[Check]:
+    """Check the engines that generals use."""
+    found = []
     used = {general.manifest.engine.name for general in generals.by_name.values()}
     for name in sorted(used & set(engines)):
         state = await engines[name].examine()
@@ -214,7 +222,17 @@ async def _check_generals(home: Home, system: SystemConfig) -> list[Check]:
             found.append(Check(f"engine {name}", "ok", version or "built in"))
         else:
             found.append(Check(f"engine {name}", "error", state.problem or "cannot be used", f"used by {users}"))
-    return found or [Check("generals", "warning", "no general is installed", "kingdom general install DIR")]
+    return found
+
+
+async def engine_problems(home: Home) -> list[str]:
+    """Return why generals cannot work now: engines that are missing or cannot be used. Their tasks are held back."""
+    checks = await check_engines(load_generals(home), configured_engines(load_system(home)))
+    return [
+        f"{check.name}: {check.message}; {check.hint}: tasks wait until it is there"
+        for check in checks
+        if check.level == "error"
+    ]
 
 
 def _check_processes(home: Home) -> list[Check]:

@@ -21,7 +21,7 @@ from kingdom.court.budget import cost_summary
 from kingdom.court.config import load_system
 from kingdom.court.errors import CourtError
 from kingdom.court.king.admission import HealthGate
-from kingdom.court.packages.installed import load_generals
+from kingdom.court.packages.installed import held_tasks, load_generals
 from kingdom.court.queues import (
     EVENTS,
     MESSAGES,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from kingdom.court.soldiers import Soldier
 
 _MAX_PROBLEMS: Final = 20  # of each kind
+_MAX_SAMPLES: Final = 3  # tasks that are named for each reason of a hold
 _MAX_WAITING_TASKS: Final = 1000  # that are checked for a missing general
 _MIN_FREE_BYTES: Final = 1 << 20  # on the disk of the home
 _DEFAULT_INTERVAL_SECONDS: Final = 60.0
@@ -224,7 +225,9 @@ def read_overview_without_queues(
     _read_condition(view, home, now)
     view.roles = _roles(home, now)
     holds = read_object(home.heartbeat("king")).get("holds")
-    view.holds = holds if isinstance(holds, dict) else {}
+    view.holds = dict(holds) if isinstance(holds, dict) else {}
+    for reason, tasks in held_tasks(home).items():
+        view.holds[reason] = {"count": len(tasks), "tasks": tasks[:_MAX_SAMPLES]}
     view.soldiers = _soldiers((roster or SoldierIndex(home)).at_work(), now)
     view.questions = _questions(home)
     failures = journal or problem_journal(home)

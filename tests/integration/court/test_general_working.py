@@ -15,6 +15,11 @@ import pytest
 from kingdom.agents.errors import EngineNotInstalled
 from kingdom.agents.port import Order, Outcome, Tokens
 from kingdom.court.cancellations import cancel_requests, request_cancel
+from kingdom.court.config import SystemConfig
+from kingdom.court.general.context import GeneralContext, GeneralDeps, TaskProgressStore
+from kingdom.court.general.task_run import TaskParked, TaskRun
+from kingdom.court.loop import Services
+from kingdom.court.packages.installed import GeneralPackage as Package
 from kingdom.court.queues import TASKS
 from tests.support.fake_agents import FakeAgents, success
 from tests.support.generals import NOW, Post, posted
@@ -423,14 +428,69 @@ async def test_retries_are_counted_across_restarts(post: Post) -> None:
     assert len(fake(post).orders) == 3
 
 
-async def test_an_engine_that_is_not_installed_is_said_at_once(post: Post) -> None:
+async def test_a_missing_engine_holds_its_tasks_and_they_go_on_when_it_is_there(post: Post) -> None:
+    missing = True
+
     def script(order: Order, number: int) -> Outcome:
-        raise EngineNotInstalled("claude is not installed: npm install …")
+        if missing:
+            raise EngineNotInstalled("claude is not installed: npm install …")
+        return success()
 
     fake(post).script = script
-    (result,) = await post.finish(await post.task())
-    assert (result["status"], result["error"]) == ("failed", "claude is not installed: npm install …")
-    assert post.naps == []
+    task = await post.task()
+    general = post.general()
+    await general.start()
+    await post.work(general, lambda: post.state(task) == "pending")
+    assert not post.home.result(task.id).exists()
+    record = await post.bus.find(task.id)
+    assert record is not None
+    assert (record.error_code, record.error_message) == ("HELD", "claude is not installed: npm install …")
+    held = general.report()["held"]
+    assert held[task.id]["reason"] == "claude is not installed: npm install …"
+    await general.stop()
+    again = post.general()
+    await again.start()
+    assert again.report()["held"] == held, "another process knows"
+    await again.stop()
+    missing = False
+    await post.bus.settle(done=[])
+    progress = TaskProgressStore(post.home.role("gen-test")).load(task.id)
+    assert progress is not None
+    assert (progress.retries, progress.holds) == (0, 1), "no try is spent"
+
+
+async def test_the_pauses_between_looks_at_an_outage_grow(post: Post) -> None:
+    post.agents = FakeAgents(post.root / "agents", lambda order, number: Outcome("rate_limited", error="529"))
+    task = await post.task()
+    context = GeneralContext(
+        Services(post.home, post.bus, post.journal, lambda: post.now), Package(post.manifest, post.folder),
+        SystemConfig(), post.agents, GeneralDeps(),
+    )  # fmt: skip
+    waits = []
+    for _ in range(8):
+        (delivery,) = await post.bus.claim(TASKS, worker="gen-test", types=["gen-test"], limit=1)
+        ending = await TaskRun(context, task, delivery).run()
+        assert isinstance(ending, TaskParked)
+        assert ending.resets_at is not None
+        waits.append(ending.resets_at - post.now)
+        await post.bus.release([delivery])
+    assert waits == sorted(waits)
+    assert waits[0] >= 20
+    assert waits[-1] <= 900
+    assert waits[-1] > waits[0]
+
+
+async def test_a_parked_task_that_is_cancelled_has_its_result_at_once(post: Post) -> None:
+    fake(post).script = lambda order, number: Outcome("rate_limited", error="limit reached", resets_at=NOW + 3600)
+    task = await post.task()
+    general = post.general()
+    await general.start()
+    await post.work(general, lambda: post.state(task) == "pending")
+    request_cancel(post.home, "gen-test", task.id, "cancelled by ann")
+    await post.work(general, lambda: post.home.result(task.id).exists())
+    await general.stop()
+    assert (post.result(task)["status"], post.result(task)["error"]) == ("cancelled", "cancelled by ann")
+    assert general.report()["held"] == {}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from kingdom.court.overview import read_overview
 from kingdom.court.questions import shown_status, with_answers
 from kingdom.court.queues import TASKS, IdSequences, all_documents
 from kingdom.journal import Journal
+from tests.support.chamberlains import Watched
 from tests.support.kings import NOON, Realm, looks
 
 
@@ -139,3 +141,28 @@ async def test_the_oldest_event_counts_from_its_arrival(realm: Realm) -> None:
     (folder / ".new").rename(folder / "evt-ci-1.json")
     async with connect(realm.queue_url) as bus:
         assert (await bus.depth())["events"].oldest_pending_seconds < 3600
+
+
+async def test_held_tasks_are_told_with_their_reason_and_alerted_once(tmp_path: Path) -> None:
+    court = Watched(tmp_path)
+    (court.home.generals / "gen-pr").mkdir(parents=True)
+    (court.home.generals / "gen-pr/manifest.yaml").write_text("name: gen-pr\ndescription: x\nsubscribes: [a.b]\n")
+    (court.home.generals / "gen-pr/prompt.md").write_text("x")
+    held = {"task-20260207-001": {"reason": "claude is not installed", "until": timestamp(court.now + 60)}}
+
+    def beat(now_held: dict[str, Any]) -> None:
+        court.home.role("gen-pr").mkdir(parents=True, exist_ok=True)
+        document = {"ts": timestamp(court.now), "pid": 100, "interval": 10, "held": now_held}
+        write_json(court.home.heartbeat("gen-pr"), document)
+
+    async with court.open():
+        for _ in range(3):
+            beat(held)
+            await court.tick(30)
+        overview = await read_overview(court.services)
+        assert overview.holds["gen-pr: claude is not installed"] == {"count": 1, "tasks": ["task-20260207-001"]}
+        await court.restart()
+        beat({})
+        await court.tick(30)
+        assert court.alerts() == [("held:gen-pr", "held"), ("held:gen-pr", "over")]
+        assert "gen-pr holds 1 task(s) back: claude is not installed" in court.messages()[0]["content"]

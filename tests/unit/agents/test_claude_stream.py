@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -128,7 +129,44 @@ def test_success_with_an_error_flag_is_a_failure() -> None:
     assert isinstance(finished, Finished)
     assert not finished.ok
     assert finished.error == "Invalid API key · Fix external API key"
-    assert not any(isinstance(event, RateLimit | Text) for event in events)
+    (refused,) = [event for event in events if isinstance(event, RateLimit)]
+    assert refused.reason is not None, "it waits until somebody corrects the key"
+    assert refused.reason.startswith("claude refuses its key or login (401: Invalid API key")
+    assert not any(isinstance(event, Text) for event in events)
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [(529, "overloaded or away (529"), (503, "(503"), (None, "cannot be reached")]
+)
+def test_a_service_that_fails_is_no_failure_of_the_work(status: int | None, words: str) -> None:
+    reader = ClaudeReader()
+    error = "Connection error." if status is None else "API Error: Overloaded"
+    line = {"type": "result", "subtype": "success", "is_error": True, "terminal_reason": "api_error", "result": error}
+    events = reader.feed(json.dumps({**line, "api_error_status": status}).encode())
+    (limit,) = [event for event in events if isinstance(event, RateLimit)]
+    assert limit.status == "rejected"
+    assert words in str(limit.reason)
+
+
+def test_what_it_retries_with_is_known_when_a_timer_ends_it() -> None:
+    reader = ClaudeReader()
+    line = {
+        "type": "system",
+        "subtype": "api_retry",
+        "attempt": 3,
+        "error_status": 401,
+        "error": "authentication_error",
+    }
+    (event,) = reader.feed(json.dumps(line).encode())
+    assert isinstance(event, RateLimit)
+    assert "refuses its key" in str(event.reason)
+
+
+def test_an_error_of_the_work_that_only_quotes_an_outage_is_a_failure() -> None:
+    reader = ClaudeReader()
+    said = "I could not finish: the tests say connection refused, and the server is overloaded"
+    line = {"type": "result", "subtype": "error_during_execution", "is_error": True, "result": said}
+    assert not any(isinstance(event, RateLimit) for event in reader.feed(json.dumps(line).encode()))
 
 
 def test_a_session_that_is_not_there_is_a_failure_with_its_reason() -> None:

@@ -120,7 +120,8 @@ def test_too_many_requests_are_a_rate_limit_of_unknown_length() -> None:
 def test_an_error_that_is_tried_again_is_not_the_end() -> None:
     events = said("codex_tries_again.jsonl")
     assert [event for event in events if isinstance(event, Finished)] == events[-1:]
-    assert not any(isinstance(event, RateLimit) for event in events)
+    (limit,) = [event for event in events if isinstance(event, RateLimit)]
+    assert "overloaded or away" in str(limit.reason), "and its task waits until the service is back"
 
 
 def test_a_failure_has_its_reason() -> None:
@@ -129,6 +130,8 @@ def test_a_failure_has_its_reason() -> None:
     assert not finished.ok
     assert finished.error is not None
     assert "401 Unauthorized: bad key" in finished.error
+    (refused,) = [event for event in said("codex_bad_key.jsonl") if isinstance(event, RateLimit)]
+    assert str(refused.reason).startswith("codex refuses its key or login (401: ")
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ from kingdom.agents.engines.programs import (
     string_option,
 )
 from kingdom.agents.mcp import mcp_servers
+from kingdom.agents.outages import outage_of
 from kingdom.agents.port import AgentEvent, Began, Finished, Heartbeat, RateLimit, Text, Tokens, ToolUse, Usage
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ class ClaudeReader:
         match document.get("type"):
             case "system" if document.get("subtype") == "init":
                 return self._init(document)
+            case "system" if document.get("subtype") == "api_retry":
+                return self._retry(document)
             case "assistant":
                 return self._assistant(document)
             case "rate_limit_event":
@@ -89,6 +92,16 @@ class ClaudeReader:
             return (Heartbeat(),)  # repeated after it has compacted its context
         self._session_id = session_id
         return (Began(session_id=session_id, model=as_text(document.get("model"))),)
+
+    def _retry(self, document: dict[str, Any]) -> Sequence[AgentEvent]:
+        """Note what its requests fail with: it tries for so long that a timer may end it before it says so."""
+        status = document.get("error_status")
+        code = status if isinstance(status, int) and not isinstance(status, bool) else None
+        if code == 429:
+            return (Heartbeat(),)
+        said = as_text(document.get("error")) or "connection error"
+        reason = outage_of("claude", code, said if code is not None else f"connection error: {said}")
+        return (Heartbeat(),) if reason is None else (RateLimit("rejected", reason=reason),)
 
     def _assistant(self, document: dict[str, Any]) -> Sequence[AgentEvent]:
         if document.get("is_api_error_message") is True:
@@ -147,6 +160,8 @@ class ClaudeReader:
         error = errors or said or as_text(document.get("subtype")) or "it ended with an error and gave no reason"
         if _is_limit(document, error):
             events.append(self._rejected(error))
+        elif (reason := _outage(document, error)) is not None:
+            events.append(RateLimit("rejected", reason=reason))
         return (*events, Finished(ok=False, text=said, error=error))
 
     def _totals(self, document: dict[str, Any]) -> tuple[Tokens, float | None]:
@@ -178,6 +193,13 @@ def _is_object(value: Any) -> bool:
 def _is_limit(document: dict[str, Any], error: str) -> bool:
     by_status = document.get("api_error_status") == 429 or document.get("api_error_type") == "rate_limit_error"
     return by_status or _LIMIT_WORDS.search(error[:2000]) is not None
+
+
+def _outage(document: dict[str, Any], error: str) -> str | None:
+    status = document.get("api_error_status")
+    if document.get("terminal_reason") != "api_error" and not isinstance(status, int):
+        return None  # an error of the work, which may quote anything
+    return outage_of("claude", status if isinstance(status, int) else None, error)
 
 
 def _tokens(usage: dict[str, Any]) -> Tokens:

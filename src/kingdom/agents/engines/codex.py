@@ -39,6 +39,7 @@ from kingdom.agents.engines.programs import (
     string_option,
 )
 from kingdom.agents.mcp import CodexServers, codex_servers
+from kingdom.agents.outages import outage_of
 from kingdom.agents.port import AgentEvent, Began, Finished, Heartbeat, RateLimit, Text, Tokens, ToolUse, Usage
 
 if TYPE_CHECKING:
@@ -254,6 +255,8 @@ class CodexReader:
         events = [*self._so_far()]
         if is_limit(error):
             events.append(RateLimit("rejected", resets_at(error, self._clock())))
+        elif (reason := outage_of("codex", None, error)) is not None:
+            events.append(RateLimit("rejected", reason=reason))
         return (*events, Finished(ok=False, text=self._last_text, error=error))
 
 

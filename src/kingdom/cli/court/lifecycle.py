@@ -105,7 +105,10 @@ def up(inline: bool, daemon: bool, roles: str | None, home: Path | None) -> None
     one that is removed is stopped, one whose manifest changes is restarted. Soldiers keep running when the court stops:
     their generals adopt them at the next start.
     """
+    import asyncio
+
     from kingdom.court.config import load_system
+    from kingdom.court.doctor import engine_problems
     from kingdom.court.supervisor.logs import ConsoleWriter, configure_logging
     from kingdom.court.supervisor.record import running_supervisor
 
@@ -118,6 +121,8 @@ def up(inline: bool, daemon: bool, roles: str | None, home: Path | None) -> None
                 f"the court in {court.root} is already up (pid {record.supervisor.pid}): "
                 "kingdom status shows it, kingdom down stops it",
             )
+        for problem in asyncio.run(engine_problems(court)):
+            output.say(f"warning: {problem}")
         only = [name.strip() for name in roles.split(",") if name.strip()] if roles is not None else None
         say = ConsoleWriter()
         configure_logging("supervisor", say, court)

@@ -90,6 +90,14 @@ _TEXTS: Final[dict[str, dict[Locale, str]]] = {
         "en": "{source} can be read again",
         "ko": "{source}을(를) 다시 읽을 수 있습니다",
     },
+    "held": {
+        "en": "{general} holds {count} task(s) back: {reason}. They go on by themselves when it is over",
+        "ko": "{general}이(가) 작업 {count}건을 보류했습니다: {reason}. 해소되면 자동으로 계속합니다",
+    },
+    "held-over": {
+        "en": "{general} works again: what was held back goes on",
+        "ko": "{general}이(가) 다시 작업합니다: 보류했던 작업을 계속합니다",
+    },
     "invalid": {
         "en": "{count} document(s) could not be used and were set aside, such as {path}: {reason}. To mend it: {hint}",
         "ko": "문서 {count}건을 사용할 수 없어 따로 두었습니다. 예: {path}: {reason}. 해결 방법: {hint}",

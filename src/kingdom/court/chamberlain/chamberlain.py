@@ -48,7 +48,7 @@ from kingdom.court.chamberlain.source_alerts import check_sources
 from kingdom.court.chamberlain.tally import JournalCounter
 from kingdom.court.days import ONE_DAY, day_of
 from kingdom.court.models import timestamp
-from kingdom.court.packages.installed import GeneralsCache
+from kingdom.court.packages.installed import GeneralsCache, held_tasks
 from kingdom.court.queues import IdSequences, repair_hint, unusable_documents
 from kingdom.journal.catalog import SystemDocumentInvalid, SystemHealthChanged, SystemResourceWarning
 
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 
 _MAX_INVALID: Final = 1000  # documents that are reported
 _MAX_REASON_CHARS: Final = 500
+HELD_PREFIX: Final = "held:"
 SILENT_PREFIX: Final = "silent:"
 TOKENS_PREFIX: Final = "tokens:"
 log = logging.getLogger("kingdom.court.chamberlain")
@@ -140,6 +141,8 @@ class Chamberlain:
             await self._anomalies.check(config.anomalies, now, king_alive=king_alive, alerts=self._alerts)
         with warn.around("sources"):
             check_sources(self._home, self._alerts, self._texts, now)
+        with warn.around("held tasks"):
+            self._check_held()
         with warn.around("invalid documents"):
             await self._check_documents()
         with warn.around("thread mappings"):
@@ -237,6 +240,25 @@ class Chamberlain:
                 ),
                 lambda name=role: text("silent-over", role=name),  # type: ignore[misc]
                 urgency="urgent",
+            )
+
+    def _check_held(self) -> None:
+        """Alert once that a general holds tasks back for a condition outside, and when that is over."""
+        held: dict[str, tuple[int, str]] = {}
+        for why, tasks in held_tasks(self._home).items():
+            general, _, reason = why.partition(": ")
+            count = held.get(general, (0, ""))[0] + len(tasks)
+            held[general] = count, one_line(reason, _MAX_REASON_CHARS)
+        self._alerts.forget(HELD_PREFIX, set(self._generals.current().by_name))
+        for general in sorted(held.keys() | set(self._alerts.active(HELD_PREFIX))):
+            count, reason = held.get(general, (0, ""))
+            self._alerts.update(
+                HELD_PREFIX + general,
+                "held" if count else None,
+                lambda name=general, number=count, why=reason: self._texts.format(  # type: ignore[misc]
+                    "held", general=name, count=number, reason=why
+                ),
+                lambda name=general: self._texts.format("held-over", general=name),  # type: ignore[misc]
             )
 
     async def _check_documents(self) -> None:

@@ -147,6 +147,10 @@ class TaskProgress:
     restarts: int = 0  # runs that died together with our process
     errors: list[str] = field(default_factory=list)  # of the runs so far
     cancelled: str | None = None  # why the task is to be ended
+    held: str | None = None  # why it waits for a condition outside
+    held_code: str | None = None  # RATE_LIMITED: the model service; HELD: something else
+    held_until: float | None = None  # when it is looked at again
+    holds: int = 0  # how often in a row it was held
     tokens: dict[str, int] = field(default_factory=dict)  # of the runs so far
     cost_usd: float | None = None
 

@@ -11,6 +11,12 @@ class TaskRefused(CourtError):
     code = "TASK_REFUSED"
 
 
+class TaskHeld(CourtError):
+    """The task waits for a condition outside that will pass: a network, a git host, a missing program."""
+
+    code = "HELD"
+
+
 class TaskNotReady(CourtError):
     """The task could not be prepared, for a reason that may pass: the network, a lock."""
 

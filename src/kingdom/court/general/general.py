@@ -17,8 +17,9 @@ from kingdom.court.cancellations import (
     requests_folder,
 )
 from kingdom.court.errors import InvalidDocument, InvalidId
-from kingdom.court.general.context import GeneralContext, GeneralDeps, TaskProgress
+from kingdom.court.general.context import GeneralContext, GeneralDeps, TaskContext, TaskHistory, TaskProgress
 from kingdom.court.general.reports import (
+    ResultBuilder,
     outcome_of,
     parking_seconds,
     recently_started,
@@ -28,7 +29,7 @@ from kingdom.court.general.reports import (
 )
 from kingdom.court.general.task_run import TaskAbandoned, TaskFinished, TaskRun
 from kingdom.court.loop import remove_stale_temporaries
-from kingdom.court.models import Result, Task
+from kingdom.court.models import Result, Task, timestamp
 from kingdom.court.queues import TASKS, parse_document
 
 if TYPE_CHECKING:
@@ -48,6 +49,14 @@ _CLEANUP_INTERVAL_SECONDS: Final = 3600.0
 _PEEK_LIMIT: Final = 200
 _UNLIMITED_ATTEMPTS: Final = 1_000_000  # a task ends with its result, never after a number of leases
 log = logging.getLogger("kingdom.court")
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTask:
+    """A task that waits for a condition outside: why, and when it is looked at again."""
+
+    reason: str
+    until: float
 
 
 @dataclass(slots=True)
@@ -85,6 +94,7 @@ class General:
         self._wake: Callable[[], None] = lambda: None
         self._finished: dict[str, int] = {}
         self._waiting = 0
+        self._parked: dict[str, HeldTask] = {}  # tasks that wait for a condition outside
 
     # ── the role ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -138,6 +148,11 @@ class General:
                 if (task_run := held.task_run) is not None
             ],
             "finished": dict(self._finished),
+            "held": {
+                task_id: {"reason": one.reason, "until": timestamp(one.until)}
+                for task_id, one in sorted(self._parked.items())
+                if (held := self._held.get(task_id)) is None or (held.task_run and held.task_run.still_held)
+            },
         }
 
     async def stop(self) -> None:
@@ -217,6 +232,8 @@ class General:
                 record = await self._bus.find(task_id)
                 if record is None or record.status in ("DONE", "DEAD"):
                     self._context.progress_store.forget(task_id)
+                elif (progress := self._context.progress_store.load(task_id)) is not None and progress.held:
+                    self._parked[task_id] = HeldTask(progress.held, progress.held_until or self._context.clock())
 
     # ── leases ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -276,14 +293,22 @@ class General:
                 if record is not None and record.status == "PENDING":
                     await self._claim([task_id])
                     held = self._held.get(task_id)
-                    if held is None:  # parked: it ends as cancelled when it is due
-                        progress = self._context.progress_store.load(task_id)
-                        progress = progress or TaskProgress(task_id, self._context.clock())
-                        progress.cancelled = reason
-                        self._context.progress_store.save(progress)
+                    if held is None:  # parked: the result is there now, and the task is settled when it is due
+                        await self._cancel_parked(task_id, record.envelope.payload, reason)
             if held is not None and held.task_run is not None:
                 held.task_run.cancel(reason)
             drop_request(home, self.name, task_id)
+
+    async def _cancel_parked(self, task_id: str, document: Any, reason: str) -> None:
+        progress = self._context.progress_store.load(task_id) or TaskProgress(task_id, self._context.clock())
+        progress.cancelled = reason
+        self._context.progress_store.save(progress)
+        task_context = TaskContext(parse_document(Task, document, task_id), TaskHistory(task_id))
+        result = ResultBuilder(self._context, task_context, progress, None, None).cancelled(reason)
+        errors = await store_results(self._context, result)
+        if task_id in errors:
+            raise errors[task_id]
+        self._parked.pop(task_id, None)
 
     def _request_from(self, task: Task) -> None:
         target, reason = task.payload.get("task_id"), task.payload.get("reason")
@@ -304,7 +329,8 @@ class General:
         for held in ended:
             if held.parked is not None:
                 wait = parking_seconds(self._context, held.parked.resets_at)
-                parked.append((held.delivery, wait, "RATE_LIMITED", held.parked.reason))
+                parked.append((held.delivery, wait, held.parked.code, held.parked.reason))
+                self._parked[held.task.id] = HeldTask(held.parked.reason, self._context.clock() + wait)
             elif held.result is not None and held.stored:
                 done.append((held.delivery, outcome_of(held.result)))
             else:
@@ -316,6 +342,7 @@ class General:
             if id(held.delivery) in lost:
                 log.warning("%s: the lease of %s was lost before it was settled", self.name, held.task.id)
             elif held.result is not None:
+                self._parked.pop(held.task.id, None)
                 self._context.progress_store.forget(held.task.id)
                 self._finished[held.result.status] = self._finished.get(held.result.status, 0) + 1
         if storing_error is not None:

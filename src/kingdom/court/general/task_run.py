@@ -4,7 +4,7 @@
 
     prepare → start a soldier → wait ─┬─ success, and the evidence is there ─────────→ TaskFinished
        ↑                              ├─ skipped, needs_human, killed from outside ──→ TaskFinished
-       │                              ├─ rate limited ───────────────────────────────→ TaskParked
+       │                              ├─ rate limited, or something outside is away ─→ TaskParked
        └── new soldier, later ────────┴─ failed, timeout; after the last retry ──────→ TaskFinished
        └── new soldier, at once ──────── it died together with our former process
 
@@ -22,15 +22,15 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-from kingdom.agents.errors import AgentsError, StartFailed
-from kingdom.agents.port import Began, Outcome
-from kingdom.agents.untrusted import clean, cut_middle
+from kingdom.agents.errors import AgentsError, EngineNotInstalled, StartFailed
+from kingdom.agents.port import Began, Outcome, Text, ToolUse
+from kingdom.agents.untrusted import clean, clean_line, cut_middle
 from kingdom.base.backoff import backoff
 from kingdom.base.files import write_atomic
 from kingdom.bus import BusError
 from kingdom.court.errors import CourtError
 from kingdom.court.general.context import TaskContext, TaskHistory, TaskProgress, load_task_context
-from kingdom.court.general.errors import TaskNotReady, TaskRefused
+from kingdom.court.general.errors import TaskHeld, TaskNotReady, TaskRefused
 from kingdom.court.general.evidence import check_evidence, evidence_error
 from kingdom.court.general.preparation import (
     assigned_soldier,
@@ -62,6 +62,7 @@ _MAX_ERROR_BYTES: Final = 4000  # of an error that the next soldier reads
 _MAX_RESTARTS: Final = 20  # of a task whose soldiers die together with our process: it may be the cause
 _DISK_FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT)
 _STATUSES_WITH_RESULT: Final = ("success", "failed", "needs_human", "skipped")
+_HOLD_SECONDS: Final = (30.0, 900.0)  # before an unknown outage is looked at again for the first time, and at most
 _BACKOFF_SECONDS: Final = (5.0, 120.0)  # before the first retry, and at most
 log = logging.getLogger("kingdom.court")
 
@@ -75,10 +76,11 @@ class TaskFinished:
 
 @dataclass(frozen=True, slots=True)
 class TaskParked:
-    """The engine is rate-limited: the task continues later."""
+    """The engine is rate-limited, or something outside is away: the task continues later, and has spent no try."""
 
     resets_at: float | None
     reason: str
+    code: Literal["RATE_LIMITED", "HELD"] = "RATE_LIMITED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,8 @@ class TaskRun:
         self._running: Running | None = None
         self._adopted = False
         self._place: Workplace | None = None
+        # Whether a condition that held it back may still be there: until the model answers, nobody knows.
+        self.still_held = self._progress is not None and self._progress.held is not None
         self._halt: HaltCause | None = None
         self._halted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -164,6 +168,9 @@ class TaskRun:
             if self._running is None:
                 try:
                     self._running = await self._launch(progress)
+                except (TaskHeld, EngineNotInstalled) as error:
+                    progress.soldier = None
+                    return await self._park(progress, None, str(error), "HELD")
                 except (TaskNotReady, StartFailed) as error:
                     outcome = Outcome("failed", error=str(error))
                     if (ending := await self._handle_outcome(progress, outcome)) is not None:
@@ -231,6 +238,8 @@ class TaskRun:
             context.mcp.remove(soldier_id)
             raise
         context.emit(SoldierSpawned(self.task.id, soldier_id))
+        if progress.held_code == "HELD":
+            self.still_held = False
         return running
 
     async def _watch(self, running: Running) -> Outcome:
@@ -254,9 +263,13 @@ class TaskRun:
             return None
         checks: list[EvidenceCheck] = []
         status, error = outcome.status, outcome.error
+        if status != "rate_limited":
+            progress.held = progress.held_code = progress.held_until = None
+            progress.holds = 0
         if status == "rate_limited":
-            await self._save_outcome(progress, outcome)
-            return TaskParked(outcome.resets_at, error or "the engine's limit is reached")
+            progress.soldier = None
+            progress.charge(outcome)
+            return await self._park(progress, outcome.resets_at, error or "the engine's limit is reached")
         if status == "success":
             checks = await self._unless_halted(self._evidence()) if self._context.manifest.evidence else []
             if (error := evidence_error(checks)) is not None:
@@ -271,6 +284,22 @@ class TaskRun:
         pause = backoff(progress.retries - 1, *_BACKOFF_SECONDS)
         await self._unless_halted(self._context.deps.sleep(pause))
         return None
+
+    async def _park(
+        self,
+        progress: TaskProgress,
+        resets_at: float | None,
+        reason: str,
+        code: Literal["RATE_LIMITED", "HELD"] = "RATE_LIMITED",
+    ) -> TaskParked:
+        """Note why the task waits, so that people are told and a later process knows."""
+        if resets_at is None:  # nobody knows when it passes: look again, less and less often
+            resets_at = self._context.clock() + backoff(progress.holds, *_HOLD_SECONDS)
+        progress.held, progress.held_until = clean_line(reason, _MAX_ERROR_BYTES), resets_at
+        progress.held_code = code
+        progress.holds += 1
+        await self._context.writer.write(self._context.progress_store.file(progress))
+        return TaskParked(resets_at, reason, code)
 
     async def _save_outcome(self, progress: TaskProgress, outcome: Outcome) -> None:
         """Save the outcome of a run before the next one starts."""
@@ -293,6 +322,8 @@ class TaskRun:
     # ── helpers ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_agent_event(self, event: AgentEvent) -> None:
+        if isinstance(event, (Text, ToolUse)):
+            self.still_held = False
         if isinstance(event, Began) and event.session_id:
             with contextlib.suppress(OSError):  # written again with the result
                 write_atomic(*session_file(self._context.home, self.task.id, event.session_id), durable=False)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.untrusted import clean_line
 from kingdom.base.files import write_atomic, write_json
-from kingdom.court.general.errors import TaskNotReady, TaskRefused
+from kingdom.court.general.errors import TaskHeld, TaskNotReady, TaskRefused
 from kingdom.court.home import named_path
 from kingdom.gitops import (
     Clones,
@@ -144,6 +144,21 @@ class Workplace:
     tree: Worktree | None = None
 
 
+_OUTAGE_WORDS: Final = re.compile(
+    r"could(?: not|n't) resolve|failed to connect|couldn't connect|connection (?:refused|reset|timed out|closed)"
+    r"|operation timed out|network is unreachable|no route to host|temporary failure|early eof|hung up unexpectedly"
+    r"|gnutls_handshake|ssl_(?:connect|error_syscall)|returned error: (?:429|5\d\d)",
+    re.IGNORECASE,
+)
+
+
+def is_outage(error: GitError) -> bool:
+    """Whether a git host could not be reached, or git took too long; not that it refused, or has no such repository."""
+    if isinstance(error, (CommandTimedOut, LockBusy)):
+        return True
+    return isinstance(error, RemoteFailed) and _OUTAGE_WORDS.search(error.said) is not None
+
+
 class Workspace:
     """The workplaces of one general."""
 
@@ -176,6 +191,8 @@ class Workspace:
             clone = (await self._clones.ensure(url, fetch=fetch)).clone
             tree = await self._worktrees.create(clone, self.general, work_id, existing_branch="continue")
         except (RemoteFailed, CommandTimedOut, LockBusy) as error:
+            if is_outage(error):
+                raise TaskHeld(f"the repository {url} cannot be reached now: {error}") from error
             raise TaskNotReady(f"the repository {url} could not be fetched: {error}") from error
         except GitError as error:
             raise TaskRefused(f"a worktree of {url} could not be created: {error}") from error

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kingdom.base.files import file_version
+from kingdom.base.files import file_version, read_object
 from kingdom.base.yamlfile import YamlProblem, load_yaml
 from kingdom.court.packages.manifest import Manifest
 
@@ -112,3 +112,14 @@ def _signature(folder: Path) -> tuple[object, ...]:
         except OSError:
             signature.append(None)
     return tuple(signature)
+
+
+def held_tasks(home: Home) -> dict[str, list[str]]:
+    """Return the tasks that generals hold back for a condition outside, by general and reason."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(home.generals.glob("*/manifest.yaml")):
+        held = read_object(home.heartbeat(path.parent.name)).get("held")
+        for task_id, one in held.items() if isinstance(held, dict) else ():
+            if isinstance(one, dict):
+                found.setdefault(f"{path.parent.name}: {one.get('reason')}", []).append(str(task_id))
+    return found
