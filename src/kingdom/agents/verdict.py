@@ -13,6 +13,7 @@ from kingdom.agents.port import Status, Timer
 from kingdom.agents.usage import RunUsage
 
 _MAX_SUMMARY_CHARS: Final = 4000  # of the last message, which replaces a missing summary
+REPORTED: Final = "reported"  # False in a result that was made of the last text, because the agent left none
 _SHELL_SIGNALS: Final = {128 + number: number for number in (signal.SIGINT, signal.SIGKILL, signal.SIGTERM)}
 
 
@@ -88,7 +89,9 @@ def judge(
     if document:
         return RunVerdict(document["status"], document)
     said = (finished.text if finished else None) or usage.last_text or ""
-    return RunVerdict("success", check_result({"status": "success", "summary": _clean(said)}))
+    # Only its last words: enough for a workflow's query, not for a task of the court. An exit code is a report.
+    unreported = {} if exit_code_decides else {REPORTED: False}
+    return RunVerdict("success", check_result({"status": "success", "summary": _clean(said), **unreported}))
 
 
 def _document(usage: RunUsage, result: dict[str, Any] | str | None) -> dict[str, Any] | None:

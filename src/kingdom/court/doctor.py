@@ -229,9 +229,7 @@ async def engine_problems(home: Home) -> list[str]:
     """Return why generals cannot work now: engines that are missing or cannot be used. Their tasks are held back."""
     checks = await check_engines(load_generals(home), configured_engines(load_system(home)))
     return [
-        f"{check.name}: {check.message}; {check.hint}: tasks wait until it is there"
-        for check in checks
-        if check.level == "error"
+        f"{check.message} ({check.hint}): tasks wait until it is there" for check in checks if check.level == "error"
     ]
 
 

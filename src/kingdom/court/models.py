@@ -184,11 +184,23 @@ class Result(CourtDocument):
     memory_updates: list[str] = Field(default_factory=list)
 
 
+_REPOSITORY_FIELDS: Final = ("repo", "repository")
 _NUMBER_FIELDS: Final = ("pr_number", "issue_number", "number")  # of a payload, or of a nested field
 _NESTED_FIELDS: Final = ("pull_request", "pr", "issue")
 _TICKET_FIELDS: Final = ("ticket_key", "issue_key", "ticket", "key")
 _TICKET_KEY_PATTERN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,30}-\d{1,12}\Z")
 _MAX_SUBJECT_CHARS: Final = 200
+
+
+def repository_of(payload: Mapping[str, Any]) -> str | None:
+    """Return the repository that a payload names: in ``repo`` or ``repository``, as a text or as GitHub's object."""
+    for name in _REPOSITORY_FIELDS:
+        value = payload.get(name)
+        if isinstance(value, Mapping):
+            value = value.get("full_name") or value.get("name")
+        if isinstance(value, str) and value:
+            return value
+    return None
 
 
 def subject_of(event: Event | Mapping[str, Any]) -> str | None:
@@ -215,7 +227,7 @@ def subject_of(event: Event | Mapping[str, Any]) -> str | None:
     )
     if ticket is not None:
         return ticket.upper()
-    repo, number = document.get("repo") or payload.get("repo"), _issue_number(payload)
+    repo, number = document.get("repo") or repository_of(payload), _issue_number(payload)
     if isinstance(repo, str) and 0 < len(repo) <= _MAX_SUBJECT_CHARS and number is not None:
         return f"{repo.lower()}#{number}"
     return None

@@ -114,10 +114,14 @@ async def test_an_event_that_nobody_takes_is_told_of_until_somebody_does(court: 
         court.emit("event.detected", "sentinel", event_id=name, source="github", event_type="github.pr.opened")
     await court.tick(30 * 60)
     assert court.alerts() == []
+    court.home.role("king").mkdir(parents=True, exist_ok=True)
+    holds = {"many": {"count": 9, "events": []}, "gen-pr is at its limit": {"count": 2, "events": ["evt-github-1"]}}
+    beat = {"ts": timestamp(court.now + 30), "pid": 100, "interval": 10, "holds": holds}
+    court.home.heartbeat("king").write_text(json.dumps(beat))
     await court.tick(30)
     assert court.alerts() == [("stale", "waiting")]
     assert court.messages()[0]["content"] == (
-        "2 event(s) not dispatched for over 30 min, the oldest is evt-github-1; king: alive"
+        "2 event(s) not dispatched for over 30 min, the oldest is evt-github-1 (gen-pr is at its limit); king: alive"
     )
     court.emit("event.dispatched", "king", event_id="evt-github-1", task_id="t", target_general="gen-pr")
     await court.tick(30)

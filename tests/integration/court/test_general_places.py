@@ -342,3 +342,31 @@ async def test_evidence_of_a_soldier_that_was_taken_over(tmp_path: Path, remote:
         (result,) = await post.finish(task)
         assert result["status"] == "success", result["error"]
         assert len(fake(post).orders) == 1
+
+
+@pytest.mark.parametrize("payload", [{"repo": "acme/shop"}, {"repository": {"full_name": "acme/shop"}}])
+async def test_a_repository_in_the_payload_is_found(post: Post, payload: dict[str, Any]) -> None:
+    (result,) = await post.finish(await post.task(payload=payload))
+    (order,) = fake(post).orders
+    assert (order.cwd / "README.md").read_text() == "A shop.\n"
+    assert result["repo"] == "acme/shop"
+
+
+async def test_a_general_that_needs_a_repository_refuses_a_task_without_one(post: Post) -> None:
+    post.manifest = post.manifest.model_copy(update={"needs_repo": True})
+    (result,) = await post.finish(await post.task())
+    assert result["status"] == "failed"
+    assert "needs a repository, and the event names none" in result["error"]
+    assert fake(post).orders == []
+
+
+async def test_a_git_host_that_is_away_holds_the_task_and_one_without_the_repository_does_not(post: Post) -> None:
+    post.base_url = "https://127.0.0.1:9"
+    task = await post.task(repo="acme/shop")
+    general = post.general()
+    await general.start()
+    await post.work(general, lambda: bool(general.report()["held"]))
+    await general.stop()
+    assert "cannot be reached now" in general.report()["held"][task.id]["reason"]
+    assert post.state(task) == "pending"
+    assert fake(post).orders == []

@@ -154,8 +154,12 @@ async def test_a_part_that_was_played_in_a_process_that_is_gone_is_played_again(
     assert (result["status"], result["retry_count"]) == ("success", 0), result["error"]
 
 
-async def test_a_program_that_is_not_there_is_said_in_the_result(field: Field) -> None:
+async def test_a_task_waits_for_a_program_that_is_not_there(field: Field) -> None:
     field.order(name="command", options={"argv": ["no-such-program-anywhere"]})
-    (result,) = await field.post.finish(await field.post.task(repo="acme/shop"))
-    assert result["status"] == "failed"
-    assert "no-such-program-anywhere" in result["error"]
+    task = await field.post.task(repo="acme/shop")
+    general = field.post.general()
+    await general.start()
+    await field.post.work(general, lambda: bool(general.report()["held"]))
+    await general.stop()
+    assert field.post.state(task) == "pending"
+    assert "no-such-program-anywhere" in general.report()["held"][task.id]["reason"]

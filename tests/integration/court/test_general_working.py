@@ -312,6 +312,19 @@ async def test_a_cancel_task_of_a_former_version_is_still_understood(post: Post)
     assert (post.result(task)["status"], post.result(task)["error"]) == ("cancelled", "enough")
 
 
+async def test_without_a_result_a_task_is_not_done(post: Post) -> None:
+    def script(order: Order, number: int) -> Outcome:
+        said = {"status": "success", "summary": "All done!", "reported": False}
+        return Outcome("success", result=said) if number == 1 else success()
+
+    fake(post).script = script
+    (result,) = await post.finish(await post.task())
+    assert (result["status"], result["retry_count"]) == ("success", 1)
+    assert "ended without the result file" in fake(post).orders[1].prompt
+    kinds = [kind for kind, _ in post.told()]
+    assert (kinds.count("soldier.ended"), kinds.count("soldier.completed")) == (1, 1)
+
+
 async def test_only_a_soldier_that_left_a_result_has_completed(post: Post) -> None:
     fake(post).script = lambda order, number: Outcome("killed", error="it was stopped from outside")
     task = await post.task()

@@ -19,7 +19,7 @@ from kingdom.court.commands import submit_answer
 from kingdom.court.init_home import SHIPPED_GENERALS_DIR
 from tests.support.cli_courts import EVENT, GENERAL, Cli, CliCourt, talking
 from tests.support.courts import Court, until
-from tests.support.model_servers import Say, Stall, Turn
+from tests.support.model_servers import Refuse, Say, Stall, Turn
 from tests.support.repositories import plain_git
 from tests.support.workshop import ECHO, alive
 
@@ -184,7 +184,7 @@ async def test_over_the_limit_of_the_account_a_task_waits(make_court: MakeCourt)
     court.cli.server.script.append(court.cli.refuses(resets_at))
     async with court.running() as services:
         court.drop(title="Much to do")
-        await court.until(lambda: court.told("soldier.completed"), "the end of the soldier")
+        await court.until(lambda: court.told("soldier.ended"), "the end of the soldier")
         (task,) = await court.until(lambda: court.documents("tasks/pending"), "the task back among those that wait")
         record = await services.bus.find(task["id"])
     assert record is not None
@@ -196,6 +196,24 @@ async def test_over_the_limit_of_the_account_a_task_waits(make_court: MakeCourt)
     assert (note["retries"], note["errors"]) == (0, []), "no try is spent"
     assert len(court.soldiers()) == 1
     assert [event["id"] for event in court.documents("events/dispatched")] == [EVENT]
+
+
+@pytest.mark.parametrize(("status", "words"), [(529, "overloaded or away"), (401, "refuses its key or login")])
+async def test_an_overloaded_model_and_a_wrong_key_hold_the_task(
+    make_court: MakeCourt, status: int, words: str
+) -> None:
+    court = make_court()
+    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    court.cli.server.script.append(Refuse(status, error if status == 529 else {"error": {"message": "bad key"}}))
+    async with court.running() as services:
+        court.drop(title="Much to do")
+        await court.until(lambda: court.told("soldier.ended"), "the end of the soldier")
+        (task,) = await court.until(lambda: court.documents("tasks/pending"), "the task back among those that wait")
+        record = await services.bus.find(task["id"])
+    assert record is not None
+    assert (record.status, record.error_code) == ("PENDING", "RATE_LIMITED")
+    assert words in str(record.error_message)
+    assert court.results() == []
 
 
 async def test_a_new_general_goes_on_with_the_soldier_of_one_that_was_killed(make_court: MakeCourt) -> None:

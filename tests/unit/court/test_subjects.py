@@ -18,6 +18,7 @@ from kingdom.court.models import Event, subject_of
         ("acme/web", {"pull_request": {"number": 12}}, "acme/web#12"),
         ("acme/web", {"issue": {"number": 12}}, "acme/web#12"),
         (None, {"repo": "acme/web", "issue_number": 12}, "acme/web#12"),
+        (None, {"repository": {"full_name": "acme/web"}, "issue_number": 12}, "acme/web#12"),
         (None, {"ticket_key": "qp-123"}, "QP-123"),
         ("acme/web", {"key": "QP-123", "number": 7}, "QP-123"),
         (None, {"subject": "anything at all", "number": 7}, "anything at all"),

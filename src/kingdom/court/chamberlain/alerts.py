@@ -59,8 +59,8 @@ _TEXTS: Final[dict[str, dict[Locale, str]]] = {
         "ko": "병사 타임아웃이 잦아들었습니다",
     },
     "stale": {
-        "en": "{count} event(s) not dispatched for over {minutes:g} min, the oldest is {oldest}; king: {king}",
-        "ko": "이벤트 {count}건이 {minutes:g}분 넘게 배정되지 않았습니다. 가장 오래된 것: {oldest}; 왕: {king}",
+        "en": "{count} event(s) not dispatched for over {minutes:g} min, the oldest is {oldest} ({why}); king: {king}",
+        "ko": "이벤트 {count}건이 {minutes:g}분 넘게 배정되지 않았습니다. 가장 오래된 것: {oldest} ({why}); 왕: {king}",
     },
     "stale-over": {
         "en": "All events are dispatched in time again",
@@ -106,6 +106,7 @@ _TEXTS: Final[dict[str, dict[Locale, str]]] = {
         "en": "No document is set aside any more",
         "ko": "따로 둔 문서가 더 이상 없습니다",
     },
+    "unknown-hold": {"en": "the king gives no reason", "ko": "왕이 밝힌 이유 없음"},
     "king-alive": {"en": "alive", "ko": "정상"},
     "king-silent": {"en": "no heartbeat", "ko": "응답 없음"},
     "never": {"en": "never", "ko": "없음"},

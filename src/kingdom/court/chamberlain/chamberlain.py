@@ -114,7 +114,7 @@ class Chamberlain:
         self._heartbeats = HeartbeatMonitor(home, memory, now)
         self._sessions = SoldierSessions(self._folder / "sessions.json", self._processes, services.bus, memory.tally)
         self._token_monitor = TokenMonitor(Ledger(home.ledger), self._system.budget, self._zone, memory)
-        self._anomalies = AnomalyRules(memory.tally, services.bus, self._texts)
+        self._anomalies = AnomalyRules(memory.tally, services.bus, self._texts, home.heartbeat("king"))
         self._housekeeping = CleanupSchedule(services, self._processes, memory, self._zone, self._warn)
 
     async def tick(self) -> float | None:

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from kingdom.base.files import read_json
+from kingdom.base.files import read_json, read_object
 from kingdom.base.times import epoch_seconds
 from kingdom.court.budget import limits_of, spending_at
 from kingdom.court.days import ONE_DAY, day_of, start_of_day
@@ -22,6 +22,7 @@ from kingdom.journal.catalog import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from datetime import date
+    from pathlib import Path
     from zoneinfo import ZoneInfo
 
     from kingdom.agents.ledger import Ledger, LedgerTotals
@@ -186,8 +187,9 @@ FAILURES_PREFIX: Final = "failures:"
 class AnomalyRules:
     """Finds repeated failures, too many timeouts, and events that are not dispatched."""
 
-    def __init__(self, tally: JournalTally, bus: EventBus, texts: ChamberlainTexts) -> None:
+    def __init__(self, tally: JournalTally, bus: EventBus, texts: ChamberlainTexts, king_heartbeat: Path) -> None:
         self._tally = tally
+        self._king_heartbeat = king_heartbeat
         self._bus = bus
         self._texts = texts
 
@@ -224,10 +226,20 @@ class AnomalyRules:
                 count=len(stale),
                 minutes=section.event_stale_minutes,
                 oldest=stale[0],
+                why=self._hold_reason(stale[0]) or text("unknown-hold"),
                 king=text("king-alive" if king_alive else "king-silent"),
             ),
             lambda: text("stale-over"),
         )
+
+    def _hold_reason(self, event_id: str) -> str | None:
+        """Return why the king holds an event back, or else most events."""
+        holds = read_object(self._king_heartbeat).get("holds")
+        reasons = holds if isinstance(holds, dict) else {}
+        named = (
+            reason for reason, one in reasons.items() if isinstance(one, dict) and event_id in one.get("events", ())
+        )
+        return next(named, None) or next(iter(reasons), None)
 
     async def _stale(self, limit: float, now: float) -> list[str]:
         """Return the events that have waited too long, the oldest first, after checking the queue."""

@@ -18,7 +18,7 @@ from kingdom.court.errors import InvalidId
 from kingdom.court.general.errors import TaskRefused
 from kingdom.court.general.workspace import Workspace, allows_local, configured_url
 from kingdom.court.home import check_name, named_path
-from kingdom.court.models import subject_of
+from kingdom.court.models import repository_of, subject_of
 from kingdom.journal import JournalError
 from kingdom.journal.catalog import general_actor
 
@@ -109,8 +109,7 @@ class TaskContext:
         """The repository that the task, its history or its event names. It is not validated."""
         if named := (self.task.model_extra or {}).get("repo") or self.history.repo:
             return named
-        # The repository of a schedule is in the payload that its manifest gives it.
-        return self.task.payload.get("repo") if self.event is None else self.event.get("repo")
+        return (None if self.event is None else self.event.get("repo")) or repository_of(self.task.payload)
 
     @property
     def type(self) -> Any:

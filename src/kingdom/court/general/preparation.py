@@ -313,4 +313,10 @@ async def _prepare_workflow(context: GeneralContext, task_context: TaskContext, 
 def _repository_url(context: GeneralContext, task_context: TaskContext) -> str | None:
     if not context.manifest.fetch_repo:
         return None
-    return repository_url(task_context.repo, context.base_url) if task_context.repo else context.default_url
+    url = repository_url(task_context.repo, context.base_url) if task_context.repo else context.default_url
+    if url is None and context.manifest.needs_repo:
+        raise TaskRefused(
+            f"{context.name} needs a repository, and the event names none: put owner/name into `repo` of the event or "
+            "of its payload, or set default_repo in the manifest"
+        )
+    return url

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from kingdom.agents.errors import AgentsError, EngineNotInstalled, StartFailed
 from kingdom.agents.port import Began, Outcome, Text, ToolUse
 from kingdom.agents.untrusted import clean, clean_line, cut_middle
+from kingdom.agents.verdict import REPORTED
 from kingdom.base.backoff import backoff
 from kingdom.base.files import write_atomic
 from kingdom.bus import BusError
@@ -62,6 +63,7 @@ _MAX_ERROR_BYTES: Final = 4000  # of an error that the next soldier reads
 _MAX_RESTARTS: Final = 20  # of a task whose soldiers die together with our process: it may be the cause
 _DISK_FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT)
 _STATUSES_WITH_RESULT: Final = ("success", "failed", "needs_human", "skipped")
+_MAX_LAST_WORDS: Final = 300  # characters
 _HOLD_SECONDS: Final = (30.0, 900.0)  # before an unknown outage is looked at again for the first time, and at most
 _BACKOFF_SECONDS: Final = (5.0, 120.0)  # before the first retry, and at most
 log = logging.getLogger("kingdom.court")
@@ -90,6 +92,12 @@ class TaskAbandoned:
 
 TaskEnding = TaskFinished | TaskParked | TaskAbandoned
 HaltCause = Literal["cancelled", "lost"]
+
+
+def _no_result_error(outcome: Outcome) -> str:
+    said = str((outcome.result or {}).get("summary") or "")
+    words = f'; its last words were "{clean_line(said, _MAX_LAST_WORDS)}"' if said else ""
+    return f"the soldier ended without the result file that its prompt asks for{words}"
 
 
 class _Halted(Exception):
@@ -270,6 +278,8 @@ class TaskRun:
             progress.soldier = None
             progress.charge(outcome)
             return await self._park(progress, outcome.resets_at, error or "the engine's limit is reached")
+        if status == "success" and outcome.result is not None and outcome.result.get(REPORTED) is False:
+            status, error = "failed", _no_result_error(outcome)
         if status == "success":
             checks = await self._unless_halted(self._evidence()) if self._context.manifest.evidence else []
             if (error := evidence_error(checks)) is not None:
@@ -336,7 +346,7 @@ class TaskRun:
         if outcome.status == "timeout":
             allowed = expired_timer_seconds(self._context.manifest, outcome)
             self._context.emit(SoldierTimeout(self.task.id, soldier_id, allowed))
-        elif outcome.result is not None and outcome.status in _STATUSES_WITH_RESULT:
+        elif outcome.status in _STATUSES_WITH_RESULT and (outcome.result or {REPORTED: False}).get(REPORTED, True):
             self._context.emit(SoldierCompleted(self.task.id, soldier_id, outcome.status))
         else:
             status = "cancelled" if self._halt == "cancelled" else outcome.status

@@ -12,7 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from kingdom.court.errors import InvalidDocument
-from kingdom.court.models import Event, subject_of
+from kingdom.court.models import Event, repository_of, subject_of
 from kingdom.court.packages.installed import MANIFEST_FILE
 from kingdom.court.packages.manifest import EventSubscription
 from kingdom.court.patterns import NOBODY_SUBSCRIBES, matches_any, type_matches
@@ -249,7 +249,7 @@ def _pending_event(document: Any, event_id: str, event_type: str, position: int)
         position=position,
         people=people_of(document),
         priority=event.priority,
-        repo=event.repo,
+        repo=event.repo or repository_of(event.payload),
         author=author_of(event.payload),
         subject=subject_of(document),
         command=command,
