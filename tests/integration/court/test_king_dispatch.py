@@ -150,13 +150,15 @@ async def test_one_subject_has_one_task_at_a_time(realm: Realm) -> None:
     await realm.event(3, repo="acme/web", payload={"pr_number": 8})
     king = await reigning(realm)
     assert [task.event_id for task in realm.tasks()] == ["evt-github-1", "evt-github-3"]
-    assert held(king) == {"its subject has a task already": 1}
+    reason = "acme/web#7 has a task already: task-20260207-001 of gen-pr"
+    assert held(king) == {reason: 1}
     assert realm.where("evt-github-2") == ("pending", "pending")
     await realm.work(status="needs_human", question={"text": "?"}, limit=1)
     await looks(king)
-    assert held(king) == {"its subject has a task already": 1}  # also while a person is asked
+    reason += ", which waits for an answer"
+    assert held(king) == {reason: 1}  # also while a person is asked
     successor = await reigning(realm)
-    assert held(successor) == {"its subject has a task already": 1}
+    assert held(successor) == {reason: 1}
     asking = realm.tasks("completed")[0]
     await realm.answer(asking.id, "yes")
     successor = await reigning(realm)
@@ -331,3 +333,29 @@ async def test_an_event_that_lies_in_the_queue_as_a_file_is_detected_by_the_king
         await looks(king)
         await king.stop()
     assert realm.journal().count(detected) == 1
+
+
+async def test_a_question_holds_only_what_the_manifest_says_depends_on_it(realm: Realm) -> None:
+    realm.install(hold_subject_while_asking=False)
+    for number in (1, 2, 3):
+        await realm.event(number, repo="acme/web", payload={"pr_number": 7})
+    king = await reigning(realm)
+    (asking,) = await realm.work(status="needs_human", question={"text": "?"})
+    await looks(king)
+    (second,) = realm.tasks()
+    assert second.event_id == "evt-github-2", "the next event goes on while the question is open"
+    assert held(king) == {f"acme/web#7 has a task already: {second.id} of gen-pr": 1}
+    await realm.answer(asking.id, "yes")
+    realm.clock.now += 10
+    await looks(king)
+    assert held(king) == {f"acme/web#7 has a task already: {second.id} of gen-pr": 2}, "the answer waits for its turn"
+    king = await reigning(realm)
+    assert held(king) == {f"acme/web#7 has a task already: {second.id} of gen-pr": 2}
+    await realm.work()
+    await looks(king)
+    (resumed,) = realm.tasks()
+    assert resumed.type == "resume"
+    assert held(king) == {f"acme/web#7 has a task already: {resumed.id} of gen-pr": 1}
+    await realm.work()
+    await looks(king)
+    assert [task.event_id for task in realm.tasks()] == ["evt-github-3"]

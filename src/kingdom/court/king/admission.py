@@ -11,6 +11,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from kingdom.base.files import ChangeDetector, read_object
+from kingdom.base.text import one_line
 from kingdom.base.times import epoch_seconds
 from kingdom.court.king.pending import PRIORITY_RANKS
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 STALE_HEALTH_SECONDS: Final = 300.0
 _MAX_SAMPLE_IDS: Final = 3
+_MAX_REASONS: Final = 50  # that are reported; subjects have a reason each
 _PRIORITIES_BY_HEALTH: Final = {
     "green": ("high", "normal", "low"),
     "yellow": ("high", "normal"),
@@ -101,7 +103,12 @@ class Holds:
     def report(self) -> dict[str, Any]:
         """Return the reasons, most frequent first."""
         ordered = sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))
-        return {reason: {"count": count, "events": self._samples[reason]} for reason, count in ordered}
+        found: dict[str, Any] = {
+            reason: {"count": count, "events": self._samples[reason]} for reason, count in ordered[:_MAX_REASONS]
+        }
+        if others := ordered[_MAX_REASONS:]:
+            found[f"{len(others)} more reasons"] = {"count": sum(count for _, count in others), "events": []}
+        return found
 
 
 class TaskIdPool:
@@ -158,28 +165,32 @@ class Admission:
         self._gates = gates
         self._reserving = [gate for gate in gates if isinstance(gate, ReservingGate)]
         self._limits: dict[str, int] = {}  # by general
+        self._passable: set[str] = set()  # generals whose questions do not hold their subject
         self._now = 0.0
         self._admitted: dict[str, str] = {}  # tasks admitted in this tick, with their generals
         self._admitted_of: Counter[str] = Counter()  # their number, by general
-        self._subjects: set[str] = set()
+        self._subjects: dict[str, str] = {}  # of tasks admitted in this tick: task and general
         self.holds = Holds()
 
     def begin(self, generals: Generals, now: float) -> None:
         """Begin a tick: nothing is admitted yet."""
         self._limits = {name: general.manifest.concurrency for name, general in generals.by_name.items()}
+        self._passable = {
+            name for name, general in generals.by_name.items() if not general.manifest.hold_subject_while_asking
+        }
         self._now = now
         self._admitted.clear()
         self._admitted_of.clear()
         self._subjects.clear()
         self.holds = Holds()
 
-    def admit(self, general: str, priority: str, subject: str | None = None) -> str:
+    def admit(self, general: str, priority: str, subject: str | None = None, *, continues: str | None = None) -> str:
         """Admit a task and return its id. Raises :class:`NotAdmitted`.
 
-        ``subject`` is None when the task continues a case, which holds its subject already.
+        ``continues`` is the root of the case that the task continues.
         """
         reason = self._capacity_problem(general) or self._health.refusal(general, priority, self._now)
-        reason = reason or self._gate_refusal(general, priority) or self._subject_problem(subject)
+        reason = reason or self._gate_refusal(general, priority) or self._subject_problem(subject, continues)
         if reason is not None:
             raise NotAdmitted(reason)
         return self._admit(general, subject)
@@ -259,7 +270,7 @@ class Admission:
         self._admitted[task_id] = general
         self._admitted_of[general] += 1
         if subject is not None:
-            self._subjects.add(subject)
+            self._subjects[subject] = f"{task_id} of {general}"
         for gate in self._reserving:
             gate.reserve(task_id, general, self._now)
         return task_id
@@ -277,9 +288,14 @@ class Admission:
     def _gate_refusal(self, general: str, priority: str) -> str | None:
         return next((why for gate in self._gates if (why := gate.refusal(general, priority, self._now))), None)
 
-    def _subject_problem(self, subject: str | None) -> str | None:
+    def _subject_problem(self, subject: str | None, continues: str | None = None) -> str | None:
+        """Say for which task an event about a subject waits; None when it may start."""
         if subject is None:
             return None
-        if subject in self._subjects or self._cases.of_subject(subject) is not None:
-            return "its subject has a task already"
-        return None
+        for case in self._cases.of_subject(subject):
+            if case.root == continues or (case.asked is not None and (continues or case.general in self._passable)):
+                continue
+            asks = ", which waits for an answer" if case.asked is not None else ""
+            return f"{one_line(subject)} has a task already: {case.task} of {case.general}{asks}"
+        admitted = self._subjects.get(subject)
+        return None if admitted is None else f"{one_line(subject)} has a task already: {admitted}"

@@ -83,7 +83,7 @@ class Cases:
         self._by_task: dict[str, Case] = {}
         self._active: Counter[str] = Counter()  # by general
         self._counted: dict[str, str] = {}  # roots counted as active, with their generals
-        self._subjects: dict[str, str] = {}
+        self._subjects: dict[str, dict[str, None]] = {}  # roots by subject; several only while one of them asks
 
     def put(self, case: Case) -> None:
         """Add a case, or update its indexes."""
@@ -91,7 +91,7 @@ class Cases:
         for task in (case.task, *case.former):
             self._by_task[task] = case
         if case.subject is not None:
-            self._subjects[case.subject] = case.root
+            self._subjects.setdefault(case.subject, {})[case.root] = None
         self._uncount(case.root)
         if case.active:
             self._counted[case.root] = case.general
@@ -103,8 +103,10 @@ class Cases:
             return None
         for task in (case.task, *case.former):
             self._by_task.pop(task, None)
-        if case.subject is not None and self._subjects.get(case.subject) == root:
-            del self._subjects[case.subject]
+        if case.subject is not None and (roots := self._subjects.get(case.subject)) is not None:
+            roots.pop(root, None)
+            if not roots:
+                del self._subjects[case.subject]
         self._uncount(root)
         return case
 
@@ -115,9 +117,9 @@ class Cases:
         """Return the case of a task, also of one of its former tasks."""
         return self._by_task.get(task_id)
 
-    def of_subject(self, subject: str) -> Case | None:
-        root = self._subjects.get(subject)
-        return None if root is None else self._by_root.get(root)
+    def of_subject(self, subject: str) -> list[Case]:
+        """Return the open cases about a subject: one, or more while some of them wait for an answer."""
+        return [self._by_root[root] for root in self._subjects.get(subject, ()) if root in self._by_root]
 
     def active_of(self, general: str) -> int:
         """Return how many tasks of a general are queued or running."""

@@ -56,7 +56,7 @@ async def decide_answer(state: KingState, pending: PendingEvent) -> tuple[EventA
         answered = pending.task in case.former
         reason = "already answered" if answered else f"task {pending.task} asks nothing"
         return discard_event(state, pending, reason), None
-    task_id = state.admission.admit(case.general, case.priority)
+    task_id = state.admission.admit(case.general, case.priority, case.subject, continues=case.root)
 
     async def action(delivery: Delivery) -> None:
         if case.asked is None:  # an earlier answer was handled in the same tick

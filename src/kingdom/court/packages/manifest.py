@@ -257,6 +257,8 @@ class Manifest(ConfigSection):
     schedules: list[Schedule] = Field(default_factory=list)
     default_repo: str | None = Field(default=None, min_length=1)
     """The repository for events that name none."""
+    hold_subject_while_asking: bool = True
+    """Whether further events about a pull request or ticket wait while a question about it is open."""
     needs_repo: bool = False
     """Whether its tasks make no sense without a repository. One whose event names none is refused, with the reason."""
     fetch_repo: bool = True
