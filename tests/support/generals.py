@@ -48,6 +48,7 @@ class Post:
         self.journal = Journal(self.home.journal, lambda: self.now)
         self.agents: Agents = FakeAgents(root / "agents")
         self.woken = asyncio.Event()
+        self._ends = contextlib.ExitStack()  # of what its generals watch: a user may have 128 such watches
 
     def prompt(self, text: str) -> None:
         (self.folder / "prompt.md").write_text(text)
@@ -62,8 +63,12 @@ class Post:
         repos = {"repos": {"base_url": self.base_url}} if self.base_url else {}
         system = SystemConfig.model_validate({**repos, **self.system})
         general = General(services, package, system, self.agents, GeneralDeps(**{**usual, **deps}))
-        general.subscribe(self.woken.set)
+        self._ends.callback(general.subscribe(self.woken.set))
         return general
+
+    def close(self) -> None:
+        self._ends.close()
+        self.journal.close()
 
     async def task(self, number: int = 1, /, *, repo: str | None = None, **fields: Any) -> Task:
         """Put an event and its task into the queues."""
@@ -141,4 +146,4 @@ async def posted(root: Path, **manifest: Any) -> AsyncIterator[Post]:
         try:
             yield post
         finally:
-            post.journal.close()
+            post.close()
