@@ -453,6 +453,17 @@ def test_the_model_of_the_whole_plan_changes_for_the_works_to_come(desk: Desk) -
     assert [work["model"] for work in desk.show(workflow)["works"]] == [None, "opus"]
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [("template", "ls"), ("git", "ls"), ("mcp", "ls"), ("workflow", "ls"), ("workflow", "show", "x")],
+)
+def test_looking_where_there_is_no_store_creates_none(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    done = kingdom(*arguments, "--home", str(tmp_path))
+    assert "Traceback" not in done.stderr
+    assert done.returncode == (1 if "show" in arguments else 0), done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_templates_repositories_and_servers_are_looked_after(desk: Desk) -> None:
     desk.run("git", "add", desk.remote.url)
     desk.run("git", "add", "https://example.com/you/lib.git", "--name", "lib")

@@ -168,13 +168,16 @@ def _enclosing_folder(start: Path) -> Path:
 
 @contextlib.asynccontextmanager
 async def open_workflow_store(place: WorkflowHome) -> AsyncIterator[WorkflowStore]:
-    """Open the store of a folder; its tables are created or migrated first."""
+    """Open the store of a folder to read it, migrated if it is older. A folder without one is read as empty."""
+    import tempfile
+
     from kingdom.workflow.store import open_store
 
-    place.root.mkdir(parents=True, exist_ok=True)
-    async with open_store(place.store, utc_now) as store:
-        await store.setup()
-        yield store
+    with tempfile.TemporaryDirectory() as empty:
+        found = place if place.has_store else type(place)(Path(empty))  # reading creates nothing in the folder
+        async with open_store(found.store, utc_now) as store:
+            await store.setup()
+            yield store
 
 
 @contextlib.asynccontextmanager

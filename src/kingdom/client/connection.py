@@ -12,6 +12,8 @@ from urllib.parse import quote
 
 import httpx
 
+from kingdom.base.backoff import backoff
+
 # What can go wrong between a client and the server.
 
 
@@ -56,7 +58,7 @@ class TooOld(ClientError):
 _MAX_TRIES: Final = 3
 _RETRY_SECONDS: Final = 0.2  # before the second attempt; doubled before the third
 _RETRY_STATUSES: Final = (429, 503)
-_MAX_RETRY_SECONDS: Final = 10.0  # upper bound for Retry-After
+_MAX_RETRY_SECONDS: Final = 10.0  # also when Retry-After asks for more
 
 
 class Connection:
@@ -102,11 +104,11 @@ class Connection:
             except httpx.TransportError as error:
                 if last or not isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError):
                     raise self._away(error) from error
-                time.sleep(_RETRY_SECONDS * 2**attempt)
+                time.sleep(backoff(attempt, _RETRY_SECONDS, _MAX_RETRY_SECONDS))
                 continue
             if last or answer.status_code not in _RETRY_STATUSES:
                 break
-            time.sleep(_retry_after(answer, _RETRY_SECONDS * 2**attempt))
+            time.sleep(_retry_after(answer, backoff(attempt, _RETRY_SECONDS, _MAX_RETRY_SECONDS)))
         return _response_data(answer)
 
     def lines(self, path: str, *, query: Mapping[str, Any] | None = None, headers: Mapping[str, str]) -> Iterator[str]:

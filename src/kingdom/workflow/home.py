@@ -25,6 +25,7 @@ class WorkflowHome:
         self.root = root.absolute()
         self.database = self.root / _DATABASE
         self.store = store or f"sqlite://{self.database}"
+        self._elsewhere = store is not None
         self.log = self.root / "engine.log"
         self.workspaces = self.root / "workspaces"
         self.agents = self.root / "agents"
@@ -32,6 +33,11 @@ class WorkflowHome:
         self.sessions = self.agents / "sessions"  # transcripts
         self.ledger = self.agents / "ledger"  # tokens and cost, one file per month
         self.mcp = self.agents / "mcp"  # MCP configurations of running runs
+
+    @property
+    def has_store(self) -> bool:
+        """Whether there may be workflows: the store is elsewhere, or its file exists."""
+        return self._elsewhere or self.database.is_file()
 
 
 def git_service(home: WorkflowHome, clock: Clock) -> GitopsService:

@@ -161,7 +161,7 @@ def _known_names(home: Path | None, store: str | None) -> KnownNames:
         place = find_workflow_home(home, store)
     except output.CommandError:
         return known
-    if store is None and not place.database.exists():
+    if not place.has_store:
         return known
     sources = with_store(home, store, read_source_ids)
     return replace(known, repositories=sources.repositories, mcp_servers=sources.mcp_servers)

@@ -111,11 +111,6 @@ class GitopsService:
         if (found := self._find_or_none(tree)) is not None:
             await self._worktrees.release(found.workflow, found.name)
 
-    async def forget(self, tree: WorkTree) -> None:
-        """Remove a worktree and its branch, for a workflow that is deleted. What the branch had is kept as a rescue."""
-        if (found := self._find_or_none(tree)) is not None:
-            await self._worktrees.release(found.workflow, found.name, delete_branch=True)
-
     def base(self, tree: WorkTree) -> str:
         """Return the commit a worktree's branch started from; raise :class:`WorktreeBroken` without a worktree."""
         return self._find(tree).base
@@ -161,12 +156,6 @@ class GitopsService:
         """Hold the commit of a repository under the ref of a copied checkpoint."""
         commit = checkpoint.hashes[git.id]
         await self._checkpoints.keep(self._clones.find(git.url), checkpoint.workflow_id, checkpoint.id, commit)
-
-    async def remove_checkpoint(self, git: Git, checkpoint: Checkpoint) -> None:
-        """Let go of the commit of a checkpoint in one repository, for a workflow that is deleted."""
-        clone = self._clones.find(git.url)
-        if clone.repo.exists():
-            await self._checkpoints.remove(clone, checkpoint.workflow_id, checkpoint.id)
 
     async def verify(
         self,
