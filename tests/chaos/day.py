@@ -3,6 +3,9 @@
 Real clients talk over loopback to servers of ours; only the clock is a fake. Everything follows from the seed. The end
 is exact: each act of a person is one event with its own id, our own acts and talk among colleagues are none, each of
 our messages is one post.
+
+It is not a quiet day. The sentinel is restarted, the repository renamed, tickets move to another project, the token's
+authorization for single sign-on lapses, and servers fail, refuse and ask to wait.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from kingdom.court.queues import EVENTS
 from kingdom.court.sentinel import Sentinel
 from tests.chaos.processes import Violation
 from tests.support.embassies import Embassy
-from tests.support.fake_github import ME, FakeGitHub
+from tests.support.fake_github import ME, REPO, FakeGitHub
 from tests.support.fake_jira import ME as JIRA_ME
 from tests.support.fake_jira import FakeJira
 from tests.support.fake_slack import ANN, BEN, BOT, CHANNEL, DIRECT, EVE
@@ -31,7 +34,7 @@ from tests.support.fake_slack import ANN, BEN, BOT, CHANNEL, DIRECT, EVE
 MINUTES = 24 * 60
 SUBJECTS, TICKETS = 150, 60
 _REIGN_EVERY = 15  # minutes
-_AFTERWARDS = 10  # minutes: the index of Jira is behind, and Slack delivers some things late
+_AFTERWARDS = 90  # minutes: the index of Jira is behind, Slack delivers late, and pauses after failures are long
 PEOPLE = ("grace", "ann", "linus", "barbara")
 TOKENS = {"GITHUB_TOKEN": "ghp-for-tests", "JIRA_API_TOKEN": "jira-for-tests"}
 
@@ -85,6 +88,9 @@ class BusyDay:
         self.sent: list[str] = []
         self._opened: dict[int, int] = {}  # when a subject was opened,
         self._pushed: dict[int, tuple[int, str]] = {}  # and last pushed to
+        self._repo = REPO
+        self._troubles = self._trouble_times()
+        self.optional: set[str] = set()  # heads that may have been replaced before anybody could look
         self._again: list[tuple[int, dict[str, Any]]] = []  # what Slack delivers once more, and when
 
     async def run(self) -> Tally:
@@ -104,6 +110,9 @@ class BusyDay:
             async with embassy.sent() as envoy:
                 await embassy.slack.until(lambda: embassy.slack.sockets)
                 for minute, acts in enumerate([*self._acts(), *[[]] * _AFTERWARDS]):
+                    if self._trouble(minute):
+                        await sentinel.stop()
+                        sentinel = Sentinel(embassy.services)
                     await self._live(minute, acts)
                     await sentinel.tick()
                     await sentinel.idle()
@@ -134,6 +143,65 @@ class BusyDay:
             day[self._random.randrange(size.minutes)].append(act)
         return day
 
+    def _trouble_times(self) -> dict[int, list[str]]:
+        """What goes wrong in which minute."""
+        minutes = self._size.minutes
+        kinds = {"rename": 700, "lapse": 500, "restart": 45, "github": 50, "jira": 90, "move": 40}
+        found: dict[int, list[str]] = {}
+        for kind, every in kinds.items():
+            for _ in range(minutes // every + 1):
+                minute = self._random.randrange(minutes)
+                found.setdefault(minute, []).append(kind)
+                if kind == "lapse":
+                    found.setdefault(min(minute + max(minutes // 20, 5), minutes), []).append("regain")
+        return found
+
+    def _trouble(self, minute: int) -> bool:
+        """Let things go wrong; returns whether the sentinel is restarted."""
+        kinds = self._troubles.get(minute, [])
+        for kind in kinds:
+            if kind == "rename":
+                self.github.rename(self._repo, f"acme/shop-{minute}")
+                self._repo = f"acme/shop-{minute}"
+            elif kind == "lapse":
+                self.github.lapsed.add("acme")
+            elif kind == "regain":
+                self.github.lapsed.clear()
+            elif kind == "move" and self.jira.issues:
+                key = self._random.choice(list(self.jira.issues))
+                identity, change = self.jira.id_of(key), self.jira.move(key, f"OPS-{1000 + minute}")
+                self.expected.add(f"evt-jira-{identity}-change-{change}")
+            elif kind in ("github", "jira"):
+                self._fault(kind)
+        return "restart" in kinds
+
+    def _fault(self, source: str) -> None:
+        if source == "jira":
+            self.jira.fail("search", *self._random.choice(((503, 2), (429, 1), (500, 4))))
+            return
+        secondary = {"message": "You have exceeded a secondary rate limit"}
+        match self._random.randrange(6):
+            case 0:
+                self.github.fail("GET /repos", 502, times=3)
+            case 1:
+                self.github.fail("GET /notifications", 403, body=secondary, Retry_After="120")
+            case 2:
+                self.github.fail("/pulls/", 404, times=2, body={"message": "Not Found"})
+            case 3:
+                self.github.fail("/timeline", 403, times=2, body={"message": "Forbidden"})
+            case 4:
+                reset = str(int(self.clock.now) + 300)
+                self.github.fail("GET /repos", 403, X_RateLimit_Remaining="0", X_RateLimit_Reset=reset)
+            case _:
+                self.github.cut("PATCH", times=2)
+
+    def _is_troubled(self, minute: int) -> bool:
+        """Whether nobody may have looked at GitHub in this minute."""
+        if self.github.lapsed:
+            return True
+        near = (self._troubles.get(other, ()) for other in range(minute - 12, minute + 2))
+        return any(set(kinds) & {"github", "restart", "lapse", "regain"} for kinds in near)
+
     async def _live(self, minute: int, acts: list[Callable[[int], Any]]) -> None:
         for act in acts:
             outcome = act(minute)
@@ -154,7 +222,7 @@ class BusyDay:
         github, luck = self.github, self._random.random()
         if len(self._opened) < 5 or (luck < 0.1 and len(self._opened) < SUBJECTS):
             number = len(self._opened) + 1
-            github.open(number, self._random.choice(PEOPLE), pr=number % 3 > 0)
+            github.open(number, self._random.choice(PEOPLE), pr=number % 3 > 0, repo=self._repo)
             self._opened[number] = minute
             self._github_event(number, "opened")
             return
@@ -165,6 +233,8 @@ class BusyDay:
             if (before := self._pushed.get(number)) is not None and before[0] == minute:
                 self.expected.discard(before[1])  # of two in a minute, only the last is ever the head
             self._pushed[number] = minute, self._github_event(number, f"updated-{sha[:16]}")
+            if self._is_troubled(minute):
+                self.optional.add(self._pushed[number][1])
         elif luck < 0.25 and is_pr and settled:
             self._github_event(number, f"request-{github.request_review(number, by=by)}")
         elif luck < 0.3 and settled:
@@ -226,10 +296,12 @@ class BusyDay:
     def _check(self) -> None:
         embassy = self._embassy
         found = {path.stem for path in (embassy.home.queue / EVENTS).glob("*/*.json")}
-        wrong = [f"lost: {one}" for one in sorted(self.expected - found)]
-        wrong += [f"made up: {one}" for one in sorted(found - self.expected)]
+        wrong = [f"lost: {one}" for one in sorted(self.expected - self.optional - found)]
+        wrong += [f"made up: {one}" for one in sorted(found - self.expected - self.optional)]
         told = Counter(line["event_id"] for line in embassy.journal("event.detected"))
-        wrong += [f"told {told[one]} times: {one}" for one in sorted(self.expected) if told[one] != 1]
+        surely = sorted(self.expected - self.optional)
+        wrong += [f"told {told[one]} times: {one}" for one in surely if told[one] != 1]
+        wrong += [f"told {told[one]} times: {one}" for one in sorted(self.optional) if told[one] > 1]
         posts = Counter(embassy.slack.intents())
         wrong += [f"posted {posts[one]} times: {one}" for one in self.sent if posts[one] != 1]
         wrong += [f"never asked for: {one}" for one in posts if one not in self.sent]

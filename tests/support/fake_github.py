@@ -116,7 +116,7 @@ class FakeGitHub(FakeServer):
 
     def push(self, number: int, by: str = "grace", repo: str = REPO) -> str:
         """Push a commit to a pull request; returns its sha."""
-        sha = f"{self._next():040x}"
+        repo, sha = self._present(repo), f"{self._next():040x}"
         self.commits[sha] = (by, self._now())
         self.subjects[repo, number]["head"]["sha"] = sha
         self.timelines[repo, number].append({"event": "committed", "sha": sha})
@@ -143,7 +143,7 @@ class FakeGitHub(FakeServer):
         self, number: int, event: str, by: str, *, repo: str = REPO, reason: str = "subscribed", **more: Any
     ) -> int:
         """Add any entry to a timeline; returns its id."""
-        identity, now = self._next(), self._now()
+        repo, identity, now = self._present(repo), self._next(), self._now()
         at = {"submitted_at": now} if event == "reviewed" else {"created_at": now}
         self.timelines[repo, number].append({"event": event, "id": identity, "actor": {"login": by}, **at, **more})
         self._touch(repo, number, by, reason)
@@ -214,9 +214,14 @@ class FakeGitHub(FakeServer):
             return self._repo(request, found[1], found[2] or "")
         return _not_found()
 
-    def _redirect(self, request: Request, repo: str, rest: str | None) -> Response:
+    def _present(self, repo: str) -> str:
+        """What a repository is called now."""
         while repo in self.moved and repo not in self.repo_ids:
             repo = self.moved[repo]
+        return repo
+
+    def _redirect(self, request: Request, repo: str, rest: str | None) -> Response:
+        repo = self._present(repo)
         query = "&".join(f"{name}={value}" for name, value in request.query.items())
         where = (
             f"{self.url}/repositories/{self.repo_ids[repo]}{f'/{rest}' if rest else ''}{f'?{query}' if query else ''}"

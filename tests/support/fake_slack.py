@@ -119,9 +119,8 @@ class FakeSlack:
 
     def intents(self) -> list[str]:
         """The messages that our posts are made of, in the order of posting."""
-        return [
-            one for post in self.posts if post["user"] == BOT for one in post["metadata"]["event_payload"]["intents"]
-        ]
+        ours = [post["metadata"] for post in self.posts if post["user"] == BOT and "metadata" in post]
+        return [one for metadata in ours for one in metadata["event_payload"]["intents"]]
 
     def reactions(self, ts: str) -> set[str]:
         """The reactions of a post."""

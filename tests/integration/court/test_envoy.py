@@ -75,6 +75,14 @@ async def test_messages_are_said_written_down_and_settled(services: Services) ->
     assert names(services, "pending") == []
 
 
+async def test_the_last_report_is_recorded_without_slack_too(services: Services) -> None:
+    await put_documents(services.bus, [message(1), message(2, type="notification"), message(3)])
+    await envoy(services).tick()
+    recorded = json.loads((services.home.role("envoy") / "report-sent.json").read_text())
+    assert recorded["msg_id"] == "msg-20260207-003"
+    assert recorded.keys() == {"date", "msg_id", "sent_at"}
+
+
 async def test_a_new_message_wakes_the_envoy(services: Services) -> None:
     stop = asyncio.Event()
     role = envoy(services)

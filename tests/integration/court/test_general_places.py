@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kingdom.agents.port import Order, Outcome
+from kingdom.court.general.reports import remove_old_workplaces
 from kingdom.court.models import EvidenceCheck
 from tests.support.fake_agents import FakeAgents, success
 from tests.support.generals import NOW, Post, posted
@@ -224,6 +225,23 @@ async def test_old_places_go_and_what_was_not_committed_is_kept(post: Post, remo
     rescued = plain_git(clone, "for-each-ref", "--format=%(refname)", "refs/kingdom/")
     assert plain_git(clone, "ls-tree", "--name-only", rescued).splitlines() == ["README.md", "draft.txt"]
     assert plain_git(clone, "rev-parse", f"refs/heads/kingdom/gen-test/{tasks[0].id}")
+
+
+@pytest.mark.parametrize(
+    ("text", "stays"),
+    [("retention: {workspace_days: 30}", True), ("retention: {workspace_days: 3}", False), ("x: [", True)],
+)
+async def test_places_are_kept_as_long_as_the_chamberlain_s_file_says(post: Post, text: str, stays: bool) -> None:
+    await post.finish(await post.task(repo=None))
+    (order,) = fake(post).orders
+    os.utime(order.cwd / ".kingdom-task.json", (NOW - 5 * 86400, NOW - 5 * 86400))
+    (post.home.config / "chamberlain.yaml").write_text(text)
+    general = post.general()
+    if stays:
+        assert await remove_old_workplaces(general._context, list) == []
+    else:
+        assert await remove_old_workplaces(general._context, list) == [order.cwd.name]
+    assert order.cwd.is_dir() == stays
 
 
 async def test_the_place_of_a_task_under_way_stays_however_old_it_is(post: Post) -> None:

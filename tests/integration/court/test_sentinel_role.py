@@ -14,6 +14,7 @@ from kingdom.court.bootstrap import make_role
 from kingdom.court.init_home import create_home
 from kingdom.court.loop import run_role
 from kingdom.court.sentinel import Sentinel
+from kingdom.court.sentinel.config import LocalSection
 from tests.support.fake_github import FakeGitHub
 from tests.support.fake_jira import FakeJira
 from tests.support.sentinels import Post
@@ -134,6 +135,16 @@ async def test_a_change_of_the_configuration_is_taken_up_and_a_mistake_told(post
         await look(post, sentinel)
         assert len(github.requests) == asked
         assert sentinel.report() == {"sources": {}}
+
+
+async def test_each_new_event_is_a_line_of_the_log_once(post: Post, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "kingdom.court.sentinel")
+    drop(post, "a.json", json.dumps({"type": "ci.failed", "id": "evt-ci-1", "payload": {}}))
+    for _ in range(2):
+        async with post.watch("local", LocalSection()) as watch:
+            await watch.poll()
+        drop(post, "b.json", json.dumps({"type": "ci.failed", "id": "evt-ci-1", "payload": {}}))
+    assert [line for line in caplog.messages if line.startswith("[EVENT]")] == ["[EVENT] Emitted: evt-ci-1"]
 
 
 async def test_a_file_in_the_drop_folder_wakes_the_role(post: Post) -> None:

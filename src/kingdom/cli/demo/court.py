@@ -47,14 +47,14 @@ DEMO_REPO: Final = "acme/shop"
 DEMO_GENERALS: Final = ("gen-pr", "gen-jira", "gen-release")
 DEMO_EVENTS: Final[tuple[dict[str, Any], ...]] = (
     {
-        "id": "evt-github-4711-2026",
+        "id": "evt-github-4711-12-request-1",
         "type": "github.pr.review_requested",
         "source": "github",
         "repo": DEMO_REPO,
         "payload": {"number": 12, "title": "Discounts for whole carts", "author": "grace"},
     },
     {
-        "id": "evt-jira-SHOP-7-20260207100000",
+        "id": "evt-jira-10007-change-10071",
         "type": "jira.ticket.assigned",
         "source": "jira",
         "repo": DEMO_REPO,
@@ -62,7 +62,7 @@ DEMO_EVENTS: Final[tuple[dict[str, Any], ...]] = (
         "priority": "high",
     },
     {
-        "id": "evt-github-4712-2026",
+        "id": "evt-github-4711-13-planned",
         "type": "github.release.planned",
         "source": "github",
         "repo": DEMO_REPO,
@@ -342,7 +342,7 @@ async def _prove(site: CourtDemoSite, services: Services, *, killed: bool) -> Pr
             *(f"  {name}: {subject}" for name, subject in commits.items()),
             "",
             f"Everything is in {site.home.root}. Look at the files, or run:",
-            f"  {command} trace evt-github-4712-2026 --home {home}",
+            f"  {command} trace evt-github-4711-13-planned --home {home}",
             f"  {command} task ls --home {home}",
             f"  {command} logs --home {home}",
             f"Create a court of your own: {command} init DIR",

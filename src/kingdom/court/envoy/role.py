@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from kingdom.base.files import write_json
 from kingdom.bus import RetryPolicy
 from kingdom.court.activity import missing_entries
+from kingdom.court.config import court_zone
+from kingdom.court.days import day_of
 from kingdom.court.envoy.port import TryLater
 from kingdom.court.errors import InvalidDocument
-from kingdom.court.models import Message
+from kingdom.court.models import Message, timestamp
 from kingdom.court.queues import MESSAGES, parse_document
 from kingdom.journal import JournalError
 from kingdom.journal.catalog import MessageSent
@@ -172,7 +175,19 @@ class Envoy:
                 self._services.journal.emit(event, self.name)
         except JournalError as error:  # the message is sent: if it were not settled, it would be sent again
             log.warning("%s was sent, but could not be written to the journal: %s", message.id, error)
+        if message.type == "report":
+            self._record_report(message)
         await self._bus.settle(done=[delivery])
+
+    def _record_report(self, message: Message) -> None:
+        """Write ``state/envoy/report-sent.json``: the last report that was sent."""
+        now, home = self._services.clock(), self._services.home
+        day, path = day_of(now, court_zone(home)).isoformat(), home.role(self.name) / "report-sent.json"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(path, {"date": day, "msg_id": message.id, "sent_at": timestamp(now)})
+        except OSError as error:  # the message is sent: if it were not settled, it would be sent again
+            log.warning("%s was sent, but could not be recorded: %s", message.id, error)
 
 
 def _sort_key(message_id: str) -> tuple[str, int, str]:

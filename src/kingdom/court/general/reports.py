@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from kingdom.journal import EventData
 
 TaskOutcome = Literal["failed", "needs_human", "cancelled"]
-WORKPLACE_KEPT_SECONDS: Final = 14 * 86400.0
 _MAX_TEXT_BYTES: Final = 20_000  # of a summary, an error, a question
 _MAX_JOURNAL_CHARS: Final = 1000
 _MAX_LIST_ITEMS: Final = 100  # links, memory updates
@@ -270,15 +269,21 @@ def parking_seconds(context: GeneralContext, resets_at: float | None) -> float:
 
 
 async def remove_old_workplaces(context: GeneralContext, held: Callable[[], Iterable[Task]]) -> list[str]:
-    """Remove workplaces that were not used for some days; return their work ids.
+    """Remove workplaces that were not used for ``retention.workspace_days``; return their work ids.
 
     Until then people may look at them, and an answer may come. The branch stays, and uncommitted changes are kept under
     a ref (:meth:`kingdom.gitops.Worktrees.release`), so that a late answer can still be handled. ``held`` returns the
     tasks that the general holds at the moment.
     """
+    from kingdom.court.chamberlain.config import ChamberlainConfigFile  # once a day: it need not be loaded before
+
     removed: list[str] = []
+    loaded = ChamberlainConfigFile(context.home).load()
+    if not loaded.sound:  # the file may ask for longer retention than the defaults: remove nothing
+        return removed
+    kept_seconds = loaded.config.retention.workspace_days * 86400
     for work_id, folder in context.workspace.places():
-        if context.clock() - _last_used(folder) < WORKPLACE_KEPT_SECONDS:
+        if context.clock() - _last_used(folder) < kept_seconds:
             continue
         if work_id in _work_ids_in_use(context, held()):
             continue

@@ -211,6 +211,8 @@ class EventEmitter:
         accepted = await put_documents(self._services.bus, frozen)
         self._write_down(fresh, set(accepted))
         self._seen.add(fresh, now)
+        for event_id in accepted:
+            log.info("[EVENT] Emitted: %s", event_id)
         return accepted
 
     def _write_down(self, fresh: dict[str, Event], accepted: set[str]) -> None:

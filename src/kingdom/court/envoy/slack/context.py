@@ -98,7 +98,6 @@ class ThreadStore:
         """By event: the post of a person that became the event (channel, ts), until the event is completed."""
         self.strangers = EntryFile(folder / "strangers.json", durable=False)
         """By user who may not use the court: when they were last told so."""
-        self._report = folder / "report-sent.json"
 
     def asked_in(self, channel: str, thread_ts: str) -> str | None:
         """Return the task that has an open question in a thread."""
@@ -119,9 +118,6 @@ class ThreadStore:
             if (one.get("channel"), one.get("thread_ts")) == (channel, thread_ts) and one.get("answered_ts"):
                 return float(ts) - float(one["answered_ts"]) < _LATE_ANSWER_SECONDS
         return False
-
-    def report_sent(self, date: str, message_id: str, sent_at: str) -> None:
-        write_json(self._report, {"date": date, "msg_id": message_id, "sent_at": sent_at})
 
 
 @dataclass(slots=True)

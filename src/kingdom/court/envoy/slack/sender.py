@@ -6,7 +6,6 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kingdom.court.activity import recent_entries
-from kingdom.court.days import day_of
 from kingdom.court.envoy.port import MessageSender, TryLater
 from kingdom.court.envoy.slack.api import SlackRateLimited, SlackRefused
 from kingdom.court.envoy.slack.context import REACTION_DONE, REACTION_FAILED, REACTION_SEEN, SlackPost
@@ -398,7 +397,7 @@ class SlackSender(MessageSender):
 
     def _store_state(self, message: Message, post: SlackPost) -> None:
         threads, task, thread = self._context.threads, task_id_of(message), thread_task_id(message)
-        now, event_id = self._context.clock(), message.context.get("event_id")
+        event_id = message.context.get("event_id")
         entry = {"channel": post.channel, "thread_ts": post.thread_ts or post.ts}
         made = {"event_id": event_id, "msg_id": message.id, "created_at": timestamp(post.at)}
         if message.type == "thread_start" and thread:
@@ -407,7 +406,5 @@ class SlackSender(MessageSender):
             asked = {"choices": choices_of(message), "deadline": message.context.get("deadline")}
             text = post_text(message, self._context.locale)
             threads.awaiting.put(task, {**entry, "message_ts": post.ts, **asked, **made, "text": text})
-        elif message.type == "report":
-            threads.report_sent(day_of(now, self._context.zone).isoformat(), message.id, timestamp(now))
         if message.type != "thread_start":
             self._updates.remember(message, post if is_progress(message) else None)
