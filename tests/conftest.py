@@ -24,6 +24,8 @@ from tests.support.searching import FACTOR, examples
 
 # Hundreds of courts are started here, and none of them needs a web server; the tests that do switch it on.
 os.environ["KINGDOM_WEB"] = "off"
+# The same with the sandbox: their soldiers wait for files of the tests. Those that need it say "required".
+os.environ["KINGDOM_SANDBOX"] = "off"
 
 # How long an example takes says something about the machine, not about what is tested.
 settings.register_profile(

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
 from uuid import uuid4
 
+from bench.bars import Bar
 from bench.context import Context
 from bench.court import nothing_to_do
 from bench.harness import Contestant, Figures, Table
 from bench.stats import percentile
-from kingdom.agents.engine import Engine, InProcessEngine
+from kingdom.agents.engine import (
+    GATEWAY_URL,
+    RUN_KEY,
+    Confinement,
+    Engine,
+    InProcessEngine,
+    Launch,
+    ModelAccess,
+)
 from kingdom.agents.engines.command import CommandEngine
 from kingdom.agents.engines.scripted import ScriptedEngine
-from kingdom.agents.port import Order
+from kingdom.agents.port import Order, SandboxMode, Text
 from kingdom.agents.runner import Runner
+from kingdom.agents.sandbox.sandbox import Sandbox
 
 TITLE = "agents"
 _AT_ONCE = 100
@@ -49,6 +60,89 @@ def processes(context: Context) -> list[Table]:
             higher_is_better=False,
         )
     ]
+
+
+def confined(context: Context) -> list[Table]:
+    runs = context.pick(10, 40)
+    folder = context.directory("agents-confined")
+    first_line = context.race(
+        Contestant("not confined", partial(_first_lines, folder, runs, "off"), "the same run without a sandbox"),
+        Contestant("confined", partial(_first_lines, folder, runs, "required"), "namespaces, mounts, limits, gateway"),
+        Contestant("added", partial(_added, folder, runs), "the difference of both"),
+    )
+    answers = context.race(
+        Contestant("direct", partial(_first_bytes, folder, runs, "off"), "curl to a service on loopback"),
+        Contestant("gateway", partial(_first_bytes, folder, runs, "required"), "the same through the gateway"),
+    )
+    return [
+        Table(
+            "A run, from its start to its first line, p50",
+            "ms",
+            first_line,
+            metric="p50",
+            bars={"added": [Bar("<=", 40.0)]},
+            higher_is_better=False,
+        ),
+        Table("A model's first byte, p50", "ms", answers, metric="p50", higher_is_better=False),
+    ]
+
+
+async def _added(folder: Path, runs: int) -> Figures:
+    off, required = [await _first_lines(folder, runs, mode) for mode in ("off", "required")]
+    return {"p50": required["p50"] - off["p50"]}
+
+
+async def _first_lines(folder: Path, runs: int, mode: SandboxMode) -> Figures:
+    place, runner = _runner(folder, mode)
+    taken = []
+    for number in range(runs + 1):
+        said: list[float] = []
+        order = _order(place, number, "command", {"argv": ["/bin/echo", "hello"]})
+        started = perf_counter()
+        running = await runner.start(order, lambda _, said=said: said.append(perf_counter()))  # type: ignore[misc]
+        await running.wait()
+        taken.append(1000 * (said[0] - started))
+    await runner.close()
+    return {"p50": percentile(taken[1:], 50)}  # the first one finds out whether the machine can confine
+
+
+class _AskingEngine(CommandEngine):
+    """A command whose model is a service on loopback."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__()
+        self._port = port
+
+    def launch(self, order: Order) -> Launch:
+        launch = super().launch(order)
+        return replace(launch, env={**launch.env, "KEY": RUN_KEY})
+
+    def confinement(self, order: Order) -> Confinement:
+        return Confinement(model=ModelAccess(f"http://127.0.0.1:{self._port}", "x-api-key", "real"))
+
+
+async def _first_bytes(folder: Path, runs: int, mode: SandboxMode) -> Figures:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+            await reader.readexactly(length)
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    place, runner = _runner(folder, mode, _AskingEngine(port))
+    url = f"http://127.0.0.1:{port}/messages" if mode == "off" else f"{GATEWAY_URL}/model/messages"
+    ask = f"curl -s -o /dev/null -w '%{{time_starttransfer}}\\n' --noproxy '*' {url} -H \"x-api-key: $KEY\" -d '{{}}'"
+    script = f"for i in $(seq {runs}); do {ask}; done"
+    said: list[str] = []
+    running = await runner.start(
+        _order(place, 0, "command", {"argv": ["/bin/sh", "-c", script]}),
+        lambda event: said.append(event.text) if isinstance(event, Text) else None,
+    )
+    await running.wait()
+    await runner.close()
+    server.close()
+    return {"p50": percentile([1000 * float(text) for text in said], 50)}
 
 
 async def _many(folder: Path, runs: int) -> Figures:
@@ -90,16 +184,17 @@ async def _bare(runs: int) -> Figures:
     return {"p50": percentile(taken, 50)}
 
 
-def _runner(folder: Path) -> tuple[Path, Runner]:
+def _runner(folder: Path, mode: SandboxMode = "off", command: CommandEngine | None = None) -> tuple[Path, Runner]:
     place = folder / uuid4().hex
     place.mkdir()
-    engines: dict[str, Engine | InProcessEngine] = {"scripted": ScriptedEngine(), "command": CommandEngine()}
+    engines: dict[str, Engine | InProcessEngine] = {"scripted": ScriptedEngine(), "command": command or CommandEngine()}
     runner = Runner(
         soldiers=place / "soldiers",
         sessions=place / "sessions",
         ledger=place / "ledger",
         engines=engines,
         environ=os.environ,
+        sandbox=Sandbox(mode),
     )
     return place, runner
 
@@ -116,4 +211,4 @@ def _order(place: Path, number: int, engine: str, options: dict[str, object]) ->
     )
 
 
-PARTS = (scripted, processes)
+PARTS = (scripted, processes, confined)

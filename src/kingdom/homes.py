@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kingdom.agents.engine import Engine, InProcessEngine
+    from kingdom.agents.sandbox.sandbox import Sandbox
     from kingdom.workflow.home import WorkflowHome
 
 WORKFLOWS_FOLDER: Final = "workflows"
@@ -36,3 +37,18 @@ def engines_of(place: WorkflowHome) -> Mapping[str, Engine | InProcessEngine]:
     from kingdom.court.config import load_system
 
     return bootstrap.configured_engines(load_system(Home(root)))
+
+
+def sandbox_of(place: WorkflowHome) -> Sandbox:
+    """Return the sandbox of agents, with the settings of the court if the workflows are in the home of one.
+
+    Raises :class:`kingdom.court.errors.InvalidConfig` when these settings are invalid.
+    """
+    from kingdom.agents.sandbox.sandbox import Sandbox
+    from kingdom.court import bootstrap
+    from kingdom.court.config import load_system
+
+    root = place.root.parent
+    if is_court(root):
+        return bootstrap.configured_sandbox(load_system(Home(root)))
+    return Sandbox.read({})

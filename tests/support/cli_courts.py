@@ -22,7 +22,7 @@ from tests.support.courts import PATIENCE
 from tests.support.model_servers import MessagesServer, Refuse, ResponsesServer, Turn, Use
 from tests.support.model_servers.server import ModelServer
 from tests.support.repositories import Remote
-from tests.support.workshop import NO_NETWORK, SOMEBODY
+from tests.support.workshop import ECHO, NO_NETWORK, SOMEBODY
 
 GENERAL = "gen-test"
 EVENT = "evt-test-1"
@@ -189,7 +189,11 @@ class CliCourt:
     def _configure(self, hub: Path, manifest: dict[str, Any]) -> None:
         folder = self.home.general(GENERAL)
         folder.mkdir(parents=True)
-        system = {"repos": {"base_url": str(hub)}, "engines": {self.cli.engine: self.cli.settings()}}
+        system = {
+            "repos": {"base_url": str(hub)},
+            "engines": {self.cli.engine: self.cli.settings()},
+            "sandbox": {"mode": "required", "read": [str(ECHO)]},
+        }
         (self.home.root / MARKER).write_text(json.dumps(system))
         (folder / "prompt.md").write_text(PROMPT)
         usual = {
@@ -203,6 +207,12 @@ class CliCourt:
             "timeout_seconds": 60,
         }
         (folder / "manifest.yaml").write_text(json.dumps({**usual, **manifest}))
+
+    def confine(self, mode: str) -> None:
+        """Set the mode of the sandbox."""
+        path = self.home.root / MARKER
+        system = json.loads(path.read_text())
+        path.write_text(json.dumps({**system, "sandbox": {**system["sandbox"], "mode": mode}}))
 
     # ── running it ────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -122,6 +122,13 @@ class Court:
         return (self.root / "up.txt").read_text()
 
     @property
+    def journal(self) -> str:
+        """The journal."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self.root / "logs" / "events.log").read_text()
+        return ""
+
+    @property
     def console(self) -> str:
         """What the envoy said."""
         with contextlib.suppress(FileNotFoundError):

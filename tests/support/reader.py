@@ -25,6 +25,7 @@ class Reader:
 
     def __init__(self, environment: pytest.MonkeyPatch, database: str) -> None:
         self._environment = environment
+        environment.delenv("KINGDOM_SANDBOX")  # a reader has none
         self._database = database
         self._names: dict[str, Any] = {"__name__": "__main__"}
         self._runner = asyncio.Runner()

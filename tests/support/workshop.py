@@ -7,11 +7,12 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from kingdom.agents.engine import Engine
-from kingdom.agents.port import AgentEvent, Order, Outcome, Timers
+from kingdom.agents.port import AgentEvent, Order, Outcome, SandboxMode, Timers
 from kingdom.agents.runner import Runner
+from kingdom.agents.sandbox.sandbox import Sandbox
 from tests.support.orders import make_order
 from tests.support.repositories import plain_git
 
@@ -33,6 +34,8 @@ _TIMERS = Timers(first_output=60, silence=60, total=60, after_result=5, stop=1)
 class Workshop:
     """Runs orders of one engine in ``folder/repo``, a worktree of ``folder/clone``."""
 
+    sandbox: ClassVar[SandboxMode] = "off"
+
     def __init__(self, folder: Path, engine: Engine, env: Mapping[str, str]) -> None:
         self.folder = folder
         self.engine = engine
@@ -40,9 +43,10 @@ class Workshop:
         self.clone = folder / "clone"
         self.result_path = folder / "result" / "result.json"
         self.events: list[AgentEvent] = []
+        self.refusals: list[str] = []
         self.home = folder / "home"
         self.home.mkdir()
-        self._env = {**NO_NETWORK, **SOMEBODY, **env}
+        self._env = {**NO_NETWORK, **SOMEBODY, "HOME": str(self.home), **env}
         self.clone.mkdir()
         plain_git(self.clone, "init", "--quiet", "--initial-branch=main")
         plain_git(self.clone, "commit", "--quiet", "--allow-empty", "-m", "first")
@@ -56,12 +60,15 @@ class Workshop:
 
     async def run(self, order: Order) -> Outcome:
         """Have an order done and wait for its end. What it says is in ``events``."""
+        environ = {"PATH": os.environ["PATH"], "HOME": str(self.home)}
         runner = Runner(
             soldiers=self.folder / "soldiers",
             sessions=self.folder / "sessions",
             ledger=self.folder / "ledger",
             engines={self.engine.name: self.engine},
-            environ={"PATH": os.environ["PATH"], "HOME": str(self.home)},
+            environ=environ,
+            sandbox=Sandbox(self.sandbox, read=[ECHO]),
+            on_refusal=lambda _, what: self.refusals.append(what),
         )
         try:
             self.events = []

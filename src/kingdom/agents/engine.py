@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from kingdom.agents.errors import InvalidOrder
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 
 PROMPT_PATH: Final = "{prompt_path}"
+RUN_KEY: Final = "{run_key}"  # in a value of the environment: replaced by the key of a confined run
+GATEWAY_URL: Final = "http://127.0.0.1:3128"  # in a confined run; the model is below /model
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,26 @@ class Launch:
     argv: tuple[str, ...]  # an argument equal to PROMPT_PATH is replaced by the path of a file with the prompt
     env: Mapping[str, str] = field(default_factory=dict)  # in addition to the allow-listed environment and the order's
     stdin: bytes = b""  # becomes standard input, as a file: it ends and never blocks
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAccess:
+    """The model's API, for a gateway outside the sandbox: where it is, and the header with the real key."""
+
+    url: str  # without a slash at its end
+    header: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """What the program of a run needs in its sandbox, besides the system, its working directory and its result."""
+
+    read: tuple[Path, ...] = ()  # files and folders it reads
+    write: Mapping[Path, Path] = field(default_factory=dict)  # what it keeps between runs: path inside, path outside
+    empty: tuple[Path, ...] = ()  # folders that start empty and end with the run
+    hosts: tuple[str, ...] = ()  # that it connects to: "api.example.com", "*.example.com", "127.0.0.1:8080"
+    model: ModelAccess | None = None  # None: it brings its own login
 
 
 class LineReader(Protocol):
@@ -73,6 +96,14 @@ class Engine(Protocol):
 
     async def examine(self) -> Examined:
         """Check whether it is installed, and which version."""
+
+
+@runtime_checkable
+class ConfinableEngine(Protocol):
+    """An optional method of an engine that needs more in its sandbox than its working directory."""
+
+    def confinement(self, order: Order) -> Confinement:
+        """Return what a run needs. ``order.confined`` is set, so ``launch`` can use the gateway."""
 
 
 class AgentCrashed(Exception):

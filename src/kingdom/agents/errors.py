@@ -9,6 +9,7 @@
     ├── InvalidResult            a result that violates the contract (also a ValueError)
     ├── InvalidScript            a script that the scripted engine cannot play (also a ValueError)
     ├── AlreadyStarted           a run with this id was started before
+    ├── SandboxUnavailable       the run must be confined, and this machine cannot do it
     └── StartFailed              the program could not be started
 """
 
@@ -61,3 +62,9 @@ class StartFailed(AgentsError):
     """The program of a run could not be started."""
 
     code = "START_FAILED"
+
+
+class SandboxUnavailable(AgentsError):
+    """A run must be confined, and this machine cannot confine it."""
+
+    code = "SANDBOX_UNAVAILABLE"

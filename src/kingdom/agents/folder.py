@@ -10,6 +10,8 @@ file             what                                                           
 ``env.json``     the environment, tmux host only; the shim removes it              host
 ``identity.json`` pid, start time, boot id; written before the agent runs          shim
 ``stop.json``    why we stopped it                                                 runner
+``net.json``     hosts, ports and the hash of the key of a confined run            runner
+``net.sock``     where the gateway of a confined run waits for the shim            runner
 ``exit.json``    how the process ended                                             shim
 ``outcome.json`` the outcome                                                       runner
 ================ ================================================================= ==============
@@ -68,6 +70,7 @@ class RunFolder:
     identity = _FilePath("identity.json")
     stop = _FilePath("stop.json")
     exit = _FilePath("exit.json")
+    network = _FilePath("net.json")
     outcome = _FilePath("outcome.json")
     log = _FilePath("shim.log")
 
@@ -109,12 +112,12 @@ class RunFolder:
         """Save what a later process needs to adopt the run."""
         self.write(self.order, _order_document(order))
 
-    def read_order(self) -> Order | None:
-        """Load the saved order, which has no prompt and no environment."""
+    def read_order(self, environ: Mapping[str, str] | None = None) -> Order | None:
+        """Load the saved order, which has no prompt. The values of its environment are taken from ``environ``."""
         document = read_json(self.order)
         with contextlib.suppress(AttributeError, KeyError, TypeError):
             mcp_config = document.pop("mcp_config")
-            del document["env"]
+            names = document.pop("env")
             return Order(
                 **{
                     **document,
@@ -124,6 +127,8 @@ class RunFolder:
                     "timers": Timers(**document["timers"]),
                     "caps": Caps(**document["caps"]),
                     "mcp_config": Path(mcp_config) if mcp_config else None,
+                    "env": {name: environ[name] for name in names if name in environ} if environ else {},
+                    "network": tuple(document.get("network", ())),
                 }
             )
         return None
@@ -204,4 +209,7 @@ def _order_document(order: Order) -> dict[str, Any]:
         "caps": _fields(order.caps),
         "mcp_config": str(order.mcp_config) if order.mcp_config else None,
         "labels": dict(order.labels),
+        "sandbox": order.sandbox,
+        "network": list(order.network),
+        "confined": order.confined,
     }

@@ -19,6 +19,9 @@ Status = Literal["success", "failed", "needs_human", "skipped", "killed", "timeo
 Profile = Literal["read", "edit", "full"]
 """What an agent may do: read only, also edit below its working directory, or anything."""
 
+SandboxMode = Literal["off", "auto", "required"]
+"""Whether runs are confined by the operating system: never, where this machine can, or not run otherwise."""
+
 Timer = Literal["first_output", "silence", "total"]
 """The timers of a run; see :class:`Timers`."""
 
@@ -85,6 +88,9 @@ class Order:
     caps: Caps = field(default_factory=Caps)
     mcp_config: Path | None = None  # a file {"mcpServers": {…}}
     labels: Mapping[str, str] = field(default_factory=dict)  # recorded in the ledger: general, workflow, …
+    sandbox: SandboxMode | None = None  # stricter than the runner's setting; None: as the runner is set
+    network: tuple[str, ...] = ()  # hosts that a confined run may reach, besides the model's
+    confined: bool = False  # set by the runner, never by its caller
 
 
 # ── events of a run ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -26,6 +26,7 @@ from kingdom.agents.processes import (
     send,
 )
 from kingdom.agents.run import BaseRun, RunDeps, TimerState, log
+from kingdom.agents.sandbox.limits import remove_groups
 from kingdom.agents.transcript import FileTail, LineSplitter, read_end
 from kingdom.agents.verdict import StopReason
 from kingdom.base.inotify import CREATE, MODIFY, MOVED_TO, FileWatcher
@@ -297,6 +298,8 @@ class ProcessRun(BaseRun):
         if self._same_boot():
             outputs = None if watched else (self._deps.transcript(self.run_id), self._deps.errors(self.run_id))
             left = await asyncio.to_thread(kill_strays, self.run_id, self._identity.pid, outputs)
+            if self._order.confined:
+                remove_groups(self.run_id)
             if left:
                 log.error("run %s has ended, but processes %s could not be ended", self.run_id, left)
         ending, ended_at = self._folder.read_ending(read_end(self._deps.errors(self.run_id)))

@@ -6,10 +6,20 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kingdom.agents.engine import PROMPT_PATH, Engine, InProcessEngine, Launch, run_environment
+from kingdom.agents.engine import (
+    PROMPT_PATH,
+    RUN_KEY,
+    ConfinableEngine,
+    Confinement,
+    Engine,
+    InProcessEngine,
+    Launch,
+    run_environment,
+)
 from kingdom.agents.engines import find_engine
 from kingdom.agents.errors import AgentsError, InvalidOrder, StartFailed
 from kingdom.agents.folder import ProcessIdentity, RunFolder
@@ -18,12 +28,15 @@ from kingdom.agents.ledger import Ledger
 from kingdom.agents.port import OnEvent, Order, Running
 from kingdom.agents.process_run import ProcessRun, RunFileWatch, ShimWatch, kill_strays, poll_interval
 from kingdom.agents.run import BaseRun, EndedRun, InProcessRun, RunDeps, log
+from kingdom.agents.sandbox.sandbox import Sandbox
 from kingdom.agents.transcript import read_end
 from kingdom.base.batches import Batcher
 from kingdom.base.files import write_atomic
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
+
+    from kingdom.agents.sandbox.gateway import Gateway
 
 _START_SECONDS: Final = 30.0  # for a shim to write its identity; it takes 0.05 on an idle machine
 _CEILING_MARGIN: Final = 60.0  # seconds beyond all timers, after which a shim stops a run without the daemon
@@ -42,6 +55,8 @@ class Runner:
         host: AgentHost | None = None,
         clock: Callable[[], float] = time.time,
         environ: Mapping[str, str] | None = None,
+        sandbox: Sandbox | None = None,
+        on_refusal: Callable[[Order, str], None] | None = None,
     ) -> None:
         ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         entries = Batcher[dict[str, Any]](lambda lines: ledger.append(*lines))
@@ -49,6 +64,9 @@ class Runner:
         self._engines = engines
         self._host = host or ProcessHost()
         self._environ = os.environ if environ is None else environ
+        self._sandbox = sandbox or Sandbox("off")
+        self._on_refusal = on_refusal
+        self._gateway: Gateway | None = None
         self._files = RunFileWatch()
         self._active: dict[str, BaseRun] = {}
 
@@ -57,12 +75,21 @@ class Runner:
         folder = RunFolder(self._deps.soldiers, order.run_id)
         engine = find_engine(self._engines, order.engine)
         _check(order)
-        launch = None if is_in_process(engine) else engine.launch(order)
+        if is_in_process(engine):
+            launch = None
+        else:
+            confined = await asyncio.to_thread(self._sandbox.confines, order.sandbox)
+            network = (*self._sandbox.network, *order.network) if confined else order.network
+            order = replace(order, confined=confined, network=network)
+            if confined and "HOME" in self._environ:  # the engine shows its files below it
+                order = replace(order, env={"HOME": self._environ["HOME"], **order.env})
+            launch = engine.launch(order)
         folder.create()
         try:
             self._prepare(folder, order)
-            identity = await self._launch(folder, order, launch) if launch else None
+            identity = await self._launch(folder, order, launch, engine) if launch else None
         except (AgentsError, OSError) as error:
+            self._close_gateway(order.run_id)
             folder.give_up()
             await asyncio.to_thread(kill_strays, order.run_id)
             if isinstance(error, AgentsError):
@@ -78,7 +105,7 @@ class Runner:
         if run_id in self._active:
             return self._active[run_id]
         folder = RunFolder(self._deps.soldiers, run_id)
-        order = folder.read_order()
+        order = folder.read_order(self._environ)
         if order is None:
             await self._abandon(folder)
             return None
@@ -92,18 +119,37 @@ class Runner:
         if identity is None:
             await asyncio.to_thread(kill_strays, run_id)
             return None
+        if order.confined:
+            self._make_gateway().reopen_run(folder, order, confinement_of(engine, order))
         run = self._process_run(folder, order, on_event, engine, identity, adopted=True)
         return self._begin(run)
 
     async def close(self) -> None:
         """Stop watching all runs; those with a process continue. Safe to call twice."""
         await asyncio.gather(*(run.detach() for run in list(self._active.values())))
+        if self._gateway is not None:
+            await self._gateway.close()
 
     def _begin(self, run: BaseRun) -> BaseRun:
         run.begin()
         self._active[run.run_id] = run
-        run.when_done(lambda run_id: self._active.pop(run_id, None))
+        run.when_done(self._ended)
         return run
+
+    def _ended(self, run_id: str) -> None:
+        self._active.pop(run_id, None)
+        self._close_gateway(run_id)
+
+    def _make_gateway(self) -> Gateway:
+        if self._gateway is None:
+            from kingdom.agents.sandbox.gateway import Gateway  # with an HTTP client: only when a run is confined
+
+            self._gateway = Gateway(self._environ, self._on_refusal)
+        return self._gateway
+
+    def _close_gateway(self, run_id: str) -> None:
+        if self._gateway is not None:
+            self._gateway.close_run(run_id)
 
     def _process_run(
         self,
@@ -151,16 +197,31 @@ class Runner:
         except TypeError as error:
             raise InvalidOrder(f"run {order.run_id}: its options must be JSON: {error}") from None
 
-    async def _launch(self, folder: RunFolder, order: Order, launch: Launch) -> ProcessIdentity:
+    async def _launch(
+        self, folder: RunFolder, order: Order, launch: Launch, engine: Engine | InProcessEngine
+    ) -> ProcessIdentity:
         """Start the shim, and return the identity that it writes."""
         made = run_environment(order, self._environ, launch.env)
+        if order.confined:
+            made |= launch.env  # the engine has seen the order's variables, and keeps the model's key back
         write_atomic(folder.prompt, order.prompt.encode("utf-8", "replace"), durable=False, mode=0o600)
         write_atomic(folder.stdin, launch.stdin, durable=False, mode=0o600)
         timers = order.timers
+        argv = [str(folder.prompt) if argument == PROMPT_PATH else argument for argument in launch.argv]
+        confined: dict[str, Any] = {}
+        if order.confined:
+            confinement = confinement_of(engine, order)
+            gateway = self._make_gateway()
+            key = gateway.open_run(folder, order, confinement)
+            made = {name: key if value == RUN_KEY else value for name, value in self._sandbox.environment(made).items()}
+            files = [folder.prompt, *([order.mcp_config] if order.mcp_config else ()), Path(argv[0])]
+            argv = self._sandbox.command(order, confinement, argv, made, files)
+            confined = {"network": gateway.ports(order.run_id), "limits": self._sandbox.limits}
         spec = {
             "run_id": order.run_id,
             "folder": str(folder.path),
-            "argv": [str(folder.prompt) if argument == PROMPT_PATH else argument for argument in launch.argv],
+            "argv": argv,
+            **confined,
             "cwd": str(order.cwd),
             "stdin": str(folder.stdin),
             "stdout": str(self._deps.transcript(order.run_id)),
@@ -190,6 +251,11 @@ class Runner:
 def is_in_process(engine: Engine | InProcessEngine) -> TypeIs[InProcessEngine]:
     """Tell whether an engine runs inside our process."""
     return hasattr(engine, "play")
+
+
+def confinement_of(engine: Engine | InProcessEngine, order: Order) -> Confinement:
+    """Return what an engine needs in its sandbox."""
+    return engine.confinement(order) if isinstance(engine, ConfinableEngine) else Confinement()
 
 
 async def _sleep_until(woken: asyncio.Event, seconds: float) -> None:

@@ -6,6 +6,9 @@ waits for it, ends everything it started, and writes how it ended (``exit.json``
 
 SIGTERM, SIGHUP and SIGINT stop the run: SIGINT to the agent's group, after ``stop`` seconds SIGTERM, and after as many
 seconds again SIGKILL to all that is left. Standard library only and few imports: it starts with every run.
+
+A confined run (``network`` in its spec) has a network namespace, whose listening sockets the shim keeps and passes to
+the gateway in the daemon, again and again when that is restarted.
 """
 # ruff: noqa: PTH108, PTH123
 
@@ -18,13 +21,18 @@ import select
 import signal
 import sys
 import time
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 if __name__ == "__main__" and not __package__:  # run by path, isolated from site-packages
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
 
 from kingdom.agents.processes import boot_id, descendants, find_process, send
 from kingdom.base.files import encode_json, read_json, write_json, write_once
+
+if TYPE_CHECKING:
+    from socket import socket
+
+    from kingdom.agents.sandbox.namespace import HandOver
 
 _SUBREAPER: Final = 36
 _PDEATHSIG: Final = 1
@@ -47,22 +55,60 @@ class Shim:
         self._term_at = self._kill_at = self._give_up_at = math.inf
         self._ceiling_at = time.monotonic() + float(spec["ceiling"])
         self._screen = _Screen(spec["stdout"]) if spec.get("show") else None
+        self._confined = "network" in spec
+        self._limits: dict[str, int] | None = spec.get("limits")
+        self._limits_at = math.inf
+        self._groups: list[str] = []  # control groups
+        self._network: HandOver | None = None
 
     def run(self) -> int:
         """Run the agent to its end. The exit code is for people; the daemon reads ``exit.json``."""
         started_at = time.time()
         wakeups = _listen()
         _prctl(_SUBREAPER, 1)
-        self._agent, gate, failure = self._fork(self._environment())
+        # Imported before the fork, once for both processes.
+        channels = _socket_pair() if self._confined else None
+        self._make_groups()
+        self._agent, gate, failure = self._fork(self._environment(), channels)
         identity = encode_json(self._identity(started_at))
         if not write_once(f"{self._spec['folder']}/identity.json", identity, durable=False, mode=0o600):
             return 3  # the daemon gave this run up; the agent sees the gate close and exits
         os.write(gate, b"!")
         os.close(gate)
+        if channels is not None:
+            self._serve_network(channels)
         error = os.read(failure, 4096).decode(errors="replace")  # returns when the program was executed
         left = self._wait(wakeups)
+        if self._limits is not None:
+            self._check_limits(time.monotonic())  # the kernel may have ended it
+            self._remove_groups()
+        if error.startswith("{"):  # bubblewrap's report
+            error = self._sandbox_error(failure)
         self._write_exit(started_at, error, left)
         return 0
+
+    def _sandbox_error(self, report: int) -> str:
+        """Return why bubblewrap could not execute the program; empty when it did: then it reported the exit code."""
+        os.set_blocking(report, False)
+        try:
+            rest = os.read(report, 4096)
+        except BlockingIOError:
+            rest = b""
+        if b"exit-code" in rest or self._stopped is not None or self._status != 0x100:  # it exits with 1 for its errors
+            return ""
+        with open(self._spec["stderr"], "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 2000))
+            return file.read().decode(errors="replace").strip() or "bubblewrap failed without a message"
+
+    def _serve_network(self, channels: tuple[socket, socket]) -> None:
+        """Take the sockets that the agent's process made in its network namespace; none when it failed before that."""
+        from kingdom.agents.sandbox.namespace import HandOver, receive_sockets
+
+        ours, theirs = channels
+        theirs.close()
+        sockets = receive_sockets(ours)
+        ours.close()
+        self._network = HandOver(self._spec["folder"], sockets) if sockets else None
 
     def _environment(self) -> dict[str, str]:
         """Return our environment, or that of a file, which is removed: its values must not stay on disk."""
@@ -73,8 +119,38 @@ class Shim:
         os.unlink(path)
         return environment
 
-    def _fork(self, environment: dict[str, str]) -> tuple[int, int, int]:
-        """Fork the agent's process, which waits at a gate. Returns its pid, the gate, and a pipe for its failure."""
+    def _make_groups(self) -> None:
+        if self._limits is None:
+            return
+        from kingdom.agents.sandbox.limits import make_groups
+
+        self._limits_at = time.monotonic()
+        self._groups = make_groups(self._spec["run_id"], self._limits)
+
+    def _remove_groups(self) -> None:
+        from kingdom.agents.sandbox.limits import remove_groups
+
+        remove_groups(self._spec["run_id"])
+
+    def _check_limits(self, now: float) -> None:
+        """Stop a run at once whose processes together use more than they may."""
+        from kingdom.agents.sandbox.limits import CHECK_SECONDS, exceeded, met
+
+        assert self._limits is not None
+        self._limits_at = now + CHECK_SECONDS
+        if self._groups:
+            found = met(self._groups)
+        else:
+            found = exceeded([process.pid for process in descendants(self._agent)], self._limits)
+        if found is not None and self._stopped is None:
+            self._stopped = found
+            self._set_kill(now)
+
+    def _fork(self, environment: dict[str, str], channels: tuple[socket, socket] | None) -> tuple[int, int, int]:
+        """Fork the agent's process, which waits at a gate. Returns its pid, the gate, and a pipe for its failure.
+
+        bubblewrap writes a report to that pipe.
+        """
         gate, opened = os.pipe()
         failure, failed = os.pipe()
         shim = os.getpid()
@@ -82,7 +158,7 @@ class Shim:
         if pid == 0:
             os.close(opened)
             os.close(failure)
-            _become(self._spec, environment, shim, gate, failed)
+            _become(self._spec, environment, shim, gate, failed, channels[1] if channels else None, self._groups)
         os.close(gate)
         os.close(failed)
         return pid, opened, failure
@@ -109,11 +185,19 @@ class Shim:
             self._act(now)
             if self._screen:
                 self._screen.update()
-            due = min(
-                self._term_at, self._kill_at, self._ceiling_at, now + (_SCREEN_INTERVAL if self._screen else math.inf)
-            )
-            readable, _, _ = select.select([wakeups], [], [], None if due == math.inf else max(0.0, due - now))
-            for number in os.read(wakeups, 512) if readable else b"":
+            if now >= self._limits_at:
+                self._check_limits(now)
+            screen_at = now + (_SCREEN_INTERVAL if self._screen else math.inf)
+            due = min(self._term_at, self._kill_at, self._ceiling_at, self._limits_at, screen_at)
+            watched: list[Any] = [wakeups]
+            if self._network is not None:
+                self._network.connect()
+                due = min(due, now + (self._network.retry_seconds or math.inf))
+                watched += [self._network.channel] if self._network.channel else []
+            readable, _, _ = select.select(watched, [], [], None if due == math.inf else max(0.0, due - now))
+            if self._network is not None and self._network.channel in readable:
+                self._network.drop()
+            for number in os.read(wakeups, 512) if wakeups in readable else b"":
                 if number in _STOP_SIGNALS:
                     self._begin_stop(signal.Signals(number).name)
         if self._screen:
@@ -151,7 +235,7 @@ class Shim:
         if self._stopped is not None or self._status is not None:
             return
         self._stopped = why
-        _signal_group(self._agent, signal.SIGINT)
+        self._signal_agent(signal.SIGINT)
         self._term_at = time.monotonic() + self._stop
         self._set_kill(self._term_at + self._stop)
 
@@ -159,11 +243,21 @@ class Shim:
         self._kill_at = min(self._kill_at, at)
         self._give_up_at = min(self._give_up_at, at + _GIVE_UP_SECONDS)
 
+    def _signal_agent(self, number: signal.Signals) -> None:
+        """Signal the agent's group. bubblewrap is in it too, and would end the agent with SIGKILL: it is left out."""
+        if not self._confined:
+            _signal_group(self._agent, number)
+            return
+        for process in descendants(self._agent):
+            if process.session == self._agent:
+                send(process.pid, process.start, number)
+
     def _signal_all(self, number: signal.Signals) -> None:
-        if self._status is None:
+        if self._status is None and (not self._confined or number == signal.SIGKILL):
             _signal_group(self._agent, number)
         for process in descendants(os.getpid()):
-            send(process.pid, process.start, number)
+            if process.pid != self._agent or not self._confined or number == signal.SIGKILL:
+                send(process.pid, process.start, number)
 
     def _write_exit(self, started_at: float, error: str, left: list[int]) -> None:
         status = self._status if self._status is not None else 0
@@ -206,7 +300,15 @@ class _Screen:
             return
 
 
-def _become(spec: dict[str, Any], environment: dict[str, str], shim: int, gate: int, failed: int) -> NoReturn:
+def _become(
+    spec: dict[str, Any],
+    environment: dict[str, str],
+    shim: int,
+    gate: int,
+    failed: int,
+    channel: socket | None,
+    groups: list[str],
+) -> NoReturn:
     """In the child: execute the agent's program when the gate opens. Never returns."""
     try:
         os.setsid()
@@ -222,11 +324,37 @@ def _become(spec: dict[str, Any], environment: dict[str, str], shim: int, gate: 
         os.dup2(os.open(spec["stdout"], output, 0o600), 1)
         os.dup2(os.open(spec["stderr"], output, 0o600), 2)
         os.chdir(spec["cwd"])
-        os.execvpe(spec["argv"][0], spec["argv"], environment)  # noqa: S606
+        argv = spec["argv"] if channel is None else _confine(spec, shim, failed, channel, groups)
+        os.execvpe(argv[0], argv, environment)  # noqa: S606
     except OSError as error:
         os.write(failed, f"{error.strerror}: {error.filename or spec['argv'][0]}".encode())
     finally:
         os._exit(127)
+
+
+def _confine(spec: dict[str, Any], shim: int, failed: int, channel: socket, groups: list[str]) -> list[str]:
+    """In the child: enter a network namespace, pass its sockets to the shim, and return the arguments to execute."""
+    from kingdom.agents.sandbox.limits import join_groups, limit_process
+    from kingdom.agents.sandbox.namespace import enter, send_sockets
+
+    ports = spec["network"]
+    join_groups(groups)
+    limit_process(spec["limits"])
+    sockets = enter(ports)
+    send_sockets(channel, ports, [one.fileno() for one in sockets])
+    _prctl(_PDEATHSIG, signal.SIGKILL)  # new credentials may have cleared it
+    if os.getppid() != shim:
+        os._exit(126)
+    os.set_inheritable(failed, True)
+    return [str(failed) if argument == "{status_fd}" else argument for argument in spec["argv"]]
+
+
+def _socket_pair() -> tuple[socket, socket]:
+    import socket
+
+    from kingdom.agents.sandbox import limits, namespace  # noqa: F401
+
+    return socket.socketpair()
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from kingdom.agents.contract import check_result
 from kingdom.agents.errors import InvalidResult
 from kingdom.agents.port import Status, Timer
+from kingdom.agents.sandbox.limits import describe
 from kingdom.agents.usage import RunUsage
 
 _MAX_SUMMARY_CHARS: Final = 4000  # of the last message, which replaces a missing summary
@@ -33,7 +34,7 @@ class ProcessExit:
     seen: bool = True  # False: unknown, because its shim is gone too
     code: int | None = None
     signal: int | None = None
-    stopped: str | None = None  # the signal that made the shim stop it, or "ceiling"
+    stopped: str | None = None  # the signal that made the shim stop it, "ceiling", or the limit it exceeded
     start_error: str | None = None
     errors: str = ""  # the end of its standard error
 
@@ -74,6 +75,8 @@ def judge(
         return RunVerdict(stop.status, document, stop.reason, stop.timer)
     if ending.start_error:
         return RunVerdict("failed", None, f"the program could not be started: {ending.start_error}")
+    if ending.stopped is not None and (limit := describe(ending.stopped)) is not None:
+        return RunVerdict("failed", document, f"{limit}: it was ended (sandbox.limits in config/system.yaml)")
     if finished is None and (how := _external_end(ending)):
         if ending.stopped == "ceiling":
             return RunVerdict("timeout", document, how, "total")

@@ -60,6 +60,7 @@ SECTIONS: Final[dict[str, tuple[CommandSpec, ...]]] = {
     "Bus": (CommandSpec("bus", "bus:app", "Inspect and operate an event bus."),),
     "Operate": (
         CommandSpec("doctor", "court.inspection:doctor", "Check the court and everything it needs."),
+        CommandSpec("sandbox", "court.sandbox:app", "Prove the sandbox of agents, or look around in it."),
         CommandSpec("metrics", "court.inspection:metrics", "Print or serve the metrics of the court for Prometheus."),
         CommandSpec("web", "web:web", "Serve the dashboard, the API and live events."),
         CommandSpec("role", "court.lifecycle:role", "Run one role in the foreground."),

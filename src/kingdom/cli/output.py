@@ -76,6 +76,12 @@ def print_error(error: CommandError, as_json: bool) -> int:
     return error.exit_code
 
 
+def warn(text: str) -> None:
+    """Print a warning on standard error."""
+    label = Styled("warning:", "yellow").paint() if has_colours(sys.stderr) else "warning:"
+    print(f"{label} {sanitize(text)}", file=sys.stderr)  # noqa: T201
+
+
 def say(text: str = "") -> None:
     """Print a line for people."""
     print(sanitize(text), flush=True)  # noqa: T201

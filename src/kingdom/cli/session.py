@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from kingdom.agents.engine import Engine, InProcessEngine
+    from kingdom.agents.sandbox.sandbox import Sandbox
     from kingdom.bus import BusError, EventBus
     from kingdom.court.home import Home
     from kingdom.court.loop import Services
@@ -131,6 +132,14 @@ def engines_of(place: WorkflowHome) -> Mapping[str, Engine | InProcessEngine]:
         return places.engines_of(place)
 
 
+def sandbox_of(place: WorkflowHome) -> Sandbox:
+    """Return the sandbox for the agents of a folder."""
+    from kingdom import homes as places
+
+    with errors_reported():
+        return places.sandbox_of(place)
+
+
 def user_name() -> str:
     """Return the name of the user who runs the command."""
     from kingdom.court import environment
@@ -186,7 +195,7 @@ async def open_workflow_context(place: WorkflowHome) -> AsyncIterator[WorkflowCo
     from kingdom.workflow.home import open_home
 
     with log_to(place.log):
-        async with open_home(place, engines_of(place)) as context:
+        async with open_home(place, engines_of(place), sandbox=sandbox_of(place)) as context:
             yield context
 
 

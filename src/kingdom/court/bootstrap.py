@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from kingdom.agents.engine import Engine, InProcessEngine
+    from kingdom.agents.port import Order
+    from kingdom.agents.sandbox.sandbox import Sandbox
     from kingdom.court.config import SystemConfig
     from kingdom.court.home import Home
     from kingdom.court.loop import Role
@@ -195,9 +197,18 @@ def _make_general(name: str, services: Services, system: SystemConfig) -> Role:
         raise UnknownRole(f"no role {name!r:.80} here: there are {known} (kingdom general ls shows the generals)")
     from kingdom.agents.hosts import ProcessHost, TmuxHost
     from kingdom.agents.runner import Runner
+    from kingdom.agents.untrusted import clean_line
     from kingdom.court.general import General
+    from kingdom.court.general.context import GeneralDeps
+    from kingdom.journal import JournalError
+    from kingdom.journal.catalog import SoldierRefused
+
+    def on_refusal(order: Order, reason: str) -> None:
+        with contextlib.suppress(JournalError):
+            services.journal.emit(SoldierRefused(order.task_id, order.run_id, clean_line(reason)), name)
 
     home = services.home
+    sandbox = configured_sandbox(system)
     agents = Runner(
         soldiers=home.soldiers,
         sessions=home.sessions,
@@ -205,8 +216,17 @@ def _make_general(name: str, services: Services, system: SystemConfig) -> Role:
         engines=configured_engines(system),
         host=TmuxHost() if system.host == "tmux" else ProcessHost(),
         clock=services.clock,
+        sandbox=sandbox,
+        on_refusal=on_refusal,
     )
-    return General(services, generals.by_name[name], system, agents)
+    return General(services, generals.by_name[name], system, agents, GeneralDeps(sandbox=sandbox))
+
+
+def configured_sandbox(system: SystemConfig) -> Sandbox:
+    """Return the sandbox with its settings from ``system.yaml``."""
+    from kingdom.agents.sandbox.sandbox import Sandbox
+
+    return Sandbox.read(system.sandbox.model_dump())
 
 
 def configured_engines(system: SystemConfig) -> Mapping[str, Engine | InProcessEngine]:

@@ -7,7 +7,8 @@ these files: a file names the environment variable that holds one.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
@@ -26,6 +27,10 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from kingdom.agents.port import SandboxMode
+from kingdom.agents.sandbox.egress import HostRule
+from kingdom.agents.sandbox.limits import DEFAULTS as DEFAULT_LIMITS
+from kingdom.agents.sandbox.limits import FILE_SIZE, MEMORY, OPEN_FILES, PROCESSES
 from kingdom.base.forms import form
 from kingdom.base.yamlfile import YamlProblem, load_yaml
 from kingdom.court.errors import CourtError, InvalidConfig
@@ -112,6 +117,24 @@ EngineName = Annotated[
         pattern=form(r"^[a-z0-9][a-z0-9_\-]*$", "small letters, digits, _ and -, such as gen-pr"), max_length=60
     ),
 ]
+
+
+def _checked_sandbox_path(text: str) -> str:
+    if not text.startswith(("/", "~/")) or ".." in Path(text).parts or "\0" in text:
+        raise ValueError(f"{text!r:.80} must be an absolute path, or begin with ~/, without ..")
+    if len(Path(text).expanduser().parts) < _FEWEST_PATH_PARTS:
+        raise ValueError(f"{text!r:.80} is too much: name a folder in it")
+    return text
+
+
+def _checked_host(text: str) -> str:
+    HostRule.read(text)
+    return text
+
+
+_FEWEST_PATH_PARTS: Final = 3
+SandboxPath = Annotated[str, AfterValidator(_checked_sandbox_path)]
+NetworkHost = Annotated[str, AfterValidator(_checked_host)]
 
 
 class QueueSection(ConfigSection):
@@ -212,6 +235,33 @@ class EngineSection(ConfigSection):
     """The model for generals whose manifest names none."""
 
 
+class SandboxLimits(ConfigSection):
+    """What each confined agent may use up, with all it starts."""
+
+    memory_bytes: int = Field(default=DEFAULT_LIMITS[MEMORY], ge=64 * 1024**2)
+    """The memory of all its processes together."""
+    processes: int = Field(default=DEFAULT_LIMITS[PROCESSES], ge=16, le=1_000_000)
+    """The number of its processes and threads."""
+    file_bytes: int = Field(default=DEFAULT_LIMITS[FILE_SIZE], ge=1024**2)
+    """The size of one file that it writes, its output included."""
+    open_files: int = Field(default=DEFAULT_LIMITS[OPEN_FILES], ge=64, le=1_000_000)
+    """The number of files that one of its processes has open."""
+
+
+class SandboxSection(ShortFormSection):
+    """The confinement of agents. Short form: its mode."""
+
+    short_form: ClassVar[str] = "mode"
+
+    mode: SandboxMode = "auto"
+    """``auto`` confines agents where this machine can, ``required`` runs none otherwise, ``off`` never confines."""
+    read: list[SandboxPath] = Field(default_factory=list, max_length=100)
+    """Files and folders that confined agents may read, besides the system and their worktree: absolute, or from ~."""
+    network: list[NetworkHost] = Field(default_factory=list, max_length=100)
+    """Hosts that all confined agents may reach, besides their model: ``api.github.com``, ``*.example.com``."""
+    limits: SandboxLimits = Field(default_factory=SandboxLimits)
+
+
 class WebSection(ConfigSection):
     """The web server: the dashboard, the API, live events."""
 
@@ -249,6 +299,7 @@ class SystemConfig(ConfigSection):
     budget: BudgetSection = Field(default_factory=BudgetSection)
     repos: ReposSection = Field(default_factory=ReposSection)
     engines: dict[EngineName, EngineSection] = Field(default_factory=dict)
+    sandbox: SandboxSection = Field(default_factory=SandboxSection)
     web: WebSection = Field(default_factory=WebSection)
 
     def queue_url(self, home: Home) -> str:

@@ -7,10 +7,11 @@ import contextlib
 import os
 import shutil
 import stat
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
+from kingdom.agents.sandbox.proof import prove
 from kingdom.bus import BusError, Check
-from kingdom.court.bootstrap import configured_engines
+from kingdom.court.bootstrap import configured_engines, configured_sandbox
 from kingdom.court.chamberlain import config as chamberlain
 from kingdom.court.config import load_system
 from kingdom.court.envoy.config import ENVOY_FILE as ENVOY
@@ -120,7 +121,7 @@ def _check_trust(home: Home) -> Iterator[Check]:
             if not any(matches_any(general, [pattern]) for general in generals):
                 yield Check(TRUST, "warning", f"tier {name}: no general is called {pattern}", "kingdom general ls")
         if not any(_may_use(tier, one, config.sandboxed) for one in generals.values()):
-            hint = "codex has a sandbox; name engines that you confine in sandboxed" if tier.sandbox else "see generals"
+            hint = "kingdom doctor says why agents cannot be confined here" if tier.sandbox else "see generals"
             yield Check(TRUST, "warning", f"tier {name} can use none of the installed generals", hint)
 
 
@@ -146,6 +147,7 @@ async def run_checks(home: Home, clock: Callable[[], float]) -> list[Check]:
     checks.append(Check("config", "ok", "config/system.yaml is valid"))
     checks += check_config_files(home)
     checks += await _check_generals(home, system)
+    checks += await asyncio.to_thread(check_sandbox, system)
     checks += _check_processes(home)
     try:
         async with open_queues(url) as bus:
@@ -231,6 +233,27 @@ async def engine_problems(home: Home) -> list[str]:
     return [
         f"{check.message} ({check.hint}): tasks wait until it is there" for check in checks if check.level == "error"
     ]
+
+
+def check_sandbox(system: SystemConfig) -> list[Check]:
+    """Try to get out of the sandbox."""
+    sandbox = configured_sandbox(system)
+    problem = sandbox.problem()
+    if problem is not None:
+        level: Literal["error", "warning"] = "error" if system.sandbox.mode == "required" else "warning"
+        hint = (
+            "an agent that is talked into it can read the files and keys of this user: docs/explanation/confinement.md"
+        )
+        return [Check("sandbox", level, problem, hint)]
+    try:
+        attempts = prove(sandbox)
+    except OSError as error:
+        return [Check("sandbox", "error", f"it cannot be tried: {error}", "kingdom sandbox check")]
+    escaped = [attempt for attempt in attempts if attempt.escaped]
+    if not escaped:
+        return [Check("sandbox", "ok", f"{len(attempts)} attempts to get out were stopped (kingdom sandbox check)")]
+    hint = "set sandbox: off and run no agents on texts of strangers, or ask for help with this output"
+    return [Check("sandbox", "error", f"an agent can {one.words}: {one.detail}", hint) for one in escaped]
 
 
 def _check_processes(home: Home) -> list[Check]:

@@ -253,6 +253,13 @@ class SoldierTimeout(EventData):
     timeout_seconds: Number
 
 
+@event("soldier.refused", by=(GENERAL,), meaning="the sandbox refused something that the soldier tried")
+class SoldierRefused(EventData):
+    task_id: str
+    soldier_id: str
+    reason: str
+
+
 @event("soldier.killed", by=(CHAMBERLAIN,), meaning="a soldier that nobody waits for was ended by force")
 class SoldierKilled(EventData):
     soldier_id: str

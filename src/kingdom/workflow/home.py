@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from kingdom.agents.engine import Engine, InProcessEngine
+    from kingdom.agents.sandbox.sandbox import Sandbox
     from kingdom.workflow.adapters.agent_client import RunnerAgentClient
     from kingdom.workflow.adapters.git_service import GitopsService
     from kingdom.workflow.context import WorkflowContext
@@ -50,12 +51,17 @@ def git_service(home: WorkflowHome, clock: Clock) -> GitopsService:
 
 @asynccontextmanager
 async def open_home(
-    home: WorkflowHome, engines: Mapping[str, Engine | InProcessEngine], *, environ: Mapping[str, str] | None = None
+    home: WorkflowHome,
+    engines: Mapping[str, Engine | InProcessEngine],
+    *,
+    environ: Mapping[str, str] | None = None,
+    sandbox: Sandbox | None = None,
 ) -> AsyncIterator[WorkflowContext]:
     """Open the workflow context of a home; create its folders and tables first.
 
-    ``KINGDOM_WORKFLOW_AGENTS`` says how many agents may run at once (default 8); others wait. Agents with a process of
-    their own survive the end of the block; the next engine finds them.
+    Agents are confined by ``sandbox``; without one, they are not. ``KINGDOM_WORKFLOW_AGENTS`` says how many agents may
+    run at once (default 8); others wait. Agents with a process of their own survive the end of the block; the next
+    engine finds them.
     """
     # Imported here: they take a while, and a process that only reads a home needs none of them.
     from kingdom.agents.runner import Runner
@@ -68,7 +74,14 @@ async def open_home(
 
     home.root.mkdir(parents=True, exist_ok=True)
     environ = os.environ if environ is None else environ
-    runner = Runner(soldiers=home.runs, sessions=home.sessions, ledger=home.ledger, engines=engines, environ=environ)
+    runner = Runner(
+        soldiers=home.runs,
+        sessions=home.sessions,
+        ledger=home.ledger,
+        engines=engines,
+        environ=environ,
+        sandbox=sandbox,
+    )
     slots, files = AgentSlots(agent_slots_from(environ)), RunFiles(home.runs, home.sessions)
     made: list[RunnerAgentClient] = []
 

@@ -58,6 +58,7 @@ class PlayRequest:
     issue_key: str | None = None
     variables: Mapping[str, Any] = field(default_factory=dict)
     engines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings by engine name
+    sandbox: Mapping[str, Any] = field(default_factory=dict)  # settings of the sandbox
     retries: int = 0  # how many runs of the task failed so far
     answer: PersonAnswer | None = None
 
@@ -79,6 +80,7 @@ def read_request(order: Order) -> PlayRequest:
             issue_key=given.get("issue_key"),
             variables=dict(given.get("variables") or {}),
             engines=dict(given.get("engines") or {}),
+            sandbox=dict(given.get("sandbox") or {}),
             retries=int(given.get("retries") or 0),
             answer=None if answer is None else PersonAnswer(str(answer["task_id"]), str(answer["text"])),
         )

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kingdom.agents.engine import Examined
 from kingdom.agents.engines import default_engines
 from kingdom.agents.port import Began, Heartbeat
+from kingdom.agents.sandbox.sandbox import Sandbox
 from kingdom.base.yamlfile import YamlProblem
 from kingdom.bus import BusError
 from kingdom.gitops import GitError
@@ -78,11 +79,12 @@ class PlayContext:
     So a run only sends commands and watches; which process carries them out does not matter.
     """
 
-    def __init__(self, home: WorkflowHome, engines: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, home: WorkflowHome, engines: Mapping[str, Mapping[str, Any]], sandbox: Sandbox) -> None:
         self.home = home
         self.users = 0
         self.closing = False
         self._engines = default_engines(engines)
+        self._sandbox = sandbox
         self._unused = asyncio.Event()
         self._hurry = False
         self._workflows: asyncio.Future[WorkflowContext] = asyncio.get_running_loop().create_future()
@@ -116,7 +118,7 @@ class PlayContext:
 
     async def _run(self) -> None:
         try:
-            async with open_home(self.home, self._engines) as context:
+            async with open_home(self.home, self._engines, sandbox=self._sandbox) as context:
                 self._workflows.set_result(context)
                 while not self._unused.is_set():
                     try:
@@ -168,7 +170,9 @@ class PlayContexts:
         self._contexts: dict[Path, PlayContext] = {}
         self._lock = asyncio.Lock()
 
-    async def acquire(self, root: Path, engines: Mapping[str, Mapping[str, Any]]) -> PlayContext:
+    async def acquire(
+        self, root: Path, engines: Mapping[str, Mapping[str, Any]], sandbox: Mapping[str, Any]
+    ) -> PlayContext:
         """Return the context of a home. The caller must release it."""
         home = WorkflowHome(root)
         async with self._lock:
@@ -177,7 +181,7 @@ class PlayContexts:
                 await asyncio.wait([context.task])
                 context = None
             if context is None:
-                context = self._contexts[home.root] = PlayContext(home, engines)
+                context = self._contexts[home.root] = PlayContext(home, engines, Sandbox.read(sandbox))
             context.acquire()
             return context
 
@@ -208,7 +212,7 @@ class WorkflowPlayer:
 
     async def _play(self, order: Order, on_event: OnEvent, stop: _StopReason) -> Finished:
         request = read_request(order)
-        context = await self._contexts.acquire(request.home, request.engines)
+        context = await self._contexts.acquire(request.home, request.engines, request.sandbox)
         hurry = False
         try:
             run = _WorkflowRun(context, await context.workflows(), request, on_event, order.timers.silence)

@@ -15,6 +15,13 @@ from tests.support.model_servers import MessagesServer, Refuse, Say, Stall, Turn
 from tests.support.workshop import Workshop, alive, result_text
 
 
+@pytest.fixture(params=["required", "off"], autouse=True)
+def sandbox(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test runs confined and not."""
+    monkeypatch.setattr(Workshop, "sandbox", request.param)
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
 def program() -> str:
     return installed().claude
@@ -136,7 +143,7 @@ async def test_a_spent_window_parks_it_until_it_resets(tmp_path: Path, engine: C
     assert RateLimit("rejected", 4102444800.0, "five_hour") in place.events
 
 
-async def test_a_reader_writes_its_result_and_nothing_else(tmp_path: Path, engine: ClaudeEngine) -> None:
+async def test_a_reader_writes_its_result_and_nothing_else(tmp_path: Path, engine: ClaudeEngine, sandbox: str) -> None:
     (tmp_path / "outside.txt").write_text("outside")
     with MessagesServer() as server:
         place = workshop(tmp_path, engine, server)
@@ -154,9 +161,13 @@ async def test_a_reader_writes_its_result_and_nothing_else(tmp_path: Path, engin
     assert (outcome.status, outcome.error) == ("success", None)
     results = tool_results(server)
     assert results[0] == "inside"
-    assert all("denied" in result for result in results[1:5]), results
     assert not list(place.cwd.glob("made-*"))
-    assert [path.name for path in place.result_path.parent.iterdir()] == ["result.json"]
+    if sandbox == "off":
+        assert all("denied" in result for result in results[1:5]), results
+        assert [path.name for path in place.result_path.parent.iterdir()] == ["result.json"]
+    else:  # the folder of the result is its own to write in
+        assert all("read-only" in result.lower() or "EROFS" in result for result in results[1:3]), results
+        assert "does not exist" in results[4]
 
 
 async def test_what_a_repository_brings_along_is_not_run(tmp_path: Path, engine: ClaudeEngine) -> None:
@@ -196,6 +207,45 @@ async def test_a_conversation_that_is_gone_is_a_failure_that_says_so(tmp_path: P
     assert outcome.status == "failed"
     assert outcome.error is not None
     assert "No conversation found" in outcome.error
+
+
+async def test_a_key_of_the_user_cannot_be_read_through_git(tmp_path: Path, engine: ClaudeEngine, sandbox: str) -> None:
+    if sandbox == "off":
+        pytest.skip("the permissions of the program itself do not prevent this: that is why there is a sandbox")
+    with MessagesServer() as server:
+        place = workshop(tmp_path, engine, server)
+        key = place.home / ".ssh" / "id_rsa"
+        key.parent.mkdir()
+        key.write_text("the-private-key\n")
+        server.script += [
+            bash("git commit --allow-empty -F ~/.ssh/id_rsa"),
+            bash("git log -1"),
+            bash("git add --pathspec-from-file=$HOME/.ssh/id_rsa"),
+            bash(f"cat {key}; env"),
+            Use.tool("Read", file_path=str(key)),
+            writes(place.result_path, result_text("success")),
+            Say("I was talked into it."),
+        ]
+        order = place.order(profile="edit")
+        outcome = await place.run(order)
+    assert outcome.status == "success"
+    assert len(tool_results(server)) == 6
+    assert "the-private-key" not in json.dumps(server.requests) + place.transcript(order)
+
+
+async def test_the_agent_never_has_the_real_key_of_the_model(
+    tmp_path: Path, engine: ClaudeEngine, sandbox: str
+) -> None:
+    if sandbox == "off":
+        pytest.skip("without a sandbox the program has the key")
+    with MessagesServer(bash("env; cat /proc/*/environ"), Say("Well.")) as server:
+        place = workshop(tmp_path, engine, server, ANTHROPIC_API_KEY="the-real-key")
+        outcome = await place.run(place.order())
+    assert outcome.status == "success"
+    assert {headers["x-api-key"] for headers in server.headers} == {"the-real-key"}
+    printed = "".join(tool_results(server))
+    assert "ANTHROPIC_API_KEY=kingdom-run-" in printed
+    assert "the-real-key" not in printed
 
 
 async def test_it_says_its_version(engine: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,15 +18,33 @@ from tests.support.model_servers import Refuse, ResponsesServer, Say, Stall, Tur
 from tests.support.workshop import Workshop, alive, result_text
 
 
+@pytest.fixture(params=["required", "off"], autouse=True)
+def sandbox(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test runs confined and not."""
+    monkeypatch.setattr(Workshop, "sandbox", request.param)
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
 def program() -> str:
     return installed().codex
 
 
-@pytest.fixture(scope="module")
-def sandboxed(program: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Skips where the operating system does not let codex make a sandbox."""
-    environment = {"PATH": os.environ["PATH"], "CODEX_HOME": str(tmp_path_factory.mktemp("codex-home"))}
+@pytest.fixture
+def codex_home() -> Iterator[Path]:
+    """A home of codex that is not below /tmp: there it refuses to make the helper of its own sandbox."""
+    caches = Path.home() / ".cache"
+    caches.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="kingdom-codex-", dir=caches) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def sandboxed(program: str, codex_home: Path, sandbox: str) -> None:
+    """Skips where the operating system does not let codex make a sandbox, and ours is not used."""
+    if sandbox != "off":
+        return
+    environment = {"PATH": os.environ["PATH"], "CODEX_HOME": str(codex_home)}
     done = subprocess.run([program, "sandbox", "--", "true"], env=environment, capture_output=True, text=True)
     if done.returncode != 0:
         pytest.skip(f"codex cannot make a sandbox here: {done.stderr.strip()[:200]}")
@@ -38,15 +57,13 @@ def server() -> Iterator[ResponsesServer]:
 
 
 @pytest.fixture
-def place(tmp_path: Path, program: str, server: ResponsesServer) -> Workshop:
+def place(tmp_path: Path, program: str, server: ResponsesServer, codex_home: Path) -> Workshop:
     """A place where codex talks to our model, and never tries a request again."""
     provider = f'{{name="ours",base_url="{server.url}/v1",env_key="OUR_KEY",wire_api="responses"'
     provider += ",request_max_retries=0,stream_max_retries=0}"
     args = ["-c", 'model_provider="ours"', "-c", f"model_providers.ours={provider}"]
     engine = CodexEngine({"path": program, "args": args}, {"HOME": str(tmp_path / "home")})
-    made = Workshop(tmp_path, engine, {"OUR_KEY": "x", "CODEX_HOME": str(tmp_path / "codex-home")})
-    (tmp_path / "codex-home").mkdir()
-    return made
+    return Workshop(tmp_path, engine, {"OUR_KEY": "x", "CODEX_HOME": str(codex_home)})
 
 
 def runs(command: str, text: str | None = None) -> Turn:
@@ -134,7 +151,9 @@ async def test_a_usage_limit_parks_it_until_it_resets(place: Workshop, server: R
 
 
 @pytest.mark.usefixtures("sandboxed")
-async def test_an_editor_commits_and_writes_nowhere_else(place: Workshop, server: ResponsesServer) -> None:
+async def test_an_editor_commits_and_writes_nowhere_else(
+    place: Workshop, server: ResponsesServer, sandbox: str
+) -> None:
     server.script += [
         runs('echo hello > notes.txt && git add notes.txt && git commit -q -m "Add notes"'),
         runs(f"touch {place.clone}/.git/hooks/post-commit"),
@@ -150,7 +169,8 @@ async def test_an_editor_commits_and_writes_nowhere_else(place: Workshop, server
     outcome = await place.run(place.order(profile="edit", options={"args": args}))
     assert (outcome.status, outcome.error) == ("success", None)
     assert place.log() == ["Add notes", "first"]
-    assert all("Read-only file system" in result for result in tool_results(server)[1:4]), tool_results(server)
+    refused = tool_results(server)[1 : 4 if sandbox == "off" else 3]  # in our sandbox it has a home of its own
+    assert all("Read-only file system" in result for result in refused), refused
     assert not (place.clone / ".git" / "hooks" / "post-commit").exists()
     assert (place.clone / ".git" / "config").read_text() == config
     assert not (place.home / "made").exists()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kingdom.agents.port import Order
+from kingdom.agents.sandbox.sandbox import Bubblewrap
 from kingdom.court.trust.policy import Permit
 from kingdom.court.trust.text_hash import add_text_hash
 from tests.support.fake_agents import FakeAgents
@@ -46,6 +47,19 @@ async def test_without_a_permit_the_manifest_alone_counts(tmp_path: Path) -> Non
     assert order.mcp_config is not None
 
 
+@pytest.fixture
+def no_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = Bubblewrap(None, problem="not installed")
+    monkeypatch.setattr("kingdom.court.trust.policy.find_bubblewrap", lambda: missing)
+
+
+async def test_a_tier_with_a_sandbox_has_its_agents_confined(tmp_path: Path) -> None:
+    result, (order,) = await done(tmp_path, CONFINED, engine="claude", evidence=[{"command": ["true"]}])
+    assert result["status"] == "success"
+    assert order.sandbox == "required"
+
+
+@pytest.mark.usefixtures("no_bubblewrap")
 async def test_where_nothing_confines_an_agent_it_does_not_start(tmp_path: Path) -> None:
     result, orders = await done(tmp_path, CONFINED, engine="claude")
     assert orders == []
@@ -53,6 +67,7 @@ async def test_where_nothing_confines_an_agent_it_does_not_start(tmp_path: Path)
     assert "tier 'careful' (config/trust.yaml), but gen-test uses the engine claude" in result["error"]
 
 
+@pytest.mark.usefixtures("no_bubblewrap")
 async def test_codex_is_confined(tmp_path: Path) -> None:
     result, (order,) = await done(tmp_path, CONFINED, engine="codex", profile="full")
     assert result["status"] == "success"

@@ -20,7 +20,8 @@ from kingdom.agents.engines.claude import ClaudeEngine
 from kingdom.agents.engines.codex import CodexEngine
 from kingdom.agents.engines.command import CommandEngine
 from kingdom.agents.engines.scripted import ScriptedEngine
-from kingdom.agents.port import Began, Finished, OnEvent, Order
+from kingdom.agents.port import Began, Finished, OnEvent, Order, SandboxMode
+from kingdom.agents.sandbox.sandbox import Sandbox
 from kingdom.workflow.context import WorkflowContext
 from kingdom.workflow.domain.resources import Checkpoint, Git, GitRef, WorkTree
 from kingdom.workflow.domain.statuses import WorkflowStatus
@@ -79,10 +80,13 @@ class Story:
 
 
 @asynccontextmanager
-async def running(folder: Path, engines: Mapping[str, AgentEngine | InProcessEngine]) -> AsyncIterator[WorkflowContext]:
+async def running(
+    folder: Path, engines: Mapping[str, AgentEngine | InProcessEngine], sandbox: SandboxMode = "off"
+) -> AsyncIterator[WorkflowContext]:
     (folder / "user").mkdir(exist_ok=True)
     environ = {"PATH": os.environ["PATH"], "HOME": str(folder / "user")}
-    async with open_home(WorkflowHome(folder / "home"), engines, environ=environ) as parts, WorkflowEngine(parts):
+    home = WorkflowHome(folder / "home")
+    async with open_home(home, engines, environ=environ, sandbox=Sandbox(sandbox)) as parts, WorkflowEngine(parts):
         yield parts
 
 
@@ -202,7 +206,7 @@ async def test_with_claude_code(tmp_path: Path, length: int) -> None:
     with MessagesServer(*turns("Bash", "command")) as server:
         env = {"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": "x", "CLAUDE_CODE_MAX_RETRIES": "0"}
         engine = ClaudeEngine({"path": program, "env": {**NO_NETWORK, **env}}, {})
-        async with running(tmp_path, {"claude": engine}) as parts:
+        async with running(tmp_path, {"claude": engine}, "required") as parts:
             check(await tell(parts, tmp_path, "claude", {"profile": "full"}, length), tmp_path)
     texts = [json.dumps(request["messages"]) for request in server.requests]
     conversation(texts[:4], "Look into ABC-7.", "I looked.", "Write the report", "The parser drops", "Choose a way.")
@@ -221,7 +225,7 @@ async def test_with_codex(tmp_path: Path, length: int) -> None:
         env = {**NO_NETWORK, "OUR_KEY": "x", "CODEX_HOME": str(tmp_path / "codex-home")}
         (tmp_path / "codex-home").mkdir()
         engine = CodexEngine({"path": program, "args": args, "env": env}, {"HOME": str(tmp_path / "user")})
-        async with running(tmp_path, {"codex": engine}) as parts:
+        async with running(tmp_path, {"codex": engine}, "required") as parts:
             check(await tell(parts, tmp_path, "codex", {"profile": "full"}, length), tmp_path)
     texts = [json.dumps(request["input"]) for request in server.requests]
     conversation(texts[:4], "Look into ABC-7.", "I looked.", "Write the report", "The parser drops", "Choose a way.")

@@ -22,6 +22,7 @@ class ModelServer:
     def __init__(self, *script: Turn | Later) -> None:
         self.script = list(script)
         self.requests: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []  # of each request, in small letters
         self.asked = threading.Event()  # set by the first request
         self._closing = threading.Event()
         self._lock = threading.Lock()
@@ -74,6 +75,7 @@ class ModelServer:
                     self.reply(404, {"error": {"type": "not_found_error", "message": self.path}}, {})
                     return
                 request = json.loads(body)
+                server.headers.append({name.lower(): value for name, value in self.headers.items()})
                 number, found = server.take(request)
                 turn = found() if callable(found) else found
                 if isinstance(turn, Stall):

@@ -30,7 +30,7 @@ NOON = local(15, 12)
 
 
 def reader(home: Path = Path("/nonexistent")) -> CodexReader:
-    return CodexReader(lambda thread_id: Rollout(home, thread_id), model="gpt-x", clock=lambda: NOON)
+    return CodexReader(lambda thread_id: Rollout(home / "sessions", thread_id), model="gpt-x", clock=lambda: NOON)
 
 
 def said(name: str, home: Path = Path("/nonexistent")) -> list[AgentEvent]:
@@ -66,7 +66,7 @@ def test_the_record_tells_what_was_used_while_the_run_goes_on(tmp_path: Path) ->
     place = with_rollout(tmp_path)
     [record] = place.rglob("*.jsonl")
     lines = record.read_bytes().splitlines(keepends=True)
-    rollout = Rollout(place, THREAD)
+    rollout = Rollout(place / "sessions", THREAD)
     seen = []
     record.write_bytes(b"")
     for line in lines:
@@ -97,7 +97,7 @@ def test_of_a_run_that_was_ended_the_record_tells_what_its_output_did_not(tmp_pa
 
 def test_a_record_that_is_not_there_is_nothing_used(tmp_path: Path) -> None:
     for thread_id in (THREAD, "../../*", "x" * 300):
-        rollout = Rollout(tmp_path, thread_id)
+        rollout = Rollout(tmp_path / "sessions", thread_id)
         rollout.follow()
         assert rollout.used == Tokens()
 
@@ -200,6 +200,6 @@ def test_no_record_makes_it_raise(tmp_path_factory: pytest.TempPathFactory, line
     home = with_rollout(tmp_path_factory.mktemp("codex"))
     [record] = home.rglob("*.jsonl")
     record.write_bytes(b"\n".join(line + b' "token_count"' for line in lines))
-    rollout = Rollout(home, THREAD)
+    rollout = Rollout(home / "sessions", THREAD)
     rollout.follow()
     assert rollout.used == Tokens()

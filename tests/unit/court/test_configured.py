@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kingdom.agents.sandbox.sandbox import Bubblewrap
 from kingdom.bus import Check
 from kingdom.court.doctor import check_config_files
 from kingdom.court.home import Home
@@ -79,7 +80,8 @@ def test_one_mistake_is_told_once(home: Home) -> None:
     assert "trust.yaml:2: tiers.visitor.profile: must be 'read', 'edit' or 'full'" in errors[0].message
 
 
-def test_tiers_that_lead_nowhere(home: Home) -> None:
+def test_tiers_that_lead_nowhere(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kingdom.court.trust.policy.find_bubblewrap", lambda: Bubblewrap(None, problem="not installed"))
     tiers = "tiers:\n  a: {generals: [gen-gone]}\n  b: {sandbox: true}\n  c: {profile: read}\n"
     write(home, "trust.yaml", tiers + "rules:\n  - {source: jira, tier: a}\n  - {source: github, tier: b}\n")
     ok, *warnings = (check.message for check in found(home)["trust.yaml"])

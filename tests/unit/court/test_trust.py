@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from kingdom.agents.sandbox.sandbox import Bubblewrap
 from kingdom.court.errors import InvalidConfig
 from kingdom.court.home import Home
 from kingdom.court.init_home import TEMPLATES_DIR
@@ -245,6 +246,26 @@ def test_a_tier_may_use_the_generals_it_names() -> None:
     )
 
 
+@pytest.fixture
+def no_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kingdom.court.trust.policy.find_bubblewrap", lambda: Bubblewrap(None, problem="not installed"))
+
+
+@pytest.fixture
+def bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kingdom.court.trust.policy.find_bubblewrap", lambda: Bubblewrap("/usr/bin/bwrap"))
+
+
+@pytest.mark.usefixtures("bubblewrap")
+def test_where_agents_are_confined_every_engine_with_a_process_is_in_a_sandbox() -> None:
+    friend = somebody("friend")
+    assert denial_reason(friend, engine="claude") is None
+    assert denial_reason(friend, engine="codex", evidence=[{"command": ["make", "test"]}]) is None
+    assert "engine scripted" in str(denial_reason(friend, engine="scripted"))
+    assert Permit("t", "x", "full", sandbox=True).profile_for(manifest(engine="codex", profile="full")) == "full"
+
+
+@pytest.mark.usefixtures("no_bubblewrap")
 def test_a_sandbox_is_asked_for_in_vain_where_there_is_none() -> None:
     friend = somebody("friend")
     assert "engine claude, which the operating system does not confine" in str(denial_reason(friend, engine="claude"))
@@ -270,6 +291,7 @@ def test_what_a_workflow_does_cannot_be_limited() -> None:
         (Permit("t", "x", "full", sandbox=True, sandboxed=("claude",)), {"profile": "full"}, "full"),
     ],
 )
+@pytest.mark.usefixtures("no_bubblewrap")
 def test_the_lower_of_both_profiles_counts(permit: Permit, fields: dict[str, Any], profile: str) -> None:
     assert permit.profile_for(manifest(**{"engine": "claude", **fields})) == profile
 

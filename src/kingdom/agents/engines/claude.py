@@ -1,6 +1,7 @@
 """Claude Code as an engine: ``claude -p --output-format stream-json --verbose``, with the prompt on standard input.
 
-What a profile may do, enforced by the program's own permissions (not by a sandbox of the operating system):
+In a sandbox, the mounts of the profile decide what the agent may do, and the program itself asks nobody. Without one,
+the program's own permissions decide, which confine much less:
 
 ======  ==============================================================================================================
 read    ``dontAsk``: what Claude Code itself considers read-only below the working directory, and the result file
@@ -18,9 +19,10 @@ import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kingdom.agents.engine import Examined, Launch
+from kingdom.agents.engine import GATEWAY_URL, RUN_KEY, Confinement, Examined, Launch, ModelAccess
 from kingdom.agents.engines.programs import (
     CliProgram,
     CliSettings,
@@ -239,6 +241,16 @@ _CREDENTIALS: Final = (
     "CLAUDE_CODE_OAUTH_TOKEN",
     "CLAUDE_CONFIG_DIR",
 )
+_API: Final = "https://api.anthropic.com"
+# The variables with a key, in the order in which it uses them, and the header for each.
+_KEYS: Final = {
+    "ANTHROPIC_AUTH_TOKEN": ("authorization", "Bearer {}"),
+    "ANTHROPIC_API_KEY": ("x-api-key", "{}"),
+    "CLAUDE_CODE_OAUTH_TOKEN": ("authorization", "Bearer {}"),
+}
+_LOGIN_HOSTS: Final = ("api.anthropic.com", "platform.claude.com", "console.anthropic.com", "claude.ai")
+_SETTINGS: Final = ("settings.json", "CLAUDE.md", "agents", "commands", "skills")  # the user's own, read-only
+_NOT_IN_FOLDER: Final = re.compile(r"[^A-Za-z0-9]")  # as it names the folder of a working directory's conversations
 _ENV: Final = {
     # Otherwise "@/any/file" in the prompt, which quotes untrusted text, attaches that file, in every profile.
     "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
@@ -273,7 +285,7 @@ class ClaudeEngine:
         argv = [self._program.find(), "-p", "--output-format", "stream-json", "--verbose"]
         # Only the user's own settings: those of a repository may have hooks and MCP servers, which start at once.
         argv += ["--setting-sources", "user", "--strict-mcp-config"]
-        argv += ["--permission-mode", _MODES[order.profile]]
+        argv += ["--permission-mode", _MODES["full" if order.confined else order.profile]]
         if allowed := self._allowed(order):
             argv += ["--allowedTools", *allowed]
         argv += ["--disallowedTools", *_WITHHELD]
@@ -288,13 +300,46 @@ class ClaudeEngine:
         resumed = resumed_session_id(order)
         argv += ["--resume", resumed] if resumed else ["--session-id", str(new_session_id(order.run_id))]
         env = {**_ENV, **self._program.environment(order)}
-        if order.profile == "full" and os.geteuid() == 0:
+        if (order.profile == "full" or order.confined) and os.geteuid() == 0:
             env["IS_SANDBOX"] = "1"  # otherwise it refuses bypassPermissions as root
+        if order.confined and (name := self._key_name(order)) is not None:
+            env |= {"ANTHROPIC_BASE_URL": f"{GATEWAY_URL}/model", name: RUN_KEY}
+            for other in _KEYS.keys() - {name}:
+                env.pop(other, None)
         return Launch(argv=tuple(argv), env=env, stdin=_as_text(order.prompt))
 
     def reader(self, order: Order) -> ClaudeReader:
         """Return a reader for the output of one run."""
         return ClaudeReader()
+
+    def confinement(self, order: Order) -> Confinement:
+        """Return what it needs in a sandbox: its settings, and the conversations of this working directory.
+
+        With a key, the gateway knows it and the agent does not. Without one, the file of the user's login is shown.
+        """
+        home = Path(self._program.value("HOME", order) or "/")
+        folder = Path(self._program.value("CLAUDE_CONFIG_DIR", order) or home / ".claude")
+        conversations = folder / "projects" / _NOT_IN_FOLDER.sub("-", str(order.cwd.resolve()))
+        write = {conversations: conversations}
+        model, hosts = None, tuple[str, ...]()
+        if (name := self._key_name(order)) is not None:
+            url = self._program.value("ANTHROPIC_BASE_URL", order) or _API
+            header, form = _KEYS[name]
+            model = ModelAccess(url.rstrip("/"), header, form.format(self._program.value(name, order)))
+        else:
+            login = folder / ".credentials.json"
+            write |= {login: login} if login.is_file() else {}
+            hosts = _LOGIN_HOSTS
+        return Confinement(
+            read=(*self._program.files(), *(folder / part for part in _SETTINGS)),
+            write=write,
+            empty=(folder,),
+            hosts=hosts,
+            model=model,
+        )
+
+    def _key_name(self, order: Order) -> str | None:
+        return next((name for name in _KEYS if self._program.value(name, order)), None)
 
     async def examine(self) -> Examined:
         """Check whether it is installed, and which version."""
@@ -309,7 +354,7 @@ class ClaudeEngine:
         return found
 
     def _allowed(self, order: Order) -> list[str]:
-        if order.profile == "full":
+        if order.profile == "full" or order.confined:
             return list(string_option(order, "allowed_tools"))
         paths = dict.fromkeys((order.result_path.absolute(), order.result_path.resolve()))
         rules = [f"{tool}(/{path})" for path in paths for tool in ("Edit", "Read")]

@@ -1,6 +1,7 @@
 """Codex as an engine: ``codex exec --json``, with the prompt on standard input.
 
-What a profile may do, enforced by codex's sandbox of the operating system (no network for commands in the first two):
+In our sandbox, the mounts of the profile decide what the agent may do, and codex's own is switched off. Without ours,
+codex's sandbox for its commands decides (no network for them in the first two profiles):
 
 ======  ==============================================================================================================
 read    read everything, write only in the folder of the result file
@@ -8,11 +9,13 @@ edit    ``workspace-write``: also below the working directory and in /tmp, and w
 full    ``danger-full-access``: anything our user may do
 ======  ==============================================================================================================
 
-The option ``args`` adds arguments. Conversations are stored in ``CODEX_HOME``.
+The option ``args`` adds arguments. Conversations are stored in ``CODEX_HOME``; those of confined runs in a folder for
+each working directory, so that none can read or change another's.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -21,8 +24,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
-from kingdom.agents.engine import Examined, Launch
+from kingdom.agents.engine import GATEWAY_URL, RUN_KEY, Confinement, Examined, Launch, ModelAccess
 from kingdom.agents.engines.programs import (
     CliProgram,
     CliSettings,
@@ -41,6 +45,7 @@ from kingdom.agents.engines.programs import (
 from kingdom.agents.mcp import CodexServers, codex_servers
 from kingdom.agents.outages import outage_of
 from kingdom.agents.port import AgentEvent, Began, Finished, Heartbeat, RateLimit, Text, Tokens, ToolUse, Usage
+from kingdom.agents.sandbox.view import find_clone
 
 if TYPE_CHECKING:
     from kingdom.agents.port import Order
@@ -57,8 +62,8 @@ class Rollout:
     has a line for every answer of the model, and a mark where each run starts.
     """
 
-    def __init__(self, home: Path, thread_id: str) -> None:
-        self._home = home
+    def __init__(self, sessions: Path, thread_id: str) -> None:
+        self._sessions = sessions
         self._thread_id = thread_id
         self._path: Path | None = None
         self._offset = 0
@@ -90,7 +95,7 @@ class Rollout:
 
     def _find(self) -> Path | None:
         if self._path is None and _THREAD_ID.match(self._thread_id):
-            found = (self._home / "sessions").glob(f"*/*/*/rollout-*-{self._thread_id}.jsonl")
+            found = self._sessions.glob(f"*/*/*/rollout-*-{self._thread_id}.jsonl")
             self._path = next(found, None)
         return self._path
 
@@ -294,6 +299,10 @@ def to_toml(value: Any) -> str:
 
 _INSTRUCTIONS_BYTES: Final = 32 * 1024  # as much as codex itself reads
 _KEYS: Final = ("OPENAI_API_KEY", "CODEX_API_KEY")
+_API: Final = "https://api.openai.com/v1"
+_LOGIN_HOSTS: Final = ("api.openai.com", "chatgpt.com", "auth.openai.com")
+_SETTINGS: Final = ("config.toml", "AGENTS.md", "rules", "skills", "prompts")  # the user's own, read-only
+_BASE_URL: Final = re.compile(r"""base_url["']?\s*=\s*["'](https?://[^"'\s]+)["']""")
 _CREDENTIALS: Final = (*_KEYS, "OPENAI_BASE_URL", "CODEX_HOME")
 
 
@@ -326,12 +335,67 @@ class CodexEngine:
         if resumed := resumed_session_id(order):
             argv += ["resume", resumed]
         env = {**servers.env, **self._program.environment(order)}
+        if order.confined and self._uses_gateway(order):
+            env |= {"OPENAI_API_KEY": RUN_KEY, "OPENAI_BASE_URL": f"{GATEWAY_URL}/model"}
+            env.pop("CODEX_API_KEY", None)
         return Launch(argv=(*argv, "-"), env=env, stdin=order.prompt.encode("utf-8", "replace"))
 
     def reader(self, order: Order) -> CodexReader:
         """Return a reader for the output of one run."""
+        sessions = self._sessions(order)
+        return CodexReader(lambda thread_id: Rollout(sessions, thread_id), model=order.model or self._settings.model)
+
+    def confinement(self, order: Order) -> Confinement:
+        """Return what it needs in a sandbox: its configuration, and the conversations of this working directory.
+
+        With a key and no provider of the operator's own, the gateway knows the key and the agent does not. Hosts in
+        ``base_url`` of a provider may be reached.
+        """
         home = self._home(order)
-        return CodexReader(lambda thread_id: Rollout(home, thread_id), model=order.model or self._settings.model)
+        write = {home / "sessions": self._sessions(order)}
+        model, hosts = None, [*_LOGIN_HOSTS, *self._provider_hosts(order)]
+        if self._uses_gateway(order):
+            url = self._program.value("OPENAI_BASE_URL", order) or _API
+            model = ModelAccess(url.rstrip("/"), "authorization", f"Bearer {self._key(order)}")
+        else:
+            login = home / "auth.json"
+            write |= {login: login} if login.is_file() else {}
+        return Confinement(
+            read=(*self._program.files(), *(home / part for part in _SETTINGS)),
+            write=write,
+            empty=(home,),
+            hosts=() if model else tuple(hosts),
+            model=model,
+        )
+
+    def _key(self, order: Order) -> str | None:
+        return next(filter(None, (self._program.value(name, order) for name in reversed(_KEYS))), None)
+
+    def _uses_gateway(self, order: Order) -> bool:
+        return self._key(order) is not None and "model_provider" not in self._provider_text(order)
+
+    def _provider_text(self, order: Order) -> str:
+        """Return where an operator can set another provider: the arguments and the configuration file."""
+        try:
+            written = (self._home(order) / "config.toml").read_text("utf-8", "replace")
+        except OSError:
+            written = ""
+        return "\n".join((*self._settings.args, *string_option(order, "args"), written))
+
+    def _provider_hosts(self, order: Order) -> list[str]:
+        found = []
+        for url in _BASE_URL.findall(self._provider_text(order)):
+            parts = urlsplit(url)
+            if parts.hostname:
+                port = parts.port or (443 if parts.scheme == "https" else 80)
+                found.append(f"{parts.hostname}:{port}")
+        return found
+
+    def _sessions(self, order: Order) -> Path:
+        home = self._home(order)
+        if not order.confined:
+            return home / "sessions"
+        return home / "kingdom" / hashlib.sha256(str(order.cwd.resolve()).encode()).hexdigest()[:20]
 
     async def examine(self) -> Examined:
         """Check whether it is installed, and which version."""
@@ -349,6 +413,14 @@ class CodexEngine:
             made["developer_instructions"] = instructions
         for name, table in servers.tables.items():
             made[f"mcp_servers.{name}"] = table
+        if order.confined and self._uses_gateway(order):
+            made["model_provider"] = "kingdom"
+            made["model_providers.kingdom"] = {
+                "name": "OpenAI",
+                "base_url": f"{GATEWAY_URL}/model",
+                "env_key": "OPENAI_API_KEY",
+                "wire_api": "responses",
+            }
         return made
 
     def _home(self, order: Order) -> Path:
@@ -358,7 +430,7 @@ class CodexEngine:
 
 def _sandbox(order: Order) -> list[str]:
     results = order.result_path.parent
-    match order.profile:
+    match "full" if order.confined else order.profile:
         case "full":
             return ["-s", "danger-full-access"]
         case "edit":
@@ -370,17 +442,9 @@ def _sandbox(order: Order) -> list[str]:
 
 
 def _commit_folders(cwd: Path) -> list[Path]:
-    """Return the folders outside a worktree that a commit in it writes to: not the clone's configuration or hooks.
-
-    An agent could have changed the worktree's ``.git`` file, so git's layout and the link back must match it.
-    """
-    pointer = cwd / ".git"
-    try:
-        kind, _, target = pointer.read_text("utf-8").strip().partition(": ")
-        own = Path(target)
-        back = Path((own / "gitdir").read_text("utf-8").strip())
-        agree = kind == "gitdir" and own.is_absolute() and own.parent.name == "worktrees" and back.samefile(pointer)
-    except (OSError, ValueError):
+    """Return the folders outside a worktree that a commit in it writes to: not the clone's configuration or hooks."""
+    found = find_clone(cwd)
+    if found is None:
         return []
-    clone = own.parent.parent
-    return [own, clone / "objects", clone / "refs", clone / "logs"] if agree else []
+    admin, clone = found
+    return [admin, clone / "objects", clone / "refs", clone / "logs"]

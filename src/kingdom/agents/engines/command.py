@@ -11,12 +11,14 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from kingdom.agents.engine import Examined, Launch
+from kingdom.agents.engine import Confinement, Examined, Launch
 from kingdom.agents.engines.programs import CliSettings
 from kingdom.agents.errors import EngineNotInstalled, InvalidOrder
 from kingdom.agents.port import AgentEvent, Order, Text
+
+_SHALLOW: Final = 3  # "/", "srv" and a name: a folder so near the root has more than one program's files
 
 
 class CommandEngine:
@@ -49,6 +51,15 @@ class CommandEngine:
     def reader(self, order: Order) -> CommandReader:
         """Return a reader for the output of one run."""
         return CommandReader()
+
+    def confinement(self, order: Order) -> Confinement:
+        """Return what it needs in a sandbox: the files that its arguments name, and the folder of a script."""
+        given = [Path(argument) for argument in self.launch(order).argv]
+        named = [path for path in given if path.is_absolute() and path.exists()]
+        private = (Path(self._environ.get("HOME") or "/"), order.cwd, order.result_path)
+        folders = {path.parent for path in named if path.is_file() and len(path.parent.parts) > _SHALLOW}
+        narrow = [folder for folder in folders if not any(path.is_relative_to(folder) for path in private)]
+        return Confinement(read=(*named, *narrow))
 
     async def examine(self) -> Examined:
         """Return ok: only an order names the program."""

@@ -80,6 +80,17 @@ class CliProgram:
             **order.env,
         }
 
+    def value(self, name: str, order: Order) -> str | None:
+        """Return one of its variables; None when it is not set or empty."""
+        return self.environment(order).get(name) or self.environ.get(name) or None
+
+    def files(self) -> tuple[Path, ...]:
+        """Return what has to be readable for it to start: its file, and the package that a link leads to."""
+        path = Path(self.find())
+        real = path.resolve()
+        modules = [folder for folder in real.parents if folder.name == "node_modules"]
+        return (path, modules[-1] if modules else real)
+
     async def examine(self) -> Examined:
         """Check whether it is installed, and which version."""
         path = self._look()

@@ -107,6 +107,7 @@ def up(inline: bool, daemon: bool, roles: str | None, home: Path | None) -> None
     """
     import asyncio
 
+    from kingdom.court.bootstrap import configured_sandbox
     from kingdom.court.config import load_system
     from kingdom.court.doctor import engine_problems
     from kingdom.court.supervisor.logs import ConsoleWriter, configure_logging
@@ -114,7 +115,8 @@ def up(inline: bool, daemon: bool, roles: str | None, home: Path | None) -> None
 
     court = find_home(home)
     with errors_reported():
-        load_system(court).queue_url(court)
+        system = load_system(court)
+        system.queue_url(court)
         if (record := running_supervisor(court)) is not None:
             raise output.CommandError(
                 "ALREADY_RUNNING",
@@ -126,6 +128,9 @@ def up(inline: bool, daemon: bool, roles: str | None, home: Path | None) -> None
         only = [name.strip() for name in roles.split(",") if name.strip()] if roles is not None else None
         say = ConsoleWriter()
         configure_logging("supervisor", say, court)
+        sandbox = configured_sandbox(system)
+        if sandbox.mode != "off" and (problem := sandbox.problem()) is not None:
+            output.warn(problem)
         if daemon:
             _run_in_background(court, only, inline=inline)
         else:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kingdom.agents.port import Agents, Outcome
+    from kingdom.agents.sandbox.sandbox import Sandbox
     from kingdom.bus import EventBus
     from kingdom.court.config import SystemConfig
     from kingdom.court.home import Home
@@ -227,6 +228,7 @@ class GeneralDeps:
     random: Callable[[], float] = random.random
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     monotonic: Callable[[], float] = time.monotonic
+    sandbox: Sandbox | None = None  # for commands that are run as evidence; None: they are not confined
 
 
 class GeneralContext:

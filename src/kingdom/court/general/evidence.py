@@ -10,6 +10,7 @@ from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from typing import TYPE_CHECKING, Final
 
 from kingdom.agents.engine import inherited_environment
+from kingdom.agents.errors import SandboxUnavailable
 from kingdom.agents.untrusted import clean_line
 from kingdom.court.models import EvidenceCheck
 from kingdom.court.packages.manifest import CommandEvidence, FileEvidence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Literal
 
+    from kingdom.agents.sandbox.sandbox import Sandbox
     from kingdom.court.general.workspace import Workplace
 
     Demand = Literal["commit"] | FileEvidence | CommandEvidence
@@ -30,9 +32,10 @@ _MAX_DETAIL_CHARS: Final = 500
 
 
 async def check_evidence(
-    demands: Sequence[Demand], place: Workplace, environment: Mapping[str, str]
+    demands: Sequence[Demand], place: Workplace, environment: Mapping[str, str], sandbox: Sandbox | None = None
 ) -> list[EvidenceCheck]:
-    return [await _check_one(demand, place, environment) for demand in demands]
+    """Check what a success must show. Commands run in ``sandbox``: the agent may have written what they execute."""
+    return [await _check_one(demand, place, environment, sandbox) for demand in demands]
 
 
 def evidence_error(checks: Sequence[EvidenceCheck]) -> str | None:
@@ -41,11 +44,13 @@ def evidence_error(checks: Sequence[EvidenceCheck]) -> str | None:
     return f"claimed success, but {'; '.join(failed)}" if failed else None
 
 
-async def _check_one(demand: Demand, place: Workplace, environment: Mapping[str, str]) -> EvidenceCheck:
+async def _check_one(
+    demand: Demand, place: Workplace, environment: Mapping[str, str], sandbox: Sandbox | None
+) -> EvidenceCheck:
     if isinstance(demand, FileEvidence):
         return _check_file(demand.file, place.folder)
     if isinstance(demand, CommandEvidence):
-        return await _check_command(demand, place.folder, environment)
+        return await _check_command(demand, place.folder, environment, sandbox)
     return await _check_commit(place)
 
 
@@ -78,19 +83,25 @@ def _check_file(relative: str, folder: Path) -> EvidenceCheck:
     return EvidenceCheck(name=name, ok=True, detail=f"{found.stat().st_size} bytes")
 
 
-async def _check_command(demand: CommandEvidence, folder: Path, environment: Mapping[str, str]) -> EvidenceCheck:
+async def _check_command(
+    demand: CommandEvidence, folder: Path, environment: Mapping[str, str], sandbox: Sandbox | None
+) -> EvidenceCheck:
     name = clean_line(f"command {' '.join(demand.command)}")
+    command, env = list(demand.command), inherited_environment(environment)
     try:
+        if sandbox is not None and await asyncio.to_thread(sandbox.confines):
+            env = sandbox.environment(env)
+            command = sandbox.offline_command(folder, command, env)
         process = await asyncio.create_subprocess_exec(
-            *demand.command,
+            *command,
             cwd=folder,
-            env=inherited_environment(environment),
+            env=env,
             stdin=DEVNULL,
             stdout=PIPE,
             stderr=STDOUT,
             start_new_session=True,
         )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SandboxUnavailable) as error:
         return EvidenceCheck(
             name=name, ok=False, detail=f"it cannot be run: {clean_line(str(error), _MAX_DETAIL_CHARS)}"
         )

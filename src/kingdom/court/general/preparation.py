@@ -103,6 +103,8 @@ def build_order(
         caps=Caps(turns=manifest.caps.turns, tokens=manifest.caps.tokens, cost_usd=manifest.caps.cost_usd),
         mcp_config=mcp_config,
         labels={"general": manifest.name, "task_type": task.type},
+        sandbox="required" if permit is not None and permit.sandbox else manifest.sandbox,
+        network=tuple(manifest.network),
     )
 
 
@@ -206,6 +208,7 @@ def workflow_options(
         "issue_key": task_context.subject,
         "variables": _variables(task_context),
         "engines": {name: section.model_dump(mode="json") for name, section in context.system.engines.items()},
+        "sandbox": context.system.sandbox.model_dump(mode="json"),
         "retries": progress.retries,
         "answer": None if answer is None else {"task_id": task_context.task.id, "text": answer},
     }

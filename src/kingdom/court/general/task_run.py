@@ -327,7 +327,8 @@ class TaskRun:
         place = self._place or self._context.workspace.find(self._task_context.history.work_id)
         if place is None:
             raise TaskRefused("the workplace of the task is gone, so its evidence cannot be checked")
-        return await check_evidence(self._context.manifest.evidence, place, self._context.deps.environment)
+        context = self._context
+        return await check_evidence(context.manifest.evidence, place, context.deps.environment, context.deps.sandbox)
 
     # ── helpers ───────────────────────────────────────────────────────────────────────────────────────────────
 

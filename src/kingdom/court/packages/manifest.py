@@ -20,7 +20,7 @@ from pydantic import (
 
 from kingdom.agents.port import Profile
 from kingdom.base.forms import form
-from kingdom.court.config import ConfigSection, EngineName, EnvName, ShortFormSection, TimeZone, Usd
+from kingdom.court.config import ConfigSection, EngineName, EnvName, NetworkHost, ShortFormSection, TimeZone, Usd
 from kingdom.court.cron import parse_cron
 from kingdom.court.models import GeneralName, Priority
 
@@ -243,6 +243,10 @@ class Manifest(ConfigSection):
     engine: EngineChoice = EngineChoice(name="claude")
     profile: Profile = "edit"
     """What soldiers may do: only read, edit files below the worktree, or anything."""
+    sandbox: Literal["required"] | None = None
+    """``required``: its soldiers run confined or not at all. None: as system.yaml says."""
+    network: list[NetworkHost] = Field(default_factory=list, max_length=100)
+    """Hosts that its confined soldiers may reach, besides their model: ``api.github.com``, ``*.example.com``."""
     mode: Mode = "agent"
     template: str | None = Field(default=None, min_length=1)
     """For mode workflow: the workflow template to run."""

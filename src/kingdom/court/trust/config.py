@@ -56,7 +56,8 @@ class Tier(ConfigSection):
     profile: Profile = "full"
     """What agents may do at most: ``read``, ``edit`` or ``full``."""
     sandbox: bool = False
-    """Only agents that run in a sandbox: Codex with the profiles read and edit, and the engines in ``sandboxed``."""
+    """Only agents that the operating system confines: all where bubblewrap works (see system.yaml), elsewhere
+    Codex with the profiles read and edit, and the engines in ``sandboxed``."""
     mcp: bool = True
     """Whether agents get the MCP servers of the manifest."""
 

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
 from kingdom.agents.port import Profile
+from kingdom.agents.sandbox.sandbox import find_bubblewrap
 from kingdom.base.files import ChangeDetector
 from kingdom.court.errors import InvalidConfig
 from kingdom.court.packages.manifest import CommandEvidence
@@ -36,6 +37,7 @@ PROFILES: Final[tuple[Profile, ...]] = get_args(Profile)
 _AUTHOR_FIELDS: Final = ("author", "sender", "user", "actor", "reporter")
 _NAME_FIELDS: Final = ("login", "name", "id")
 _SANDBOXED_PROFILES: Final[Mapping[str, tuple[Profile, ...]]] = {"codex": ("read", "edit")}  # by the operating system
+_INNER_ENGINES: Final = ("scripted", "workflow")
 _WIDENING_OPTIONS: Final = ("allowed_tools", "args")  # engine options that may grant more than the profile does
 _MAX_CACHED_DECISIONS: Final = 10_000
 _MAX_NAME_CHARS: Final = 200
@@ -149,7 +151,9 @@ class Permit:
         if not self.sandbox:
             return None
         engine = manifest.engine.name
-        if engine not in self.sandboxed and engine not in _SANDBOXED_PROFILES:
+        if engine in self.sandboxed or _is_confinable(engine):
+            return None
+        if engine not in _SANDBOXED_PROFILES:
             return f"{manifest.name} uses the engine {engine}, which the operating system does not confine"
         if any(isinstance(demand, CommandEvidence) for demand in manifest.evidence):
             return f"{manifest.name} has commands run as evidence, which the operating system does not confine"
@@ -165,9 +169,14 @@ class Permit:
         """Return the profile of an agent: the manifest's, or a stricter one."""
         allowed = min(self.profile, manifest.profile, key=PROFILES.index)
         engine = manifest.engine.name
-        if self.sandbox and engine not in self.sandboxed:
+        if self.sandbox and engine not in self.sandboxed and not _is_confinable(engine):
             allowed = min(allowed, _SANDBOXED_PROFILES[engine][-1], key=PROFILES.index)
         return allowed
+
+
+def _is_confinable(engine: str) -> bool:
+    """Tell whether this machine confines an engine. Engines inside a process of ours are not confined."""
+    return engine not in _INNER_ENGINES and find_bubblewrap().problem is None
 
 
 def permit_of(task: Mapping[str, Any]) -> Permit | None:

@@ -1,7 +1,8 @@
 """The order of one agent run: its prompt and its limits, and how many runs there may be at once.
 
-The engine options of a Work go to the engine, but for three that limit the run: ``profile`` (read, edit, full),
-``timers`` ({first_output, silence, total, …} in seconds) and ``caps`` ({turns, tokens, cost_usd}).
+The engine options of a Work go to the engine, but for those that limit the run: ``profile`` (read, edit, full),
+``timers`` ({first_output, silence, total, …} in seconds), ``caps`` ({turns, tokens, cost_usd}), ``sandbox: required``,
+and ``network``, the hosts that a confined run may reach besides its model.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from kingdom.agents.contract import instructions
 from kingdom.agents.errors import InvalidOrder
-from kingdom.agents.port import Caps, Order, Profile, Timers
+from kingdom.agents.port import Caps, Order, Profile, SandboxMode, Timers
+from kingdom.agents.sandbox.egress import HostRule
 from kingdom.agents.untrusted import ANSWER, clean, cut_middle, fence
 from kingdom.workflow.domain.statuses import TaskStatus
 from kingdom.workflow.errors import WorkflowError
@@ -95,7 +97,7 @@ RunKind = Literal["query", "report"]
 L = TypeVar("L", Timers, Caps)
 _MAX_ANSWER_CHARS: Final = 4000  # of an earlier answer in the prompt of a new conversation
 _PERSON: Final = "what a person said: it decides what was asked"
-_LIMIT_OPTIONS: Final = ("profile", "timers", "caps")
+_LIMIT_OPTIONS: Final = ("profile", "timers", "caps", "sandbox", "network")
 _PROFILES: Final = ("read", "edit", "full")
 
 
@@ -146,6 +148,8 @@ def make_order(
         timers=_with_overrides(limits.timers, options.get("timers"), f"work {work.name}: timers"),
         caps=_with_overrides(limits.caps, options.get("caps"), f"work {work.name}: caps"),
         mcp_config=mcp_config,
+        sandbox=_sandbox(options.get("sandbox"), work.name),
+        network=_network(options.get("network"), work.name),
         labels={
             "task_type": name if kind == "query" else f"{name}/report",
             "workflow": work.workflow_id,
@@ -153,6 +157,26 @@ def make_order(
             "task": task.name,
         },
     )
+
+
+def _sandbox(given: Any, work: str) -> SandboxMode | None:
+    if given not in (None, "required"):
+        raise InvalidOrder(
+            f"work {work}: sandbox {given!r:.40} is not allowed here: a work can only be stricter (required)"
+        )
+    return "required" if given else None
+
+
+def _network(given: Any, work: str) -> tuple[str, ...]:
+    hosts = [] if given is None else given
+    if not isinstance(hosts, list | tuple) or not all(isinstance(host, str) for host in hosts):
+        raise InvalidOrder(f"work {work}: network must be a list of hosts, such as [api.github.com]")
+    for host in hosts:
+        try:
+            HostRule.read(host)
+        except ValueError as error:
+            raise InvalidOrder(f"work {work}: network: {error}") from None
+    return tuple(hosts)
 
 
 def query_prompt(
