@@ -13,6 +13,7 @@ import pytest
 
 from kingdom.agents.hosts import TmuxHost
 from kingdom.agents.port import AgentEvent, Text
+from kingdom.agents.sandbox.sandbox import Sandbox
 from tests.support.agents import RUN, Barracks, let_go
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed (scripts/system-packages)")
@@ -105,3 +106,26 @@ async def test_a_hanging_run_in_tmux_times_out(barracks: Barracks) -> None:
 
 def test_a_person_can_attach() -> None:
     assert TmuxHost("k").attach_command("a:b") == ["tmux", "-L", "k", "attach-session", "-r", "-t", "=a_b"]
+
+
+async def test_a_run_in_tmux_is_confined_and_cannot_type_into_its_terminal(barracks: Barracks) -> None:
+    runner = barracks.runner(host=TmuxHost(SOCKET), sandbox=Sandbox("required", read=[barracks.root / "agent.py"]))
+    source = """
+    import fcntl, termios
+    found = []
+    for name in ["/dev/tty", "/dev/pts/0", "/dev/pts/1", "/proc/1/fd/0"]:
+        try:
+            fcntl.ioctl(os.open(name, os.O_RDWR | os.O_NOCTTY), termios.TIOCSTI, b"x")
+            found.append(name)
+        except OSError:
+            pass
+    tell(text=f"typed into {found}, sees {sorted(os.listdir('/tmp'))[:1]}")
+    tell(finished={"ok": True})
+    """
+    events: list[AgentEvent] = []
+    order = barracks.order(source, run_id="soldier.2")
+    outcome = await (await runner.start(order, events.append)).wait()
+    await runner.close()
+    assert outcome.status == "success"
+    assert any(isinstance(event, Text) and event.text.startswith("typed into []") for event in events), events
+    assert barracks.alive("soldier.2") == set()
