@@ -124,13 +124,13 @@ def up(inline: bool, daemon: bool, roles: str | None, home: Path | None) -> None
                 "kingdom status shows it, kingdom down stops it",
             )
         for problem in asyncio.run(engine_problems(court)):
-            output.say(f"warning: {problem}")
+            output.warn(problem)
         only = [name.strip() for name in roles.split(",") if name.strip()] if roles is not None else None
         say = ConsoleWriter()
         configure_logging("supervisor", say, court)
         sandbox = configured_sandbox(system)
-        if sandbox.mode != "off" and (problem := sandbox.problem()) is not None:
-            output.warn(problem)
+        if sandbox.mode != "off" and (unconfined := sandbox.problem()) is not None:
+            output.warn(unconfined)
         if daemon:
             _run_in_background(court, only, inline=inline)
         else:
