@@ -227,17 +227,68 @@ def test_a_question_is_answered_on_the_command_line(desk: Desk) -> None:
 
 
 def test_ctrl_c_pauses_and_it_can_go_on(desk: Desk) -> None:
-    workflow = desk.created(build_write=[{"say": "I begin."}, {"wait": 600}])
+    workflow = paused_with_half_a_file(desk)
+    tree = Path(desk.show(workflow)["repositories"][0]["path"])
+    assert "+half of it" in desk.run("workflow", "diff", workflow)
+    assert "half.txt" in desk.run("workflow", "diff", "small", "--stat")
+    desk.template()
+    desk.run("workflow", "resume", workflow)
+    assert desk.show(workflow)["status"] == "COMPLETED"
+    assert (tree / "half.txt").exists(), "what lay in the worktree stayed"
+    assert "nothing changed" in desk.run("workflow", "diff", workflow)
+
+
+def test_what_is_dropped_after_a_pause_is_said_and_shown(desk: Desk) -> None:
+    workflow = paused_with_half_a_file(desk)
+    tree = Path(desk.show(workflow)["repositories"][0]["path"])
+    desk.template()
+    assert "use only one of them" in desk.run("workflow", "resume", workflow, "--discard", "--retry", code=2)
+    assert "--hold" in desk.run("workflow", "resume", workflow, "--hold", code=2)
+    said = desk.run("workflow", "resume", workflow, "--discard")
+    assert "dropped, and kept under a rescue ref:" in said
+    assert "half.txt" in said
+    assert desk.show(workflow)["status"] == "COMPLETED"
+    assert not (tree / "half.txt").exists()
+
+
+def paused_with_half_a_file(desk: Desk) -> str:
+    """A workflow that Ctrl-C stopped in its second work, which had written a file."""
+    script = [{"write": {"path": "half.txt", "text": "half of it\n"}}, {"say": "I begin."}, {"wait": 600}]
+    workflow = desk.created(build_write=script)
     process = desk.begin("workflow", "start", workflow)
     line_with(process, "I begin.")
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert f"kingdom workflow resume {workflow} --retry" in said
+    assert f"kingdom workflow resume {workflow} continues where it stopped" in said
     assert desk.show(workflow)["status"] == "PAUSED"
-    desk.template()
-    desk.run("workflow", "resume", workflow, "--retry")
-    assert desk.show(workflow)["status"] == "COMPLETED"
+    return workflow
+
+
+def test_one_goes_back_changes_the_plan_and_goes_on(desk: Desk) -> None:
+    workflow = desk.created()
+    desk.run("workflow", "start", workflow)
+    said = desk.run("workflow", "resume", workflow, "--from", "start", "--hold")
+    assert "PAUSED: it went back to the start" in said
+    plan = desk.folder / "plan.yaml"
+    text = desk.run("workflow", "show", workflow, "--plan")
+    plan.write_text(text.replace("query: Look into", "query: Look well into"))
+    assert "another query" in desk.run("workflow", "modify", workflow, "--file", str(plan))
+    desk.run("workflow", "resume", workflow)
+    shown = desk.show(workflow)
+    assert (shown["status"], [work["attempt"] for work in shown["works"]]) == ("COMPLETED", [2, 2])
+
+    assert "add a work" in desk.run("workflow", "resume", workflow, code=1)
+    script = {"more/check": [{"say": "Still well."}, {"result": {"summary": "checked"}}]}
+    engine = {"name": "scripted", "options": {"script": script}}
+    more = {"name": "more", "engine": engine, "tasks": [{"name": "check", "query": "Once more"}]}
+    text = desk.run("workflow", "show", workflow, "--plan").rstrip("\n")
+    plan.write_text(f"{text}\n  - {json.dumps(more)}\n")
+    assert "work more is added" in desk.run("workflow", "modify", workflow, "--file", str(plan))
+    assert desk.show(workflow)["status"] == "PAUSED"
+    desk.run("workflow", "resume", workflow)
+    shown = desk.show(workflow)
+    assert (shown["status"], len(shown["checkpoints"])) == ("COMPLETED", 5)
 
 
 def test_after_a_kill_it_is_started_again_and_goes_on(desk: Desk) -> None:
@@ -282,8 +333,10 @@ def test_a_command_that_waits_becomes_the_engine_when_the_engine_goes(desk: Desk
 
 
 def test_without_an_engine_a_command_carries_its_consequences_through(desk: Desk) -> None:
+    lib = Remote(desk.folder / "lib")
+    lib.commit({"README.md": "lib\n"})
     desk.run("git", "add", desk.remote.url)
-    desk.run("git", "add", desk.remote.url, "--name", "lib")
+    desk.run("git", "add", lib.url)
     desk.run("mcp", "add", "tools", "--", "true")
     path = Path(desk.template(pause=True))
     path.write_text(path.read_text() + "repositories: [app, lib]\nmcp: [tools]\n")

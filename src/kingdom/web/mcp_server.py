@@ -212,7 +212,8 @@ class WorkflowTools:
         self,
         workflow_id: WorkflowIdArgument,
         checkpoint_id: Annotated[
-            str | None, Field(description="Checkpoint to resume from; default: the last one.")
+            str | None,
+            Field(description="Checkpoint to go back to; default: where it stopped, or after a failure the last one."),
         ] = None,
         retry: Annotated[
             bool, Field(description="Continue with the task it stopped at, without going back to a checkpoint.")

@@ -6,17 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kingdom.workflow.domain.plan import WorkDependencies
-from kingdom.workflow.domain.statuses import WorkflowStatus, WorkTreeStatus
+from kingdom.workflow.domain.statuses import WorkflowStatus, WorkStatus, WorkTreeStatus
 from kingdom.workflow.errors import NotFound, WorkflowError
 from kingdom.workflow.templates import MAX_NAMES
 from kingdom.workflow.usecases.resources import valid_checkpoints
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kingdom.gitops import CheckpointProblem, FileDiff
     from kingdom.workflow.adapters.git_service import GitopsService
-    from kingdom.workflow.domain.resources import Checkpoint, Git
+    from kingdom.workflow.domain.resources import Checkpoint, Git, WorkTree
+    from kingdom.workflow.domain.work import Work
     from kingdom.workflow.ports import WorkflowStore
     from kingdom.workflow.store.transactions import WorkflowTransaction
 
@@ -74,6 +75,42 @@ async def compare_checkpoints(
         files = await service.diff(span.git, start, span.newer, patches=patches, max_patches=max_patches)
         changes.append(RepositoryChange(span.git, start, span.newer, files))
     return changes
+
+
+async def compare_worktrees(
+    store: WorkflowStore, service: GitopsService, workflow_id: str, *, patches: bool = True
+) -> list[RepositoryChange]:
+    """Return what the worktrees of a workflow have that no checkpoint has yet, by worktree."""
+    async with store.reading() as tx:
+        works = {work.id: work for work in await tx.works.of_workflow(workflow_id)}
+        points = await valid_checkpoints(tx, workflow_id)
+        trees = [
+            tree
+            for tree in await tx.work_trees.of_workflow(workflow_id)
+            if tree.status is WorkTreeStatus.READY and not _is_done(works, tree.work_id)
+        ]
+        gits = {tree.git_id: await tx.gits.get(tree.git_id) for tree in trees}
+    changes = []
+    for tree in trees:
+        own = _points_of_tree(points, tree, works.values())
+        since = own[-1].hashes[tree.git_id] if own else None
+        older, newer, files = await service.uncommitted(tree, since, patches=patches)
+        changes.append(RepositoryChange(gits[tree.git_id], older, newer, files))
+    return changes
+
+
+def _is_done(works: Mapping[str, Work], work_id: str | None) -> bool:
+    return work_id is not None and (work_id not in works or works[work_id].status is WorkStatus.COMPLETED)
+
+
+def _points_of_tree(points: Sequence[Checkpoint], tree: WorkTree, works: Iterable[Work]) -> list[Checkpoint]:
+    """Return the checkpoints that a worktree was committed in, the last one last."""
+    apart = {work.id for work in works if work.apart}
+    return [
+        point
+        for point in points
+        if tree.git_id in point.hashes and (point.work_id if point.work_id in apart else None) == tree.work_id
+    ]
 
 
 async def _previous_checkpoint(tx: WorkflowTransaction, point: Checkpoint) -> Checkpoint | None:
@@ -150,15 +187,11 @@ async def verify_checkpoints(
 
 async def _branches_at(tx: WorkflowTransaction, workflow_id: str) -> dict[tuple[str, str], str]:
     """Return the branches of a workflow by the checkpoint and git id they must be at."""
-    apart = {work.id for work in await tx.works.of_workflow(workflow_id) if work.apart}
+    works = await tx.works.of_workflow(workflow_id)
     points = await valid_checkpoints(tx, workflow_id)
     found: dict[tuple[str, str], str] = {}
     for tree in await tx.work_trees.of_workflow(workflow_id):
-        owned = [
-            point
-            for point in points
-            if tree.git_id in point.hashes and (point.work_id if point.work_id in apart else None) == tree.work_id
-        ]
+        owned = _points_of_tree(points, tree, works)
         if owned and tree.branch is not None and tree.status is WorkTreeStatus.READY:
             found[owned[-1].id, tree.git_id] = tree.branch
     return found

@@ -93,7 +93,7 @@ async def test_a_mistake_in_what_an_agent_asks_for_is_told_to_it(tmp_path: Path)
     async with opened(tmp_path) as context, agent(context) as it:
         both = await it.refused("resume_workflow", workflow_id="wf-1", checkpoint_id="cp-1", retry=True)
         assert "SYS_INVALID" in both
-        assert both.count("give checkpointId or retry, not both") == 1
+        assert both.count("give one of checkpointId, retry and discard, not several") == 1
         assert "name: " in await it.refused("start_workflow", template_id="tpl-1", name="x" * 200)
     async with web_court(tmp_path / "court") as court, agent(court.context) as it:
         deep: dict[str, Any] = {}

@@ -127,12 +127,12 @@ async def test_pausing_stops_the_agent_first_and_says_so_once(tmp_path: Path) ->
             await pause_workflow(here.parts, workflow_id)
 
 
-async def test_resuming_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
+async def test_discarding_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
     async with house(tmp_path / "w.db") as here:
         workflow_id = await paused(here)
         here.world.silences.clear()
         before = await last_number(here, workflow_id)
-        await resume_workflow(here.parts, workflow_id)
+        await resume_workflow(here.parts, workflow_id, discard=True)
         await here.engine.idle()
         workflow, works = await here.read(workflow_id)
         assert workflow.status is WorkflowStatus.COMPLETED
@@ -145,12 +145,12 @@ async def test_resuming_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None
         assert resumed.payload == {"workflowId": workflow_id, "fromWorkId": works[1].id}
 
 
-async def test_resuming_without_a_checkpoint_goes_back_to_the_base(tmp_path: Path) -> None:
+async def test_discarding_without_a_checkpoint_goes_back_to_the_base(tmp_path: Path) -> None:
     async with house(tmp_path / "w.db", World(silences={"plan"})) as here:
         workflow_id = await started(here, *TWO_WORKS)
         await pause_workflow(here.parts, workflow_id)
         here.world.silences.clear()
-        await resume_workflow(here.parts, workflow_id)
+        await resume_workflow(here.parts, workflow_id, discard=True)
         await here.engine.idle()
         assert here.world.resets == [{}]
         assert (await here.read(workflow_id))[0].status is WorkflowStatus.COMPLETED
@@ -205,7 +205,7 @@ async def test_a_tree_that_cannot_be_reset_leaves_the_workflow_paused_with_the_r
         here.world.silences.clear()
         here.world.refuses["reset"] = 1
         with pytest.raises(CannotResume, match="reset does not work today"):
-            await resume_workflow(here.parts, workflow_id)
+            await resume_workflow(here.parts, workflow_id, discard=True)
         workflow, _ = await here.read(workflow_id)
         assert workflow.status is WorkflowStatus.PAUSED
         assert workflow.reason == "it could not be resumed: reset does not work today"

@@ -165,13 +165,13 @@ async def test_wherever_an_engine_dies_while_it_resumes_the_workflow_goes_back_a
         with survived():
             async with house(path, world, stopper) as here:
                 stopper.at = len(stopper.passed) + at
-                await resume_workflow(here.parts, workflow_id)
+                await resume_workflow(here.parts, workflow_id, discard=True)
                 await here.engine.idle()
         async with house(path, world) as here:
             await here.engine.idle()
             workflow, works = await here.read(workflow_id)
             if workflow.status is WorkflowStatus.PAUSED:  # the wish was never committed
-                await resume_workflow(here.parts, workflow_id)
+                await resume_workflow(here.parts, workflow_id, discard=True)
                 await here.engine.idle()
                 workflow, works = await here.read(workflow_id)
             assert workflow.status is WorkflowStatus.COMPLETED

@@ -177,7 +177,7 @@ def test_a_failed_workflow_can_be_resumed_and_says_why_it_failed_until_then() ->
     assert (whole.status, whole.reason) == (WorkflowStatus.RESUMING, None)
 
 
-@pytest.mark.parametrize("status", ["PREPARING", "RUNNING", "RESUMING", "COMPLETED", "CANCELLED"])
+@pytest.mark.parametrize("status", ["PREPARING", "RUNNING", "RESUMING", "CANCELLED"])
 def test_the_plan_stays_as_it_is_while_somebody_works_on_it_or_after_the_end(status: str) -> None:
     with pytest.raises(NotModifiable, match=status):
         workflow(status=WorkflowStatus(status)).change_git_refs([GitRef("g")])

@@ -22,6 +22,7 @@ from kingdom.cli.options import (
 )
 from kingdom.cli.parsing import argument, command
 from kingdom.cli.session import find_workflow_home, open_workflow_context, run_async
+from kingdom.cli.workflow.inspection import print_uncommitted
 
 if TYPE_CHECKING:
     import asyncio
@@ -64,24 +65,41 @@ def start(workflow: str, detach: bool, home: Path | None, store: str | None, jso
     "--from",
     "checkpoint",
     metavar="CHECKPOINT",
-    help="Go back to this checkpoint (its id, or the name of its work). Default: the last one.",
+    help="Go back to this checkpoint (its id, or the name of its work), or to the start.",
 )
-@click.option("--retry", is_flag=True, help="Do not go back: repeat the task at which it stopped.")
+@click.option("--retry", is_flag=True, help="After a failure: do not go back, repeat the task at which it stopped.")
+@click.option("--discard", is_flag=True, help="After a pause: drop what is not in a checkpoint yet.")
+@click.option("--hold", is_flag=True, help="With --from or --discard: go back and stay paused, to change the plan.")
 @detach_option
 @workflow_home_option
 @store_option
 @json_lines_option
 def resume(
-    workflow: str, checkpoint: str | None, retry: bool, detach: bool, home: Path | None, store: str | None, json: bool
+    workflow: str,
+    checkpoint: str | None,
+    retry: bool,
+    discard: bool,
+    hold: bool,
+    detach: bool,
+    home: Path | None,
+    store: str | None,
+    json: bool,
 ) -> None:
     """Resume a paused or failed workflow, and show it like start.
 
-    Going back resets the repositories to the checkpoint. Commits that this drops are kept under rescue refs.
+    After a pause it goes on where it stopped, in the same conversation and with the files as they are. After a failure
+    it goes on from the last checkpoint. Going back resets the repositories to the checkpoint. What this drops is kept
+    under rescue refs.
     """
-    if retry and checkpoint is not None:
-        raise output.usage_error("--retry continues where it stopped and --from goes back: use only one of them")
-    arguments = {"retry": True} if retry else {}
+    if retry + discard + (checkpoint is not None) > 1:
+        raise output.usage_error("--retry goes on where it stopped, --discard and --from go back: use only one of them")
+    if hold and not discard and checkpoint is None:
+        raise output.usage_error("--hold stays paused after going back: it needs --from CHECKPOINT or --discard")
+    given = {"retry": retry, "discard": discard, "hold": hold}
+    arguments = {name: True for name, value in given.items() if value}
     place = find_workflow_home(home, store)
+    if discard and not json:
+        run_async(lambda: print_uncommitted(place, workflow))
     _run_command(place, "ResumeWorkflow", workflow, checkpoint, arguments, detach=detach, json=json)
 
 
@@ -109,7 +127,7 @@ def answer(workflow: str, text: str, detach: bool, home: Path | None, store: str
 def pause(workflow: str, home: Path | None, store: str | None, json: bool) -> None:
     """Pause a workflow and stop its agents."""
     found = _execute(home, store, "PauseWorkflow", workflow)
-    _print_outcome(found, f"paused: kingdom workflow resume {found.id} continues it", json=json)
+    _print_outcome(found, f"paused: kingdom workflow resume {found.id} continues where it stopped", json=json)
 
 
 @command()
@@ -167,7 +185,7 @@ def _run_command(
     detach: bool,
     json: bool,
 ) -> None:
-    from kingdom.cli.workflow.names import find_checkpoint, find_workflow
+    from kingdom.cli.workflow.names import find_point, find_workflow
     from kingdom.cli.workflow.runner import CommandRequest, hand_over, run_request
     from kingdom.cli.workflow.view import choose_view
 
@@ -175,8 +193,8 @@ def _run_command(
         async with open_workflow_context(place) as context:
             async with context.store.reading() as tx:
                 workflow = await find_workflow(tx, word)
-                point = None if checkpoint is None else await find_checkpoint(tx, workflow, checkpoint)
-            given = {} if point is None else {"checkpoint_id": point.id}
+                point = None if checkpoint is None else await find_point(tx, workflow, checkpoint)
+            given = {} if point is None else {"checkpoint_id": point}
             request = CommandRequest(kind, workflow.id, {**arguments, **given})
             if not detach:
                 return await run_request(place, context, request, choose_view(json=json))

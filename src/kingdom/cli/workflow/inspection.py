@@ -225,7 +225,10 @@ def diff(
     store: str | None,
     json: bool,
 ) -> None:
-    """Show what changed up to a checkpoint or between two."""
+    """Show what changed up to a checkpoint or between two.
+
+    With a workflow instead of a checkpoint: what its worktrees have that no checkpoint has yet.
+    """
     if other is not None and base:
         raise output.usage_error("--base takes one checkpoint: give a second one or --base, not both")
     place = find_workflow_home(home, store)
@@ -242,15 +245,49 @@ def diff(
 async def _read_changes(
     place: WorkflowHome, words: tuple[str, str | None], workflow: str | None, *, base: bool, patches: bool
 ) -> list[RepositoryChange]:
-    from kingdom.workflow.checkpoints import compare_checkpoints
+    from kingdom.workflow.checkpoints import compare_checkpoints, compare_worktrees
     from kingdom.workflow.home import git_service
 
     async with open_workflow_store(place) as store:
+        service = git_service(place, utc_now)
+        async with store.reading() as tx:
+            whole = None if words[1] or workflow or base else await _find_diff_workflow(tx, words[0])
+        if whole is not None:
+            return await compare_worktrees(store, service, whole.id, patches=patches)
         async with store.reading() as tx:
             first = await _find_diff_checkpoint(tx, words[0], workflow)
             second = None if words[1] is None else await _find_diff_checkpoint(tx, words[1], workflow)
         older, newer = (None, first) if second is None else (first, second)
-        return await compare_checkpoints(store, git_service(place, utc_now), newer, older, base=base, patches=patches)
+        return await compare_checkpoints(store, service, newer, older, base=base, patches=patches)
+
+
+async def _find_diff_workflow(tx: WorkflowTransaction, word: str) -> Workflow | None:
+    """Return the workflow with this id, or beginning of an id, or name; None if there is none."""
+    from kingdom.cli.workflow.names import find_workflow
+
+    try:
+        found = await find_workflow(tx, word)
+    except output.CommandError as error:
+        if error.code == "AMBIGUOUS":
+            raise
+        return None
+    return found if found.name == word or found.id.startswith(word) else None
+
+
+async def print_uncommitted(place: WorkflowHome, word: str) -> None:
+    """Print which files have changes that no checkpoint has: what going back drops."""
+    from kingdom.cli.workflow.names import find_workflow
+    from kingdom.workflow.checkpoints import compare_worktrees
+    from kingdom.workflow.home import git_service
+
+    async with open_workflow_store(place) as store:
+        async with store.reading() as tx:
+            workflow = await find_workflow(tx, word)
+        changes = await compare_worktrees(store, git_service(place, utc_now), workflow.id, patches=False)
+    for change in changes:
+        if change.files:
+            output.say("dropped, and kept under a rescue ref:")
+            _print_change(change, stat=True)
 
 
 async def _find_diff_checkpoint(tx: WorkflowTransaction, word: str, workflow: str | None) -> Checkpoint:

@@ -71,6 +71,16 @@ async def find_checkpoint(tx: WorkflowTransaction, workflow: Workflow, word: str
     )  # fmt: skip
 
 
+async def find_point(tx: WorkflowTransaction, workflow: Workflow, word: str) -> str:
+    """Return the id of a checkpoint of a workflow to go back to, or ``start``: before its first Work."""
+    from kingdom.workflow.usecases.lifecycle import FIRST_POINT
+
+    names = [work.name for work in await tx.works.of_workflow(workflow.id)]
+    if word == FIRST_POINT and word not in names:
+        return FIRST_POINT
+    return (await find_checkpoint(tx, workflow, word)).id
+
+
 def _id(item: Any) -> str:
     return str(item.id)
 

@@ -204,9 +204,7 @@ async def _run_here(run: _Run) -> int:
                 else:
                     with contextlib.suppress(WorkflowError):  # it rests already, or never started
                         await carry["PauseWorkflow"](request.workflow_id)
-                    run.view.say(
-                        f"paused: kingdom workflow resume {request.workflow_id} --retry continues where it stopped"
-                    )
+                    run.view.say(f"paused: kingdom workflow resume {request.workflow_id} continues where it stopped")
                     return output.INTERRUPTED
             finally:
                 await _cancel_and_wait(started)

@@ -214,9 +214,12 @@ def next_steps(overview: WorkflowOverview) -> list[str]:
     steps = [f"kingdom workflow diff {last[0]} shows what changed"] if last else []
     if any(work.status == "WAITING" for work in overview.works):
         return [*steps, f"kingdom workflow answer {workflow.id} TEXT answers the question, and it goes on"]
-    if any(work.status in ("FAILED", "PAUSED") for work in overview.works):
+    if workflow.status == "FAILED" or any(work.status == "FAILED" for work in overview.works):
         back = "without --retry it restarts from the last checkpoint"
         return [*steps, f"kingdom workflow resume {workflow.id} --retry continues where it stopped; {back}"]
+    if any(work.status == "PAUSED" for work in overview.works):
+        drop = "with --discard it restarts from the last checkpoint"
+        return [*steps, f"kingdom workflow resume {workflow.id} continues where it stopped; {drop}"]
     return [*steps, f"kingdom workflow resume {workflow.id} continues it"]
 
 

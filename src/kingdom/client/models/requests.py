@@ -173,10 +173,12 @@ class RequeueBody(TypedDict):
 
 
 class ResumeBody(TypedDict):
-    """Where to resume: the last checkpoint (default), `checkpointId`, or with `retry` the task at which it stopped."""
+    """Where to resume: after a pause where it stopped, after a failure from the last checkpoint (default)."""
 
     checkpointId: NotRequired[str | None]
     retry: NotRequired[bool]
+    discard: NotRequired[bool]
+    hold: NotRequired[bool]
 
 
 class SetDetailsChange(TypedDict):

@@ -355,7 +355,7 @@ class WorkflowFull(TypedDict):
     works: list[WorkInfo]
     checkpoints: list[CheckpointInfo]
     engineRunning: bool
-    allowed: list[Literal["start", "pause", "resume", "answer", "cancel", "modify", "delete"]]
+    allowed: list[Literal["start", "pause", "resume", "goBack", "answer", "cancel", "modify", "delete"]]
 
 
 WorkflowStatus = Literal[

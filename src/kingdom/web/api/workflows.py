@@ -37,6 +37,7 @@ from kingdom.workflow import usecases
 from kingdom.workflow.domain.resources import GitRef, McpServerRef
 from kingdom.workflow.domain.statuses import WorkflowStatus
 from kingdom.workflow.errors import IllegalTransition
+from kingdom.workflow.usecases.lifecycle import FIRST_POINT
 
 router = workflow_router("workflows", "workflows")
 
@@ -164,17 +165,25 @@ class PauseBody(ApiModel):
 
 
 class ResumeBody(ApiModel):
-    """Where to resume: the last checkpoint (default), `checkpointId`, or with `retry` the task at which it stopped."""
+    """Where to resume: after a pause where it stopped, after a failure from the last checkpoint (default)."""
 
-    checkpoint_id: IdText | None = Field(default=None, examples=["cp-0198c2d7"])
+    checkpoint_id: IdText | None = Field(
+        default=None,
+        description="Go back to this checkpoint; `start`: before the first work.",
+        examples=["cp-0198c2d7"],
+    )
     retry: bool = Field(
         default=False, description="Retry the task at which the workflow stopped, without going back to a checkpoint."
     )
+    discard: bool = Field(default=False, description="Go back to the last checkpoint, also after a pause.")
+    hold: bool = Field(default=False, description="After going back, stay PAUSED, so that the plan can be changed.")
 
     @model_validator(mode="after")
     def _one_of_them(self) -> ResumeBody:
-        if self.retry and self.checkpoint_id is not None:
-            raise ValueError("give checkpointId or retry, not both")
+        if self.retry + self.discard + (self.checkpoint_id is not None) > 1:
+            raise ValueError("give one of checkpointId, retry and discard, not several")
+        if self.hold and not self.discard and self.checkpoint_id is None:
+            raise ValueError("hold needs checkpointId or discard")
         return self
 
 
@@ -205,17 +214,16 @@ async def start_workflow(
 async def resume_workflow(
     context: Context, workflow_id: WorkflowId, body: ResumeBody | None = None
 ) -> Ok[WorkflowSummary]:
-    """Reset the worktrees to a checkpoint and restart the works after it.
+    """Go on where it stopped, or reset the worktrees to a checkpoint and restart the works after it.
 
-    Commits that this drops are kept under rescue refs.
+    What this drops is kept under rescue refs. A COMPLETED workflow can go back to a checkpoint.
     """
     body = body or ResumeBody()
-    await _check_allowed(context, workflow_id, "resume", "resumed")
-    if body.checkpoint_id is not None:
+    await _check_allowed(context, workflow_id, "resume" if body.checkpoint_id is None else "goBack", "resumed")
+    if body.checkpoint_id not in (None, FIRST_POINT):
         async with context.parts.store.reading() as tx:
-            await find_checkpoint(tx, workflow_id, body.checkpoint_id)
-    given = {"checkpoint_id": body.checkpoint_id, "retry": body.retry}
-    await _start_command(context, "ResumeWorkflow", workflow_id, **given)
+            await find_checkpoint(tx, workflow_id, str(body.checkpoint_id))
+    await _start_command(context, "ResumeWorkflow", workflow_id, **body.model_dump())
     return ok(await workflows.read_summary(context, workflow_id))
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kingdom.workflow.domain.workflow import Workflow
     from kingdom.workflow.store.transactions import WorkflowTransaction
 
-WorkflowAction = Literal["start", "pause", "resume", "answer", "cancel", "modify", "delete"]
+WorkflowAction = Literal["start", "pause", "resume", "goBack", "answer", "cancel", "modify", "delete"]
 _STATUS_AFTER: Final = {
     "pause": WorkflowStatus.PAUSED,
     "resume": WorkflowStatus.RESUMING,
@@ -222,7 +222,8 @@ def allowed_actions(workflow: Workflow) -> list[WorkflowAction]:
     may: dict[WorkflowAction, bool] = {
         "start": workflow.status in STARTABLE_STATUSES,
         "pause": _can_become(workflow, "pause"),
-        "resume": _can_become(workflow, "resume"),
+        "resume": _can_become(workflow, "resume") and not workflow.is_over,
+        "goBack": _can_become(workflow, "resume"),
         "answer": _can_become(workflow, "resume") and WorkStatus.WAITING in workflow.work_statuses.values(),
         "cancel": _can_become(workflow, "cancel"),
         "modify": workflow.status in MODIFIABLE_STATUSES,

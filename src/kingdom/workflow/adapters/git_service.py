@@ -28,6 +28,7 @@ from kingdom.gitops import (
     reset,
     verify,
 )
+from kingdom.gitops.worktree import snapshot
 from kingdom.workflow.adapters.workspaces import slug, tag
 from kingdom.workflow.domain.resources import Committed
 from kingdom.workflow.ports import PreparedTree
@@ -184,6 +185,16 @@ class GitopsService:
     ) -> list[FileDiff]:
         """Return the changed files between two commits; with ``patches``, the patches of ``max_patches`` files."""
         return await diff(self._clones.find(git.url), older, newer, patches=patches, max_patches=max_patches)
+
+    async def uncommitted(
+        self, tree: WorkTree, since: str | None, *, patches: bool = False
+    ) -> tuple[str, str, list[FileDiff]]:
+        """Compare a worktree with a commit, or its base; return the commit, the tree found, and the files."""
+        worktree = self._find(tree)
+        async with worktree.hold() as held:
+            found = await snapshot(held)
+        older = since or worktree.base
+        return older, found, await diff(worktree.clone, older, found, patches=patches)
 
     async def log(self, git: Git, older: str | None, newer: str) -> list[Commit]:
         """The commits of ``newer`` that ``older`` does not have, newest first."""

@@ -103,6 +103,7 @@ WORKFLOW_TRANSITIONS: Final = _transitions(
         WorkflowStatus.RUNNING: "PAUSED COMPLETED FAILED CANCELLED",
         WorkflowStatus.PAUSED: "PREPARING RESUMING FAILED CANCELLED",
         WorkflowStatus.RESUMING: "RUNNING PAUSED FAILED CANCELLED",
+        WorkflowStatus.COMPLETED: "PAUSED RESUMING",
         WorkflowStatus.FAILED: "RESUMING CANCELLED",
     },
     WorkflowStatus,

@@ -123,9 +123,15 @@ def _work_without(work: WorkDefinition, server_id: str) -> WorkDefinition:
     return replace(work, mcp_server_refs=kept)
 
 
-# The plan may be changed before the workflow runs, and while it is stopped.
+# The plan may be changed before the workflow runs, and while it is stopped. A completed one takes more works.
 MODIFIABLE_STATUSES: Final = frozenset(
-    {WorkflowStatus.CREATED, WorkflowStatus.READY, WorkflowStatus.PAUSED, WorkflowStatus.FAILED}
+    {
+        WorkflowStatus.CREATED,
+        WorkflowStatus.READY,
+        WorkflowStatus.PAUSED,
+        WorkflowStatus.FAILED,
+        WorkflowStatus.COMPLETED,
+    }
 )
 
 
@@ -135,6 +141,7 @@ class ResumePlan:
 
     mode: Literal["reset", "in place"]
     checkpoint_id: str | None = None  # None: reset to before the first Work
+    hold: bool = False  # stay PAUSED afterwards, so that the plan can be changed
 
 
 _RESET_TO_START: Final = ResumePlan("reset")
@@ -159,7 +166,7 @@ class Workflow:
     work_statuses: dict[str, WorkStatus] = field(default_factory=dict)  # by work id
     work_tree_statuses: dict[str, WorkTreeStatus] = field(default_factory=dict)  # by git id
     forked_from: str | None = None  # the checkpoint of another workflow it was forked from
-    resuming: ResumePlan | None = None
+    resuming: ResumePlan | None = None  # of a PAUSED one: the resume that failed, to be repeated
     review: str | None = None  # the reason to pause as soon as no Work runs
     prepare_only: bool = False  # whether it stays READY until it is started again
     version: int = 0
@@ -208,6 +215,10 @@ class Workflow:
         """Complete it."""
         self._to(WorkflowStatus.COMPLETED)
 
+    def reopen(self) -> None:
+        """Pause a completed workflow that got more works."""
+        self.pause("works were added after it was completed")
+
     def fail(self, reason: str) -> None:
         """Fail it: it cannot go on without a person."""
         self._to(WorkflowStatus.FAILED)
@@ -233,7 +244,7 @@ class Workflow:
     def check_modifiable(self) -> None:
         """Raise :class:`NotModifiable` if its plan cannot be changed now."""
         if self.status not in MODIFIABLE_STATUSES:
-            advice = "pause it first" if not self.is_over else "it is over: create a new one, or fork a checkpoint"
+            advice = "pause it first" if not self.is_over else "create a new one, or fork a checkpoint"
             raise NotModifiable(f"workflow {self.id} is {self.status}, its plan cannot be changed now: {advice}")
 
     def change_git_refs(self, refs: Iterable[GitRef]) -> tuple[list[str], list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from kingdom.workflow.context import UnitOfWork, WorkflowContext
@@ -15,6 +16,7 @@ from kingdom.workflow.domain.events import (
     WorkflowResumed,
     WorkflowStarted,
 )
+from kingdom.workflow.domain.resources import Checkpoint
 from kingdom.workflow.domain.statuses import (
     WORKFLOW_ACTIVE_STATUSES,
     WORKFLOW_TRANSITIONS,
@@ -42,6 +44,8 @@ from kingdom.workflow.usecases.resources import (
 )
 from kingdom.workflow.usecases.steps import may_be_alive, pause_works, requeue_dead_events, stop_agents
 
+FIRST_POINT: Final = "start"
+"""Instead of the id of a checkpoint: before the first Work."""
 STARTABLE_STATUSES: Final = (WorkflowStatus.CREATED, WorkflowStatus.READY)
 BUSY_STATUSES: Final = WORKFLOW_ACTIVE_STATUSES
 """A workflow in one of these cannot be deleted."""
@@ -160,13 +164,23 @@ async def _works_before(context: WorkflowContext, workflow_id: str, wanted: Work
 
 
 async def resume_workflow(
-    context: WorkflowContext, workflow_id: str, *, checkpoint_id: str | None = None, retry: bool = False
+    context: WorkflowContext,
+    workflow_id: str,
+    *,
+    checkpoint_id: str | None = None,
+    retry: bool = False,
+    discard: bool = False,
+    hold: bool = False,
 ) -> None:
-    """Resume a PAUSED or FAILED workflow from a checkpoint, or (``retry``) in place.
+    """Resume a PAUSED or FAILED workflow, in place or from a checkpoint.
 
-    From a checkpoint, the last valid one by default: reset the worktrees to it (to their base if there is none), keep
-    what was done since under a rescue ref, and restart the works behind it. In place: reset only the task at which the
-    workflow stopped.
+    After a pause it goes on in place: in the same conversations, with the files as they are; only the task at which it
+    stopped is repeated. After a failure it goes on from the last checkpoint, or (``retry``) in place. ``discard`` goes
+    back to the last checkpoint also after a pause, ``checkpoint_id`` to that one, or to before the first Work
+    (:data:`FIRST_POINT`); this is possible when it is COMPLETED, too.
+
+    Going back resets the worktrees (to their base if there is no checkpoint), keeps what was done since under a rescue
+    ref, and restarts the works behind it. With ``hold`` the workflow is PAUSED then.
 
     Raises :class:`kingdom.workflow.errors.NotFound` if the checkpoint, a repository or an MCP server is missing, and
     :class:`CannotResume` if the trees cannot be reset; the workflow is then PAUSED.
@@ -174,11 +188,30 @@ async def resume_workflow(
     async with context.locks.of(workflow_id):
         async with context.unit_of_work() as unit:
             workflow = await unit.tx.workflows.get(workflow_id)
-            point = None if retry else await choose_checkpoint(unit.tx, workflow_id, checkpoint_id)
-            plan = ResumePlan("in place" if retry else "reset", None if point is None else point.id)
-            await _begin_resume(context, unit, workflow, plan)
+            plan = await _resume_plan(unit.tx, workflow, checkpoint_id, retry=retry, discard=discard)
+            await _begin_resume(context, unit, workflow, replace(plan, hold=hold))
         await requeue_dead_events(context, workflow_id)
         await finish_resume(context, workflow_id)
+
+
+async def _resume_plan(
+    tx: WorkflowTransaction, workflow: Workflow, checkpoint_id: str | None, *, retry: bool, discard: bool
+) -> ResumePlan:
+    if checkpoint_id == FIRST_POINT:
+        return ResumePlan("reset")
+    if checkpoint_id is None:
+        if workflow.status is WorkflowStatus.COMPLETED:
+            raise NotModifiable(
+                f"workflow {workflow.id} is COMPLETED: go back to a checkpoint, or add a work and resume it then"
+            )
+        if workflow.resuming is not None and not retry and not discard:
+            return workflow.resuming  # it failed half way
+        works = await tx.works.of_workflow(workflow.id)
+        failed = workflow.status is WorkflowStatus.FAILED or any(work.status is WorkStatus.FAILED for work in works)
+        if retry or not (discard or failed):
+            return ResumePlan("in place")
+    point = await choose_checkpoint(tx, workflow.id, checkpoint_id)
+    return ResumePlan("reset", None if point is None else point.id)
 
 
 async def answer_workflow(context: WorkflowContext, workflow_id: str, text: str) -> None:
@@ -221,7 +254,7 @@ async def finish_resume(context: WorkflowContext, workflow_id: str) -> None:
         if plan.mode == "reset":
             await roll_back_files(context, workflow_id, plan.checkpoint_id)
     except Exception as error:
-        await _pause_again(context, workflow_id, f"it could not be resumed: {error}")
+        await _pause_again(context, workflow_id, f"it could not be resumed: {error}", plan)
         raise CannotResume(f"workflow {workflow_id} could not be resumed, it is paused: {error}") from error
     async with context.unit_of_work() as unit:
         workflow = await unit.tx.workflows.get(workflow_id)
@@ -230,9 +263,20 @@ async def finish_resume(context: WorkflowContext, workflow_id: str) -> None:
         else:
             await _requeue_works(unit, workflow)
         works = await unit.tx.works.of_workflow(workflow.id)
-        workflow.resumed()
+        if plan.hold:
+            point = None if plan.checkpoint_id is None else await unit.tx.checkpoints.find(plan.checkpoint_id)
+            workflow.pause(f"it went back to {_point_name(point, works)}")
+            unit.record(workflow.id, WorkflowPaused(workflow.id))
+        else:
+            workflow.resumed()
+            unit.record(workflow.id, WorkflowResumed(workflow.id, _first_open_work(works).id))
         await unit.tx.workflows.save(workflow)
-        unit.record(workflow.id, WorkflowResumed(workflow.id, _first_open_work(works).id))
+
+
+def _point_name(point: Checkpoint | None, works: Sequence[Work]) -> str:
+    if point is None:
+        return "the start"
+    return f"the checkpoint of {next((work.name for work in works if work.id == point.work_id), point.id)}"
 
 
 async def _make_missing_trees(context: WorkflowContext, workflow_id: str) -> None:
@@ -243,10 +287,11 @@ async def _make_missing_trees(context: WorkflowContext, workflow_id: str) -> Non
         raise CannotResume("; ".join(problems))
 
 
-async def _pause_again(context: WorkflowContext, workflow_id: str, reason: str) -> None:
+async def _pause_again(context: WorkflowContext, workflow_id: str, reason: str, plan: ResumePlan) -> None:
     async with context.unit_of_work() as unit:
         workflow = await unit.tx.workflows.get(workflow_id)
         workflow.pause(reason)
+        workflow.resuming = plan
         await unit.tx.workflows.save(workflow)
         unit.record(workflow_id, WorkflowPaused(workflow_id))
 

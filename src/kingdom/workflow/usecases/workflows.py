@@ -12,6 +12,7 @@ from kingdom.workflow.domain.events import (
     WorkflowCreated,
     WorkflowGitRefsUpdated,
     WorkflowMcpServerRefsUpdated,
+    WorkflowPaused,
     WorkStatusChanged,
     WorkTreePendingRelease,
 )
@@ -25,7 +26,7 @@ from kingdom.workflow.domain.plan import (
     work_from,
 )
 from kingdom.workflow.domain.resources import Checkpoint, GitRef, McpServerRef, WorkSpace, WorkTree
-from kingdom.workflow.domain.statuses import WorkflowStatus, WorkTreeStatus
+from kingdom.workflow.domain.statuses import WorkflowStatus, WorkStatus, WorkTreeStatus
 from kingdom.workflow.domain.work import Report, Work
 from kingdom.workflow.domain.workflow import OnFailure, Workflow
 from kingdom.workflow.errors import NotFound, NotModifiable
@@ -236,9 +237,10 @@ def _checkpoints_kept(point: Checkpoint, works: list[Work], points: list[Checkpo
 
 
 async def modify_workflow(context: WorkflowContext, workflow_id: str, changes: Sequence[Change]) -> None:
-    """Change what is not done yet in the plan of a workflow that is CREATED, READY, PAUSED or FAILED.
+    """Change what is not done yet in the plan of a workflow that is CREATED, READY, PAUSED, FAILED or COMPLETED.
 
-    Applies all changes or none. Raises :class:`kingdom.workflow.errors.NotModifiable`, ``InvalidPlan`` or ``NotFound``.
+    Applies all changes or none. One that is COMPLETED needs another Work, and is PAUSED then. Raises
+    :class:`kingdom.workflow.errors.NotModifiable`, ``InvalidPlan`` or ``NotFound``.
     """
     async with context.locks.of(workflow_id), context.unit_of_work() as unit:
         workflow = await unit.tx.workflows.get(workflow_id)
@@ -248,6 +250,8 @@ async def modify_workflow(context: WorkflowContext, workflow_id: str, changes: S
         editor = PlanEditor(works, workflow_id, context.ids.new)
         editor.apply([item for item in changes if not isinstance(item, (SetGitRefs, SetMcpServerRefs, SetDetails))])
         await _save_plan(unit, workflow, editor)
+        if workflow.status is WorkflowStatus.COMPLETED:
+            _reopen(unit, workflow, editor.works, changes)
         for change in changes:
             if isinstance(change, SetGitRefs):
                 await _set_git_refs(unit, workflow, change)
@@ -259,6 +263,15 @@ async def modify_workflow(context: WorkflowContext, workflow_id: str, changes: S
                 await unit.tx.workflows.relabel(workflow)
         await _change_uses(unit, workflow, editor.works, before)
         await unit.tx.workflows.save(workflow)
+
+
+def _reopen(unit: UnitOfWork, workflow: Workflow, works: Sequence[Work], changes: Sequence[Change]) -> None:
+    """Pause a completed workflow that got more works; raise :class:`NotModifiable` if it got none."""
+    if any(work.status is not WorkStatus.COMPLETED for work in works):
+        workflow.reopen()
+        unit.record(workflow.id, WorkflowPaused(workflow.id))
+    elif not all(isinstance(change, SetDetails) for change in changes):
+        raise NotModifiable(f"workflow {workflow.id} is COMPLETED: add a work, then it can go on")
 
 
 async def _save_plan(unit: UnitOfWork, workflow: Workflow, editor: PlanEditor) -> None:

@@ -205,6 +205,7 @@ WORKFLOW_WORDS: Final[dict[str, str]] = {
     "checkpoint.filelist": "Changed files",
     "checkpoint.files": "files: {count}",
     "checkpoint.fork": "Fork from here",
+    "checkpoint.hold": "Go back and hold",
     "checkpoint.left": "left behind",
     "checkpoint.mark": "checkpoint",
     "checkpoint.more": "More files changed than are shown here.",
@@ -314,6 +315,7 @@ WORKFLOW_WORDS: Final[dict[str, str]] = {
         "A second workflow continues from there on its own branches. This one is not changed. Name:"
     ),
     "workflow.ask.from": "Go back to the checkpoint of {work} and resume?",
+    "workflow.ask.hold": "Go back to the checkpoint of {work} and stay paused?",
     "workflow.ask.keep": "Save the plan as a template",
     "workflow.ask.keep.detail": "The current plan is saved. Name:",
     "workflow.ask.resume": "Resume from the last checkpoint?",
@@ -334,6 +336,7 @@ WORKFLOW_WORDS: Final[dict[str, str]] = {
     "workflow.did.delete": "Deleted",
     "workflow.did.fork": "Forked",
     "workflow.did.from": "Resumed from the checkpoint of {work}",
+    "workflow.did.hold": "Went back to the checkpoint of {work}",
     "workflow.did.pause": "Paused",
     "workflow.did.resume": "Resumed",
     "workflow.did.start": "Started",

@@ -205,6 +205,7 @@ WORKFLOW_WORDS: Final[dict[str, str]] = {
     "checkpoint.filelist": "변경된 파일",
     "checkpoint.files": "파일 {count}개",
     "checkpoint.fork": "여기서 포크",
+    "checkpoint.hold": "되돌아가서 멈춤",
     "checkpoint.left": "되돌아가기 전",
     "checkpoint.mark": "체크포인트",
     "checkpoint.more": "표시되지 않은 파일이 더 있습니다.",
@@ -313,6 +314,7 @@ WORKFLOW_WORDS: Final[dict[str, str]] = {
         "두 번째 워크플로가 별도의 브랜치에서 이어서 진행합니다. 이 워크플로는 바뀌지 않습니다. 이름:"
     ),
     "workflow.ask.from": "{work}의 체크포인트로 돌아가 재개할까요?",
+    "workflow.ask.hold": "{work}의 체크포인트로 되돌아가 일시 정지할까요?",
     "workflow.ask.keep": "계획을 템플릿으로 저장",
     "workflow.ask.keep.detail": "현재의 계획을 저장합니다. 이름:",
     "workflow.ask.resume": "마지막 체크포인트부터 재개할까요?",
@@ -333,6 +335,7 @@ WORKFLOW_WORDS: Final[dict[str, str]] = {
     "workflow.did.delete": "삭제했습니다",
     "workflow.did.fork": "포크했습니다",
     "workflow.did.from": "{work}의 체크포인트에서 재개했습니다",
+    "workflow.did.hold": "{work}의 체크포인트로 되돌아갔습니다",
     "workflow.did.pause": "일시 정지했습니다",
     "workflow.did.resume": "재개했습니다",
     "workflow.did.start": "시작했습니다",

@@ -54,7 +54,7 @@ class WorkflowActions:
         """Resume from the last checkpoint; works after it restart."""
         question = self._words("workflow.ask.resume")
         if await confirm(self._visit, question, detail=self._words("workflow.ask.back"), yes=self._words("act.resume")):
-            await self._execute("ResumeWorkflow", self._words("workflow.did.resume"))
+            await self._execute("ResumeWorkflow", self._words("workflow.did.resume"), discard=True)
 
     async def resume_from(self, checkpoint_id: str, work: str) -> bool:
         """Resume from a checkpoint. Returns whether it was done."""
@@ -65,6 +65,15 @@ class WorkflowActions:
         return await self._execute(
             "ResumeWorkflow", self._words("workflow.did.from", work=work), checkpoint_id=checkpoint_id
         )
+
+    async def hold_at(self, checkpoint_id: str, work: str) -> bool:
+        """Go back to a checkpoint and stay paused there. Returns whether it was done."""
+        question = self._words("workflow.ask.hold", work=work)
+        detail = self._words("workflow.ask.back")
+        if not await confirm(self._visit, question, detail=detail, yes=self._words("checkpoint.hold"), danger=True):
+            return False
+        done = self._words("workflow.did.hold", work=work)
+        return await self._execute("ResumeWorkflow", done, checkpoint_id=checkpoint_id, hold=True)
 
     async def cancel(self) -> None:
         """Cancel the workflow."""

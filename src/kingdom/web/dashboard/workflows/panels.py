@@ -59,7 +59,7 @@ class CheckpointList:
         )
 
     def show(self, full: WorkflowFull) -> None:
-        can = "resume" in full.allowed
+        can = "goBack" in full.allowed
         self._none.set_visibility(not full.checkpoints)
         self._points.show(_CheckpointRow(point, can and point.valid) for point in reversed(full.checkpoints))
 
@@ -77,10 +77,12 @@ class CheckpointList:
             with tag("div", "k-row k-wrapping k-point-actions"):
                 link(words("checkpoint.diff"), page_url("workflows", self._workflow, "checkpoints", point.id))
                 resume = button(words("checkpoint.resume"), lambda: self._commands.resume_from(point.id, work))
+                hold = button(words("checkpoint.hold"), lambda: self._commands.hold_at(point.id, work))
                 button(words("checkpoint.fork"), lambda: self._commands.fork(point.id, work))
 
         def update(new: _CheckpointRow) -> None:
             resume.set_enabled(new.resumable)
+            hold.set_enabled(new.resumable)
             left.set_visibility(not new.point.valid)
 
         update(seen)

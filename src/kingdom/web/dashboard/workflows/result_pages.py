@@ -93,7 +93,7 @@ async def checkpoint_page(visit: Visit, workflow_id: str, checkpoint_id: str, ag
 
     with actions:
         going_back = button(words("checkpoint.resume"), resume, icon="replay")
-        going_back.set_enabled("resume" in full.allowed and point.valid)
+        going_back.set_enabled("goBack" in full.allowed and point.valid)
         button(words("checkpoint.fork"), lambda: commands.fork(point.id, work), icon="call_split")
     with tag("div", "k-row k-wrapping k-filters"):
         text(format_minute(point.created_at, await court_timezone(visit)), "k-muted")
