@@ -105,7 +105,7 @@ def test_the_generals_to_begin_with_can_be_chosen_and_added_later(tmp_path: Path
     assert added["made"] == ["config/generals/gen-pr/"]
     result = kingdom("init", str(root), "--general", "gen-x")
     assert result.returncode == 1
-    assert "there is no shipped general 'gen-x', only gen-briefing, gen-jira, gen-pr" in result.stderr
+    assert "there is no shipped general 'gen-x', only gen-briefing, gen-jira, gen-pr, gen-test" in result.stderr
 
 
 def test_a_folder_of_something_else_is_refused_and_with_force_left_as_it_is(tmp_path: Path) -> None:

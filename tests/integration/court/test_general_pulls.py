@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from kingdom.agents.port import Outcome
+from kingdom.agents.port import Order, Outcome
 from kingdom.court.init_home import SHIPPED_GENERALS_DIR
 from kingdom.court.models import Task
+from kingdom.court.packages.installed import load_general
 from kingdom.gitops import Clones, GitRunner, InvalidInput, RemoteFailed
 from tests.support.fake_agents import FakeAgents
 from tests.support.generals import Post, posted
@@ -161,6 +162,30 @@ async def test_the_reviewer_that_comes_along_is_told_how_to_see_the_change(post:
     await post.finish(await proposed(post, 2))
     assert f"`git diff {base}...{head}`" in prompt(post)
     assert prompt(post).count("The pull request\n") == 1
+
+
+async def test_the_tester_that_comes_along_works_on_the_change_and_must_leave_a_commit(
+    post: Post, forge: Forge
+) -> None:
+    shipped = SHIPPED_GENERALS_DIR / "gen-test"
+    head = forge.propose(7, "open\n")
+    post.prompt((shipped / "prompt.md").read_text())
+    wanted = load_general(shipped).manifest
+    post.manifest = post.manifest.model_copy(update={"evidence": wanted.evidence, "needs_repo": wanted.needs_repo})
+    results = []
+
+    def writes_tests(order: Order, _number: int) -> Outcome:
+        if order.task_id.endswith("001"):
+            plain_git(order.cwd, "merge", "--no-edit", head)
+            assert (order.cwd / "door.txt").read_text() == "open\n"
+        return Outcome("success", result={"status": "success", "summary": "tests"})
+
+    assert isinstance(post.agents, FakeAgents)
+    post.agents.script = writes_tests
+    for number in (1, 2):
+        results += await post.finish(await proposed(post, number))
+        assert f"`git merge --no-edit {head}`" in prompt(post)
+    assert [result["status"] for result in results] == ["success", "failed"], "without a commit it is not believed"
 
 
 async def test_only_refs_of_ours_are_fetched_into(tmp_path: Path, forge: Forge) -> None:
