@@ -17,6 +17,8 @@ import zlib
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from kingdom.base.jsontext import pretty
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -28,9 +30,8 @@ TEMPORARY: Final = ".tmp-"
 
 _MAX_AGE_SECONDS: Final = 3600.0  # of a temporary file, after which it is abandoned: no write takes that long
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-_SEPARATORS: Final = (",\n  ", ": ")
-_encode_readable: Final = json.JSONEncoder(ensure_ascii=False, separators=_SEPARATORS).encode
-_encode_ascii: Final = json.JSONEncoder(separators=_SEPARATORS).encode
+_encode_readable: Final = json.JSONEncoder(ensure_ascii=False).encode
+_encode_ascii: Final = json.JSONEncoder().encode
 
 
 def write_atomic(path: AnyPath, data: bytes | str, *, durable: bool = True, mode: int = 0o644) -> None:
@@ -68,16 +69,16 @@ def write_once(path: AnyPath, data: bytes | str, *, durable: bool = True, mode: 
 
 
 def write_json(path: AnyPath, document: Mapping[str, Any], *, durable: bool = True, mode: int = 0o644) -> None:
-    """Replace the content of ``path`` with a JSON document, one line for each top-level field."""
+    """Replace the content of ``path`` with a JSON document, formatted for people."""
     write_atomic(path, encode_json(document), durable=durable, mode=mode)
 
 
 def encode_json(document: Mapping[str, Any]) -> bytes:
-    """Encode a document with one line for each top-level field. Unlike ``indent=2``, this runs in C."""
+    """Encode a document as people write JSON."""
     try:
-        return f"{{\n  {_encode_readable(document)[1:-1]}\n}}\n".encode()
+        return pretty(document, _encode_readable).encode()
     except UnicodeEncodeError:  # a lone surrogate: JSON can escape it, UTF-8 cannot encode it
-        return f"{{\n  {_encode_ascii(document)[1:-1]}\n}}\n".encode()
+        return pretty(document, _encode_ascii, _encode_ascii).encode()
 
 
 def read_json(path: AnyPath) -> Any:

@@ -8,7 +8,7 @@ white space around the text, which ours does not have. If the scanner alone fail
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from json import encoder as _json
 from json.scanner import make_scanner
 from typing import Any, Final, cast
@@ -55,3 +55,38 @@ def _make_chunks() -> Callable[[Any, int], Any]:
 
 _chunks: Final = _make_chunks()
 _scan: Final[Callable[[str, int], tuple[Any, int]]] = make_scanner(cast("Any", json.JSONDecoder()))
+
+
+_MAX_DEPTH: Final = 20  # deeper values stay on one line
+_MAX_CHARS: Final = 65_536  # longer values, too: formatting them costs more than anybody would read
+_MAX_LIST_CHARS: Final = 100  # a shorter list of values of one line each stays on one line
+
+
+def pretty(
+    document: Mapping[str, Any], encode: Callable[[Any], str] = encode, quote: Callable[[str], str] = quoted
+) -> str:
+    """Format a document as people write JSON: two spaces, a line for each field, ``{}`` for an empty object.
+
+    ``encode`` encodes whatever is too long or too deep to be formatted, and plain values; ``quote`` encodes strings.
+    """
+    return _pretty(document, encode, quote, "\n", 0) + "\n"
+
+
+def _pretty(value: Any, encode: Callable[[Any], str], quote: Callable[[str], str], indent: str, depth: int) -> str:
+    if type(value) is str:
+        return quote(value)
+    if not value or not isinstance(value, (dict, list, tuple, Mapping)):
+        return encode(value)
+    if depth and (depth > _MAX_DEPTH or (depth == 1 and len(value) > 5 and len(encode(value)) > _MAX_CHARS)):
+        return encode(value)
+    inner = f"{indent}  "
+    parts = [
+        _pretty(item, encode, quote, inner, depth + 1)
+        for item in (value if isinstance(value, (list, tuple)) else value.values())
+    ]
+    if isinstance(value, (list, tuple)):
+        if sum(map(len, parts)) + 2 * len(parts) <= _MAX_LIST_CHARS and not any("\n" in part for part in parts):
+            return f"[{', '.join(parts)}]"
+        return f"[{inner}{f',{inner}'.join(parts)}{indent}]"
+    fields = [f"{quote(str(key))}: {part}" for key, part in zip(value, parts, strict=True)]
+    return f"{{{inner}{f',{inner}'.join(fields)}{indent}}}"

@@ -21,12 +21,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kingdom.base.jsontext import encode as _encode
+from kingdom.base.jsontext import pretty
 from kingdom.bus.envelope import Envelope, parse_time
 from kingdom.bus.errors import InvalidEnvelope
 from kingdom.bus.stream_entry import EventEntry, new_entry, utc_datetime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from kingdom.bus.delivery import DocumentForm, Status
     from kingdom.bus.transports.files.stream import FileStream
@@ -127,17 +128,12 @@ def parse(data: bytes) -> dict[str, Any]:
 
 
 def encode_form(document: Mapping[str, Any], status: tuple[str, str] | None = None) -> bytes:
-    """Encode a document of the application, one line per field, with this ``status`` field (name, value)."""
+    """Encode a document of the application for people, with this ``status`` field (name, value)."""
     fields = {**document, status[0]: status[1]} if status else document
     try:
-        return _lines(fields, _encode)
+        return pretty(fields).encode()
     except UnicodeEncodeError:  # a lone surrogate: valid in JSON, not in UTF-8
-        return _lines(fields, _encode_ascii)
-
-
-def _lines(fields: Mapping[str, Any], encode: Callable[[Any], str]) -> bytes:
-    body = ",\n".join(f"  {encode(str(name))}: {encode(value)}" for name, value in fields.items())
-    return f"{{\n{body}\n}}\n".encode()
+        return pretty(fields, _encode_ascii, _encode_ascii).encode()
 
 
 def _no_constant(name: str) -> None:
