@@ -441,13 +441,9 @@ async def test_retries_are_counted_across_restarts(post: Post) -> None:
     assert len(fake(post).orders) == 3
 
 
-async def test_a_missing_engine_holds_its_tasks_and_they_go_on_when_it_is_there(post: Post) -> None:
-    missing = True
-
+async def test_a_missing_engine_holds_its_tasks_with_the_reason(post: Post) -> None:
     def script(order: Order, number: int) -> Outcome:
-        if missing:
-            raise EngineNotInstalled("claude is not installed: npm install …")
-        return success()
+        raise EngineNotInstalled("claude is not installed: npm install …")
 
     fake(post).script = script
     task = await post.task()
@@ -465,11 +461,40 @@ async def test_a_missing_engine_holds_its_tasks_and_they_go_on_when_it_is_there(
     await again.start()
     assert again.report()["held"] == held, "another process knows"
     await again.stop()
-    missing = False
-    await post.bus.settle(done=[])
     progress = TaskProgressStore(post.home.role("gen-test")).load(task.id)
     assert progress is not None
     assert (progress.retries, progress.holds) == (0, 1), "no try is spent"
+
+
+async def test_after_hours_without_engine_and_model_everything_is_done_and_nothing_has_failed(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+
+    def pass_time(context: GeneralContext, resets_at: float | None) -> float:
+        """Time passes at once: it is the clock that shows how long the task waited."""
+        assert resets_at is not None
+        post.now = max(post.now, resets_at)
+        return 0.0
+
+    def script(order: Order, number: int) -> Outcome:
+        nonlocal looks
+        looks += 1
+        if post.now < NOW + 3600:
+            raise EngineNotInstalled("claude is not installed: npm install …")
+        if post.now < NOW + 3 * 3600:
+            return Outcome("rate_limited", error="the model service of claude is overloaded or away (529)")
+        return success()
+
+    monkeypatch.setattr("kingdom.court.general.general.parking_seconds", pass_time)
+    fake(post).script = script
+    tasks = [await post.task(number) for number in (1, 2, 3)]
+    results = await post.finish(*tasks)
+    assert [(result["status"], result["retry_count"]) for result in results] == [("success", 0)] * 3
+    assert looks > 3
+    kinds = {kind for kind, _ in post.told()}
+    assert "task.failed" not in kinds
+    assert post.now >= NOW + 3 * 3600
 
 
 async def test_the_pauses_between_looks_at_an_outage_grow(post: Post) -> None:
