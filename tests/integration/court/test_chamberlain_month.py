@@ -154,6 +154,7 @@ def check_reports(month: Month) -> None:
             "created": counts["task.created"],
             "completed": counts["task.completed"],
             "failed": counts["task.failed"],
+            "cancelled": 0,
             "needs_human": 0,
         }, day
         assert report["soldiers"] == {"spawned": counts["soldier.spawned"], "timeout": counts["soldier.timeout"]}, day
