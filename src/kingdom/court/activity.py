@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 from collections import Counter, deque
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 
 DAY_SECONDS: Final = 24 * 3600.0
+log = logging.getLogger("kingdom.court")
 _TAIL_BYTES: Final = 512 * 1024
 L = TypeVar("L", tuple[str, Mapping[str, Any]], tuple[str, dict[str, Any], str])
 
@@ -229,3 +231,12 @@ def _totals(results: list[Result]) -> dict[str, Any]:
         cost = sum(result.cost_usd or 0.0 for result in own)
         totals[name] = {**Counter(result.status for result in own), "cost_usd": round(cost, 4)}
     return totals
+
+
+def append_task_log(home: Home, task_id: str, at: float, text: str) -> None:
+    """Append a line to ``logs/tasks.log``. A log that cannot be written does not stop the work."""
+    try:
+        with (home.logs / "tasks.log").open("ab") as file:
+            file.write(f"{timestamp(at)} {task_id} {text}\n".encode())
+    except OSError as error:
+        log.warning("%s: not in tasks.log: %s", task_id, error)

@@ -56,6 +56,8 @@ async def test_an_event_becomes_a_task_with_its_payload(realm: Realm) -> None:
             "created_at": "2026-02-07T12:00:00Z",
         },
     }
+    (line,) = (realm.home.logs / "tasks.log").read_text().splitlines()
+    assert line.endswith("task-20260207-001 king created github.pr.opened for gen-pr priority=high")
     assert realm.where(event_id) == ("dispatched", "dispatched")
     (message,) = realm.messages()
     assert (message.type, message.content) == ("thread_start", "gen-pr started on acme/web#7 faster")

@@ -14,14 +14,14 @@ from pydantic import ValidationError
 
 from kingdom.agents.untrusted import clean, clean_line, cut_middle
 from kingdom.base.files import encode_json, read_json
-from kingdom.court.activity import missing_entries, recent_entries
+from kingdom.court.activity import append_task_log, missing_entries, recent_entries
 from kingdom.court.days import day_of
 from kingdom.court.general.context import RESUME_TYPE, load_task_history
 from kingdom.court.general.errors import TaskRefused
 from kingdom.court.general.preparation import remove_handover, session_file
 from kingdom.court.general.prompts import add_to_memory
 from kingdom.court.general.workspace import TASK_FILE
-from kingdom.court.models import Question, Result, timestamp
+from kingdom.court.models import Question, Result
 from kingdom.gitops import GitError
 from kingdom.journal.catalog import TaskCancelled, TaskCompleted, TaskFailed, TaskNeedsHuman, TaskStarted
 
@@ -214,9 +214,9 @@ def _after_result_stored(context: GeneralContext, result: Result, *, again: bool
     entry = journal_entry(result)
     if entry is None:
         if not again:
-            append_task_log(home, result, context.clock())
+            log_result(home, result, context.clock())
     elif not again or missing_entries(home.journal, context.clock(), [(entry.spec.name, entry.to_dict())]):
-        append_task_log(home, result, context.clock())
+        log_result(home, result, context.clock())
         context.emit(entry)
 
 
@@ -243,18 +243,14 @@ def recently_started(home: Home, now: float) -> set[str]:
     }
 
 
-def append_task_log(home: Home, result: Result, now: float) -> None:
-    """Append a line to ``logs/tasks.log``. A log that cannot be written does not stop the work."""
+def log_result(home: Home, result: Result, now: float) -> None:
+    """Append a line to ``logs/tasks.log``."""
     text = clean_line(result.error or (result.question.text if result.question else "") or result.summary)
-    line = (
-        f"{timestamp(now)} {result.task_id} {result.general} {result.status} {result.duration_seconds:.1f}s "
-        f"retries={result.retry_count} soldier={result.soldier_id or '-'} {text}\n"
+    described = (
+        f"{result.general} {result.status} {result.duration_seconds:.1f}s "
+        f"retries={result.retry_count} soldier={result.soldier_id or '-'} {text}"
     )
-    try:
-        with (home.logs / "tasks.log").open("ab") as file:
-            file.write(line.encode())
-    except OSError as error:
-        log.warning("%s: not in tasks.log: %s: %s", result.general, result.task_id, error)
+    append_task_log(home, result.task_id, now, described)
 
 
 def parking_seconds(context: GeneralContext, resets_at: float | None) -> float:

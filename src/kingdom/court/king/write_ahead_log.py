@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from kingdom.base.files import write_atomic
 from kingdom.bus.errors import InvalidEnvelope
-from kingdom.court.activity import missing_entries
+from kingdom.court.activity import append_task_log, missing_entries
 from kingdom.court.cancellations import request_cancel
 from kingdom.court.king.cases import Case
 from kingdom.court.models import Event, Message, Task
 from kingdom.court.queues import put_documents
 from kingdom.journal import JournalError
+from kingdom.journal.catalog import TaskCreated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -207,3 +208,6 @@ class Applier:
                 self._journal.emit(name, actor, data)
             except JournalError as error:  # the king works on without a journal
                 log.warning("%s could not be written to the journal: %s", name, error)
+            if name == TaskCreated.spec.name:
+                text = f"king created {data['event_type']} for {data['target_general']} priority={data['priority']}"
+                append_task_log(self._home, str(data["task_id"]), self._clock(), text)
