@@ -189,14 +189,9 @@ class CourtOverview:
         return found
 
 
-async def read_overview(
-    services: Services, roster: SoldierIndex | None = None, journal: RecentJournal | None = None
-) -> CourtOverview:
-    """Read the state of a court, running or not.
-
-    A ``roster`` and a ``journal`` (of :func:`problem_journal`) make repeated calls cheaper.
-    """
-    view = await asyncio.to_thread(read_overview_without_queues, services.home, services.clock(), roster, journal)
+async def read_overview(services: Services, readers: OverviewReaders | None = None) -> CourtOverview:
+    """Read the state of a court, running or not. ``readers`` that are kept make repeated calls cheaper."""
+    view = await asyncio.to_thread(read_overview_without_queues, services.home, services.clock(), readers)
     try:
         view.questions = await _unanswered(services, view.questions)
         view.queues = await _queues(services)
@@ -206,14 +201,23 @@ async def read_overview(
     return view
 
 
-def problem_journal(home: Home) -> RecentJournal:
-    """Return a reader of the journal entries that an overview needs."""
-    return RecentJournal(home.journal, (TaskFailed.spec.name, EventDiscarded.spec.name))
+class OverviewReaders:
+    """What an overview reads files with. Each remembers what it has read, so that a second call reads only what is new.
+
+    For one call at a time.
+    """
+
+    def __init__(self, home: Home, roster: SoldierIndex | None = None) -> None:
+        self.roster = roster or SoldierIndex(home)
+        self.journal = RecentJournal(home.journal, (TaskFailed.spec.name, EventDiscarded.spec.name))
+        self.ledger = Ledger(home.ledger)
+
+    def close(self) -> None:
+        """Close the files."""
+        self.journal.close()
 
 
-def read_overview_without_queues(
-    home: Home, now: float, roster: SoldierIndex | None = None, journal: RecentJournal | None = None
-) -> CourtOverview:
+def read_overview_without_queues(home: Home, now: float, readers: OverviewReaders | None = None) -> CourtOverview:
     """Read the state of a court without opening its queues."""
     record = running_supervisor(home)
     view = CourtOverview(
@@ -222,18 +226,18 @@ def read_overview_without_queues(
         record.supervisor.pid if record else None,
         record.mode if record else None,
     )
-    _read_condition(view, home, now)
+    used = readers or OverviewReaders(home)
+    _read_condition(view, home, now, used.ledger)
     view.roles = _roles(home, now)
     holds = read_object(home.heartbeat("king")).get("holds")
     view.holds = dict(holds) if isinstance(holds, dict) else {}
     for reason, tasks in held_tasks(home).items():
         view.holds[reason] = {"count": len(tasks), "tasks": tasks[:_MAX_SAMPLES]}
-    view.soldiers = _soldiers((roster or SoldierIndex(home)).at_work(), now)
+    view.soldiers = _soldiers(used.roster.at_work(), now)
     view.questions = _questions(home)
-    failures = journal or problem_journal(home)
-    view.problems += _home_problems(home) + _recent_failures(failures, now)
-    if journal is None:
-        failures.close()
+    view.problems += _home_problems(home) + _recent_failures(used.journal, now)
+    if readers is None:
+        used.close()
     return view
 
 
@@ -248,7 +252,7 @@ async def _unanswered(services: Services, asked: list[OpenQuestion]) -> list[Ope
     return [one for one in asked if not await is_answered(services, one.task_id)]
 
 
-def _read_condition(view: CourtOverview, home: Home, now: float) -> None:
+def _read_condition(view: CourtOverview, home: Home, now: float, ledger: Ledger) -> None:
     """Read health, budget and alerts."""
     view.health = HealthState(*HealthGate(home).level(now))
     texts = read_object(home.heartbeat("chamberlain")).get("alert_texts")
@@ -257,9 +261,9 @@ def _read_condition(view: CourtOverview, home: Home, now: float) -> None:
     status = read_object(home.role("chamberlain") / "tokens.json").get("status")
     try:
         system = load_system(home)
-        limits = cost_summary(now, Ledger(home.ledger), system).limits
+        limits = cost_summary(now, ledger, system).limits
     except (CourtError, OSError) as error:
-        view.problems.append(CourtProblem("budget", str(error)))
+        view.problems.append(CourtProblem("config", str(error)))
         return
     view.timezone = system.timezone
     spent = [f"{name}: {shown}" for name, (shown, _) in limits.items()]

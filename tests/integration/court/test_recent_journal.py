@@ -22,6 +22,8 @@ class Written:
     def __init__(self, root: Path) -> None:
         self.home = Home(root)
         self.home.logs.mkdir(parents=True)
+        self.home.config.mkdir()
+        (self.home.config / "system.yaml").write_text("")
         self.now = MIDNIGHT - 30 * HOUR
         self.journal = Journal(self.home.journal, lambda: self.now)
 

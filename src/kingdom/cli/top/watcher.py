@@ -25,9 +25,9 @@ from kingdom.court.budget import CostSummary, cost_summary
 from kingdom.court.config import load_system
 from kingdom.court.errors import CourtError
 from kingdom.court.king.admission import HealthGate
-from kingdom.court.overview import problem_journal, read_overview
+from kingdom.court.overview import OverviewReaders, read_overview
 from kingdom.court.queues import EVENTS, MESSAGES, TASKS
-from kingdom.court.soldiers import SoldierIndex, TranscriptTails
+from kingdom.court.soldiers import TranscriptTails
 from kingdom.journal import JournalError, Reader
 
 if TYPE_CHECKING:
@@ -265,12 +265,11 @@ class _CourtReader:
         self._system = system
         self._ledger = Ledger(services.home.ledger)
         self._gate = HealthGate(services.home)
-        self._soldiers = SoldierIndex(services.home)
-        self._problems = problem_journal(services.home)
+        self._readers = OverviewReaders(services.home)
         self._transcripts = TranscriptTails(services.home, configured_engines(system))
 
     async def overview(self) -> CourtOverview:
-        return await read_overview(self._services, self._soldiers, self._problems)
+        return await read_overview(self._services, self._readers)
 
     def health(self) -> tuple[str, str]:
         return self._gate.level(self._services.clock())

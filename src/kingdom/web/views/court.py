@@ -171,7 +171,7 @@ async def court_cost(context: WebContext) -> CostState:
 
 async def _overview(context: WebContext) -> CourtState:
     view_state = court_state(context)
-    seen = await read_overview(view_state.services, view_state.roster, view_state.problems)
+    seen = await read_overview(view_state.services, view_state.readers)
     said = await asyncio.to_thread(view_state.last_words.read, [one.id for one in seen.soldiers])
     now = context.clock()
     state = json_safe(seen.document())

@@ -18,7 +18,7 @@ from kingdom.court.bootstrap import configured_engines
 from kingdom.court.config import load_system
 from kingdom.court.document_index import DocumentIndex
 from kingdom.court.king.admission import HealthGate
-from kingdom.court.overview import problem_journal
+from kingdom.court.overview import OverviewReaders
 from kingdom.court.queues import STREAMS
 from kingdom.court.sentinel.webhooks import WebhookReceiver
 from kingdom.court.soldiers import SoldierIndex, TranscriptTails
@@ -166,7 +166,7 @@ class CourtViewState:
         self.services = services
         self.indexes = {stream: DocumentIndex(services, stream) for stream in STREAMS}
         self.roster = SoldierIndex(services.home)
-        self.problems = problem_journal(services.home)
+        self.readers = OverviewReaders(services.home, self.roster)
         self._ledger = Ledger(services.home.ledger)
         self._reading = threading.Lock()
         self.health = HealthGate(services.home)
