@@ -82,6 +82,7 @@ class StoredEvent:
     type: str
     payload: Mapping[str, object]
     occurred_at: datetime
+    attempt: int | None = None  # of the Work or Task it tells of
 
 
 class AgentClient(Protocol):

@@ -57,6 +57,18 @@ async def test_after_a_pause_it_goes_on_where_it_stopped_in_the_same_conversatio
         assert [task.attempt for task in works[1].tasks] == [1, 2], "what was done stayed done"
 
 
+async def test_events_name_the_attempt_they_tell_of(url: str) -> None:
+    async with house(url) as here:
+        workflow_id = await paused(here)
+        await run(here, workflow_id)
+        events = await here.parts.store.events(workflow_id, 0, 1000)
+        _, works = await here.read(workflow_id)
+    ship = [event for event in events if event.payload.get("workId") == works[1].id]
+    assert [event.attempt for event in ship if event.type == "WorkStarted"] == [1, 2]
+    assert [event.attempt for event in ship if event.type == "QuerySent"] == [1, 1, 2]
+    assert {event.attempt for event in events if event.type.startswith("Workflow")} == {None}
+
+
 async def test_what_a_paused_work_did_is_dropped_when_somebody_says_so(url: str) -> None:
     async with house(url) as here:
         workflow_id = await paused(here)

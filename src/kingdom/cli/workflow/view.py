@@ -99,6 +99,7 @@ def event_document(event: StoredEvent) -> dict[str, Any]:
         "sequence": event.sequence,
         "type": event.type,
         "occurredAt": event.occurred_at.isoformat(),
+        "attempt": event.attempt,
         "payload": event.payload,
     }
 

@@ -327,6 +327,7 @@ class WorkflowEvent(TypedDict):
     sequence: int
     type: str
     occurredAt: str
+    attempt: NotRequired[int | None]
     payload: dict[str, Any]
 
 

@@ -40,6 +40,7 @@ class SourceEvent:
     workflow_id: str | None = None
     workflow_sequence: int | None = None
     actor: str | None = None
+    attempt: int | None = None  # of the Work or Task it tells of
 
     def body(self) -> str:
         """Return its JSON, which is created once and sent to all clients."""
@@ -49,6 +50,8 @@ class SourceEvent:
         if self.workflow_id is not None:
             document["workflowId"] = self.workflow_id
             document["workflowSequence"] = self.workflow_sequence
+        if self.attempt is not None:
+            document["attempt"] = self.attempt
         body = encode_json({**document, "data": self.data})
         if len(body) > MAX_DATA_BYTES:
             body = encode_json({**document, "data": {}, "truncated": True})

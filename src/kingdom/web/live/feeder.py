@@ -148,6 +148,7 @@ def source_event(event: StoredEvent) -> SourceEvent:
         dict(event.payload),
         owner,
         None if owner is None else event.sequence,
+        attempt=event.attempt,
     )
 
 

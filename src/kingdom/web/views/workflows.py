@@ -139,6 +139,7 @@ class WorkflowEvent(ApiModel):
     sequence: int = Field(examples=[1])
     type: str = Field(examples=["WorkflowCreated"])
     occurred_at: datetime
+    attempt: int | None = Field(default=None, description="Attempt of the work or task it tells of.", examples=[1])
     payload: dict[str, Any] = Field(examples=[{"workflowId": "wf-0198c2d3"}])
 
 
@@ -201,7 +202,13 @@ async def read_events(
         if not known and not await store.events(workflow_id, 0, 1):
             raise not_found("WFL", "workflow", workflow_id)
     items = [
-        WorkflowEvent(sequence=one.sequence, type=one.type, occurred_at=one.occurred_at, payload=dict(one.payload))
+        WorkflowEvent(
+            sequence=one.sequence,
+            type=one.type,
+            occurred_at=one.occurred_at,
+            attempt=one.attempt,
+            payload=dict(one.payload),
+        )
         for one in found[:limit]
     ]
     return Page(items=items, next_cursor=str(items[-1].sequence) if len(found) > limit else None)

@@ -31,7 +31,7 @@ _RECORD_OWNER: Final = """
     ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, epoch = wf_engine.epoch + 1, seen_at = excluded.seen_at
     RETURNING epoch
 """
-_SELECT_EVENTS: Final = "SELECT position, aggregate_id, sequence, type, payload, occurred_at FROM wf_event"
+_SELECT_EVENTS: Final = "SELECT position, aggregate_id, sequence, type, payload, occurred_at, attempt FROM wf_event"
 
 
 def open_store(url: str, clock: Clock) -> DatabaseStore:
@@ -121,8 +121,8 @@ class DatabaseStore(ABC):
                     workflow_id, after, limit,
                 )  # fmt: skip
         return [
-            StoredEvent(position, owner, sequence, kind, json.loads(payload), datetime.fromisoformat(at))
-            for position, owner, sequence, kind, payload, at in rows
+            StoredEvent(position, owner, sequence, kind, json.loads(payload), datetime.fromisoformat(at), attempt)
+            for position, owner, sequence, kind, payload, at, attempt in rows
         ]
 
     async def last_event_number(self, workflow_id: str | None) -> int:

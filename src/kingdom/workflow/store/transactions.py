@@ -183,21 +183,22 @@ _COUNT_EVENTS: Final = """
     INSERT INTO wf_counter (name, last) VALUES {counters}
     ON CONFLICT (name) DO UPDATE SET last = wf_counter.last + excluded.last RETURNING name, last
 """
-_INSERT_EVENT: Final = "INSERT INTO wf_event (position, sequence, aggregate_id, type, payload, occurred_at)"
+_INSERT_EVENT: Final = "INSERT INTO wf_event (position, sequence, aggregate_id, type, payload, occurred_at, attempt)"
 _INSERT_EVENTS: Final = f"{_INSERT_EVENT} VALUES {{events}}"
 # Both in one statement where the database can: one round trip less per transaction.
 _COUNT_AND_INSERT: Final = f"""
     WITH counted AS ({_COUNT_EVENTS}), stored AS (
         {_INSERT_EVENT}
-        SELECT total.last - new.position, own.last - new.sequence, new.id, new.type, new.payload, new.at
-        FROM (VALUES {{events}}) AS new (position, sequence, id, type, payload, at)
+        SELECT total.last - new.position, own.last - new.sequence, new.id, new.type, new.payload, new.at,
+            new.attempt
+        FROM (VALUES {{events}}) AS new (position, sequence, id, type, payload, at, attempt)
         JOIN counted AS own ON own.name = new.id
         JOIN counted AS total ON total.name = '{_POSITION_COUNTER}'
     )
     SELECT name, last FROM counted
 """  # noqa: S608  made of constants
-_PLAIN_ROW: Final = "(?, ?, ?, ?, ?, ?)"
-_TYPED_ROW: Final = "(?::bigint, ?::bigint, ?::text, ?::text, ?::text, ?::text)"
+_PLAIN_ROW: Final = "(?, ?, ?, ?, ?, ?, ?)"
+_TYPED_ROW: Final = "(?::bigint, ?::bigint, ?::text, ?::text, ?::text, ?::text, ?::integer)"
 
 
 class _EventRow(NamedTuple):
@@ -209,6 +210,7 @@ class _EventRow(NamedTuple):
     type: str
     payload: str
     occurred_at: str
+    attempt: int | None
 
 
 async def store_events(session: DatabaseSession, events: Sequence[RecordedEvent], now: datetime) -> list[int]:
@@ -247,6 +249,7 @@ def _event_rows(events: Sequence[RecordedEvent], counts: Counter[str], now: date
                 type(recorded.event).__name__,
                 _encode_payload(recorded.event.payload()),
                 at,
+                recorded.attempt,
             )
         )
     return rows
