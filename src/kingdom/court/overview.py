@@ -172,7 +172,7 @@ class CourtOverview:
 
     def attention(self) -> list[str]:
         """Return what needs a person now, each with what to do; an empty list when nothing does."""
-        found = [f"{one.text}: kingdom logs shows what happened" for one in self.alerts]
+        found = [one.text for one in self.alerts]
         found += [
             f"{role.name} is {role.state}{f' ({role.reason})' if role.reason else ''}: logs/system.log has more"
             for role in self.roles

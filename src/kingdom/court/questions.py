@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from kingdom.base.files import read_object
 from kingdom.court.queues import EVENTS, TASKS, command_events, is_cancelled
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ async def with_answers(services: Services, tasks: list[StoredDocument]) -> dict[
 async def shown_status(services: Services, task: StoredDocument, answers: dict[str, Answer]) -> str:
     """Return the status of a task as people are shown it."""
     status = str(task.document.get("status") or task.state)
+    if status == "pending" and read_object(services.home.result(task.id)).get("status") == CANCELLED:
+        return CANCELLED  # it was cancelled while it was held back, and is settled when it is due
     if status != NEEDS_HUMAN:
         return status
     if task.id in answers:

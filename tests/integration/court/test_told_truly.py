@@ -63,6 +63,18 @@ async def test_an_answered_question_is_shown_as_that_with_who_when_what_and_the_
     assert any(f"now answered: ann answered: the left one (goes on as {resumed.id})" in line for line in told)
 
 
+async def test_a_task_that_was_cancelled_while_it_was_held_back_is_shown_as_that(realm: Realm) -> None:
+    await realm.event()
+    king = realm.king()
+    await king.start()
+    await looks(king)
+    services = services_of(realm)
+    (task,) = await all_documents(services, (TASKS,))
+    assert await shown_status(services, task, {}) == "pending"
+    realm.result(task.id, status="cancelled", error="cancelled by ann")
+    assert await shown_status(services, task, {}) == "cancelled"
+
+
 async def test_an_open_question_shows_the_deadline_that_applies(realm: Realm) -> None:
     await realm.event()
     king = realm.king()

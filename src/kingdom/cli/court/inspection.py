@@ -125,7 +125,7 @@ def _condition(overview: CourtOverview) -> list[output.Part]:
         ),
         output.Styled(f"budget  {budget.status}{spent}", _LEVEL_STYLES.get(budget.status, "")),
         output.Styled(
-            f"alerts  {'; '.join(one.text for one in overview.alerts) or 'none'}",
+            f"alerts  {', '.join(one.name for one in overview.alerts) or 'none'}",
             "bold red" if overview.alerts else "green",
         ),
     ]
