@@ -88,11 +88,11 @@ async def test_a_failure_says_why(office: Office, script: list[Any], error: str)
     assert (await office.work()).tasks[0].tries == 0, "whether it is tried again is for others to decide"
 
 
-async def test_a_silent_agent_is_a_failure(office: Office) -> None:
+async def test_a_silent_agent_is_broken(office: Office) -> None:
     options = {"script": [{"wait": 60}], "timers": {"first_output": 0.2, "silence": 0.2}}
     await office.ask(await office.hire("scripted", options, task()))
     ((kind, payload),) = await office.hear()
-    assert (kind, payload["error"]) == ("QueryFailed", "timeout: it was silent for 0.2 s")
+    assert (kind, payload["error"]) == ("AgentError", "timeout: it was silent for 0.2 s")
 
 
 async def test_an_agent_that_is_killed_from_outside_is_a_failure(office: Office) -> None:

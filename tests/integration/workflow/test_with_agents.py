@@ -449,6 +449,26 @@ async def test_an_answer_goes_to_the_same_conversation_with_the_files_as_they_ar
     assert (Path(str(tree.path)) / "half").exists()
 
 
+async def test_an_agent_that_hangs_fails_the_workflow_which_can_be_resumed(tmp_path: Path) -> None:
+    mended = tmp_path / "mended"
+    options = {
+        "argv": ["sh", "-c", f"test -e {mended} || sleep 600"],
+        "timers": {"first_output": 0.5, "silence": 0.5, "stop": 0.5},
+    }
+    task = TaskDefinition("do", "Do it.", retries=3)
+    async with running(tmp_path, command_engines()) as parts:
+        workflow_id = await create(parts, tmp_path, WorkDefinition("first", (task,), "command", engine_options=options))
+        await start_workflow(parts, workflow_id)
+        workflow = await wait_while_running(parts, workflow_id)
+        assert workflow.status is WorkflowStatus.FAILED
+        assert "the agent of work first broke: timeout" in str(workflow.reason)
+        told = [event.type for event in await parts.store.events(workflow_id, 0, 100)]
+        assert (told.count("QuerySent"), told.count("AgentError")) == (1, 1)
+        mended.touch()
+        await resume_workflow(parts, workflow_id)
+        assert (await wait_while_running(parts, workflow_id)).status is WorkflowStatus.COMPLETED
+
+
 async def test_a_question_pauses_the_workflow_at_once(tmp_path: Path) -> None:
     async with running(tmp_path, {"scripted": ScriptedEngine()}) as parts:
         workflow_id = await create(parts, tmp_path, plays("first", {"ask": "Red or blue?"}))

@@ -266,6 +266,9 @@ class AgentRun:
     # ── the result ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _record_outcome(self, outcome: Outcome) -> None:
+        if outcome.status == "timeout":  # it hangs: another query would not help it
+            await self._deps.recorder.broken(self.work, failure_reason(outcome))
+            return
         event: DomainEvent
         if outcome.status in ("success", "skipped"):
             event = await self._answer(outcome)
