@@ -58,14 +58,8 @@ def _run(*argv: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@attempt
-def read_a_secret_file(bait: dict[str, Any]) -> bool:
-    return _has_secret(bait["file"], bait)
-
-
-@attempt
-def read_it_through_the_root_of_process_1(bait: dict[str, Any]) -> bool:
-    return _has_secret("/proc/1/root" + bait["file"], bait)
+ATTEMPTS["read_a_secret_file"] = lambda bait: _has_secret(bait["file"], bait)
+ATTEMPTS["read_it_through_the_root_of_process_1"] = lambda bait: _has_secret("/proc/1/root" + bait["file"], bait)
 
 
 @attempt
@@ -75,9 +69,7 @@ def read_it_through_a_link_in_the_worktree(bait: dict[str, Any]) -> bool:
     return _has_secret("link-to-secret", bait)
 
 
-@attempt
-def read_it_through_the_folder_above(bait: dict[str, Any]) -> bool:
-    return _has_secret(os.path.relpath(bait["file"]), bait)
+ATTEMPTS["read_it_through_the_folder_above"] = lambda bait: _has_secret(os.path.relpath(bait["file"]), bait)
 
 
 @attempt
@@ -93,9 +85,7 @@ def read_it_with_git_pathspecs(bait: dict[str, Any]) -> bool:
     return bait["secret"].encode() in done.stdout + done.stderr
 
 
-@attempt
-def list_its_folder(bait: dict[str, Any]) -> bool:
-    return os.path.basename(bait["file"]) in os.listdir(os.path.dirname(bait["file"]))  # noqa: PTH119, PTH120
+ATTEMPTS["list_its_folder"] = lambda bait: os.path.basename(bait["file"]) in os.listdir(os.path.dirname(bait["file"]))  # noqa: PTH119, PTH120
 
 
 @attempt
@@ -104,19 +94,11 @@ def read_the_users_keys(bait: dict[str, Any]) -> list[str]:
     return [found for name in wanted for found in glob.glob(os.path.join(bait["home"], name))]
 
 
-@attempt
-def read_passwords(bait: dict[str, Any]) -> bool:
-    return bool(open("/etc/shadow").read())
-
-
-@attempt
-def see_other_folders(bait: dict[str, Any]) -> list[str]:
-    return [path for path in bait["hidden"] if os.path.exists(path) and (not os.path.isdir(path) or os.listdir(path))]
-
-
-@attempt
-def see_processes_outside(bait: dict[str, Any]) -> bool:
-    return os.path.exists(f"/proc/{bait['pid']}/stat") and _is_bait(bait)
+ATTEMPTS["read_passwords"] = lambda bait: os.read(os.open("/etc/shadow", os.O_RDONLY), 1)
+ATTEMPTS["see_other_folders"] = lambda bait: [
+    path for path in bait["hidden"] if os.path.exists(path) and (not os.path.isdir(path) or os.listdir(path))
+]
+ATTEMPTS["see_processes_outside"] = lambda bait: os.path.exists(f"/proc/{bait['pid']}/stat") and _is_bait(bait)
 
 
 @attempt
@@ -133,9 +115,9 @@ def _is_bait(bait: dict[str, Any]) -> bool:
         return bait["mark"].encode() in file.read()
 
 
-@attempt
-def read_the_memory_of_the_machine(bait: dict[str, Any]) -> bool:
-    return any(os.access(name, os.R_OK) for name in ("/dev/mem", "/dev/kmem", "/proc/kcore", "/dev/port"))
+ATTEMPTS["read_the_memory_of_the_machine"] = lambda bait: any(
+    os.access(name, os.R_OK) for name in ("/dev/mem", "/dev/kmem", "/proc/kcore", "/dev/port")
+)
 
 
 @attempt
@@ -144,9 +126,9 @@ def read_kernel_messages(bait: dict[str, Any]) -> bool:
         return bool(file.read(1))
 
 
-@attempt
-def open_a_disk(bait: dict[str, Any]) -> list[str]:
-    return [name for name in glob.glob("/dev/[svx]d[a-z]*") + glob.glob("/dev/nvme*") + glob.glob("/dev/loop*") if name]
+ATTEMPTS["open_a_disk"] = lambda bait: [
+    name for name in glob.glob("/dev/[svx]d[a-z]*") + glob.glob("/dev/nvme*") + glob.glob("/dev/loop*") if name
+]
 
 
 # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -223,14 +205,12 @@ def mount_a_folder(bait: dict[str, Any]) -> bool:
     return bool(_libc().mount(b"/", b"mounted", None, _MS_BIND, None) == 0)
 
 
-@attempt
-def unmount_the_view(bait: dict[str, Any]) -> bool:
-    return any(_libc().umount2(name, 2) == 0 for name in (b"/tmp", b"/run", b"/usr", os.getcwd().encode()))
-
-
-@attempt
-def remount_the_system_writable(bait: dict[str, Any]) -> bool:
-    return bool(_libc().mount(None, b"/usr", None, 32 | _MS_BIND, None) == 0)
+ATTEMPTS["unmount_the_view"] = lambda bait: any(
+    _libc().umount2(name, 2) == 0 for name in (b"/tmp", b"/run", b"/usr", os.getcwd().encode())
+)
+ATTEMPTS["remount_the_system_writable"] = lambda bait: bool(
+    _libc().mount(None, b"/usr", None, 32 | _MS_BIND, None) == 0
+)
 
 
 @attempt
@@ -280,9 +260,7 @@ def raise_a_limit(bait: dict[str, Any]) -> bool:
     return True
 
 
-@attempt
-def load_a_kernel_module(bait: dict[str, Any]) -> bool:
-    return bool(_libc().syscall(313, 0, b"", 0) == 0)
+ATTEMPTS["load_a_kernel_module"] = lambda bait: bool(_libc().syscall(313, 0, b"", 0) == 0)
 
 
 @attempt
@@ -327,9 +305,7 @@ def change_the_name_of_the_machine(bait: dict[str, Any]) -> bool:
     return True
 
 
-@attempt
-def change_cgroups(bait: dict[str, Any]) -> bool:
-    return any(os.access(path, os.W_OK) for path in glob.glob("/sys/fs/cgroup/*"))
+ATTEMPTS["change_cgroups"] = lambda bait: any(os.access(path, os.W_OK) for path in glob.glob("/sys/fs/cgroup/*"))
 
 
 # ── processes ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -353,9 +329,9 @@ def kill_everything(bait: dict[str, Any]) -> bool:
     return os.waitpid(child, 0)[1] == 0
 
 
-@attempt
-def trace_a_process_outside(bait: dict[str, Any]) -> bool:
-    return bool(_libc().ptrace(_PTRACE_ATTACH, bait["pid"], 0, 0) == 0 and _is_bait(bait))
+ATTEMPTS["trace_a_process_outside"] = lambda bait: bool(
+    _libc().ptrace(_PTRACE_ATTACH, bait["pid"], 0, 0) == 0 and _is_bait(bait)
+)
 
 
 @attempt
@@ -371,9 +347,7 @@ def type_into_the_terminal(bait: dict[str, Any]) -> bool:
     return True
 
 
-@attempt
-def see_shared_memory(bait: dict[str, Any]) -> list[str]:
-    return os.listdir("/dev/shm")  # noqa: S108
+ATTEMPTS["see_shared_memory"] = lambda bait: os.listdir("/dev/shm")  # noqa: S108
 
 
 @attempt
@@ -387,24 +361,10 @@ def outlive_the_run(bait: dict[str, Any]) -> bool:
 # ── the network ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@attempt
-def connect_to_a_service_of_this_machine(bait: dict[str, Any]) -> bool:
-    return _connects(socket.AF_INET, ("127.0.0.1", bait["port"]))
-
-
-@attempt
-def connect_to_it_by_ipv6(bait: dict[str, Any]) -> bool:
-    return _connects(socket.AF_INET6, ("::1", bait["port"]))
-
-
-@attempt
-def connect_to_it_by_any_address(bait: dict[str, Any]) -> bool:
-    return _connects(socket.AF_INET, ("0.0.0.0", bait["port"]))
-
-
-@attempt
-def connect_to_the_metadata_service(bait: dict[str, Any]) -> bool:
-    return _connects(socket.AF_INET, ("169.254.169.254", 80))
+ATTEMPTS["connect_to_a_service_of_this_machine"] = lambda bait: _connects(socket.AF_INET, ("127.0.0.1", bait["port"]))
+ATTEMPTS["connect_to_it_by_ipv6"] = lambda bait: _connects(socket.AF_INET6, ("::1", bait["port"]))
+ATTEMPTS["connect_to_it_by_any_address"] = lambda bait: _connects(socket.AF_INET, ("0.0.0.0", bait["port"]))
+ATTEMPTS["connect_to_the_metadata_service"] = lambda bait: _connects(socket.AF_INET, ("169.254.169.254", 80))
 
 
 @attempt
@@ -416,14 +376,8 @@ def ask_a_name_server(bait: dict[str, Any]) -> bool:
         return bool(client.recv(512))
 
 
-@attempt
-def connect_to_a_unix_socket(bait: dict[str, Any]) -> bool:
-    return _connects(socket.AF_UNIX, bait["unix"])
-
-
-@attempt
-def connect_to_an_abstract_socket(bait: dict[str, Any]) -> bool:
-    return _connects(socket.AF_UNIX, "\0" + bait["abstract"])
+ATTEMPTS["connect_to_a_unix_socket"] = lambda bait: _connects(socket.AF_UNIX, bait["unix"])
+ATTEMPTS["connect_to_an_abstract_socket"] = lambda bait: _connects(socket.AF_UNIX, "\0" + bait["abstract"])
 
 
 @attempt
@@ -451,9 +405,7 @@ def add_an_interface(bait: dict[str, Any]) -> bool:
     return True
 
 
-@attempt
-def have_another_interface(bait: dict[str, Any]) -> list[str]:
-    return [name for _, name in socket.if_nameindex() if name != "lo"]
+ATTEMPTS["have_another_interface"] = lambda bait: [name for _, name in socket.if_nameindex() if name != "lo"]
 
 
 @attempt
