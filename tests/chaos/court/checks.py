@@ -33,7 +33,7 @@ def disagreements(queue: Path) -> list[str]:
     found = []
     for stream, states in STATES.items():
         for state in set(states.values()) - {"invalid"}:
-            words = {state, "failed", "needs_human"} if state == "completed" else {state}
+            words = {state, "failed", "needs_human", "cancelled"} if state == "completed" else {state}
             for path in (queue / stream / state).glob("[!.]*.json"):
                 try:
                     status = json.loads(path.read_text())["status"]
@@ -152,8 +152,12 @@ def repeated_messages(root: Path, queue: Path, events: Mapping[str, str], journa
 def repeated_entries(journal: list[dict[str, Any]]) -> list[str]:
     """A task is made once, and an event given out once, and the journal says so."""
     found = []
-    for kind, key in (("task.created", "task_id"), ("event.dispatched", "task_id"), ("task.completed", "task_id")):
-        count = Counter(line["data"][key] for line in journal if line["type"] == kind)
+    for kind, keys in (
+        ("task.created", ["task_id"]),
+        ("event.dispatched", ["event_id", "task_id"]),  # a cancel is given out for the task that it ends
+        ("task.completed", ["task_id"]),
+    ):
+        count = Counter(" ".join(line["data"][key] for key in keys) for line in journal if line["type"] == kind)
         if twice := [name for name, times in count.items() if times > 1]:
             found.append(f"{kind} more than once: {shown(twice)}")
     return found
