@@ -9,6 +9,11 @@ READY := $(VENV)/.ready
 # Most tests wait for a disk, a process or a server: two more at once than two cores.
 TEST_WORKERS ?= 4
 PYTEST := $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal
+# Tests wait for the disk many thousand times. `make test` works in memory where 4 GB are free there, and keeps the
+# folders of failed tests only; `make walks`, and pytest by hand, work on the disk.
+MEMORY := $(shell test "$$(df -Pk /dev/shm 2>/dev/null | awk 'END {print $$4}')" -gt 4000000 2>/dev/null && echo /dev/shm)
+IN_MEMORY := $(if $(MEMORY),TMPDIR=$(MEMORY))
+KEEP_FAILED := -o tmp_path_retention_policy=failed -o tmp_path_retention_count=1
 BENCH_READY := $(VENV)/.bench-ready
 
 # Tests start thousands of processes. Each would compile the whole package for itself.
@@ -38,7 +43,7 @@ demo: $(READY)  ## See the system at work: the king is killed half way, nothing 
 
 test: $(READY)  ## Lint, types, layers and every test but the crash walks and campaigns
 	@$(MAKE) --no-print-directory -j 3 components lint compiled-tests
-	$(PYTEST) -m "not walk"
+	$(IN_MEMORY) $(PYTEST) -m "not walk" $(KEEP_FAILED)
 
 walks: $(READY) components  ## Crash walks, short kill campaigns and long random searches: every point, every fault
 	KINGDOM_SEARCH_FACTOR=10 $(PYTEST) -m "walk or search"

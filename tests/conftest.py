@@ -133,6 +133,15 @@ async def sql(postgres_url: str) -> AsyncIterator[Any]:
     await connection.close()
 
 
+@pytest.fixture(scope="module")
+def on_disk() -> Iterator[None]:
+    """Have temporary files made on the disk, though ``make test`` works in memory: a sandbox hides what is there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", "/var/tmp")
+        patch.setattr(tempfile, "tempdir", None)
+        yield
+
+
 @pytest.fixture(
     params=[7, pytest.param(1, marks=[pytest.mark.walk, pytest.mark.timeout(600)])],
     ids=["every seventh point", "every point"],

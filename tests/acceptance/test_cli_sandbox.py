@@ -24,7 +24,7 @@ json.dump({"status": "success", "summary": json.dumps(found)}, open(os.environ["
 
 
 @pytest.fixture
-def court(tmp_path: Path) -> Court:
+def court(tmp_path: Path, on_disk: None) -> Court:
     made = Court(tmp_path / "home")
     made.make()
     (made.root / "worker.py").write_text(SPY)

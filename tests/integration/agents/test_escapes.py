@@ -23,7 +23,7 @@ _TRACES = ("leave_something_outside", "end_a_process_outside")
 
 
 @pytest.fixture(scope="module")
-def attempts() -> dict[str, proof.Attempt]:
+def attempts(on_disk: None) -> dict[str, proof.Attempt]:
     sandbox = Sandbox("required")
     assert sandbox.confines()
     return {attempt.name: attempt for attempt in proof.prove(sandbox)}
