@@ -70,7 +70,7 @@ async def test_a_start_that_breaks_lets_go_of_the_port(home: Home, monkeypatch: 
     async with open_services(home) as services:
         role = make_role("web", services)
         with monkeypatch.context() as patched:
-            patched.setattr("kingdom.web.bootstrap.open_home", lambda *_: pytest.fail("the disk is gone"))
+            patched.setattr("kingdom.web.bootstrap.open_home", lambda *_, **__: pytest.fail("the disk is gone"))
             with pytest.raises(pytest.fail.Exception, match="the disk is gone"):
                 await role.tick()
         with socket.create_server(("127.0.0.1", port)):
