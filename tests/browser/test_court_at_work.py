@@ -90,7 +90,7 @@ async def test_a_soldier_is_heard_while_it_works_and_cancelled_after_asking_back
         await expect(page.locator("[data-status]")).to_have_attribute("data-status", "in_progress")
         await page.get_by_role("button", name="Cancel").click()
         await page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
-        await expect(page.locator("[data-status]")).to_have_attribute("data-status", "failed", timeout=PATIENCE)
+        await expect(page.locator("[data-status]")).to_have_attribute("data-status", "cancelled", timeout=PATIENCE)
         await expect(page.locator(".k-timeline")).to_contain_text(event_id)
 
 

@@ -22,6 +22,9 @@ def sandbox(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return str(request.param)
 
 
+confined_only = pytest.mark.parametrize("sandbox", ["required"], indirect=True)
+
+
 @pytest.fixture(scope="module")
 def program() -> str:
     return installed().claude
@@ -209,9 +212,8 @@ async def test_a_conversation_that_is_gone_is_a_failure_that_says_so(tmp_path: P
     assert "No conversation found" in outcome.error
 
 
-async def test_a_key_of_the_user_cannot_be_read_through_git(tmp_path: Path, engine: ClaudeEngine, sandbox: str) -> None:
-    if sandbox == "off":
-        pytest.skip("the permissions of the program itself do not prevent this: that is why there is a sandbox")
+@confined_only  # the permissions of the program itself do not prevent this: that is why there is a sandbox
+async def test_a_key_of_the_user_cannot_be_read_through_git(tmp_path: Path, engine: ClaudeEngine) -> None:
     with MessagesServer() as server:
         place = workshop(tmp_path, engine, server)
         key = place.home / ".ssh" / "id_rsa"
@@ -233,11 +235,8 @@ async def test_a_key_of_the_user_cannot_be_read_through_git(tmp_path: Path, engi
     assert "the-private-key" not in json.dumps(server.requests) + place.transcript(order)
 
 
-async def test_the_agent_never_has_the_real_key_of_the_model(
-    tmp_path: Path, engine: ClaudeEngine, sandbox: str
-) -> None:
-    if sandbox == "off":
-        pytest.skip("without a sandbox the program has the key")
+@confined_only
+async def test_the_agent_never_has_the_real_key_of_the_model(tmp_path: Path, engine: ClaudeEngine) -> None:
     with MessagesServer(bash("env; cat /proc/*/environ"), Say("Well.")) as server:
         place = workshop(tmp_path, engine, server, ANTHROPIC_API_KEY="the-real-key")
         outcome = await place.run(place.order())

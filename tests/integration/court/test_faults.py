@@ -43,11 +43,14 @@ BROKEN = {
 }
 # Events whose task fails: their type, and what the result must say.
 FAILING = {
-    "evt-hand-engine": ("engine.work", "is not an executable file"),
-    "evt-hand-cli": ("cli.work", "/no/such/claude is not a program"),
     "evt-hand-clone": ("clone.work", "nobody/nothing"),
     "evt-hand-script": ("script.work", "is not a step"),
     "evt-hand-template": ("template.work", "prompt.md"),
+}
+# Events whose task waits for a program to be installed: their type, and what status must say.
+HELD = {
+    "evt-hand-engine": ("engine.work", "is not an executable file"),
+    "evt-hand-cli": ("cli.work", "/no/such/claude is not a program"),
 }
 
 
@@ -98,7 +101,7 @@ def aftermath(tmp_path_factory: pytest.TempPathFactory) -> Aftermath:
         good = [court.emit()]
         for name, (content, _) in BROKEN.items():
             (pending / f"{name}.json").write_text(content)
-        for name, (kind, _) in FAILING.items():
+        for name, (kind, _) in (FAILING | HELD).items():
             repo = {"repo": "nobody/nothing"} if kind == "clone.work" else {}
             (pending / f"{name}.json").write_text(json.dumps(event(name, kind, **repo)))
         for name in ("promptless", "typo", "nobody"):
@@ -115,6 +118,8 @@ def aftermath(tmp_path_factory: pytest.TempPathFactory) -> Aftermath:
         good.append(court.emit())
         court.wait_completed(good[-1])
         until(lambda: court.heartbeat("king").get("waiting") == 2, "the king to tell what waits")
+        for name, (_, wanted) in HELD.items():
+            until(lambda wanted=wanted: any(wanted in why for why in court.ask("status")["holds"]), f"{name} held")
         status = court.ask("status")
         shown = court.call("status").stdout
     return Aftermath(court, good, status, shown)
@@ -143,6 +148,15 @@ def test_a_task_that_cannot_be_done_says_why(aftermath: Aftermath, name: str) ->
     assert wanted in court.console, "and people were told"
 
 
+@pytest.mark.parametrize("name", HELD)
+def test_a_task_whose_program_is_missing_waits_and_status_says_for_what(aftermath: Aftermath, name: str) -> None:
+    task, wanted = aftermath.court.task_of(name, "pending"), HELD[name][1]
+    (held,) = [hold for why, hold in aftermath.status["holds"].items() if wanted in why]
+    assert held["tasks"] == [task["id"]]
+    assert wanted in aftermath.shown
+    assert not (aftermath.court.root / f"state/results/{task['id']}.json").exists(), "nothing was spent on it"
+
+
 def test_an_event_for_nobody_is_completed_and_the_journal_says_why(aftermath: Aftermath) -> None:
     story = [line["what"] for line in aftermath.court.ask("trace", "evt-hand-nobody")["story"]]
     assert any("event.discarded" in line and "no general subscribes to it" in line for line in story)
@@ -154,7 +168,7 @@ def test_events_of_a_general_that_cannot_be_used_wait_and_status_says_for_what(
 ) -> None:
     assert aftermath.court.document("events", "pending", f"evt-hand-{name}") is not None
     assert reason in aftermath.problem("config")
-    (held,) = [why for why, hold in aftermath.status["holds"].items() if f"evt-hand-{name}" in hold["events"]]
+    (held,) = [why for why, hold in aftermath.status["holds"].items() if f"evt-hand-{name}" in hold.get("events", ())]
     assert reason in held
     assert reason in aftermath.shown
 

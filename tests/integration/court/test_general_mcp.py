@@ -87,8 +87,10 @@ async def test_a_soldier_that_does_not_start_leaves_no_file(tmp_path: Path) -> N
 
     async with posted(tmp_path, mcp_servers=SERVERS) as post:
         post.agents = Missing(tmp_path / "agents")
-        (result,) = await post.finish(await post.task(), general=post.general(environment=SECRETS))
-        assert result["status"] == "failed"
+        task, general = await post.task(), post.general(environment=SECRETS)
+        await general.start()
+        await post.work(general, lambda: post.state(task) == "pending")
+        await general.stop()
         assert len(fake(post).orders) == 1
         assert files(post) == []
 

@@ -13,7 +13,7 @@ from kingdom.bus.eventbus import Seconds
 from kingdom.bus.testing.behaviours.base import SeenEvents, running, worker_on
 from tests.support.buses import memory_bus
 
-LEASE = 0.3
+LEASE = 1.0
 
 
 class Away(EventBus):
