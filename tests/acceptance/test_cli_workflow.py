@@ -168,6 +168,25 @@ def test_from_a_template_and_a_repository_to_a_finished_branch(desk: Desk) -> No
     assert "WorkflowCompleted" in desk.run("workflow", "watch", "small")
 
 
+def test_names_and_beginnings_of_ids_are_enough(desk: Desk) -> None:
+    first = desk.created()
+    said = desk.run("workflow", "create", "small", "--repo", "app", "--issue", "APP-2")
+    assert "small-2 is created (wf-" in said
+    assert said.endswith("kingdom workflow start small-2\n")
+    assert desk.show("small")["id"] == first
+    second = desk.show("small-2")["id"]
+    unique = next(at for at, pair in enumerate(zip(first, second, strict=True), 1) if len(set(pair)) == 2)
+    assert desk.show(second[:unique])["id"] == second
+    assert desk.show(second[len("wf-") : unique])["id"] == second
+    said = desk.run("workflow", "show", first[:10], code=1)
+    assert "2 workflows match" in said
+    assert f"{first} small" in said
+    assert f"{second} small-2" in said
+    assert "(similar: small" in desk.run("workflow", "show", "smal", code=1)
+    desk.run("workflow", "rm", "small", "--yes")
+    assert desk.json("workflow", "create", "small", "--repo", "app", "--issue", "APP-3")["name"] == "small"
+
+
 def test_verify_says_that_a_finished_branch_lacks_its_last_work(desk: Desk) -> None:
     workflow = desk.created()
     desk.run("workflow", "start", workflow)
@@ -181,7 +200,7 @@ def test_a_review_is_waited_for_and_gone_on_after(desk: Desk) -> None:
     workflow = desk.created(pause=True)
     said = desk.run("workflow", "start", workflow)
     assert "PAUSED" in said
-    assert f"kingdom workflow resume {workflow} continues it" in said
+    assert "kingdom workflow resume small continues it" in said
     said = desk.run("workflow", "resume", workflow)
     assert desk.show(workflow)["status"] == "COMPLETED", said
 
@@ -217,7 +236,7 @@ def test_a_question_is_answered_on_the_command_line(desk: Desk) -> None:
     said = desk.run("workflow", "start", workflow)
     assert "PAUSED: work build asks: Red or blue? (choices: red, blue)" in said
     assert "failed" not in said
-    assert f"kingdom workflow answer {workflow} TEXT" in said
+    assert "kingdom workflow answer small TEXT" in said
     shown = desk.show(workflow)
     assert (shown["works"][1]["status"], shown["works"][1]["error"]) == ("WAITING", None)
     assert shown["works"][1]["tasks"][0]["question"] == "Red or blue? (choices: red, blue)"
@@ -261,7 +280,7 @@ def paused_with_half_a_file(desk: Desk) -> str:
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert f"kingdom workflow resume {workflow} continues where it stopped" in said
+    assert "kingdom workflow resume small continues where it stopped" in said
     assert desk.show(workflow)["status"] == "PAUSED"
     return workflow
 

@@ -26,7 +26,8 @@ def meant(word: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("word", "found"), [("wf-0198-aaaa", "wf-0198-aaaa"), ("bbbb", "wf-0198-bbbb"), ("wf-0199", "wf-0199-cccc")]
+    ("word", "found"),
+    [("wf-0198-aaaa", "wf-0198-aaaa"), ("bbbb", "wf-0198-bbbb"), ("wf-0199", "wf-0199-cccc"), ("0199", "wf-0199-cccc")],
 )
 def test_an_id_its_beginning_or_its_end_is_enough(word: str, found: str) -> None:
     assert meant(word) == found
@@ -35,9 +36,10 @@ def test_an_id_its_beginning_or_its_end_is_enough(word: str, found: str) -> None
 @pytest.mark.parametrize(
     ("word", "code", "words"),
     [
-        ("fix", "AMBIGUOUS", "2 workflows match fix: use an id (wf-0198-aaaa, wf-0198-bbbb, …)"),
-        ("wf-0198", "AMBIGUOUS", "2 workflows"),
-        ("aaa", "NOT_FOUND", "there is no workflow aaa here: kingdom workflow ls lists them"),
+        ("fix", "AMBIGUOUS", "2 workflows match fix: use more of the id of one of wf-0198-aaaa fix, wf-0198-bbbb fix"),
+        ("wf-0198", "AMBIGUOUS", "wf-0198-aaaa fix, wf-0198-bbbb fix"),
+        ("aaa", "NOT_FOUND", "there is no workflow aaa here (there are fix, wf-0198-aaaa): kingdom workflow ls lists"),
+        ("fox", "NOT_FOUND", "there is no workflow fox here (similar: fix)"),
     ],
 )
 def test_what_is_not_one_thing_is_refused_with_the_next_step(word: str, code: str, words: str) -> None:

@@ -23,6 +23,7 @@ from kingdom.cli.options import (
 from kingdom.cli.parsing import argument, command
 from kingdom.cli.session import find_workflow_home, open_workflow_context, run_async
 from kingdom.cli.workflow.inspection import print_uncommitted
+from kingdom.cli.workflow.names import find_point, find_workflow, workflow_word
 
 if TYPE_CHECKING:
     import asyncio
@@ -127,7 +128,9 @@ def answer(workflow: str, text: str, detach: bool, home: Path | None, store: str
 def pause(workflow: str, home: Path | None, store: str | None, json: bool) -> None:
     """Pause a workflow and stop its agents."""
     found = _execute(home, store, "PauseWorkflow", workflow)
-    _print_outcome(found, f"paused: kingdom workflow resume {found.id} continues where it stopped", json=json)
+    _print_outcome(
+        found, f"paused: kingdom workflow resume {workflow_word(found)} continues where it stopped", json=json
+    )
 
 
 @command()
@@ -143,7 +146,7 @@ def cancel(workflow: str, yes: bool, home: Path | None, store: str | None, json:
     """
     output.confirm(f"Cancel {workflow}? It cannot be resumed.", yes=yes)
     found = _execute(home, store, "CancelWorkflow", workflow)
-    _print_outcome(found, f"cancelled: kingdom workflow rm {found.id} deletes its files", json=json)
+    _print_outcome(found, f"cancelled: kingdom workflow rm {workflow_word(found)} deletes its files", json=json)
 
 
 @command()
@@ -185,7 +188,6 @@ def _run_command(
     detach: bool,
     json: bool,
 ) -> None:
-    from kingdom.cli.workflow.names import find_point, find_workflow
     from kingdom.cli.workflow.runner import CommandRequest, hand_over, run_request
     from kingdom.cli.workflow.view import choose_view
 
@@ -195,12 +197,12 @@ def _run_command(
                 workflow = await find_workflow(tx, word)
                 point = None if checkpoint is None else await find_point(tx, workflow, checkpoint)
             given = {} if point is None else {"checkpoint_id": point}
-            request = CommandRequest(kind, workflow.id, {**arguments, **given})
+            request = CommandRequest(kind, workflow.id, {**arguments, **given}, workflow_word(workflow))
             if not detach:
                 return await run_request(place, context, request, choose_view(json=json))
             await hand_over(place, context.store, request)
             if not json:
-                output.say(f"{workflow.id} runs: kingdom workflow watch {workflow.id}")
+                output.say(f"{workflow.name} runs: kingdom workflow watch {workflow_word(workflow)}")
             return 0
 
     raise click.exceptions.Exit(run_async(action))
@@ -208,7 +210,6 @@ def _run_command(
 
 def _execute(home: Path | None, store: str | None, kind: str, word: str) -> Workflow:
     """Execute a command in the engine that runs, or here when there is none."""
-    from kingdom.cli.workflow.names import find_workflow
     from kingdom.cli.workflow.runner import CommandRequest, execute
 
     place = find_workflow_home(home, store)
@@ -217,7 +218,7 @@ def _execute(home: Path | None, store: str | None, kind: str, word: str) -> Work
         async with open_workflow_context(place) as context:
             async with context.store.reading() as tx:
                 workflow = await find_workflow(tx, word)
-            await execute(context, CommandRequest(kind, workflow.id, {}))
+            await execute(context, CommandRequest(kind, workflow.id, {}, workflow_word(workflow)))
             return workflow
 
     return run_async(action)

@@ -1,10 +1,12 @@
 """Names, ids and ``NAME=VALUE`` pairs on the command line.
 
-Users may write an id, the start or end of an id, or a name.
+Users may write an id, its start (with or without its kind, ``wf-``) or its end, or a name.
 """
 
 from __future__ import annotations
 
+import shlex
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kingdom.cli import output
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 _MAX_ITEMS: Final = 100_000  # of one kind; a name is compared with all of them
 _MIN_ID_CHARS: Final = 4  # of an id, to identify it by its start or end
+_MAX_CANDIDATES: Final = 5  # named in an error
 T = TypeVar("T")
 
 
@@ -26,16 +29,33 @@ def choose(items: Sequence[T], word: str, what: str, listing: str, name: Callabl
     """Return the item that ``word`` identifies; raise a :class:`CommandError` if there is none, or several."""
     exact = [item for item in items if _id(item) == word]
     named = [item for item in items if name(item) == word]
-    short = [item for item in items if len(word) >= _MIN_ID_CHARS and _id(item).startswith(word)]
+    short = [item for item in items if len(word) >= _MIN_ID_CHARS and _starts(_id(item), word)]
     ends = [item for item in items if len(word) >= _MIN_ID_CHARS and _id(item).endswith(word)]
     for found in (exact, named, short, ends):
         if len(found) == 1:
             return found[0]
         if found:
-            some = ", ".join(_id(item) for item in found[:3])
             kind = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
-            raise CommandError("AMBIGUOUS", f"{len(found)} {kind} match {word}: use an id ({some}, …)")
-    raise CommandError("NOT_FOUND", f"there is no {what} {word} here: {listing} lists them")
+            some = _candidates([f"{_id(item)} {name(item)}".strip() for item in found])
+            raise CommandError("AMBIGUOUS", f"{len(found)} {kind} match {word}: use more of the id of one of {some}")
+    names = [name(item) for item in items if name(item)]
+    close = get_close_matches(word, names, _MAX_CANDIDATES)
+    there = f" (similar: {_candidates(close)})" if close else f" (there are {_candidates(names)})" if names else ""
+    raise CommandError("NOT_FOUND", f"there is no {what} {word} here{there}: {listing} lists them")
+
+
+def _starts(item_id: str, word: str) -> bool:
+    return item_id.startswith(word) or item_id.partition("-")[2].startswith(word)
+
+
+def _candidates(texts: Sequence[str]) -> str:
+    more = ", …" if len(texts) > _MAX_CANDIDATES else ""
+    return ", ".join(dict.fromkeys(texts[:_MAX_CANDIDATES])) + more
+
+
+def workflow_word(workflow: Workflow) -> str:
+    """Return how a workflow is named in a command that is shown to a user."""
+    return shlex.quote(workflow.name)
 
 
 async def find_workflow(tx: WorkflowTransaction, word: str) -> Workflow:
@@ -66,7 +86,7 @@ async def find_checkpoint(tx: WorkflowTransaction, workflow: Workflow, word: str
     points = [point for point in await tx.checkpoints.of_workflow(workflow.id) if point.complete]
     current = {point.work_id: point for point in points if point.valid}
     return choose(
-        points, word, "checkpoint", f"kingdom workflow show {workflow.id}",
+        points, word, "checkpoint", f"kingdom workflow show {workflow_word(workflow)}",
         lambda point: names.get(point.work_id, "") if current.get(point.work_id) is point else "",
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ from kingdom.cli import output
 from kingdom.cli.options import PATH, json_option, store_option, workflow_argument, workflow_home_option, yes_option
 from kingdom.cli.parsing import argument, command
 from kingdom.cli.session import with_store, with_workflows
-from kingdom.cli.workflow.names import check_new_name, parse_assignments
+from kingdom.cli.workflow.names import check_new_name, parse_assignments, workflow_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -92,7 +92,7 @@ class _NewWorkflow:
 @argument("template", help="The name of a template, or a .yaml file, which is stored first.")
 @repository_option
 @mcp_server_option
-@click.option("--name", help="The name. Default: the name of the template.")
+@click.option("--name", help="The name. Default: that of the template. If it is taken, -2, -3 … is added.")
 @click.option("--issue", metavar="KEY", help="The issue it works on; {{ issue.key }} in queries.")
 @click.option("--description", help="A short description.")
 @click.option(
@@ -143,7 +143,7 @@ def create(
 
         output.print_json(workflow_summary(made))
     else:
-        output.say(f"{made.id} is created: kingdom workflow start {made.id}")
+        output.say(f"{made.name} is created ({made.id}): kingdom workflow start {workflow_word(made)}")
 
 
 async def _create(context: WorkflowContext, new: _NewWorkflow) -> Workflow:
@@ -203,7 +203,7 @@ async def parse_mcp_refs(tx: WorkflowTransaction, words: Sequence[str]) -> list[
 @command()
 @workflow_argument
 @click.option("--from", "checkpoint", required=True, metavar="CHECKPOINT", help="Its id, or the name of its work.")
-@click.option("--name", help="The name. Default: the name of the first workflow.")
+@click.option("--name", help="The name. Default: that of the first workflow, with -fork.")
 @workflow_home_option
 @store_option
 @json_option
@@ -218,7 +218,8 @@ def fork(workflow: str, checkpoint: str, name: str | None, home: Path | None, st
 
         output.print_json({**workflow_summary(made), "forkedFrom": made.forked_from})
     else:
-        output.say(f"{made.id} is created from {made.forked_from}: kingdom workflow start {made.id}")
+        start = f"kingdom workflow start {workflow_word(made)}"
+        output.say(f"{made.name} is created ({made.id}) from {made.forked_from}: {start}")
 
 
 async def _fork(context: WorkflowContext, word: str, checkpoint: str, name: str | None) -> Workflow:

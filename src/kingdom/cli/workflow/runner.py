@@ -36,6 +36,7 @@ class CommandRequest:
     kind: str
     workflow_id: str
     arguments: dict[str, Any]
+    word: str  # how a command names the workflow
 
 
 async def execute(context: WorkflowContext, request: CommandRequest) -> None:
@@ -204,7 +205,7 @@ async def _run_here(run: _Run) -> int:
                 else:
                     with contextlib.suppress(WorkflowError):  # it rests already, or never started
                         await carry["PauseWorkflow"](request.workflow_id)
-                    run.view.say(f"paused: kingdom workflow resume {request.workflow_id} continues where it stopped")
+                    run.view.say(f"paused: kingdom workflow resume {request.word} continues where it stopped")
                     return output.INTERRUPTED
             finally:
                 await _cancel_and_wait(started)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.cli import output
 from kingdom.cli.output import LiveDisplay, View
+from kingdom.cli.workflow.names import workflow_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,6 +29,7 @@ _STATUS_STYLES: Final = {
     "PAUSED": "yellow", "WAITING": "yellow", "CANCELLED": "dim", "PENDING": "dim",
     "FAILED": "red", "ERROR": "red",
 }  # fmt: skip
+SHORT_ID_CHARS: Final = 12  # the end of an id, which commands accept
 _MAX_NOTE_CHARS: Final = 160  # characters of an error in a table; --json has all of it
 _NEWS_STYLES: Final = {"bad": "red", "good": "green", "plain": "cyan"}
 _MAX_LINES: Final = 14  # of events and agent output that stay on the screen
@@ -49,7 +51,7 @@ def _work_row(overview: WorkflowOverview, work: Work, *, compact: bool) -> tuple
     point = overview.checkpoint_of(work)
     more = work.error or ""
     if not more and point is not None:
-        more = f"checkpoint {point.id[-8:] if compact else point.id}"
+        more = f"checkpoint {point.id[-SHORT_ID_CHARS:] if compact else point.id}"
     waits = f" (after {', '.join(work.after)})" if work.after and not compact else ""
     agent = "" if work.agent_status == "IDLE" else work.agent_status.lower()
     return f"{work.name}{waits}", coloured(work.status), agent, work.attempt, shorten(more)
@@ -202,7 +204,7 @@ class LiveWorkflowView(LiveDisplay, WorkflowView):
 
 def next_steps(overview: WorkflowOverview) -> list[str]:
     """Return what the user can do with a workflow that rests."""
-    workflow = overview.workflow
+    workflow, word = overview.workflow, workflow_word(overview.workflow)
     if workflow.status == "COMPLETED":
         return [
             f"{overview.git_names.get(tree.git_id, tree.git_id)}: the branch {tree.branch} in {tree.path}"
@@ -212,16 +214,16 @@ def next_steps(overview: WorkflowOverview) -> list[str]:
     if workflow.status not in ("PAUSED", "FAILED"):
         return []
     last = [point.id for point in overview.checkpoints if point.complete and point.valid][-1:]
-    steps = [f"kingdom workflow diff {last[0]} shows what changed"] if last else []
+    steps = [f"kingdom workflow diff {last[0][-SHORT_ID_CHARS:]} shows what changed"] if last else []
     if any(work.status == "WAITING" for work in overview.works):
-        return [*steps, f"kingdom workflow answer {workflow.id} TEXT answers the question, and it goes on"]
+        return [*steps, f"kingdom workflow answer {word} TEXT answers the question, and it goes on"]
     if workflow.status == "FAILED" or any(work.status == "FAILED" for work in overview.works):
         back = "without --retry it restarts from the last checkpoint"
-        return [*steps, f"kingdom workflow resume {workflow.id} --retry continues where it stopped; {back}"]
+        return [*steps, f"kingdom workflow resume {word} --retry continues where it stopped; {back}"]
     if any(work.status == "PAUSED" for work in overview.works):
         drop = "with --discard it restarts from the last checkpoint"
-        return [*steps, f"kingdom workflow resume {workflow.id} continues where it stopped; {drop}"]
-    return [*steps, f"kingdom workflow resume {workflow.id} continues it"]
+        return [*steps, f"kingdom workflow resume {word} continues where it stopped; {drop}"]
+    return [*steps, f"kingdom workflow resume {word} continues it"]
 
 
 def headline(frame: WorkflowFrame) -> Text:

@@ -314,6 +314,11 @@ class TableRepository(Generic[A]):
         rows = await self._fetch(found, *chain(*wanted.values()), limit)
         return [(item_id, version) for item_id, version in rows]
 
+    async def labels(self, start: str) -> list[str]:
+        """Return the labels that begin with a text, whatever its case."""
+        found = self._sql("SELECT label FROM {table} WHERE label LIKE ? ESCAPE '!'")
+        return [str(label) for (label,) in await self._fetch(found, f"{_escape_like(start.lower())}%")]
+
     async def list(self, *, limit: int = 100, after: str | None = None) -> list[A]:
         """Return a page of items, newest first; ``after`` is the last id of the previous page."""
         if after is None:

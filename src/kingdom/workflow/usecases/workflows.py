@@ -29,7 +29,8 @@ from kingdom.workflow.domain.resources import Checkpoint, GitRef, McpServerRef, 
 from kingdom.workflow.domain.statuses import WorkflowStatus, WorkStatus, WorkTreeStatus
 from kingdom.workflow.domain.work import Report, Work
 from kingdom.workflow.domain.workflow import OnFailure, Workflow
-from kingdom.workflow.errors import NotFound, NotModifiable
+from kingdom.workflow.errors import NameTaken, NotFound, NotModifiable
+from kingdom.workflow.store.transactions import WorkflowTransaction
 from kingdom.workflow.usecases.resources import (
     checkpoint_counter,
     register_uses,
@@ -38,6 +39,7 @@ from kingdom.workflow.usecases.resources import (
     space_id,
 )
 
+_NAMES_COUNTER: Final = "workflow names"
 _USING_STATUSES: Final = (WorkflowStatus.READY, WorkflowStatus.PAUSED)  # modifiable, and its uses are registered
 
 
@@ -56,13 +58,14 @@ async def create_workflow(
 ) -> str:
     """Create a workflow from a template and return its id. Arguments override the template's values.
 
+    If another workflow has the name, this one gets a number: ``fix``, ``fix-2``.
     A caller that must never create a second one makes the id itself and stores it before the call.
     """
     async with context.unit_of_work() as unit:
         template = await unit.tx.templates.get(template_id)
         workflow = Workflow(
             workflow_id or context.ids.new("wf"),
-            name or template.name,
+            await _free_name(unit.tx, name or template.name),
             context.clock(),
             template.id,
             issue_key,
@@ -81,6 +84,14 @@ async def create_workflow(
         await unit.tx.workflows.save(workflow)
         unit.record(workflow.id, WorkflowCreated(workflow.id))
     return workflow.id
+
+
+async def _free_name(tx: WorkflowTransaction, name: str) -> str:
+    """Return the name, with a number if another workflow has it: people identify workflows by their names."""
+    await tx.count(_NAMES_COUNTER)  # its row lock: two transactions at once must not choose the same name
+    taken = {label.partition("\n")[0] for label in await tx.workflows.labels(name)}
+    names = (name, *(f"{name}-{number}" for number in range(2, len(taken) + 2)))
+    return next(one for one in names if one.lower() not in taken)
 
 
 # ── fork ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -116,6 +127,7 @@ async def fork_workflow(context: WorkflowContext, checkpoint_id: str, *, name: s
         for git_id in own.hashes:
             await context.git.keep(gits[git_id], own)
     async with context.unit_of_work() as unit:
+        fork.name = await _free_name(unit.tx, fork.name)
         await _save_fork(unit, fork, copies, points)
         for work_id, space in folders.items():
             await unit.tx.work_spaces.save(space)
@@ -136,7 +148,7 @@ def _fork(
     return replace(
         original,
         id=context.ids.new("wf"),
-        name=name or f"{original.name} (fork)",
+        name=name or f"{original.name}-fork",
         created_at=context.clock(),
         git_refs=tuple(GitRef(ref.git_id, hashes.get(ref.git_id, ref.base)) for ref in original.git_refs),
         variables=dict(original.variables),
@@ -259,8 +271,7 @@ async def modify_workflow(context: WorkflowContext, workflow_id: str, changes: S
                 added, removed = workflow.change_mcp_server_refs(change.refs)
                 unit.record(workflow_id, WorkflowMcpServerRefsUpdated(workflow_id, added, removed))
             elif isinstance(change, SetDetails):
-                workflow.name, workflow.description = change.name, change.description
-                await unit.tx.workflows.relabel(workflow)
+                await _set_details(unit, workflow, change)
         await _change_uses(unit, workflow, editor.works, before)
         await unit.tx.workflows.save(workflow)
 
@@ -272,6 +283,14 @@ def _reopen(unit: UnitOfWork, workflow: Workflow, works: Sequence[Work], changes
         unit.record(workflow.id, WorkflowPaused(workflow.id))
     elif not all(isinstance(change, SetDetails) for change in changes):
         raise NotModifiable(f"workflow {workflow.id} is COMPLETED: add a work, then it can go on")
+
+
+async def _set_details(unit: UnitOfWork, workflow: Workflow, change: SetDetails) -> None:
+    renamed = change.name.lower() != workflow.name.lower()
+    if renamed and await _free_name(unit.tx, change.name) != change.name:
+        raise NameTaken(f"another workflow is called {change.name!r}: choose another name")
+    workflow.name, workflow.description = change.name, change.description
+    await unit.tx.workflows.relabel(workflow)
 
 
 async def _save_plan(unit: UnitOfWork, workflow: Workflow, editor: PlanEditor) -> None:

@@ -97,7 +97,7 @@ class WorkflowActions:
             self._visit,
             self._words("workflow.ask.fork", work=work),
             self._words("workflow.ask.fork.detail"),
-            f"{self._name} (fork)",
+            f"{self._name}-fork",
             self._words("act.fork"),
         )
         if name is None:
