@@ -19,6 +19,9 @@ from tests.support.cells import Cell
 from tests.support.repositories import plain_git
 from tests.support.workshop import alive
 
+_FAKE_CLONE = """mkdir -p sub fake/worktrees/x && cd fake/worktrees/x && echo ../.. > commondir
+echo {cwd}/sub/.git > gitdir && echo "gitdir: $PWD" > {cwd}/sub/.git
+"""
 _TRACES = ("leave_something_outside", "end_a_process_outside")
 
 
@@ -113,6 +116,43 @@ async def test_other_worktrees_and_the_state_of_the_court_are_not_there(cell: Ce
     )
     assert "the-secret" not in said
     assert "w2" not in said.replace(str(cell.other), "")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "mkdir sub && ln -s {secret} sub/.git",
+        "mkdir -p sub/.git && ln -s {secret} sub/.git/hooks",
+        "mkdir -p sub/.git && ln -s {secret}/key sub/.git/config",
+        "ln -s {secret}/key {admin}/locked",
+        "ln -s {secret}/key {admin}/config.worktree",
+        _FAKE_CLONE + "ln -s {secret} ../../objects",
+        _FAKE_CLONE + "ln -s . ../../objects && ln -s {secret} ../../pack",
+    ],
+)
+async def test_links_that_a_run_leaves_show_the_next_one_nothing(cell: Cell, script: str) -> None:
+    """A worktree is used by several runs: a task that is resumed or tried again, the works of a workflow."""
+    admin = Path((cell.cwd / ".git").read_text().removeprefix("gitdir: ").strip())
+    secret = cell.root / "secret"
+    secret.mkdir()
+    (secret / "key").write_text("the-secret")
+    first, said = await cell.run(script.format(secret=secret, admin=admin, cwd=cell.cwd))
+    assert first.status == "success", said
+    _, said = await cell.run(f"echo looking; cat {secret}/key {admin}/locked; touch {secret}/made")
+    assert "looking" in said
+    assert "the-secret" not in said
+    assert [path.name for path in secret.iterdir()] == ["key"]
+
+
+@pytest.mark.parametrize("branch", ["main", "kingdom/w2/app"])
+async def test_a_run_that_names_another_branch_as_its_own_does_not_move_it(cell: Cell, branch: str) -> None:
+    before = _git_state(cell)
+    await cell.run(f"git symbolic-ref HEAD refs/heads/{branch}")
+    _, said = await cell.run("git commit -q --allow-empty -m evil")
+    assert _git_state(cell) == before, said
+    plain_git(cell.cwd, "symbolic-ref", "HEAD", "refs/heads/kingdom/w1/app")
+    outcome, said = await cell.run("git commit -q --allow-empty -m good")
+    assert outcome.status == "success", said
 
 
 async def test_a_reader_changes_nothing_but_its_result(cell: Cell) -> None:

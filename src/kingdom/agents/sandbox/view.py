@@ -16,6 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from kingdom.base.files import write_atomic
+
 if TYPE_CHECKING:
     from kingdom.agents.engine import Confinement
     from kingdom.agents.port import Order
@@ -45,7 +47,8 @@ _KERNEL_SECRETS: Final = tuple(f"/proc/{name}" for name in ("kcore", "keys", "ke
 _PREFIX_PARTS: Final = ("lib", "lib64", "libexec", "include", "share", "pyvenv.cfg")  # beside a bin/ on the PATH
 _MEMORY_BYTES: Final = 1024**3  # of each folder in memory
 _MAX_LINKS: Final = 16  # that are followed, as in the kernel
-_BRANCH: Final = re.compile(r"ref: (refs/heads(?:/[^/\s.][^/\s]*)*)/[^/\s.][^/\s]*\s*\Z")
+_BRANCH: Final = re.compile(r"ref: refs/heads(?:/[^/\s.][^/\s]*)+\s*\Z")
+_BRANCH_NOTES: Final = "kingdom-branches"  # a folder in a clone: a file for each worktree
 
 
 class View:
@@ -104,36 +107,39 @@ class View:
             self.show(Path(prefix))
 
     def show_repository(self, folder: Path, *, write: bool) -> None:
-        """Show the clone of a worktree: read-only, except what a commit in this worktree writes."""
+        """Show the clone of a worktree: read-only, except what a commit in this worktree writes.
+
+        An earlier run could have put links into all folders that it may write to. None that leads out is followed.
+        """
         pointer = folder / ".git"
-        self.show(pointer)
+        self._show_inside(folder, pointer)
         if (found := find_clone(folder)) is None:
             for name in ("hooks", "config", "info"):  # a repository of its own
-                self.show(pointer / name)
+                self._show_inside(pointer, pointer / name)
             return
         admin, clone = found
         self.show(clone)
         self.show_empty(clone / "worktrees")
         self.show(admin, write=write)
         for name in ("commondir", "gitdir", "config.worktree", "locked"):
-            self.show(admin / name)
+            self._show_inside(admin, admin / name)
         if write:
-            self.show(clone / "objects", write=True)
+            self._show_inside(clone, clone / "objects", write=True)
             for name in ("pack", "info"):
-                self.show(clone / "objects" / name)
+                self._show_inside(clone / "objects", clone / "objects" / name)
             self._show_branch(admin, clone)
+
+    def _show_inside(self, folder: Path, path: Path, *, write: bool = False) -> None:
+        """Show a path in a folder, unless it is a link, or reached by one, that leads out of the folder."""
+        if path.resolve().is_relative_to(folder.resolve()):
+            self.show(path, write=write)
 
     def _show_branch(self, admin: Path, clone: Path) -> None:
         """Let the branch of a worktree be moved: its folder is writable, other branches in it are not."""
-        try:
-            head = (admin / "HEAD").read_text("utf-8")
-        except (OSError, ValueError):
+        if (own := _own_branch(admin, clone)) is None:
             return
-        if (branches := _BRANCH.match(head)) is None:
-            return
-        own = head.removeprefix("ref: ").strip()
         for place in (clone, clone / "logs"):
-            folder = place / branches.group(1)
+            folder = (place / own).parent
             if not folder.resolve().is_relative_to(clone.resolve()):
                 continue
             folder.mkdir(parents=True, exist_ok=True)
@@ -186,6 +192,29 @@ def find_clone(folder: Path) -> tuple[Path, Path] | None:
         return (admin, admin.parent.parent) if agree and back.samefile(pointer) else None
     except (OSError, ValueError):
         return None
+
+
+def _own_branch(admin: Path, clone: Path) -> str | None:
+    """Return the branch of a worktree: the one that it had before its first run, whatever its ``HEAD`` says since.
+
+    It is noted in the clone, where no agent writes, for as long as the same worktree exists.
+    """
+    notes = clone / _BRANCH_NOTES
+    try:
+        made = (admin / "gitdir").lstat()
+        identity = f"{made.st_ino} {made.st_mtime_ns}\n"
+        if notes.is_symlink():
+            return None
+        note = notes / admin.name
+        known = note.read_text("utf-8") if note.is_file() else ""
+        head = known.removeprefix(identity)
+        if head == known:  # of another worktree, or there is none
+            head = (admin / "HEAD").read_text("utf-8")
+            notes.mkdir(exist_ok=True)
+            write_atomic(note, (identity + head).encode(), durable=False)
+    except (OSError, ValueError):
+        return None
+    return head.removeprefix("ref: ").strip() if _BRANCH.match(head) else None
 
 
 def run_view(
