@@ -106,6 +106,14 @@ class ConfinableEngine(Protocol):
         """Return what a run needs. ``order.confined`` is set, so ``launch`` can use the gateway."""
 
 
+@runtime_checkable
+class InstalledEngine(Protocol):
+    """An optional method of an engine whose program has to be installed."""
+
+    def program_path(self) -> str:
+        """Return the path of its program, without starting it. Raises ``EngineNotInstalled``."""
+
+
 class AgentCrashed(Exception):
     """Raised by an engine inside our process whose agent has died. The outcome is ``killed``."""
 

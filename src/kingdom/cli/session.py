@@ -116,12 +116,37 @@ def find_workflow_home(home: Path | None, store: str | None) -> WorkflowHome:
     """Return the folder of the workflows.
 
     ``--home`` and ``KINGDOM_HOME`` may name any folder: ``workflows/`` is created in it. Without them it is the nearest
-    folder, from the working directory up, that has workflows or is the home of a court.
+    folder, from the working directory up, that has workflows or is the home of a court; otherwise the user's own, if
+    ``kingdom run`` has put workflows there.
     """
+    folder = _named_folder(home) or _enclosing_folder(Path.cwd())
+    if folder is None:
+        raise CommandError(
+            "NO_HOME",
+            f"there are no workflows in {Path.cwd()} or above: name the folder to keep them in with --home DIR or "
+            "KINGDOM_HOME, for example --home . for this one",
+        )
+    return _workflow_home(folder, store)
+
+
+def find_or_create_workflow_home(home: Path | None, store: str | None) -> WorkflowHome:
+    """Return the folder of the workflows; if there is none, create the user's own."""
+    folder = _named_folder(home) or _enclosing_folder(Path.cwd()) or _users_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    return _workflow_home(folder, store)
+
+
+def _workflow_home(folder: Path, store: str | None) -> WorkflowHome:
     from kingdom.homes import WORKFLOWS_FOLDER
     from kingdom.workflow.home import WorkflowHome
 
-    return WorkflowHome((_named_folder(home) or _enclosing_folder(Path.cwd())) / WORKFLOWS_FOLDER, store)
+    return WorkflowHome(folder / WORKFLOWS_FOLDER, store)
+
+
+def _users_folder() -> Path:
+    """Return the folder for workflows of this user that belong to no home."""
+    named = Path(os.environ.get("XDG_DATA_HOME", ""))
+    return (named if named.is_absolute() else Path.home() / ".local" / "share") / "kingdom"
 
 
 def engines_of(place: WorkflowHome) -> Mapping[str, Engine | InProcessEngine]:
@@ -158,18 +183,13 @@ def _named_folder(home: Path | None) -> Path | None:
     return given
 
 
-def _enclosing_folder(start: Path) -> Path:
-    from kingdom.court.home import HOME_VARIABLE
+def _enclosing_folder(start: Path) -> Path | None:
     from kingdom.homes import WORKFLOWS_FOLDER, is_court
 
-    for folder in (start, *start.parents):
+    for folder in (start, *start.parents, _users_folder()):
         if (folder / WORKFLOWS_FOLDER / "workflows.db").is_file() or is_court(folder):
             return folder
-    raise CommandError(
-        "NO_HOME",
-        f"there are no workflows in {start} or above: name the folder to keep them in with --home DIR or "
-        f"{HOME_VARIABLE}, for example --home . for this one",
-    )
+    return None
 
 
 # Workflow stores

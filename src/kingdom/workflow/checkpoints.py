@@ -78,9 +78,12 @@ async def compare_checkpoints(
 
 
 async def compare_worktrees(
-    store: WorkflowStore, service: GitopsService, workflow_id: str, *, patches: bool = True
+    store: WorkflowStore, service: GitopsService, workflow_id: str, *, base: bool = False, patches: bool = True
 ) -> list[RepositoryChange]:
-    """Return what the worktrees of a workflow have that no checkpoint has yet, by worktree."""
+    """Return what the worktrees of a workflow have that no checkpoint has yet, by worktree.
+
+    With ``base``: what they have since the start of their branches.
+    """
     async with store.reading() as tx:
         works = {work.id: work for work in await tx.works.of_workflow(workflow_id)}
         points = await valid_checkpoints(tx, workflow_id)
@@ -92,7 +95,7 @@ async def compare_worktrees(
         gits = {tree.git_id: await tx.gits.get(tree.git_id) for tree in trees}
     changes = []
     for tree in trees:
-        own = _points_of_tree(points, tree, works.values())
+        own = [] if base else _points_of_tree(points, tree, works.values())
         since = own[-1].hashes[tree.git_id] if own else None
         older, newer, files = await service.uncommitted(tree, since, patches=patches)
         changes.append(RepositoryChange(gits[tree.git_id], older, newer, files))

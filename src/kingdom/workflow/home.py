@@ -23,7 +23,7 @@ class WorkflowHome:
     """The paths of a home. ``store`` is the URL of a store elsewhere; the default is a SQLite file in the home."""
 
     def __init__(self, root: Path, store: str | None = None) -> None:
-        self.root = root.absolute()
+        self.root = root.resolve() if ".." in root.parts else root.absolute()  # paths in it are compared
         self.database = self.root / _DATABASE
         self.store = store or f"sqlite://{self.database}"
         self._elsewhere = store is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kingdom.cli.output import CommandError
-from kingdom.cli.session import find_workflow_home
+from kingdom.cli.session import find_or_create_workflow_home, find_workflow_home
 from kingdom.cli.workflow.names import choose, parse_assignments
 
 
@@ -73,6 +73,7 @@ def test_a_home_may_be_any_folder(tmp_path: Path) -> None:
 
 def test_a_home_is_found_around_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KINGDOM_HOME", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     inside = tmp_path / "court" / "deep" / "down"
     inside.mkdir(parents=True)
     monkeypatch.chdir(inside)
@@ -86,6 +87,25 @@ def test_a_home_is_found_around_the_working_folder(tmp_path: Path, monkeypatch: 
     assert find_workflow_home(None, None).root == inside.parent / "workflows", "the nearest one"
     monkeypatch.setenv("KINGDOM_HOME", str(tmp_path))
     assert find_workflow_home(None, None).root == tmp_path / "workflows"
+
+
+def test_without_a_home_workflows_are_kept_in_the_users_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KINGDOM_HOME", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    place = find_or_create_workflow_home(None, None)
+    assert place.root == tmp_path / "data" / "kingdom" / "workflows"
+    with pytest.raises(CommandError, match="--home DIR"):
+        find_workflow_home(None, None)
+    place.root.mkdir()
+    place.database.touch()
+    assert find_workflow_home(None, None).root == place.root
+
+
+def test_the_path_of_a_home_may_go_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert find_workflow_home(Path(".."), None).root == tmp_path / "workflows"
 
 
 def test_a_home_that_is_not_there_is_not_made(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kingdom.workflow.adapters.queries import QueryInvalid, check_query, render, variables
+from kingdom.workflow.adapters.queries import QueryInvalid, check_query, literal_query, render, variables
 from kingdom.workflow.domain.statuses import ReportStatus, TaskStatus
 from kingdom.workflow.domain.work import Report, Task, Work
 from kingdom.workflow.domain.workflow import Workflow
@@ -118,3 +118,10 @@ def test_a_query_is_checked_without_its_variables() -> None:
     check_query("{{ anything.at_all }}", "task a/b")
     with pytest.raises(QueryInvalid, match="task a/b: its query, line 1: unexpected"):
         check_query("{{ anything", "task a/b")
+
+
+@pytest.mark.parametrize(
+    "text", ["plain", "{{ issue.key }}", "{% raw %}", "{# no #} {{{ x }}} {%", "{", "{{", "a\n{{\n"]
+)
+def test_a_text_can_be_asked_as_it_is(text: str) -> None:
+    assert made(literal_query(text)) == text

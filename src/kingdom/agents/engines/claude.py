@@ -341,6 +341,10 @@ class ClaudeEngine:
     def _key_name(self, order: Order) -> str | None:
         return next((name for name in _KEYS if self._program.value(name, order)), None)
 
+    def program_path(self) -> str:
+        """Return the path of its program, without starting it. Raises :class:`EngineNotInstalled`."""
+        return self._program.find()
+
     async def examine(self) -> Examined:
         """Check whether it is installed, and which version."""
         found = await self._program.examine()

@@ -314,14 +314,7 @@ class CodexEngine:
     def __init__(self, settings: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None) -> None:
         self._settings = CliSettings.read(self.name, settings or {})
         self._environ = os.environ if environ is None else environ
-        self._program = CliProgram(
-            engine=self.name,
-            command="codex",
-            package="@openai/codex",
-            credentials=_CREDENTIALS,
-            settings=self._settings,
-            environ=self._environ,
-        )
+        self._program = CliProgram(self.name, "codex", "@openai/codex", _CREDENTIALS, self._settings, self._environ)
 
     def launch(self, order: Order) -> Launch:
         """Return how to start a run. All flags go before ``resume``, which does not accept some of them after it."""
@@ -396,6 +389,10 @@ class CodexEngine:
         if not order.confined:
             return home / "sessions"
         return home / "kingdom" / hashlib.sha256(str(order.cwd.resolve()).encode()).hexdigest()[:20]
+
+    def program_path(self) -> str:
+        """Return the path of its program, without starting it. Raises :class:`EngineNotInstalled`."""
+        return self._program.find()
 
     async def examine(self) -> Examined:
         """Check whether it is installed, and which version."""

@@ -210,7 +210,7 @@ async def _print_log(store: WorkflowStore, word: str, after: int, *, json: bool)
 @checkpoint_argument
 @argument("other", required=False, metavar="[CHECKPOINT]", help="Compare the first checkpoint with this one.")
 @click.option("--workflow", metavar="WORKFLOW", help="The workflow; the checkpoint may then be named by its work.")
-@click.option("--base", is_flag=True, help="Compare with the start of the branch, not with the checkpoint before.")
+@click.option("--base", is_flag=True, help="Compare with the start of the branch.")
 @click.option("--stat", is_flag=True, help="Show only the files and the number of lines.")
 @workflow_home_option
 @store_option
@@ -227,7 +227,8 @@ def diff(
 ) -> None:
     """Show what changed up to a checkpoint or between two.
 
-    With a workflow instead of a checkpoint: what its worktrees have that no checkpoint has yet.
+    With a workflow instead of a checkpoint: what its worktrees have that no checkpoint has yet, or, with --base, all
+    that it has changed.
     """
     if other is not None and base:
         raise output.usage_error("--base takes one checkpoint: give a second one or --base, not both")
@@ -251,9 +252,9 @@ async def _read_changes(
     async with open_workflow_store(place) as store:
         service = git_service(place, utc_now)
         async with store.reading() as tx:
-            whole = None if words[1] or workflow or base else await _find_diff_workflow(tx, words[0])
+            whole = None if words[1] or workflow else await _find_diff_workflow(tx, words[0])
         if whole is not None:
-            return await compare_worktrees(store, service, whole.id, patches=patches)
+            return await compare_worktrees(store, service, whole.id, base=base, patches=patches)
         async with store.reading() as tx:
             first = await _find_diff_checkpoint(tx, words[0], workflow)
             second = None if words[1] is None else await _find_diff_checkpoint(tx, words[1], workflow)

@@ -13,7 +13,7 @@ from kingdom.cli.workflow.view import next_steps
 from kingdom.cli.workflow.watch import exit_code, watch_frames
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from kingdom.cli.workflow.view import WorkflowView
     from kingdom.workflow.commands import SentCommand
@@ -101,15 +101,19 @@ async def hand_over(place: WorkflowHome, store: WorkflowStore, request: CommandR
 
 
 async def run_request(
-    place: WorkflowHome, context: WorkflowContext, request: CommandRequest, view: WorkflowView
+    place: WorkflowHome,
+    context: WorkflowContext,
+    request: CommandRequest,
+    view: WorkflowView,
+    closing: Callable[[WorkflowOverview], list[str]] = next_steps,
 ) -> int:
-    """Run a workflow and show it until it rests; return the exit code.
+    """Run a workflow and show it until it rests; return the exit code. ``closing`` returns the last lines.
 
     Another engine runs it if there is one. When that goes away, this process becomes the engine.
     """
     from kingdom.workflow.engine import EngineAlreadyRunning
 
-    run = _Run(place, context, request, view, await context.store.last_event_number(request.workflow_id))
+    run = _Run(place, context, request, view, await context.store.last_event_number(request.workflow_id), closing)
     while True:
         if not await context.store.engine_running():
             with contextlib.suppress(EngineAlreadyRunning):  # another process became the engine first
@@ -135,6 +139,7 @@ class _Run:
     request: CommandRequest
     view: WorkflowView
     after: int  # the number of the last event shown
+    closing: Callable[[WorkflowOverview], list[str]]
     sent: SentCommand | None = None  # the command, if it was sent to another engine
 
     @property
@@ -168,7 +173,7 @@ async def _run_elsewhere(run: _Run) -> int | None:
     if left:
         run.view.say("the engine has stopped: this process is the engine now, and Ctrl-C pauses the workflow")
         return None
-    return _finish(overview, run.view)
+    return _finish(overview, run)
 
 
 async def _wait_until_engine_gone(store: WorkflowStore) -> None:
@@ -210,7 +215,7 @@ async def _run_here(run: _Run) -> int:
             finally:
                 await _cancel_and_wait(started)
                 await _cancel_and_wait(broken)
-    return _finish(overview, run.view)
+    return _finish(overview, run)
 
 
 async def _show_until_resting(
@@ -300,11 +305,11 @@ def stop_signals() -> Iterator[asyncio.Event]:
         undo()
 
 
-def _finish(overview: WorkflowOverview | None, view: WorkflowView) -> int:
+def _finish(overview: WorkflowOverview | None, run: _Run) -> int:
     if overview is None:
         return 0
-    for line in next_steps(overview):
-        view.say(line)
+    for line in run.closing(overview):
+        run.view.say(line)
     return exit_code(overview)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from kingdom.cli import output
 from kingdom.cli.output import LiveDisplay, View
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from rich.console import RenderableType
+    from rich.status import Status
     from rich.text import Text
 
     from kingdom.cli.workflow.watch import WorkflowFrame
@@ -176,6 +178,43 @@ class JsonWorkflowView(WorkflowView):
         if status != self._status:
             output.print_json_line(status)
         self._status = status
+
+
+class RequestView(WorkflowView):
+    """Prints what the agent of a single Work says and does, with its time and cost below on a terminal."""
+
+    def __init__(self, *, watch: bool) -> None:
+        self._console = output.console()
+        self._watch = watch
+        self._status: Status | None = None
+        self._began = time.monotonic()
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._status = self._console.status("starting")
+            self._status.start()
+        return self
+
+    def leave(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def show(self, frame: WorkflowFrame) -> None:
+        from rich.text import Text
+
+        for said in frame.said if self._watch else ():
+            self._console.print(Text(output.sanitize(said.text)), soft_wrap=True)
+        for event in frame.events:
+            if event.type in ("QueryFailed", "ReportFailed"):
+                error = " ".join(str(event.payload.get("error", "")).split())
+                self._console.print(Text(output.sanitize(f"failed: {error}"), "red"), soft_wrap=True)
+        if self._status is not None:
+            seconds = time.monotonic() - self._began
+            state = frame.overview.workflow.status.lower()
+            self._status.update(f"{state} {seconds:.0f} s  ${frame.cost_usd:,.2f}  {frame.tokens:,} tokens")
+
+    def say(self, text: str) -> None:
+        output.say(text)
 
 
 class LiveWorkflowView(LiveDisplay, WorkflowView):

@@ -17,6 +17,7 @@ inserted as it is, any other fenced as data. An unknown variable is an error, no
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -40,6 +41,7 @@ _MAX_QUERY_CHARS: Final = 256 * 1024  # of a query with its variables
 _MAX_VALUE_CHARS: Final = 64 * 1024  # of one variable
 _MAX_INLINE_CHARS: Final = 200  # of a variable that is not fenced
 _MARKERS: Final = ("{{", "{%", "{#")
+_MARKER_START: Final = re.compile(r"\{(?=[{%#])")
 _environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True)
 
 
@@ -71,6 +73,11 @@ def check_query(query: str, where: str) -> None:
         _environment.parse(query)
     except TemplateError as error:
         raise _invalid(where, error) from None
+
+
+def literal_query(text: str) -> str:
+    """Return a query that is rendered as exactly this text, whatever markers it has."""
+    return _MARKER_START.sub("{{ '{' }}", text)
 
 
 def render(query: str, values: Mapping[str, Any], where: str) -> str:

@@ -28,7 +28,7 @@ from kingdom.workflow.domain.plan import (
 from kingdom.workflow.domain.resources import Checkpoint, GitRef, McpServerRef, WorkSpace, WorkTree
 from kingdom.workflow.domain.statuses import WorkflowStatus, WorkStatus, WorkTreeStatus
 from kingdom.workflow.domain.work import Report, Work
-from kingdom.workflow.domain.workflow import OnFailure, Workflow
+from kingdom.workflow.domain.workflow import OnFailure, WorkDefinition, Workflow
 from kingdom.workflow.errors import NameTaken, NotFound, NotModifiable
 from kingdom.workflow.store.transactions import WorkflowTransaction
 from kingdom.workflow.usecases.resources import (
@@ -65,7 +65,7 @@ async def create_workflow(
         template = await unit.tx.templates.get(template_id)
         workflow = Workflow(
             workflow_id or context.ids.new("wf"),
-            await _free_name(unit.tx, name or template.name),
+            name or template.name,
             context.clock(),
             template.id,
             issue_key,
@@ -75,15 +75,32 @@ async def create_workflow(
             dict(variables or {}),
             on_failure or template.on_failure,
         )
-        for ref in workflow.git_refs:
-            await unit.tx.gits.get(ref.git_id)
-        for sequence, definition in enumerate(template.works):
-            work = work_from(definition, workflow.id, sequence, context.ids.new)
-            workflow.work_changed(work.id, work.status)
-            await unit.tx.works.save(work)
-        await unit.tx.workflows.save(workflow)
-        unit.record(workflow.id, WorkflowCreated(workflow.id))
+        await _save_new(context, unit, workflow, template.works)
     return workflow.id
+
+
+async def create_single_workflow(
+    context: WorkflowContext, name: str, work: WorkDefinition, git_refs: Sequence[GitRef], description: str = ""
+) -> str:
+    """Create a workflow of one Work, without a template, and return its id."""
+    async with context.unit_of_work() as unit:
+        workflow = Workflow(context.ids.new("wf"), name, context.clock(), None, None, description, tuple(git_refs))
+        await _save_new(context, unit, workflow, (work,))
+    return workflow.id
+
+
+async def _save_new(
+    context: WorkflowContext, unit: UnitOfWork, workflow: Workflow, plan: Sequence[WorkDefinition]
+) -> None:
+    workflow.name = await _free_name(unit.tx, workflow.name)
+    for ref in workflow.git_refs:
+        await unit.tx.gits.get(ref.git_id)
+    for sequence, definition in enumerate(plan):
+        work = work_from(definition, workflow.id, sequence, context.ids.new)
+        workflow.work_changed(work.id, work.status)
+        await unit.tx.works.save(work)
+    await unit.tx.workflows.save(workflow)
+    unit.record(workflow.id, WorkflowCreated(workflow.id))
 
 
 async def _free_name(tx: WorkflowTransaction, name: str) -> str:

@@ -1,0 +1,327 @@
+"""``kingdom run``: one request to an agent, in the repository around the working directory, from start to diff."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from kingdom.cli import output
+from kingdom.cli.options import json_lines_option, store_option, workflow_home_option
+from kingdom.cli.parsing import argument, command
+from kingdom.cli.session import engines_of, find_or_create_workflow_home, open_workflow_context, run_async, utc_now
+from kingdom.cli.workflow.names import check_new_name
+from kingdom.cli.workflow.view import JsonWorkflowView, RequestView, WorkflowView, next_steps
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kingdom.cli.workflow.checkout import Checkout
+    from kingdom.workflow.checkpoints import RepositoryChange
+    from kingdom.workflow.context import WorkflowContext
+    from kingdom.workflow.domain.resources import Git
+    from kingdom.workflow.home import WorkflowHome
+    from kingdom.workflow.overview import WorkflowOverview
+
+_PREFERRED_ENGINES: Final = ("claude", "codex")
+_WORK: Final = "run"
+_TASK: Final = "request"
+_MAX_NAME_WORDS: Final = 6
+_MAX_NAME_CHARS: Final = 40
+_MAX_SHOWN_FILES: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    text: str
+    repository: str
+    checkout: Checkout | None  # None: it is a URL or a name
+    base: str | None
+    engine: str | None
+    model: str | None
+    name: str | None
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The repository of a request, and what to tell about it."""
+
+    git: Git
+    base: str | None
+    folder: Path | None  # the user's own checkout
+    notes: tuple[str, ...] = ()
+
+
+@command("run")
+@argument("text", metavar="TEXT", help="What to do, as you would say it to a colleague.")
+@click.option("--repo", default=".", metavar="DIR", help="A folder in a git repository, a registered name, or a URL.")
+@click.option("--base", metavar="BRANCH", help="The branch to start from. Default: the one that is checked out.")
+@click.option(
+    "--engine", metavar="NAME", help="claude, codex or another. Default: the first of them that is installed."
+)
+@click.option("--model", help="The model. Default: that of the engine.")
+@click.option("--name", help="The name of the workflow. Default: made from the text.")
+@click.option(
+    "--option",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An option of the engine, for example profile=full or 'network=[docs.example.com]'; may be repeated.",
+)
+@click.option("--watch/--no-watch", default=True, help="Show what the agent says and does.")
+@workflow_home_option
+@store_option
+@json_lines_option
+def run(
+    text: str,
+    repo: str,
+    base: str | None,
+    engine: str | None,
+    model: str | None,
+    name: str | None,
+    option: tuple[str, ...],
+    watch: bool,
+    home: Path | None,
+    store: str | None,
+    json: bool,
+) -> None:
+    """Have an agent do one thing in a git repository.
+
+    It works in a worktree of its own, on a branch of its own: your files are not touched. Ends with what it changed.
+    Ctrl-C pauses it. Without a home, workflows are kept in the data folder of the user.
+    """
+    if not text.strip():
+        raise output.usage_error("say what to do: kingdom run 'add a --json flag to ls'")
+    if name is not None:
+        check_new_name(name, (), "a workflow")
+    checkout = _read_checkout(repo)
+    request = _Request(text.strip(), repo, checkout, base, engine, model, name, _parse_options(option))
+    place = find_or_create_workflow_home(home, store)
+    view: WorkflowView = JsonWorkflowView() if json else RequestView(watch=watch)
+    try:
+        code = run_async(lambda: _run(place, request, view))
+    except KeyboardInterrupt:  # another process is the engine
+        output.say("not watched any more, but it goes on: kingdom workflow ls")
+        raise
+    raise click.exceptions.Exit(code)
+
+
+async def _run(place: WorkflowHome, request: _Request, view: WorkflowView) -> int:
+    from kingdom.cli.workflow.names import workflow_word
+    from kingdom.cli.workflow.runner import CommandRequest, run_request
+    from kingdom.workflow.overview import WorkflowOverview
+
+    engine = _choose_engine(place, request.engine)
+    async with open_workflow_context(place) as context:
+        source = await _find_source(context, request)
+        workflow_id = await _create(context, request, engine, source)
+        async with context.store.reading() as tx:
+            workflow = await tx.workflows.get(workflow_id)
+        started = f" from {source.base}" if source.base else ""
+        view.say(f"{engine} works on {source.git.name}{started} (workflow {workflow.name}); Ctrl-C pauses it")
+        for note in source.notes:
+            view.say(note)
+        start = CommandRequest("StartWorkflow", workflow_id, {}, workflow_word(workflow))
+        code = await run_request(place, context, start, view, lambda _: [])
+        async with context.store.reading() as tx:
+            overview = await WorkflowOverview.read(tx, await tx.workflows.get(workflow_id))
+        if code != output.INTERRUPTED:
+            await _conclude(place, context, overview, source, view)
+    return code
+
+
+def _parse_options(given: Sequence[str]) -> dict[str, Any]:
+    """Return the options; a value is YAML, so that lists and numbers can be given."""
+    import yaml
+
+    made: dict[str, Any] = {}
+    for one in given:
+        name, sign, value = one.partition("=")
+        if not sign or not name:
+            raise output.usage_error(f"--option {one!r} is not NAME=VALUE")
+        try:
+            made[name] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise output.usage_error(f"--option {name}: {value!r:.80} is not a value of YAML: quote it") from None
+    return made
+
+
+def _choose_engine(place: WorkflowHome, name: str | None) -> str:
+    """Return the engine to use; raise an error if it is not installed."""
+    from kingdom.agents.engine import InstalledEngine
+    from kingdom.agents.engines import find_engine
+    from kingdom.agents.errors import EngineNotInstalled
+
+    engines = engines_of(place)
+    for one in (name,) if name else _PREFERRED_ENGINES:
+        found = find_engine(engines, one)
+        try:
+            if isinstance(found, InstalledEngine):
+                found.program_path()
+        except EngineNotInstalled:
+            if name:
+                raise
+        else:
+            return one
+    raise output.CommandError(
+        "NO_AGENT",
+        "no agent is installed: install Claude Code (npm install -g @anthropic-ai/claude-code) or "
+        "Codex (npm install -g @openai/codex), or name another engine with --engine",
+    )
+
+
+# The repository
+
+
+def _read_checkout(word: str) -> Checkout | None:
+    """Return what is checked out in the folder that ``--repo`` names; None if it names no folder."""
+    from kingdom.cli.workflow.checkout import read_checkout
+
+    folder = Path(word).expanduser()
+    is_path = folder.is_dir() or word.startswith((".", "/", "~"))
+    return read_checkout(folder) if is_path else None
+
+
+async def _find_source(context: WorkflowContext, request: _Request) -> _Source:
+    """Return the repository that ``--repo`` names; register it if it is new."""
+    word, checkout = request.repository, request.checkout
+    async with context.store.reading() as tx:
+        known = await tx.gits.list(limit=100_000)
+    if checkout is None:
+        named = next((git for git in known if git.name == word), None)
+        return _Source(named or await _registered(context, known, word), request.base, None)
+    missing = checkout.missing_text()
+    git = await _registered(context, known, checkout.root)
+    return _Source(git, request.base or checkout.base, Path(checkout.root), () if missing is None else (missing,))
+
+
+async def _registered(context: WorkflowContext, known: Sequence[Git], url: str) -> Git:
+    """Return the repository with this URL; register it under a free name if it is new."""
+    from kingdom.gitops.names import check_url
+    from kingdom.workflow.usecases.catalog import create_git
+
+    check_url(url, allow_local=True)
+    same = next((git for git in known if git.url == url), None)
+    if same is not None:
+        return same
+    name = _slug(re.split(r"[/:]", url.rstrip("/"))[-1].removesuffix(".git")) or "repository"
+    taken = {git.name for git in known}
+    free = next(one for one in (name, *(f"{name}-{n}" for n in range(2, len(taken) + 3))) if one not in taken)
+    git_id = await create_git(context, free, url)
+    async with context.store.reading() as tx:
+        return await tx.gits.get(git_id)
+
+
+async def _create(context: WorkflowContext, request: _Request, engine: str, source: _Source) -> str:
+    from kingdom.workflow.adapters.queries import literal_query
+    from kingdom.workflow.domain.resources import GitRef
+    from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition
+    from kingdom.workflow.own_events import own_events_handled
+    from kingdom.workflow.usecases.workflows import create_single_workflow
+
+    work = WorkDefinition(
+        _WORK,
+        (TaskDefinition(_TASK, literal_query(request.text)),),
+        engine=engine,
+        model=request.model,
+        engine_options=request.options,
+    )
+    name = request.name or _name_from(request.text)
+    async with own_events_handled(context):
+        return await create_single_workflow(context, name, work, [GitRef(source.git.id, source.base)], request.text)
+
+
+def _name_from(text: str) -> str:
+    """Return a short name for a request: its first words."""
+    words = _slug(text).lower().split("-")[:_MAX_NAME_WORDS]
+    name = "-".join(words)[:_MAX_NAME_CHARS].strip("-")
+    return name or _WORK
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[\W_]+", "-", text.splitlines()[0]).strip("-")
+
+
+# The end
+
+
+async def _conclude(
+    place: WorkflowHome, context: WorkflowContext, overview: WorkflowOverview, source: _Source, view: WorkflowView
+) -> None:
+    """Say what has changed, what it cost and what can be done with it."""
+    from kingdom.workflow.agent_records import WorkflowLedger
+    from kingdom.workflow.checkpoints import compare_worktrees
+    from kingdom.workflow.home import git_service
+
+    workflow = overview.workflow
+    trees = [tree for tree in overview.present_trees if tree.path and tree.branch]
+    service = git_service(place, utc_now)
+    changes = await compare_worktrees(context.store, service, workflow.id, base=True, patches=False) if trees else []
+    spent = WorkflowLedger(place.ledger, workflow.id).read_on()
+    if isinstance(view, JsonWorkflowView):
+        output.print_json_line(
+            {
+                "kind": "result",
+                "workflowId": workflow.id,
+                "name": workflow.name,
+                "status": workflow.status,
+                "costUsd": round(spent.cost_usd, 6),
+                "tokens": spent.tokens,
+                "branch": trees[0].branch if trees else None,
+                "worktree": trees[0].path if trees else None,
+                "files": [file.path for change in changes for file in change.files],
+            }
+        )
+        return
+    _print_files(changes)
+    cost = f"${spent.cost_usd:,.2f}, {spent.tokens:,} tokens"
+    reason = f": {' '.join(workflow.reason.split())}" if workflow.reason else ""
+    output.say(f"{workflow.status}{reason} ({_count_text(changes)}, {cost})")
+    if workflow.status != "COMPLETED":
+        lines = next_steps(overview)
+    elif any(change.files for change in changes):
+        lines = _result_lines(overview, source)
+    else:
+        lines = []
+    for line in lines:
+        output.say(line)
+
+
+def _print_files(changes: Sequence[RepositoryChange]) -> None:
+    files = [file for change in changes for file in change.files]
+    if not files:
+        return
+    rows = [
+        (file.path, file.status, "binary" if file.binary else f"+{file.added} -{file.removed}")
+        for file in files[:_MAX_SHOWN_FILES]
+    ]
+    output.say()
+    output.print_table(("file", "change", "lines"), rows, right=("lines",))
+    if len(files) > _MAX_SHOWN_FILES:
+        output.say(f"… and {len(files) - _MAX_SHOWN_FILES} more")
+    output.say()
+
+
+def _count_text(changes: Sequence[RepositoryChange]) -> str:
+    files = [file for change in changes for file in change.files]
+    if not files:
+        return "nothing changed"
+    lines = f"+{sum(file.added or 0 for file in files)} -{sum(file.removed or 0 for file in files)}"
+    return f"{len(files)} file{'s' if len(files) > 1 else ''} changed, {lines}"
+
+
+def _result_lines(overview: WorkflowOverview, source: _Source) -> list[str]:
+    """Return how to look at the result and how to bring it home."""
+    from kingdom.cli.workflow.names import workflow_word
+
+    word = workflow_word(overview.workflow)
+    (tree, *_) = overview.present_trees
+    where = shlex.quote(tree.path or "")
+    lines = [f"see it      kingdom workflow diff {word} --base", f"try it      cd {where}"]
+    if source.folder is not None:
+        lines.append(f"bring it    git -C {shlex.quote(str(source.folder))} fetch {where} HEAD:{word}")
+    return lines

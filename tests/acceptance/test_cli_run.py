@@ -1,0 +1,195 @@
+"""``kingdom run``, as a person calls it in a repository of theirs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.agent_clis import installed
+from tests.support.command import COMMAND, environment, kingdom, kingdom_tty
+from tests.support.model_servers import MessagesServer, Say, Use
+from tests.support.repositories import Remote, plain_git
+from tests.support.workshop import NO_NETWORK
+
+TEXT = "Add a --json flag to {{ ls }}"
+STEPS: list[dict[str, Any]] = [
+    {"say": "I look at ls.py."},
+    {"write": {"path": "ls.py", "text": "json\n"}},
+    {"usage": {"input": 1200, "output": 80, "cost_usd": 0.25}},
+    {"result": {"summary": "done"}},
+]
+
+
+class Shop:
+    """A repository of a person, who stands in its folder and has no home of Kingdom."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.remote = Remote(folder / "shop")
+        self.remote.commit({"ls.py": "ls\n"})
+        self.data = folder / "data"
+        (folder / "user").mkdir()
+        monkeypatch.delenv("KINGDOM_HOME", raising=False)
+        monkeypatch.setenv("XDG_DATA_HOME", str(self.data))
+        monkeypatch.setenv("HOME", str(folder / "user"))
+        monkeypatch.setenv("PATH", "/usr/bin:/bin")
+        monkeypatch.chdir(self.remote.folder)
+
+    def run(self, *words: str, steps: list[dict[str, Any]] = STEPS, code: int = 0) -> str:
+        done = kingdom("run", *words, *self.scripted(steps))
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def scripted(self, steps: list[dict[str, Any]] = STEPS) -> tuple[str, ...]:
+        script = self.folder / "script.json"
+        script.write_text(json.dumps(steps))
+        return "--engine", "scripted", "--option", f"script={script}"
+
+    def kingdom(self, *words: str, code: int = 0) -> str:
+        done = kingdom(*words)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def show(self, name: str) -> Any:
+        return json.loads(self.kingdom("workflow", "show", name, "--json"))
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    return Shop(tmp_path, monkeypatch)
+
+
+def test_one_command_from_a_request_to_a_diff(shop: Shop) -> None:
+    said = shop.run(TEXT)
+    assert "scripted works on shop from main (workflow add-a-json-flag-to-ls)" in said
+    assert "without" not in said, "everything is committed"
+    assert "I look at ls.py.\n→ Write ls.py" in said
+    assert "modified  +1 -1" in said
+    assert "COMPLETED (1 file changed, +1 -1, $0.25, 1,280 tokens)" in said
+    assert (shop.remote.folder / "ls.py").read_text() == "ls\n", "the person's own files are not touched"
+    (task,) = shop.show("add-a-json-flag-to-ls")["works"][0]["tasks"]
+    assert task["status"] == "COMPLETED"
+
+    # what the last lines say works
+    see, _, bring = (line.split(maxsplit=2)[2] for line in said.splitlines()[-3:])
+    assert see == "kingdom workflow diff add-a-json-flag-to-ls --base"
+    assert "+json" in shop.kingdom(*see.split()[1:])
+    subprocess.run(bring, shell=True, check=True, capture_output=True)
+    assert plain_git(shop.remote.folder, "show", "add-a-json-flag-to-ls:ls.py") == "json"
+
+    # and again: the repository is registered once, the second workflow has a name of its own
+    assert "workflow add-a-json-flag-to-ls-2" in shop.run(TEXT, "--no-watch")
+    assert len(json.loads(shop.kingdom("git", "ls", "--json"))["repositories"]) == 1
+
+
+def test_it_starts_from_what_is_checked_out_and_says_what_is_not_committed(shop: Shop) -> None:
+    plain_git(shop.remote.folder, "switch", "--quiet", "--create", "feature")
+    shop.remote.commit({"feature.py": "new\n"})
+    (shop.remote.folder / "ls.py").write_text("half done\n")
+    (shop.remote.folder / "note.txt").write_text("a note\n")
+    below = shop.remote.folder / "docs"
+    below.mkdir()
+    said = shop.run("Look", "--repo", str(below))
+    assert "works on shop from feature" in said
+    assert "without 1 changed file (ls.py) and 1 untracked file (note.txt): commit first what it needs" in said
+    tree = Path(shop.show("look")["repositories"][0]["path"])
+    assert (tree / "feature.py").exists()
+    assert not (tree / "note.txt").exists()
+    assert (shop.remote.folder / "ls.py").read_text() == "half done\n"
+
+
+def test_it_is_live_on_a_terminal(shop: Shop) -> None:
+    code, screen = kingdom_tty("run", TEXT, *shop.scripted())
+    assert code == 0, screen
+    assert "I look at ls.py." in screen
+    assert "$0.25  1,280 tokens" in screen
+    assert "COMPLETED (1 file changed" in screen
+    assert "Traceback" not in screen
+
+
+def test_ctrl_c_pauses_and_says_how_to_go_on(shop: Shop) -> None:
+    steps = [{"write": {"path": "half.txt", "text": "half\n"}}, {"say": "I begin."}, {"wait": 600}]
+    command = [*COMMAND, "run", TEXT, *shop.scripted(steps)]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(), start_new_session=True
+    )
+    try:
+        assert process.stdout is not None
+        while "I begin." not in (line := process.stdout.readline()):
+            assert line, "it ended"
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 130
+    assert "paused: kingdom workflow resume add-a-json-flag-to-ls continues where it stopped" in said
+    shop.scripted()
+    assert "COMPLETED" in shop.kingdom("workflow", "resume", "add-a-json-flag-to-ls")
+
+
+def test_a_failure_and_a_question_are_told_with_the_next_step(shop: Shop) -> None:
+    said = shop.run("Break it", steps=[{"fail": "no disk"}], code=1)
+    assert "failed: " in said
+    assert "no disk" in said
+    assert "kingdom workflow resume break-it --retry" in said
+    said = shop.run("Paint it", steps=[{"ask": {"question": "Red or blue?"}}])
+    assert "PAUSED: work run asks: Red or blue?" in said
+    assert "kingdom workflow answer paint-it TEXT" in said
+    said = shop.run("Only look", steps=[{"say": "All is well."}, {"result": {"summary": "fine"}}])
+    assert "All is well." in said
+    assert "COMPLETED (nothing changed" in said
+
+
+def test_programs_get_json_lines(shop: Shop) -> None:
+    lines = [json.loads(line) for line in shop.run(TEXT, "--json").splitlines()]
+    result = lines[-1]
+    assert result["kind"] == "result"
+    assert (result["status"], result["files"], result["costUsd"]) == ("COMPLETED", ["ls.py"], 0.25)
+    assert {line["kind"] for line in lines} == {"event", "said", "status", "result"}
+
+
+def test_what_is_missing_is_said_before_anything_is_created(shop: Shop, tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+    nowhere.mkdir()
+    assert "is not in a git repository: go into one" in shop.run("Look", "--repo", str(nowhere), code=1)
+    assert "there is no folder" in shop.run("Look", "--repo", "./none", code=1)
+    assert "say what to do" in shop.run("  ", code=2)
+    said = shop.kingdom("run", "Look", code=1)
+    assert "no agent is installed: install Claude Code (npm install -g @anthropic-ai/claude-code)" in said
+    said = shop.kingdom("run", "Look", "--engine", "claude", code=1)
+    assert "there is no program claude on the PATH: install it" in said
+    assert "there is no engine 'gpt'" in shop.kingdom("run", "Look", "--engine", "gpt", code=1)
+    assert "is not NAME=VALUE" in shop.kingdom("run", "Look", "--option", "x", code=2)
+    assert not (shop.data / "kingdom" / "workflows").exists()
+
+
+def test_the_real_claude_code_does_it(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Path(installed().claude)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    with MessagesServer() as server:
+        for name, value in {
+            **NO_NETWORK,
+            "ANTHROPIC_BASE_URL": server.url,
+            "ANTHROPIC_API_KEY": "x",
+            "CLAUDE_CODE_MAX_RETRIES": "0",
+        }.items():
+            monkeypatch.setenv(name, value)
+        server.script += [
+            Use((("Bash", {"command": "git status --short", "description": "Look"}),), text="I look first."),
+            Use((("Write", {"file_path": "notes.txt", "content": "from Claude\n"}),)),
+            Say("notes.txt is written."),
+        ]
+        said = shop.kingdom("run", TEXT, "--model", "scripted-model")
+    assert "claude works on shop from main" in said
+    assert "I look first.\n→ Bash git status --short" in said
+    assert "notes.txt is written." in said
+    assert "COMPLETED (1 file changed, +1 -0, $" in said
+    told = json.dumps(server.requests[-1]["messages"])
+    assert TEXT in told
