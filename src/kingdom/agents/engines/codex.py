@@ -346,7 +346,7 @@ class CodexEngine:
         """
         home = self._home(order)
         write = {home / "sessions": self._sessions(order)}
-        model, hosts = None, [*_LOGIN_HOSTS, *self._provider_hosts(order)]
+        model, hosts = None, (*_LOGIN_HOSTS, *self._provider_hosts(order))
         if self._uses_gateway(order):
             url = self._program.value("OPENAI_BASE_URL", order) or _API
             model = ModelAccess(url.rstrip("/"), "authorization", f"Bearer {self._key(order)}")
@@ -357,7 +357,7 @@ class CodexEngine:
             read=(*self._program.files(), *(home / part for part in _SETTINGS)),
             write=write,
             empty=(home,),
-            hosts=() if model else tuple(hosts),
+            hosts=() if model else hosts,
             model=model,
         )
 
@@ -410,14 +410,11 @@ class CodexEngine:
             made["developer_instructions"] = instructions
         for name, table in servers.tables.items():
             made[f"mcp_servers.{name}"] = table
+        if order.confined:  # neither can be reached, and the attempts would be reported as those of the agent
+            made |= {"analytics.enabled": False, "features.plugins": False}
         if order.confined and self._uses_gateway(order):
-            made["model_provider"] = "kingdom"
-            made["model_providers.kingdom"] = {
-                "name": "OpenAI",
-                "base_url": f"{GATEWAY_URL}/model",
-                "env_key": "OPENAI_API_KEY",
-                "wire_api": "responses",
-            }
+            provider = {"name": "OpenAI", "base_url": f"{GATEWAY_URL}/model", "env_key": "OPENAI_API_KEY"}
+            made |= {"model_provider": "kingdom", "model_providers.kingdom": {**provider, "wire_api": "responses"}}
         return made
 
     def _home(self, order: Order) -> Path:
