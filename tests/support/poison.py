@@ -96,7 +96,7 @@ class Surroundings:
             "config": f"git config core.fsmonitor 'touch {canary}'; git config --global core.hooksPath /tmp; "
             f"echo '* filter=evil' >> {git}/info/attributes",
             "pointer": "echo 'gitdir: /tmp/evil' > .git; unlink .git; mv .git .old",
-            "push": f"git push -f origin HEAD:refs/heads/main; git push {self.court.remote.folder} HEAD:refs/heads/evil",
+            "push": f"git push -f origin HEAD:refs/heads/main; git push {self.court.remote.folder} HEAD:evil",
             "branches": "git update-ref refs/heads/evil HEAD; git tag evil; git symbolic-ref HEAD refs/heads/evil",
             "outside": f"touch {canary}; echo evil >> {self.users}/.bashrc; echo evil > {root}/config/evil.yaml; "
             f"echo '{{}}' > {root}/queue/events/pending/evt-evil.json",
