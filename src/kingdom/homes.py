@@ -1,4 +1,7 @@
-"""Where court and workflow meet on disk: workflows in the home of a court use the engines of that court."""
+"""Where court and workflow meet on disk: workflows in the home of a court use the engines and settings of that court.
+
+Elsewhere their settings are in ``workflows/settings.yaml``, with the keys of ``config/system.yaml`` that apply.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ if TYPE_CHECKING:
 
     from kingdom.agents.engine import Engine, InProcessEngine
     from kingdom.agents.sandbox.sandbox import Sandbox
+    from kingdom.gitops.settings import GitSettings
     from kingdom.workflow.home import WorkflowHome
 
 WORKFLOWS_FOLDER: Final = "workflows"
@@ -52,3 +56,15 @@ def sandbox_of(place: WorkflowHome) -> Sandbox:
     if is_court(root):
         return bootstrap.configured_sandbox(load_system(Home(root)))
     return Sandbox.read({})
+
+
+def git_settings_of(place: WorkflowHome) -> GitSettings:
+    """Return who commits and how remotes are reached, by the court's settings or those of the folder.
+
+    Raises :class:`kingdom.court.errors.InvalidConfig` when these settings are invalid.
+    """
+    from kingdom.court.config import load_system, load_workflow_settings
+
+    root = place.root.parent
+    section = load_system(Home(root)).git if is_court(root) else load_workflow_settings(place.settings).git
+    return section.settings()

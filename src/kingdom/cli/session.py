@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kingdom.bus import BusError, EventBus
     from kingdom.court.home import Home
     from kingdom.court.loop import Services
+    from kingdom.gitops.settings import GitSettings
     from kingdom.workflow.context import WorkflowContext
     from kingdom.workflow.home import WorkflowHome
     from kingdom.workflow.ports import WorkflowStore
@@ -165,6 +166,14 @@ def sandbox_of(place: WorkflowHome) -> Sandbox:
         return places.sandbox_of(place)
 
 
+def git_settings_of(place: WorkflowHome) -> GitSettings:
+    """Return who commits in a folder, and how its remotes are reached."""
+    from kingdom import homes as places
+
+    with errors_reported():
+        return places.git_settings_of(place)
+
+
 def user_name() -> str:
     """Return the name of the user who runs the command."""
     from kingdom.court import environment
@@ -215,7 +224,8 @@ async def open_workflow_context(place: WorkflowHome) -> AsyncIterator[WorkflowCo
     from kingdom.workflow.home import open_home
 
     with log_to(place.log):
-        async with open_home(place, engines_of(place), sandbox=sandbox_of(place)) as context:
+        settings = git_settings_of(place)
+        async with open_home(place, engines_of(place), sandbox=sandbox_of(place), git=settings) as context:
             yield context
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeVar
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
@@ -35,6 +35,9 @@ from kingdom.base.forms import form
 from kingdom.base.yamlfile import YamlProblem, load_yaml
 from kingdom.court.errors import CourtError, InvalidConfig
 from kingdom.court.home import MARKER
+from kingdom.gitops.commits import CommitAuthor
+from kingdom.gitops.credentials import check_host
+from kingdom.gitops.settings import GitSettings
 
 if TYPE_CHECKING:
     from kingdom.court.home import Home
@@ -58,6 +61,9 @@ class ConfigSection(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
+
+
+C = TypeVar("C", bound=ConfigSection)
 
 
 class ShortFormSection(ConfigSection):
@@ -222,6 +228,71 @@ EngineEnv = Annotated[
 ]
 
 
+def _checked_author(text: str) -> str:
+    return str(CommitAuthor.parse(text))
+
+
+def _checked_git_host(text: str) -> str:
+    return check_host(text)
+
+
+Author = Annotated[str, AfterValidator(_checked_author)]
+GitHost = Annotated[str, AfterValidator(_checked_git_host)]
+
+
+class TokenSection(ConfigSection):
+    """A token in an environment variable."""
+
+    env: EnvName
+    """The variable that holds the token."""
+    username: Annotated[str, StringConstraints(pattern=form(r"^[^\s:]+$", "a user name"), max_length=200)] | None = None
+    """The user name that goes with it. Default: the one in the URL, else ``x-access-token``."""
+
+
+def _kind_of_credential(given: Any) -> str | None:
+    if isinstance(given, str):
+        return "word"
+    return "token" if isinstance(given, dict | TokenSection) else None
+
+
+HostCredential = Annotated[
+    Annotated[Literal["gh", "helper", "none"], Tag("word")] | Annotated[TokenSection, Tag("token")],
+    Discriminator(
+        _kind_of_credential,
+        custom_error_type="host_credential",
+        custom_error_message="must be gh, helper, none or {env: NAME}",
+    ),
+]
+GitCredentials = Annotated[
+    Annotated[Literal["helper", "none"], Tag("word")] | Annotated[dict[GitHost, HostCredential], Tag("hosts")],
+    Discriminator(
+        lambda given: {str: "word", dict: "hosts"}.get(type(given)),
+        custom_error_type="git_credentials",
+        custom_error_message="must be helper, none, or a mapping {HOST: gh, helper, none or {env: NAME}}",
+    ),
+]
+
+
+class GitSection(ConfigSection):
+    """Commits, and access to repositories. Also for workflows."""
+
+    author: Author | None = None
+    """Who commits, as ``Name <mail@example.com>``. Default: Kingdom; for agents the name in the user's git settings."""
+    co_authors: list[Author] = Field(default_factory=list, max_length=20)
+    """People whom the messages of commits name, as ``Co-authored-by``."""
+    credentials: GitCredentials = Field(default_factory=dict)
+    """Where the token of a host comes from. Default: GITHUB_TOKEN, GH_TOKEN or ``gh`` for github.com, else nowhere."""
+
+    @model_validator(mode="after")
+    def _readable(self) -> GitSection:
+        self.settings()
+        return self
+
+    def settings(self) -> GitSettings:
+        """Return the settings for the git layer."""
+        return GitSettings.read(self.model_dump())
+
+
 class EngineSection(ConfigSection):
     """An engine on this machine."""
 
@@ -298,6 +369,7 @@ class SystemConfig(ConfigSection):
     retries: RetriesSection = Field(default_factory=RetriesSection)
     budget: BudgetSection = Field(default_factory=BudgetSection)
     repos: ReposSection = Field(default_factory=ReposSection)
+    git: GitSection = Field(default_factory=GitSection)
     engines: dict[EngineName, EngineSection] = Field(default_factory=dict)
     sandbox: SandboxSection = Field(default_factory=SandboxSection)
     web: WebSection = Field(default_factory=WebSection)
@@ -314,9 +386,24 @@ class SystemConfig(ConfigSection):
         return self.queue.transport or home.queue_url
 
 
+class WorkflowSettings(ConfigSection):
+    """The settings of workflows outside a court: ``workflows/settings.yaml``."""
+
+    git: GitSection = Field(default_factory=GitSection)
+
+
+def load_workflow_settings(path: Path) -> WorkflowSettings:
+    """Read ``workflows/settings.yaml``, which need not exist. Raises :class:`InvalidConfig` with every problem."""
+    return _load(path, WorkflowSettings) if path.exists() else WorkflowSettings()
+
+
 def load_system(home: Home) -> SystemConfig:
     """Read ``config/system.yaml``. Raises :class:`InvalidConfig` with every problem, its file and its line."""
+    return _load(home.root / MARKER, SystemConfig)
+
+
+def _load(path: Path, model: type[C]) -> C:
     try:
-        return load_yaml(home.root / MARKER, SystemConfig)
+        return load_yaml(path, model)
     except YamlProblem as error:
         raise InvalidConfig(str(error)) from None

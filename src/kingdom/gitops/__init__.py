@@ -14,6 +14,7 @@ from kingdom.gitops.checkpoints import (
 )
 from kingdom.gitops.clones import CloneOptions, Clones, EnsuredClone
 from kingdom.gitops.commits import Clock, Commit, CommitAuthor, FileDiff, diff, log
+from kingdom.gitops.credentials import Credential, CredentialLookup, CredentialRule, Credentials
 from kingdom.gitops.errors import (
     BaseNotFound,
     BranchExists,
@@ -33,18 +34,21 @@ from kingdom.gitops.errors import (
     WorktreeDirty,
 )
 from kingdom.gitops.merges import Conflict, MergeResult, merge
+from kingdom.gitops.remotes import RemoteAccess, is_outage
 from kingdom.gitops.repository import Clone
 from kingdom.gitops.reset import Rescue, ResetResult, list_rescues, remove_rescue, reset
-from kingdom.gitops.runner import GitLocation, GitResult, GitRunner, RemoteAccess
+from kingdom.gitops.runner import GitLocation, GitResult, GitRunner
+from kingdom.gitops.settings import GitSettings
 from kingdom.gitops.worktree import Worktree
 from kingdom.gitops.worktrees import PruneResult, Worktrees
 
 __all__ = [
     "BaseNotFound", "BranchExists", "CheckpointCommit", "CheckpointConflict", "CheckpointMark", "CheckpointProblem",
     "Checkpoints", "Clock", "Clone", "CloneBroken", "CloneOptions", "Clones", "CommandFailed", "CommandTimedOut",
-    "Commit", "CommitAuthor", "Conflict", "EnsuredClone", "FileDiff", "FolderExists", "GitError", "GitLocation",
-    "GitNotUsable", "GitResult", "GitRunner", "InvalidInput", "LockBusy", "MergeResult", "OutputTooLarge",
-    "PruneResult", "RecordedCheckpoint", "RemoteAccess", "RemoteFailed", "Rescue", "ResetResult", "TreeMismatch",
-    "Worktree", "WorktreeBroken", "WorktreeDirty", "Worktrees", "diff", "list_rescues", "log", "merge",
-    "remove_rescue", "reset", "verify",
+    "Commit", "CommitAuthor", "Conflict", "Credential", "CredentialLookup", "CredentialRule", "Credentials",
+    "EnsuredClone", "FileDiff", "FolderExists", "GitError", "GitLocation", "GitNotUsable", "GitResult", "GitRunner",
+    "GitSettings", "InvalidInput", "LockBusy", "MergeResult", "OutputTooLarge", "PruneResult", "RecordedCheckpoint",
+    "RemoteAccess", "RemoteFailed", "Rescue", "ResetResult", "TreeMismatch", "Worktree", "WorktreeBroken",
+    "WorktreeDirty", "Worktrees", "diff", "is_outage", "list_rescues", "log", "merge", "remove_rescue", "reset",
+    "verify",
 ]  # fmt: skip

@@ -225,7 +225,7 @@ class Clones:
         folder = self.folder / url.key
         making = folder / f"making-{secrets.token_hex(4)}"
         making.mkdir()
-        listing = GitLocation(making, protocol=url.protocol)
+        listing = GitLocation(making, remote=url)
         advertised = await self.git.run_remote(
             listing, "ls-remote", "--symref", "--end-of-options", url.text, "HEAD", limit=self._network_timeout
         )
@@ -251,7 +251,7 @@ class Clones:
         words = ["fetch", "--quiet", "--no-write-fetch-head", "--no-auto-maintenance", "--no-recurse-submodules"]
         words += ["--update-shallow"]  # else a remote that is a shallow clone itself gives nothing
         words += ["--force", *options, *([f"--filter={clone.partial}"] if clone.partial else [])]
-        place = GitLocation(clone.control, protocol=clone.url.protocol)
+        place = GitLocation(clone.control, remote=clone.url)
         words += ["--", "origin", refspec]
         await clone.retry_past_locks(lambda: self.git.run_remote(place, *words, limit=self._network_timeout))
 
@@ -261,7 +261,7 @@ class Clones:
             await self._find_default_branch(clone)
 
     async def _find_default_branch(self, clone: Clone) -> None:
-        place = GitLocation(clone.control, protocol=clone.url.protocol)
+        place = GitLocation(clone.control, remote=clone.url)
         words = ("ls-remote", "--symref", "--", "origin", "HEAD")
         advertised = await self.git.run_remote(place, *words, limit=self._network_timeout)
         found = re.search(r"^ref: refs/heads/(\S+)\tHEAD$", advertised.text, re.MULTILINE)

@@ -40,6 +40,7 @@ def git_date(moment: datetime) -> str:
 
 
 _LOG_FORMAT: Final = "%H%x00%T%x00%P%x00%an%x00%ae%x00%ct%x00%B"
+_author = re.compile(r" *([^<>\x00-\x1f]*[^<>\x00-\x20]) *<([^<>\x00-\x20]+@[^<>\x00-\x20]+)> *\Z").match
 _trailer_line = re.compile(r"^(Kingdom-[A-Za-z-]+): (.*)$", re.MULTILINE)
 
 
@@ -49,10 +50,23 @@ class CommitAuthor:
 
     name: str = "Kingdom"
     email: str = "kingdom@localhost"
+    co_authors: tuple[CommitAuthor, ...] = ()
+    """Others whom the commit's message names, as ``Co-authored-by``."""
 
     def __post_init__(self) -> None:
         check_line("name of an author", self.name)
         check_line("e-mail address of an author", self.email)
+
+    @classmethod
+    def parse(cls, text: str) -> CommitAuthor:
+        """Read ``Name <mail@example.com>``; raise :class:`InvalidInput`."""
+        found = _author(text) if isinstance(text, str) else None
+        if found is None:
+            raise InvalidInput(f"author {text!r:.80}: write it as 'Ada Lovelace <ada@example.com>'")
+        return cls(found[1].strip(), found[2])
+
+    def __str__(self) -> str:
+        return f"{self.name} <{self.email}>"
 
 
 @dataclass(frozen=True)
@@ -91,8 +105,9 @@ async def make_commit(
     """Store a commit and return its hash. No ref holds it yet."""
     if "\0" in message:
         raise InvalidInput("the message of a commit contains a NUL character")
-    lines = "\n".join(f"{name}: {check_line(name, value)}" for name, value in trailers.items())
-    text = f"{message.strip() or 'No title'}\n\n{lines}\n".encode("utf-8", "surrogateescape")
+    lines = [f"{name}: {check_line(name, value)}\n" for name, value in trailers.items()]
+    lines += [f"Co-authored-by: {other}\n" for other in by.co_authors]
+    text = f"{message.strip() or 'No title'}\n\n{''.join(lines)}".encode("utf-8", "surrogateescape")
     date = git_date(at)
     environment = {
         "GIT_AUTHOR_NAME": by.name, "GIT_AUTHOR_EMAIL": by.email, "GIT_AUTHOR_DATE": date,

@@ -8,7 +8,7 @@
     ├── CommandFailed            a git command failed: has the command, the exit code and git's message
     │   ├── CommandTimedOut      git did not end in time and was killed
     │   ├── OutputTooLarge       git printed more than was allowed and was killed
-    │   └── RemoteFailed         clone or fetch: no such repository, no access, no network
+    │   └── RemoteFailed         clone, fetch or push: no such repository, no access, no network
     ├── LockBusy                 another process held one of our locks for too long
     ├── CloneBroken              a clone is missing or damaged: ``Clones.ensure`` recreates it
     ├── BaseNotFound             there is no such branch, tag or commit to start from
@@ -22,7 +22,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,8 +67,17 @@ class OutputTooLarge(CommandFailed):
     """The command printed more than was allowed; its process group was killed."""
 
 
+RemoteReason = Literal["missing", "no-credential", "denied", "untrusted", "unreachable", "unknown"]
+
+
 class RemoteFailed(CommandFailed):
-    """The remote repository could not be read."""
+    """The remote repository could not be used; ``reason`` says why."""
+
+    def __init__(
+        self, command: Sequence[str], code: int | None, said: str, advice: str = "", reason: RemoteReason = "unknown"
+    ) -> None:
+        super().__init__(command, code, said, advice)
+        self.reason: RemoteReason = reason
 
 
 class LockBusy(GitError):

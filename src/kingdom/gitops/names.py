@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from kingdom.gitops.credentials import host_of
 from kingdom.gitops.errors import InvalidInput
 
 _MAX_ID_CHARS: Final = 100
@@ -156,6 +157,21 @@ class RepositoryUrl:
     """``https``, ``ssh`` or ``file``, as git calls it."""
 
     @property
+    def host(self) -> str | None:
+        """The host, and its port if it is not the usual one, of an https URL; None for other protocols."""
+        return host_of(self.text)
+
+    @property
+    def user(self) -> str | None:
+        """The user name in an https URL."""
+        return urlsplit(self.text).username if self.protocol == "https" else None
+
+    @property
+    def path(self) -> str:
+        """The path on the host of an https URL, without slashes around it."""
+        return urlsplit(self.text).path.strip("/") if self.protocol == "https" else ""
+
+    @property
     def key(self) -> str:
         """The name of the clone's folder: readable and unique per URL."""
         last = re.split(r"[/:]", self.text.rstrip("/"))[-1].removesuffix(".git")
@@ -197,7 +213,9 @@ def _remote(url: str) -> RepositoryUrl:
     if parts.scheme not in ("https", "ssh"):
         raise _refused(url, f"the scheme {parts.scheme}:// is not allowed")
     if parts.password is not None:
-        raise _refused(url, "a password in a URL would be stored and shown: configure a credential helper instead")
+        raise _refused(
+            url, "a password in a URL would be stored and shown: name its variable in git.credentials instead"
+        )
     if parts.username is not None and not _is_user(parts.username):
         raise _refused(url, "its user name has characters that are not allowed")
     host = parts.netloc.rpartition("@")[2]

@@ -158,7 +158,7 @@ class Clone:
         self, work_tree: Path | None = None, index: Path | None = None, locks: tuple[int, ...] = ()
     ) -> GitLocation:
         """Return the location of a command on this clone."""
-        return GitLocation(self.control, work_tree, index, locks, self.url.protocol if self.partial else None)
+        return GitLocation(self.control, work_tree, index, locks, self.url if self.partial else None)
 
     async def run(
         self,

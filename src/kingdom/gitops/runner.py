@@ -15,16 +15,20 @@ import os
 import re
 import signal
 from asyncio.subprocess import DEVNULL, PIPE
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kingdom.gitops.errors import CommandFailed, CommandTimedOut, GitNotUsable, OutputTooLarge, RemoteFailed
+from kingdom.gitops.credentials import credential_environment, hide_credential
+from kingdom.gitops.errors import CommandFailed, CommandTimedOut, GitNotUsable, InvalidInput, OutputTooLarge
 from kingdom.gitops.locks import held
+from kingdom.gitops.remotes import RemoteAccess, remote_failure
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
     from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from kingdom.gitops.names import RepositoryUrl
 
 
 # ── settings and environment ─────────────────────────────────────────────────────────────────────────────────────────
@@ -43,7 +47,6 @@ SAFE_SETTINGS: Final = (
     "core.protectHFS=true",
     "core.protectNTFS=true",
     "core.quotePath=false",
-    "credential.helper=",
     "diff.ignoreSubmodules=all",
     "submodule.recurse=false",
     "fetch.recurseSubmodules=false",
@@ -77,46 +80,11 @@ _BASE_ENVIRONMENT: Final = {
     "LC_ALL": "C",
     "TZ": "UTC",
 }
-# Variables of our environment that reach a remote; none of them names a program.
-_REMOTE_VARIABLES: Final = (
-    "HOME", "USER", "LOGNAME", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR",
-    "http_proxy", "https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class RemoteAccess:
-    """How git reaches remotes, set by the operator. Nothing here comes from a repository."""
-
-    credential_helper: str | None = None
-    """A git credential helper, for private repositories over https (as in ``git config credential.helper``)."""
-    ssh_command: str = "ssh -o BatchMode=yes"
-    """The ssh to run, as in ``GIT_SSH_COMMAND``. It must not ask questions."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """More variables for clone and fetch, such as a token the helper reads."""
 
 
 def local_environment(path: str | None = None) -> dict[str, str]:
     """Return the environment of a call that reaches no remote."""
     return {**_BASE_ENVIRONMENT, "PATH": path or os.environ.get("PATH", os.defpath), "GIT_ALLOW_PROTOCOL": "none"}
-
-
-def remote_environment(protocol: str, access: RemoteAccess, path: str | None = None) -> dict[str, str]:
-    """Return the environment of a call that may reach a remote over one protocol."""
-    passed = {name: os.environ[name] for name in _REMOTE_VARIABLES if name in os.environ}
-    return {
-        **local_environment(path),
-        **passed,
-        **access.environment,
-        "GIT_ALLOW_PROTOCOL": protocol,
-        "GIT_SSH_COMMAND": access.ssh_command,
-        "GIT_SSH_VARIANT": "ssh",
-    }
-
-
-def remote_settings(access: RemoteAccess) -> list[str]:
-    """Return the further overrides of a call to a remote."""
-    return ["credential.helper=", f"credential.helper={access.credential_helper}"] if access.credential_helper else []
 
 
 def as_options(settings: Iterable[str]) -> list[str]:
@@ -166,8 +134,8 @@ class GitLocation:
     work_tree: Path | None = None
     index: Path | None = None
     locks: tuple[int, ...] = ()
-    protocol: str | None = None
-    """The protocol over which the command may reach a remote (a partial clone fetches missing objects)."""
+    remote: RepositoryUrl | None = None
+    """The remote the command may reach, over its protocol only (a partial clone fetches missing objects)."""
 
     def options(self) -> list[str]:
         """Return the options that name the git directory and the work tree, so that git does not search for them."""
@@ -207,24 +175,26 @@ class GitRunner:
 
         It is stopped after ``limit`` seconds, or when it has printed ``truncate_at`` bytes.
         """
-        settings: Sequence[str] = SAFE_SETTINGS
-        if place.protocol is None:
-            given = local_environment(self._path)
+        given = local_environment(self._path)
+        if place.remote is None:
+            given |= credential_environment(None, None)
         else:
-            given = remote_environment(place.protocol, self.access, self._path)
-            settings = (*SAFE_SETTINGS, *remote_settings(self.access))
-        given |= environment or {}
-        return await self._run(place, settings, words, given, stdin, ok, limit, truncate_at)
+            given |= self.access.variables(place.remote, await self.access.find(place.remote))
+        return await self._run(place, words, given | dict(environment or {}), stdin, ok, limit, truncate_at)
 
     async def run_remote(self, place: GitLocation, *words: str, limit: float | None = None) -> GitResult:
-        """Run a command that reaches a remote; raise :class:`RemoteFailed`."""
+        """Run a command that reaches the remote of ``place``, with its token; raise :class:`RemoteFailed`."""
+        if place.remote is None:
+            raise InvalidInput(f"git {words[0]}: no remote is named")
+        found = await self.access.find(place.remote)
+        given = local_environment(self._path) | self.access.variables(place.remote, found)
         try:
-            return await self.run(place, *words, limit=limit)
+            return await self._run(place, words, given, None, (0,), limit, None)
         except (CommandTimedOut, OutputTooLarge):
             raise
         except CommandFailed as error:
-            advice = "check the URL, the network, and that access needs no question to be answered"
-            raise RemoteFailed(error.command, error.code, error.said, advice) from None
+            said = hide_credential(error.said, found.credential)
+            raise remote_failure(error.command, error.code, said, place.remote, found) from None
 
     async def check_version(self) -> tuple[int, ...]:
         """Return the version of git; raise :class:`GitNotUsable` if it is missing or too old."""
@@ -239,7 +209,6 @@ class GitRunner:
     async def _run(
         self,
         place: GitLocation,
-        settings: Sequence[str],
         words: Sequence[str],
         environment: dict[str, str],
         stdin: bytes | None,
@@ -251,7 +220,7 @@ class GitRunner:
         limit = self.timeout if limit is None else limit
         if place.index is not None:
             environment["GIT_INDEX_FILE"] = str(place.index)
-        process = await self._start([*as_options(settings), *place.options(), *words], place, environment, stdin)
+        process = await self._start([*as_options(SAFE_SETTINGS), *place.options(), *words], place, environment, stdin)
         room = self.max_output if truncate_at is None else truncate_at
         said = bytearray()
         try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from kingdom.agents.engine import Engine, InProcessEngine
     from kingdom.agents.sandbox.sandbox import Sandbox
+    from kingdom.gitops.settings import GitSettings
     from kingdom.workflow.adapters.agent_client import RunnerAgentClient
     from kingdom.workflow.adapters.git_service import GitopsService
     from kingdom.workflow.context import WorkflowContext
@@ -28,6 +29,7 @@ class WorkflowHome:
         self.store = store or f"sqlite://{self.database}"
         self._elsewhere = store is not None
         self.log = self.root / "engine.log"
+        self.settings = self.root / "settings.yaml"  # outside a court, where system.yaml has them
         self.workspaces = self.root / "workspaces"
         self.agents = self.root / "agents"
         self.runs = self.agents / "runs"  # one folder per run, by which a later process finds it
@@ -41,12 +43,13 @@ class WorkflowHome:
         return self._elsewhere or self.database.is_file()
 
 
-def git_service(home: WorkflowHome, clock: Clock) -> GitopsService:
+def git_service(home: WorkflowHome, clock: Clock, settings: GitSettings | None = None) -> GitopsService:
     """Return the git service for the clones and worktrees of a home."""
-    from kingdom.gitops import GitRunner
+    from kingdom.gitops.settings import GitSettings
     from kingdom.workflow.adapters.git_service import GitopsService
 
-    return GitopsService(GitRunner(), home.root, clock=clock)
+    settings = settings or GitSettings()
+    return GitopsService(settings.runner(), home.root, clock=clock, identity=settings.identity)
 
 
 @asynccontextmanager
@@ -56,12 +59,13 @@ async def open_home(
     *,
     environ: Mapping[str, str] | None = None,
     sandbox: Sandbox | None = None,
+    git: GitSettings | None = None,
 ) -> AsyncIterator[WorkflowContext]:
     """Open the workflow context of a home; create its folders and tables first.
 
-    Agents are confined by ``sandbox``; without one, they are not. ``KINGDOM_WORKFLOW_AGENTS`` says how many agents may
-    run at once (default 8); others wait. Agents with a process of their own survive the end of the block; the next
-    engine finds them.
+    Agents are confined by ``sandbox``; without one, they are not. ``git`` says who commits and how remotes are
+    reached. ``KINGDOM_WORKFLOW_AGENTS`` says how many agents may run at once (default 8); others wait. Agents with a
+    process of their own survive the end of the block; the next engine finds them.
     """
     # Imported here: they take a while, and a process that only reads a home needs none of them.
     from kingdom.agents.runner import Runner
@@ -90,7 +94,7 @@ async def open_home(
         made.append(
             RunnerAgentClient(store, runner, workspaces, WorkMcpFiles(home.mcp, environ), slots=slots, files=files)
         )
-        return ExternalServices(made[0], git_service(home, clock), workspaces, QueryTemplates(store))
+        return ExternalServices(made[0], git_service(home, clock, git), workspaces, QueryTemplates(store))
 
     async with open_context(home.store, outside) as parts:
         try:

@@ -59,6 +59,7 @@ class PlayRequest:
     variables: Mapping[str, Any] = field(default_factory=dict)
     engines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings by engine name
     sandbox: Mapping[str, Any] = field(default_factory=dict)  # settings of the sandbox
+    git: Mapping[str, Any] = field(default_factory=dict)  # who commits, and how remotes are reached
     retries: int = 0  # how many runs of the task failed so far
     answer: PersonAnswer | None = None
 
@@ -81,6 +82,7 @@ def read_request(order: Order) -> PlayRequest:
             variables=dict(given.get("variables") or {}),
             engines=dict(given.get("engines") or {}),
             sandbox=dict(given.get("sandbox") or {}),
+            git=dict(given.get("git") or {}),
             retries=int(given.get("retries") or 0),
             answer=None if answer is None else PersonAnswer(str(answer["task_id"]), str(answer["text"])),
         )

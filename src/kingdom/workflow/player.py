@@ -32,6 +32,7 @@ from kingdom.agents.sandbox.sandbox import Sandbox
 from kingdom.base.yamlfile import YamlProblem
 from kingdom.bus import BusError
 from kingdom.gitops import GitError
+from kingdom.gitops.settings import GitSettings
 from kingdom.workflow.agent_records import WorkflowLedger
 from kingdom.workflow.commands import CommandPending, CommandRefused, send_command, wait_for_command
 from kingdom.workflow.domain.statuses import WorkflowStatus
@@ -79,12 +80,15 @@ class PlayContext:
     So a run only sends commands and watches; which process carries them out does not matter.
     """
 
-    def __init__(self, home: WorkflowHome, engines: Mapping[str, Mapping[str, Any]], sandbox: Sandbox) -> None:
+    def __init__(
+        self, home: WorkflowHome, engines: Mapping[str, Mapping[str, Any]], sandbox: Sandbox, git: GitSettings
+    ) -> None:
         self.home = home
         self.users = 0
         self.closing = False
         self._engines = default_engines(engines)
         self._sandbox = sandbox
+        self._git = git
         self._unused = asyncio.Event()
         self._hurry = False
         self._workflows: asyncio.Future[WorkflowContext] = asyncio.get_running_loop().create_future()
@@ -118,7 +122,7 @@ class PlayContext:
 
     async def _run(self) -> None:
         try:
-            async with open_home(self.home, self._engines, sandbox=self._sandbox) as context:
+            async with open_home(self.home, self._engines, sandbox=self._sandbox, git=self._git) as context:
                 self._workflows.set_result(context)
                 while not self._unused.is_set():
                     try:
@@ -170,18 +174,17 @@ class PlayContexts:
         self._contexts: dict[Path, PlayContext] = {}
         self._lock = asyncio.Lock()
 
-    async def acquire(
-        self, root: Path, engines: Mapping[str, Mapping[str, Any]], sandbox: Mapping[str, Any]
-    ) -> PlayContext:
-        """Return the context of a home. The caller must release it."""
-        home = WorkflowHome(root)
+    async def acquire(self, request: PlayRequest) -> PlayContext:
+        """Return the context of a request's home. The caller must release it."""
+        home = WorkflowHome(request.home)
         async with self._lock:
             context = self._contexts.get(home.root)
             if context is not None and (context.closing or context.task.done()):
                 await asyncio.wait([context.task])
                 context = None
             if context is None:
-                context = self._contexts[home.root] = PlayContext(home, engines, Sandbox.read(sandbox))
+                sandbox, git = Sandbox.read(request.sandbox), GitSettings.read(request.git)
+                context = self._contexts[home.root] = PlayContext(home, request.engines, sandbox, git)
             context.acquire()
             return context
 
@@ -212,7 +215,7 @@ class WorkflowPlayer:
 
     async def _play(self, order: Order, on_event: OnEvent, stop: _StopReason) -> Finished:
         request = read_request(order)
-        context = await self._contexts.acquire(request.home, request.engines, request.sandbox)
+        context = await self._contexts.acquire(request)
         hurry = False
         try:
             run = _WorkflowRun(context, await context.workflows(), request, on_event, order.timers.silence)

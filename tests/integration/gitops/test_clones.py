@@ -135,7 +135,7 @@ async def test_a_url_with_spaces_and_letters_of_any_script(tmp_path: Path) -> No
 
 
 async def test_a_remote_that_is_not_there_leaves_nothing_behind(ground: Ground, tmp_path: Path) -> None:
-    with pytest.raises(RemoteFailed, match="check the URL") as caught:
+    with pytest.raises(RemoteFailed, match="check the path") as caught:
         await ground.clones.ensure(str(tmp_path / "nowhere"))
     assert caught.value.code == 128
     remote = Remote(tmp_path / "nowhere")

@@ -373,5 +373,5 @@ async def test_local_paths_stay_closed_where_they_are_not_allowed(scene: Scene, 
 
 async def test_a_repository_that_asks_for_a_password_fails_at_once(tmp_path: Path) -> None:
     ground = Ground(tmp_path / "ground")
-    with pytest.raises(RemoteFailed, match="check the URL"):
+    with pytest.raises(RemoteFailed, match="cannot be reached"):
         await ground.clones.ensure("https://127.0.0.1:9/x.git")

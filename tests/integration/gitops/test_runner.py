@@ -14,12 +14,14 @@ import pytest
 from kingdom.gitops import (
     CommandFailed,
     CommandTimedOut,
+    Credentials,
     GitLocation,
     GitNotUsable,
     GitRunner,
     OutputTooLarge,
     RemoteAccess,
 )
+from kingdom.gitops.names import check_url
 
 
 def program(folder: Path, text: str) -> str:
@@ -136,8 +138,9 @@ async def test_git_sees_nothing_of_its_callers_environment(tmp_path: Path, monke
              "PAGER"]  # fmt: skip
     for name in names:
         monkeypatch.setenv(name, "evil")
+    remote_url = check_url("https://git.example.com/acme/app")
     monkeypatch.setenv("HOME", "/home/somebody")
-    git = GitRunner(program(tmp_path, DUMP), access=RemoteAccess(environment={"TOKEN": "t"}, credential_helper="store"))
+    git = GitRunner(program(tmp_path, DUMP), access=RemoteAccess(Credentials(environ={}), environment={"TOKEN": "t"}))
     local, words = json.loads((await git.run(GitLocation(tmp_path), "status")).text)
     assert "evil" not in local.values()
     assert not {"HOME", "TOKEN"} & set(local)
@@ -146,10 +149,14 @@ async def test_git_sees_nothing_of_its_callers_environment(tmp_path: Path, monke
     assert f"--git-dir={tmp_path}" in words
     assert {"core.hooksPath=/dev/null", "core.fsmonitor=false", "protocol.allow=never"} <= set(words)
 
-    remote, words = json.loads((await git.run_remote(GitLocation(tmp_path, protocol="https"), "fetch")).text)
+    remote, words = json.loads((await git.run_remote(GitLocation(tmp_path, remote=remote_url), "fetch")).text)
     assert "evil" not in remote.values()
     assert (remote["HOME"], remote["TOKEN"], remote["GIT_ALLOW_PROTOCOL"]) == ("/home/somebody", "t", "https")
-    assert words.index("credential.helper=") < words.index("credential.helper=store")
+    assert (remote["GIT_CONFIG_COUNT"], remote["GIT_CONFIG_KEY_0"], remote["GIT_CONFIG_VALUE_0"]) == (
+        "1",
+        "credential.helper",
+        "",
+    )
 
 
 async def test_git_inherits_the_locks_it_works_under_and_nothing_else(tmp_path: Path) -> None:

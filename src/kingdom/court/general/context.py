@@ -251,7 +251,10 @@ class GeneralContext:
         self.writer = BatchWriter()
         self.mcp = McpConfigFiles(services.home.role(self.name) / "mcp")
         self.workspace = Workspace(
-            services.home, self.name, local=allows_local(self.base_url, self.manifest.default_repo)
+            services.home,
+            self.name,
+            local=allows_local(self.base_url, self.manifest.default_repo),
+            settings=system.git.settings(),
         )
         self._journal = services.journal
         self._actor = general_actor(self.name)

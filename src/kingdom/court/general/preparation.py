@@ -209,6 +209,7 @@ def workflow_options(
         "variables": _variables(task_context),
         "engines": {name: section.model_dump(mode="json") for name, section in context.system.engines.items()},
         "sandbox": context.system.sandbox.model_dump(mode="json"),
+        "git": context.system.git.model_dump(mode="json"),
         "retries": progress.retries,
         "answer": None if answer is None else {"task_id": task_context.task.id, "text": answer},
     }

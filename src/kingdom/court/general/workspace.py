@@ -31,14 +31,15 @@ from kingdom.gitops import (
     Clones,
     CommandTimedOut,
     GitError,
-    GitRunner,
     LockBusy,
     RemoteFailed,
     WorktreeBroken,
     Worktrees,
 )
 from kingdom.gitops.names import pull_ref
+from kingdom.gitops.remotes import is_outage
 from kingdom.gitops.repository import ORIGIN_REFS
+from kingdom.gitops.settings import GitSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -144,31 +145,17 @@ class Workplace:
     tree: Worktree | None = None
 
 
-_OUTAGE_WORDS: Final = re.compile(
-    r"could(?: not|n't) resolve|failed to connect|couldn't connect|connection (?:refused|reset|timed out|closed)"
-    r"|operation timed out|network is unreachable|no route to host|temporary failure|early eof|hung up unexpectedly"
-    r"|gnutls_handshake|ssl_(?:connect|error_syscall)|returned error: (?:429|5\d\d)",
-    re.IGNORECASE,
-)
-
-
-def is_outage(error: GitError) -> bool:
-    """Whether a git host could not be reached, or git took too long; not that it refused, or has no such repository."""
-    if isinstance(error, (CommandTimedOut, LockBusy)):
-        return True
-    return isinstance(error, RemoteFailed) and _OUTAGE_WORDS.search(error.said) is not None
-
-
 class Workspace:
     """The workplaces of one general."""
 
-    def __init__(self, home: Home, general: str, *, local: bool = False, git: GitRunner | None = None) -> None:
+    def __init__(self, home: Home, general: str, *, local: bool = False, settings: GitSettings | None = None) -> None:
         """Open a workspace. ``local`` allows clones of repositories on this machine."""
+        settings = settings or GitSettings()
         self.general = general
         self._folder = home.work(general)
         self._plain = self._folder / "tasks"
-        self._clones = Clones(git or GitRunner(), home.clones, allow_local=local)
-        self._worktrees = Worktrees(self._clones, self._folder)
+        self._clones = Clones(settings.runner(), home.clones, allow_local=local)
+        self._worktrees = Worktrees(self._clones, self._folder, identity=settings.identity)
 
     async def prune(self) -> None:
         """Clean up after killed processes. Call it once at start, before any work begins."""

@@ -1,0 +1,54 @@
+"""The operator's settings of git: who commits, and which tokens open which hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kingdom.gitops.commits import CommitAuthor
+from kingdom.gitops.credentials import ANY_HOST, CredentialRule, Credentials
+from kingdom.gitops.remotes import RemoteAccess
+from kingdom.gitops.runner import GitRunner
+
+
+@dataclass(frozen=True)
+class GitSettings:
+    """See the section ``git`` of the configuration."""
+
+    author: CommitAuthor | None = None
+    """Who commits; None if nobody is named."""
+    co_authors: tuple[CommitAuthor, ...] = ()
+    credentials: Credentials = field(default_factory=Credentials)
+
+    @classmethod
+    def read(cls, section: Mapping[str, Any]) -> GitSettings:
+        """Read the section; raise :class:`~kingdom.gitops.errors.InvalidInput`."""
+        author = section.get("author")
+        return cls(
+            None if author is None else CommitAuthor.parse(author),
+            tuple(CommitAuthor.parse(text) for text in section.get("co_authors") or ()),
+            Credentials(read_rules(section.get("credentials") or {})),
+        )
+
+    @property
+    def identity(self) -> CommitAuthor:
+        """The author and committer of our own commits, with the co-authors their messages name."""
+        author = self.author or CommitAuthor()
+        return CommitAuthor(author.name, author.email, self.co_authors)
+
+    def runner(self) -> GitRunner:
+        """Return a git that reaches remotes with these credentials."""
+        return GitRunner(access=RemoteAccess(self.credentials))
+
+
+def read_rules(section: str | Mapping[str, Any]) -> dict[str, CredentialRule]:
+    """Read the rules of credentials: one word for all hosts, or a word or a variable for each."""
+    by_host = {ANY_HOST: section} if isinstance(section, str) else section
+    return {host: _read_rule(rule) for host, rule in by_host.items()}
+
+
+def _read_rule(rule: str | Mapping[str, Any]) -> CredentialRule:
+    if isinstance(rule, str):
+        return CredentialRule(rule)  # type: ignore[arg-type]
+    return CredentialRule("env", rule["env"], rule.get("username"))
