@@ -539,7 +539,7 @@ def test_looking_where_there_is_no_store_creates_none(arguments: tuple[str, ...]
 
 def test_templates_repositories_and_servers_are_looked_after(desk: Desk) -> None:
     desk.run("git", "add", desk.remote.url)
-    desk.run("git", "add", "https://example.com/you/lib.git", "--name", "lib")
+    desk.run("git", "add", "https://example.com/you/lib.git", "--name", "lib", "--no-check")
     assert "ALREADY_THERE" in desk.run("git", "add", desk.remote.url, "--json", code=1)
     desk.run("mcp", "add", "jira", "--env", "TOKEN=${JIRA_TOKEN}", "--", "jira-mcp", "--stdio")
     desk.run("mcp", "add", "web", "--url", "https://example.com/mcp")

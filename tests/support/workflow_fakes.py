@@ -221,6 +221,9 @@ class FakeGit:
     def __init__(self, world: World, stopper: Stopper) -> None:
         self._world, self._stopper = world, stopper
 
+    async def check(self, url: str) -> None:
+        self._world.refuse("check")
+
     async def prepare(self, git: Git, tree: WorkTree) -> PreparedTree:
         self._stopper.point("prepare")
         self._world.refuse("prepare")

@@ -29,6 +29,7 @@ from kingdom.gitops.errors import (
     LockBusy,
     OutputTooLarge,
     RemoteFailed,
+    RepositoryRefused,
     TreeMismatch,
     WorktreeBroken,
     WorktreeDirty,
@@ -48,7 +49,7 @@ __all__ = [
     "Commit", "CommitAuthor", "Conflict", "Credential", "CredentialLookup", "CredentialRule", "Credentials",
     "EnsuredClone", "FileDiff", "FolderExists", "GitError", "GitLocation", "GitNotUsable", "GitResult", "GitRunner",
     "GitSettings", "InvalidInput", "LockBusy", "MergeResult", "OutputTooLarge", "PruneResult", "RecordedCheckpoint",
-    "RemoteAccess", "RemoteFailed", "Rescue", "ResetResult", "TreeMismatch", "Worktree", "WorktreeBroken",
-    "WorktreeDirty", "Worktrees", "diff", "is_outage", "list_rescues", "log", "merge", "remove_rescue", "reset",
-    "verify",
+    "RemoteAccess", "RemoteFailed", "RepositoryRefused", "Rescue", "ResetResult", "TreeMismatch", "Worktree",
+    "WorktreeBroken", "WorktreeDirty", "Worktrees", "diff", "is_outage", "list_rescues", "log", "merge",
+    "remove_rescue", "reset", "verify",
 ]  # fmt: skip

@@ -9,6 +9,7 @@
     │   ├── CommandTimedOut      git did not end in time and was killed
     │   ├── OutputTooLarge       git printed more than was allowed and was killed
     │   └── RemoteFailed         clone, fetch or push: no such repository, no access, no network
+    ├── RepositoryRefused        a repository cannot be read, or uses what is not supported
     ├── LockBusy                 another process held one of our locks for too long
     ├── CloneBroken              a clone is missing or damaged: ``Clones.ensure`` recreates it
     ├── BaseNotFound             there is no such branch, tag or commit to start from
@@ -78,6 +79,10 @@ class RemoteFailed(CommandFailed):
     ) -> None:
         super().__init__(command, code, said, advice)
         self.reason: RemoteReason = reason
+
+
+class RepositoryRefused(GitError):
+    """A repository that was tried cannot be read, or uses what is not supported."""
 
 
 class LockBusy(GitError):

@@ -14,7 +14,7 @@ from kingdom.base.forms import problem_text
 from kingdom.base.yamlfile import YamlProblem
 from kingdom.bus import BusError, InvalidEnvelope, InvalidName, InvalidOption
 from kingdom.court.errors import CourtError
-from kingdom.gitops import GitError
+from kingdom.gitops import GitError, RepositoryRefused
 from kingdom.web.envelope import ApiError
 from kingdom.workflow.errors import WorkflowError
 
@@ -86,6 +86,8 @@ def as_api_error(error: Exception) -> ApiError:
     if isinstance(error, WorkflowError | CourtError | AgentsError | YamlProblem):
         status = _STATUS_BY_CODE.get(error.code, 409 if isinstance(error, WorkflowError) else _UNPROCESSABLE)
         return ApiError(status, _prefixed(error.code), str(error))
+    if isinstance(error, RepositoryRefused):
+        return ApiError(_UNPROCESSABLE, "GIT_REFUSED", str(error))
     if isinstance(error, GitError):
         return ApiError(409, "GIT_FAILED", str(error))
     if isinstance(error, InvalidEnvelope | InvalidName | InvalidOption):

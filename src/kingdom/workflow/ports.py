@@ -125,6 +125,9 @@ class PreparedTree:
 class GitService(Protocol):
     """Worktrees, commits and resets."""
 
+    async def check(self, url: str) -> None:
+        """Try a repository; raise :class:`kingdom.gitops.GitError` if it cannot be used."""
+
     async def prepare(self, git: Git, tree: WorkTree) -> PreparedTree:
         """Create the worktree, or find it again. Raise :class:`kingdom.gitops.GitError`."""
 

@@ -14,7 +14,7 @@ from kingdom.web.middleware import MAX_REQUEST_BYTES, ResponseStore, StoredRespo
 from tests.support.web import Web, web_app
 from tests.support.web_work import data, error
 
-GIT = {"name": "web", "url": "https://example.org/x"}
+GIT = {"name": "web", "url": "https://example.org/x", "check": False}
 KEY = {"Idempotency-Key": "k-1"}
 ANSWER = StoredResponse(201, [("content-type", "application/json")], b"{}")
 

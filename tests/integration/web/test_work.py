@@ -27,7 +27,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
 
 
 async def test_a_repository_is_registered_listed_and_deleted(desk: Desk) -> None:
-    made = await desk.post("gits", {"name": "  web ", "url": "https://example.org/web.git"})
+    made = await desk.post("gits", {"name": "  web ", "url": "https://example.org/web.git", "check": False})
     assert (made["name"], made["url"], made["usedBy"]) == ("web", "https://example.org/web.git", [])
     assert await desk.get(f"gits/{made['id']}") == made
     assert (await desk.get("gits"))["items"] == [made]
@@ -52,8 +52,16 @@ async def test_a_name_that_is_none_is_refused(desk: Desk, name: str) -> None:
     assert error(answer, 422, "SYS_INVALID")["details"][0]["where"] == "body.name"
 
 
+async def test_a_repository_that_cannot_be_read_is_refused(desk: Desk, tmp_path: Path) -> None:
+    nothing = {"name": "web", "url": str(tmp_path / "nothing")}
+    told = error(await desk.client.post("/api/gits", json=nothing), 422, "GIT_REFUSED")
+    assert "cannot be read" in told["message"]
+    assert (await desk.get("gits"))["items"] == []
+    await desk.post("gits", nothing | {"check": False})
+
+
 async def test_two_who_want_the_same_name_at_once_do_not_both_get_it(desk: Desk) -> None:
-    body = {"name": "web", "url": "https://example.org/x"}
+    body = {"name": "web", "url": "https://example.org/x", "check": False}
     answers = await asyncio.gather(*(desk.client.post("/api/gits", json=body) for _ in range(5)))
     assert sorted(answer.status_code for answer in answers) == [201, 409, 409, 409, 409]
     error(await desk.client.post("/api/gits", json=body), 409, "GIT_NAME_TAKEN")
@@ -61,7 +69,7 @@ async def test_two_who_want_the_same_name_at_once_do_not_both_get_it(desk: Desk)
 
 async def test_lists_come_in_pages_the_newest_first(desk: Desk) -> None:
     for number in range(5):
-        await desk.post("gits", {"name": f"r{number}", "url": "https://example.org/x"})
+        await desk.post("gits", {"name": f"r{number}", "url": "https://example.org/x", "check": False})
     names, cursor = [], None
     while True:
         page = await desk.get("gits", limit=2, **({} if cursor is None else {"cursor": cursor}))
@@ -116,7 +124,7 @@ async def test_an_mcp_server_that_makes_no_sense_is_refused(desk: Desk, body: di
 
 
 async def test_a_template_is_the_same_as_fields_and_as_yaml(desk: Desk) -> None:
-    git = (await desk.post("gits", {"name": "web", "url": "https://example.org/x"}))["id"]
+    git = (await desk.post("gits", {"name": "web", "url": "https://example.org/x", "check": False}))["id"]
     server = (await desk.post("mcp-servers", {"name": "tracker", "command": ["x"]}))["id"]
     work = scripted("fix", mcpServerRefs=[{"mcpServerId": server, "env": {"TOKEN": "${TOKEN}"}}], pauseAfter=True)
     kept = await desk.post(
@@ -207,7 +215,7 @@ async def test_workflows_are_found_by_state_and_words(desk: Desk) -> None:
 
 
 async def test_a_workflow_takes_what_it_is_given_instead_of_the_templates(desk: Desk) -> None:
-    git = (await desk.post("gits", {"name": "web", "url": "https://example.org/x"}))["id"]
+    git = (await desk.post("gits", {"name": "web", "url": "https://example.org/x", "check": False}))["id"]
     template = await desk.template(scripted("fix"))
     made = await desk.post(
         "workflows",
@@ -228,7 +236,7 @@ async def test_a_workflow_takes_what_it_is_given_instead_of_the_templates(desk: 
 
 
 async def test_every_kind_of_change_is_made_in_one_go(desk: Desk) -> None:
-    git = (await desk.post("gits", {"name": "web", "url": "https://example.org/x"}))["id"]
+    git = (await desk.post("gits", {"name": "web", "url": "https://example.org/x", "check": False}))["id"]
     server = (await desk.post("mcp-servers", {"name": "tracker", "command": ["x"]}))["id"]
     made = await desk.post(
         "workflows", {"templateId": await desk.template(scripted("a"), scripted("b"), scripted("c"))}

@@ -201,6 +201,7 @@ async def _find_source(context: WorkflowContext, request: _Request) -> _Source:
 
 async def _registered(context: WorkflowContext, known: Sequence[Git], url: str) -> Git:
     """Return the repository with this URL; register it under a free name if it is new."""
+    from kingdom.gitops import RepositoryRefused
     from kingdom.gitops.names import check_url
     from kingdom.workflow.usecases.catalog import create_git
 
@@ -211,7 +212,11 @@ async def _registered(context: WorkflowContext, known: Sequence[Git], url: str) 
     name = _slug(re.split(r"[/:]", url.rstrip("/"))[-1].removesuffix(".git")) or "repository"
     taken = {git.name for git in known}
     free = next(one for one in (name, *(f"{name}-{n}" for n in range(2, len(taken) + 3))) if one not in taken)
-    git_id = await create_git(context, free, url)
+    try:
+        git_id = await create_git(context, free, url, check=True)
+    except RepositoryRefused as error:
+        where = shlex.quote(url)
+        raise RepositoryRefused(f"{error}; kingdom git add {where} --no-check registers it all the same") from None
     async with context.store.reading() as tx:
         return await tx.gits.get(git_id)
 

@@ -32,17 +32,19 @@ def git_app() -> None:
 @command("add")
 @argument("url", help="An https or ssh URL, user@host:path, or a local folder.")
 @click.option("--name", metavar="NAME", help="The name. Default: the last part of the URL.")
+@click.option("--check/--no-check", default=True, help="Try the repository first.")
 @workflow_home_option
 @store_option
 @json_option
-def git_add(url: str, name: str | None, home: Path | None, store: str | None, json: bool) -> None:
+def git_add(url: str, name: str | None, check: bool, home: Path | None, store: str | None, json: bool) -> None:
     """Register a repository.
 
-    It is cloned when the first workflow needs it.
+    It is tried at once, and cloned when the first workflow needs it. For a private one over https, a token of its host
+    is needed (git.credentials in system.yaml, or in workflows/settings.yaml outside a court).
     """
     full = _local_repository(url) or url
     called = name or re.split(r"[/:]", full.rstrip("/"))[-1].removesuffix(".git")
-    made = with_workflows(home, store, lambda context: _add_git(context, called, full))
+    made = with_workflows(home, store, lambda context: _add_git(context, called, full, check=check))
     if json:
         output.print_json(_git_document(made))
     else:
@@ -96,13 +98,17 @@ def _local_repository(url: str) -> str | None:
     return str(path.resolve())
 
 
-async def _add_git(context: WorkflowContext, name: str, url: str) -> Git:
+async def _add_git(context: WorkflowContext, name: str, url: str, *, check: bool) -> Git:
+    from kingdom.gitops import RepositoryRefused
     from kingdom.gitops.names import check_url
     from kingdom.workflow.usecases.catalog import create_git
 
     check_url(url, allow_local=True)
     check_new_name(name, [git.name for git in await _all_gits(context.store)], "a repository")
-    git_id = await create_git(context, name, url)
+    try:
+        git_id = await create_git(context, name, url, check=check)
+    except RepositoryRefused as error:
+        raise RepositoryRefused(f"{error}; --no-check registers it all the same") from None
     async with context.store.reading() as tx:
         return await tx.gits.get(git_id)
 

@@ -64,6 +64,7 @@ class GitBody(TypedDict):
 
     name: str
     url: str
+    check: NotRequired[bool]
 
 
 class GitRefBody(TypedDict):

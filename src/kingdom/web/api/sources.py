@@ -38,6 +38,7 @@ class GitBody(ApiModel):
         description="`https://…`, `ssh://…`, `user@host:path`, or an absolute path on the server's machine.",
         examples=["https://github.com/acme/web.git"],
     )
+    check: bool = Field(default=True, description="Try it first: can it be read, and is all it uses supported?")
 
 
 @gits_router.get("", summary="List repositories")
@@ -48,11 +49,16 @@ async def list_gits(context: Context, limit: Limit = 50, cursor: Cursor = None) 
 
 @gits_router.post("", status_code=201, summary="Register a repository")
 async def create_git(context: Context, body: GitBody) -> Ok[GitInfo]:
-    """The repository is cloned when a workflow first needs it. 409 GIT_NAME_TAKEN: the name exists."""
+    """The repository is tried, and cloned when a workflow first needs it.
+
+    409 GIT_NAME_TAKEN: the name exists. 422 GIT_REFUSED: it cannot be read, or uses what is not supported.
+    """
     try:
         check_url(body.url, allow_local=True)
     except InvalidInput as error:
         raise ApiError(422, "GIT_URL", str(error)) from error
+    if body.check:
+        await context.parts.git.check(body.url)
     async with workflow_state(context).name_lock:
         if body.name in (await read_source_ids(context.parts.store)).repositories:
             raise ApiError(409, "GIT_NAME_TAKEN", f"a repository named {body.name} already exists")

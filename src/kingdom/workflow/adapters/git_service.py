@@ -28,6 +28,7 @@ from kingdom.gitops import (
     reset,
     verify,
 )
+from kingdom.gitops.access import check_repository
 from kingdom.gitops.worktree import snapshot
 from kingdom.workflow.adapters.workspaces import slug, tag
 from kingdom.workflow.domain.resources import Committed
@@ -79,6 +80,10 @@ class GitopsService:
         self._clones = Clones(git, folder / "clones", allow_local=allow_local)
         self._worktrees = Worktrees(self._clones, folder, clock=clock, identity=self._identity)
         self._checkpoints = Checkpoints(clock=clock, identity=self._identity)
+
+    async def check(self, url: str) -> None:
+        """Try a repository; raise :class:`kingdom.gitops.GitError` if it cannot be read or is not supported."""
+        await check_repository(self._clones.git, url, allow_local=self._clones.allow_local)
 
     # ── worktrees ─────────────────────────────────────────────────────────────────────────────────────────────
 

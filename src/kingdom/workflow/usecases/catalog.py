@@ -26,11 +26,14 @@ _MAX_GITS: Final = 100_000  # repositories whose URL is compared with a deleted 
 # ── repositories ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def create_git(context: WorkflowContext, name: str, url: str) -> str:
+async def create_git(context: WorkflowContext, name: str, url: str, *, check: bool = False) -> str:
     """Register a repository and return its id. It is cloned when a workflow first needs it.
 
-    Raises :class:`kingdom.workflow.errors.NameTaken`.
+    ``check`` tries it first: :class:`kingdom.gitops.GitError` if it cannot be read or is not supported. Raises
+    :class:`kingdom.workflow.errors.NameTaken`.
     """
+    if check:
+        await context.git.check(url)
     git = Git(context.ids.new("git"), name, url=url)
     async with context.store.transaction() as tx:
         await tx.gits.save(git)
