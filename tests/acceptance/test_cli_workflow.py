@@ -187,6 +187,67 @@ def test_names_and_beginnings_of_ids_are_enough(desk: Desk) -> None:
     assert desk.json("workflow", "create", "small", "--repo", "app", "--issue", "APP-3")["name"] == "small"
 
 
+def test_a_variable_that_is_missing_is_found_when_the_workflow_is_created(desk: Desk) -> None:
+    desk.run("git", "add", desk.remote.url)
+    said = desk.run("workflow", "create", desk.template(), "--repo", "app", code=1)
+    assert "task plan/look: its query: the workflow has no issue.key (--issue KEY)" in said
+    assert desk.json("workflow", "ls")["workflows"] == []
+    workflow = desk.created()
+    plan = desk.folder / "plan.yaml"
+    plan.write_text(desk.run("workflow", "show", workflow, "--plan").replace("Check it", "Check {{ issue.title }}"))
+    said = desk.run("workflow", "modify", workflow, "--file", str(plan), code=1)
+    assert "the workflow has no issue.title (--var issue.title=TEXT)" in said
+
+
+def test_a_new_template_is_a_plan_that_can_be_run(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(desk.folder)
+    desk.run("git", "add", desk.remote.url)
+    for name in ("first", "no", "a: b"):
+        assert f"{name}.yaml is written" in desk.run("template", "new", name)
+        assert "no problems" in desk.run("template", "check", f"{name}.yaml")
+        made = desk.json("workflow", "create", f"{name}.yaml", "--repo", "app", "--description", "Mend ls")
+        assert (made["name"], made["worksTotal"]) == (name, 2)
+    assert "exists" in desk.run("template", "new", "first", code=1)
+    assert "not a valid name" in desk.run("template", "new", "../first", code=2)
+    assert desk.json("template", "new", "first", "--file", "other.yaml")["file"] == "other.yaml"
+
+
+def test_an_empty_repository_can_be_started_from(desk: Desk) -> None:
+    empty = Remote(desk.folder / "empty")
+    desk.run("git", "add", empty.url)
+    trees = {}
+    for issue in ("APP-1", "APP-2"):
+        made = desk.json("workflow", "create", desk.template(), "--repo", "empty", "--issue", issue)
+        desk.run("workflow", "start", made["id"])
+        shown = desk.show(made["id"])
+        assert shown["status"] == "COMPLETED"
+        trees[made["name"]] = tree = Path(shown["repositories"][0]["path"])
+        assert (tree / "src/new.txt").read_text() == "new"
+    for name, tree in trees.items():
+        plain_git(empty.folder, "fetch", "--quiet", str(tree), f"HEAD:{name}")
+    assert plain_git(empty.folder, "merge-base", "small", "small-2"), "both begin with the same commit"
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_big_files_are_refused_in_a_checkpoint_by_name(desk: Desk, committed: bool) -> None:
+    settings = desk.home / "workflows"
+    settings.mkdir()
+    (settings / "settings.yaml").write_text("git: {max_file_mb: 1}\n")
+    big = [{"write": {"path": "src/big.bin", "text": "x" * (1024 * 1024 + 1)}}, {"write": {"path": "s", "text": "s"}}]
+    workflow = desk.created(build_write=[*big, *([{"commit": "Add it"}] if committed else [])])
+    said = desk.run("workflow", "start", workflow, code=1)
+    assert "files over 1 MiB: src/big.bin (1.0 MiB); delete them, name them in .gitignore" in " ".join(said.split())
+    shown = desk.show(workflow)
+    assert (shown["status"], shown["works"][1]["status"]) == ("PAUSED", "FAILED")
+    tree = Path(shown["repositories"][0]["path"])
+    (tree / "src/big.bin").unlink()
+    if committed:
+        plain_git(tree, "commit", "--quiet", "--all", "--amend", "--no-edit")
+    desk.run("workflow", "resume", workflow, "--retry")
+    assert desk.show(workflow)["status"] == "COMPLETED"
+    assert "src/big.bin" not in plain_git(tree, "log", "--format=", "--name-only")
+
+
 def test_verify_says_that_a_finished_branch_lacks_its_last_work(desk: Desk) -> None:
     workflow = desk.created()
     desk.run("workflow", "start", workflow)

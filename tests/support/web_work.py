@@ -18,7 +18,7 @@ Body = dict[str, Any]
 def scripted(name: str, *steps: Body, **more: Any) -> Body:
     """A work that plays a script."""
     script = {"steps": list(steps) or [{"say": "done"}], "on_resume": [{"say": REPORT}]}
-    task = {"name": "one", "query": "Do {{ issue.key }}.", "retries": 0}
+    task = {"name": "one", "query": "Do {{ issue.key | default('it') }}.", "retries": 0}
     return {"name": name, "engine": "scripted", "engineOptions": {"script": script}, "tasks": [task], **more}
 
 

@@ -323,6 +323,9 @@ class PlainTexts:
     async def text(self, workflow: Workflow, work: Work, task: Task) -> str:
         return task.query
 
+    def check(self, workflow: Workflow, works: Sequence[Work], changed: Sequence[Work]) -> None:
+        """Any query will do."""
+
 
 @dataclass
 class House:

@@ -37,7 +37,7 @@ from kingdom.court.errors import CourtError, InvalidConfig
 from kingdom.court.home import MARKER
 from kingdom.gitops.commits import CommitAuthor
 from kingdom.gitops.credentials import check_host
-from kingdom.gitops.settings import GitSettings
+from kingdom.gitops.settings import DEFAULT_MAX_FILE_MB, GitSettings
 
 if TYPE_CHECKING:
     from kingdom.court.home import Home
@@ -280,6 +280,8 @@ class GitSection(ConfigSection):
     """Who commits, as ``Name <mail@example.com>``. Default: Kingdom; for agents the name in the user's git settings."""
     co_authors: list[Author] = Field(default_factory=list, max_length=20)
     """People whom the messages of commits name, as ``Co-authored-by``."""
+    max_file_mb: int = Field(default=DEFAULT_MAX_FILE_MB, ge=1, le=10_000)
+    """The largest file, in MiB, that a checkpoint of a workflow may add or change."""
     credentials: GitCredentials = Field(default_factory=dict)
     """Where the token of a host comes from. Default: GITHUB_TOKEN, GH_TOKEN or ``gh`` for github.com, else nowhere."""
 

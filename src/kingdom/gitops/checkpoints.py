@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.gitops.commits import Clock, CommitAuthor, independent, make_commit, read_commits, system_clock
 from kingdom.gitops.errors import CheckpointConflict, InvalidInput
 from kingdom.gitops.names import check_hash, check_id, checkpoint_ref, checkpoints_of, is_hash, pending_of, pending_ref
-from kingdom.gitops.worktree import snapshot
+from kingdom.gitops.repository import ORIGIN_REFS
+from kingdom.gitops.worktree import refuse_large, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from kingdom.gitops.commits import Commit
     from kingdom.gitops.repository import Clone
     from kingdom.gitops.worktree import Worktree
+
+
+_CHECKED_FILE: Final = "checked"  # in the state folder: the last commit whose files are known not to be too large
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,15 @@ class CheckpointCommit:
 class Checkpoints:
     """Makes, finishes and undoes checkpoints."""
 
-    def __init__(self, *, clock: Clock = system_clock, identity: CommitAuthor | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock = system_clock,
+        identity: CommitAuthor | None = None,
+        max_file_bytes: int | None = None,
+    ) -> None:
+        """``max_file_bytes``: the largest file that a checkpoint may add or change; None for any."""
+        self._max_file_bytes = max_file_bytes
         self._clock = clock
         self._identity = identity or CommitAuthor()
 
@@ -148,15 +160,29 @@ class Checkpoints:
             clone = tree.clone
             if (done := await clone.commit_of(checkpoint_ref(mark.workflow, mark.checkpoint))) is not None:
                 return _described(tree, mark, await _read_commit(clone, done))
-            stored = await snapshot(held)
-            tip = await tree.tip() or tree.base
-            parents = await independent(clone, await held.head(), tip)
+            stored = await snapshot(held, max_file_bytes=self._max_file_bytes)
+            head, tip = await held.head(), await tree.tip() or tree.base
+            await self._check_own_commits(tree, {tip, head or tip})
+            parents = await independent(clone, head, tip)
             trailers = {**mark.trailers, "Kingdom-Worktree": tree.name, "Kingdom-Previous": tip}
             title = mark.title or f"Checkpoint {mark.checkpoint} after work {mark.work}"
             commit = await make_commit(clone, stored, parents, title, trailers, self._identity, self._clock())
             await clone.update_refs([f"update {pending_ref(mark.workflow, mark.checkpoint)} {commit}"])
             held.adopt_next_index()
             return CheckpointCommit(tree.name, commit, stored, tip)
+
+    async def _check_own_commits(self, tree: Worktree, tips: set[str]) -> None:
+        """Raise :class:`FilesTooLarge` if commits that the agent made have files over the largest allowed size."""
+        checked = tree.state_folder / _CHECKED_FILE
+        known = {tree.base, checked.read_text() if checked.is_file() else ""}
+        if self._max_file_bytes is None or not (new := sorted(tips - known)):
+            return
+        held_by = f"--glob={checkpoints_of(tree.workflow)}*", f"--glob={ORIGIN_REFS}*"
+        listed = await tree.clone.run("rev-list", "--objects", *new, "--not", tree.base, *held_by)
+        words = ("cat-file", "--batch-check=%(objecttype) %(objectsize) %(rest)")
+        found = await tree.clone.run(*words, stdin=listed.text.encode("utf-8", "surrogateescape") + b"\n")
+        objects = (line.split(" ", 2) for line in found.text.splitlines())
+        refuse_large({rest[1]: int(rest[0]) for kind, *rest in objects if kind == "blob"}, self._max_file_bytes)
 
     async def _complete(self, tree: Worktree, mark: CheckpointMark, made: CheckpointCommit) -> None:
         clone = tree.clone
@@ -178,6 +204,7 @@ class Checkpoints:
                     f"{tree.branch} moved to {tip} after the checkpoint was prepared: is something still at work there?"
                 )
             await clone.update_refs([f"update {tree.ref} {made.commit}"])
+            (tree.state_folder / _CHECKED_FILE).write_text(made.commit)
             held.publish()
             await clone.update_refs([f"delete {pending}"])
 

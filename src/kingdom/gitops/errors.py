@@ -17,6 +17,7 @@
     ├── FolderExists             the folder of a new worktree exists already
     ├── WorktreeBroken           the worktree's folder is gone, or is not what was recorded
     ├── WorktreeDirty            the worktree has uncommitted changes
+    ├── FilesTooLarge            a checkpoint would have files over the largest allowed size
     ├── CheckpointConflict       a checkpoint of this name has other content
     └── TreeMismatch             after a reset the files are not the recorded tree
 """
@@ -111,6 +112,14 @@ class WorktreeBroken(GitError):
 
 class WorktreeDirty(GitError):
     """A worktree has uncommitted changes, and the operation needs a clean one."""
+
+
+class FilesTooLarge(GitError):
+    """Files of a worktree are larger than a checkpoint may have. They are in ``paths``."""
+
+    def __init__(self, message: str, paths: Sequence[str]) -> None:
+        super().__init__(message)
+        self.paths = tuple(paths)
 
 
 class CheckpointConflict(GitError):

@@ -135,6 +135,9 @@ _blocking_files = re.compile(r"nable to create (?:file )?'?(.+?(?:\.lock|/packed
 _LOCK_TRIES: Final = 5
 
 
+_NOBODY: Final = {"NAME": "Kingdom", "EMAIL": "kingdom@localhost", "DATE": "1970-01-01T00:00:00Z"}
+
+
 @dataclass(frozen=True)
 class Clone:
     """A clone made by :class:`~kingdom.gitops.clones.Clones`. Its methods never touch a worktree's files."""
@@ -197,8 +200,10 @@ class Clone:
         """Return the commit of a base: a hash, a remote branch, a tag, a full ref, or None for the default branch."""
         if base is None:
             branch = await self.default_branch()
+            if branch is None and not await self.refs(ORIGIN_REFS):
+                return await self._empty_commit()
             if branch is None:
-                raise BaseNotFound(f"{self.url.text} has no default branch: is it empty? Name a base branch")
+                raise BaseNotFound(f"{self.url.text} has no default branch: name a base branch")
             base = f"{ORIGIN_REFS}{branch}"
         if is_hash(base):
             names = [base]
@@ -213,6 +218,12 @@ class Clone:
         ]
         some = ", ".join(known[:10]) + (", …" if len(known) > 10 else "")
         raise BaseNotFound(f"{self.url.text} has no branch, tag or commit {base!r}; its branches: {some or 'none'}")
+
+    async def _empty_commit(self) -> str:
+        """Return a commit without files and parents, to start from in an empty repository. It is always the same."""
+        tree = (await self.run("mktree", stdin=b"")).text
+        who = {f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in _NOBODY.items()}
+        return (await self.run("commit-tree", "-m", "Start", tree, environment=who)).text
 
     async def default_branch(self) -> str | None:
         """Return the remote's default branch, without ``refs/heads/``; None for an empty repository."""

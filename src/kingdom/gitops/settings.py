@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from kingdom.gitops.commits import CommitAuthor
 from kingdom.gitops.credentials import ANY_HOST, CredentialRule, Credentials
 from kingdom.gitops.remotes import RemoteAccess
 from kingdom.gitops.runner import GitRunner
+
+DEFAULT_MAX_FILE_MB: Final = 50
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,8 @@ class GitSettings:
     """Who commits; None if nobody is named."""
     co_authors: tuple[CommitAuthor, ...] = ()
     credentials: Credentials = field(default_factory=Credentials)
+    max_file_mb: int = DEFAULT_MAX_FILE_MB
+    """The largest file that a checkpoint may add or change."""
 
     @classmethod
     def read(cls, section: Mapping[str, Any]) -> GitSettings:
@@ -29,6 +33,7 @@ class GitSettings:
             None if author is None else CommitAuthor.parse(author),
             tuple(CommitAuthor.parse(text) for text in section.get("co_authors") or ()),
             Credentials(read_rules(section.get("credentials") or {})),
+            section.get("max_file_mb", DEFAULT_MAX_FILE_MB),
         )
 
     @property

@@ -13,15 +13,16 @@ import json
 import shutil
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from kingdom.gitops.errors import CommandFailed, InvalidInput, WorktreeBroken
+from kingdom.gitops.errors import CommandFailed, FilesTooLarge, InvalidInput, WorktreeBroken
 from kingdom.gitops.files import files_below, real_folder, sort_out, write_file
 from kingdom.gitops.locks import locked, remove_stale_locks
 from kingdom.gitops.names import is_hash
+from kingdom.gitops.runner import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Iterable, Mapping
     from pathlib import Path
 
     from kingdom.gitops.repository import Clone
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 State = Literal["creating", "ready", "releasing"]
 RECORD_FILE: Final = "worktree.json"
+_MAX_LARGE_NAMED: Final = 10  # files in an error message
 _OPERATION_FILES: Final = (
     "MERGE_HEAD", "MERGE_MSG", "MERGE_MODE", "AUTO_MERGE", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD",
     "rebase-merge", "rebase-apply", "sequencer", "config.worktree", "info",
@@ -213,35 +215,50 @@ def read_record(state_folder: Path) -> dict[str, Any] | None:
 # are read. The files of a nested repository are stored like any others, without its ``.git``.
 
 
-async def snapshot(held: HeldWorktree, *, ignored: bool = False, also: Iterable[str] = ()) -> str:
+async def snapshot(
+    held: HeldWorktree, *, ignored: bool = False, also: Iterable[str] = (), max_file_bytes: int | None = None
+) -> str:
     """Store the files as a git tree and return its hash; its index is in ``held.next_index``.
 
-    Files that ``.gitignore`` names are left out unless ``ignored``; files in ``also`` are always stored.
+    Files that ``.gitignore`` names are left out unless ``ignored``; files in ``also`` are always stored. Raise
+    :class:`FilesTooLarge` for new or changed files over ``max_file_bytes``.
     """
-    extra = list(also)
+    choice = _Choice(ignored, list(also), max_file_bytes)
     if held.index.exists():
         await asyncio.to_thread(shutil.copy2, held.index, held.next_index)  # keeps its time: see ``publish``
         try:
-            return await _store(held, ignored=ignored, also=extra)
+            return await _store(held, choice)
         except CommandFailed:
             # The index may name objects that were pruned: read everything again, once.
             held.next_index.with_name(f"{held.next_index.name}.lock").unlink(missing_ok=True)
     held.next_index.unlink(missing_ok=True)
     head = await held.head()
     await held.run("read-tree", *([head] if head else ["--empty"]), index=held.next_index)
-    return await _store(held, ignored=ignored, also=extra)
+    return await _store(held, choice)
 
 
-async def _store(held: HeldWorktree, *, ignored: bool, also: list[str]) -> str:
+class _Choice(NamedTuple):
+    """Which files a snapshot has."""
+
+    ignored: bool
+    also: list[str]
+    max_file_bytes: int | None
+
+
+async def _store(held: HeldWorktree, choice: _Choice) -> str:
+    ignored = choice.ignored
     words = ("ls-files", "-z", "--modified", "--others", *(() if ignored else ("--exclude-standard",)))
     listed = (await held.run(*words, index=held.next_index)).fields
     paths = [path for path in listed if not path.endswith("/")]
     nested = [path for path in listed if path.endswith("/")]
     if nested:
         paths += await _files_of_nested(held, nested, ignored=ignored)
-    for path in also:
+    for path in choice.also:
         paths += await asyncio.to_thread(files_below, held.tree.path, path)
     there, gone, folders = await asyncio.to_thread(sort_out, held.tree.path, dict.fromkeys(paths))
+    if choice.max_file_bytes is not None:
+        sizes = await asyncio.to_thread(lambda: {path: (held.tree.path / path).lstat().st_size for path in there})
+        refuse_large(sizes, choice.max_file_bytes)
     submodules = await _submodules(held, folders) if folders else set()
     there += [folder for folder in folders if folder in submodules]
     gone += [folder for folder in folders if folder not in submodules]  # they replace a file
@@ -251,6 +268,19 @@ async def _store(held: HeldWorktree, *, ignored: bool, also: list[str]) -> str:
         words = ("update-index", "-z", "--add", "--remove", "--replace", "--stdin")
         await held.run(*words, index=held.next_index, stdin=_names(there))
     return (await held.run("write-tree", index=held.next_index)).text
+
+
+def refuse_large(sizes: Mapping[str, int], max_file_bytes: int) -> None:
+    """Raise :class:`FilesTooLarge` if one of these sizes, by path, is over the largest allowed one."""
+    large = sorted((path for path in sizes if sizes[path] > max_file_bytes), key=lambda path: -sizes[path])
+    if large:
+        some = ", ".join(f"{path} ({sizes[path] / MIB:,.1f} MiB)" for path in large[:_MAX_LARGE_NAMED])
+        more = f" and {len(large) - _MAX_LARGE_NAMED} more" if len(large) > _MAX_LARGE_NAMED else ""
+        raise FilesTooLarge(
+            f"files over {max_file_bytes / MIB:,.0f} MiB: {some}{more}; delete them, name them in .gitignore, or raise "
+            "git.max_file_mb",
+            large,
+        )
 
 
 async def _submodules(held: HeldWorktree, folders: list[str]) -> set[str]:

@@ -45,11 +45,18 @@ class WorkflowHome:
 
 def git_service(home: WorkflowHome, clock: Clock, settings: GitSettings | None = None) -> GitopsService:
     """Return the git service for the clones and worktrees of a home."""
+    from kingdom.gitops.runner import MIB
     from kingdom.gitops.settings import GitSettings
     from kingdom.workflow.adapters.git_service import GitopsService
 
     settings = settings or GitSettings()
-    return GitopsService(settings.runner(), home.root, clock=clock, identity=settings.identity)
+    return GitopsService(
+        settings.runner(),
+        home.root,
+        clock=clock,
+        identity=settings.identity,
+        max_file_bytes=settings.max_file_mb * MIB,
+    )
 
 
 @asynccontextmanager

@@ -187,6 +187,12 @@ class QueryRenderer(Protocol):
         Raise :class:`kingdom.workflow.errors.WorkflowError` for an unknown variable.
         """
 
+    def check(self, workflow: Workflow, works: Sequence[Work], changed: Sequence[Work]) -> None:
+        """Raise :class:`kingdom.workflow.errors.WorkflowError` if the queries of ``changed`` use unknown variables.
+
+        ``works`` is the whole plan.
+        """
+
 
 class Ids(Protocol):
     """Creates ids."""

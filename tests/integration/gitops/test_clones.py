@@ -73,12 +73,13 @@ async def test_a_base_may_be_a_branch_a_tag_a_ref_or_a_commit(remote: Remote, gr
         await clone.resolve_base("nothing")
 
 
-async def test_an_empty_repository_is_cloned_and_has_no_base(tmp_path: Path, ground: Ground) -> None:
+async def test_an_empty_repository_is_started_from_with_a_commit_without_files(tmp_path: Path, ground: Ground) -> None:
     empty = Remote(tmp_path / "empty")
     clone = await ground.clone(empty)
     assert await clone.default_branch() is None
-    with pytest.raises(BaseNotFound, match="is it empty"):
-        await clone.resolve_base(None)
+    start = await clone.resolve_base(None)
+    assert await clone.resolve_base(None) == start
+    assert (await clone.run("ls-tree", start)).text == ""
     commit = empty.commit({"a": "first\n"})
     assert await (await ground.clone(empty)).resolve_base(None) == commit
 

@@ -224,6 +224,10 @@ async def test_a_workflow_takes_what_it_is_given_instead_of_the_templates(desk: 
     )  # fmt: skip
     assert (made["description"], made["variables"], made["onFailure"]) == ("d", {"issue": {"title": "T"}}, "fail")
     assert made["repositories"][0]["base"] == "develop"
+    unknown = scripted("fix", tasks=[{"name": "one", "query": "Do {{ issue.key }}"}])
+    wrong = {"templateId": await desk.template(unknown, name="unknown")}
+    told = error(await desk.client.post("/api/workflows", json=wrong), 422, "TPL_QUERY")
+    assert "task fix/one: its query: the workflow has no issue.key" in told["message"]
     wrong = {"templateId": template, "gitRefs": [{"gitId": "git-nowhere"}]}
     error(await desk.client.post("/api/workflows", json=wrong), 422, "GIT_NOT_FOUND")
     wrong = {"templateId": template, "mcpServerRefs": [{"mcpServerId": "mcp-nowhere"}]}

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from kingdom.workflow.adapters.queries import QueryInvalid, check_query, literal_query, render, variables
+from kingdom.workflow.adapters.queries import (
+    QueryInvalid,
+    QueryTemplates,
+    check_query,
+    literal_query,
+    render,
+    variables,
+)
 from kingdom.workflow.domain.statuses import ReportStatus, TaskStatus
 from kingdom.workflow.domain.work import Report, Task, Work
 from kingdom.workflow.domain.workflow import Workflow
@@ -99,7 +106,7 @@ def test_a_report_that_became_a_link_is_not_followed(tmp_path: Path) -> None:
             "do/fix: its query uses the report 'plan/other', and there is no such: none",
         ),
         ('{{ answers["plan/other"] }}', "no such: plan/look"),
-        ("{{ issue.key }}", "no attribute 'key'"),
+        ("{{ issue.key }}", "has no issue.key"),
         ("{{ nothing }}", "'nothing' is undefined; there are: answers, issue, reports, task, work, workflow"),
         ("one\n{% if %}", "task do/fix: its query, line 2"),
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
@@ -125,3 +132,38 @@ def test_a_query_is_checked_without_its_variables() -> None:
 )
 def test_a_text_can_be_asked_as_it_is(text: str) -> None:
     assert made(literal_query(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ("Fix {{ issue.key }}", "task do/fix: its query: the workflow has no issue.key (--issue KEY)"),
+        ("Fix {{ issue.title }}", "the workflow has no issue.title (--var issue.title=TEXT)"),
+        ("Use {{ library }}", "'library' is undefined; there are: answers, issue"),
+        ('{{ reports["plan/lok"] }}', "the report 'plan/lok', and there is no such: plan/look"),
+        ('{{ reports["do/fix"] }}', "the report 'do/fix', and there is no such: plan/look"),
+        ('{{ answers["plan/lok"] }}', "the answer 'plan/lok'"),
+    ],
+)
+def test_an_unknown_variable_is_found_in_the_plan(query: str, problem: str) -> None:
+    with pytest.raises(QueryInvalid) as caught:
+        check(query)
+    assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "No variable {",
+        '{{ reports["plan/look"].splitlines()[7] }} and {{ answers["do/fix"] }}',
+        "{% if issue.key is defined %}{{ issue.key }}{% endif %} {{ issue.title | default('none') }}",
+        "{{ workflow.name }} {{ work.name }} {{ task.attempt }}",
+    ],
+)
+def test_what_comes_later_is_not_asked_for_in_the_plan(query: str) -> None:
+    check(query)
+
+
+def check(query: str) -> None:
+    works = [Work("work-1", "wf-1", 0, "plan", [look()]), Work("work-2", "wf-1", 1, "do", [fix(query)])]
+    QueryTemplates(None).check(Workflow("wf-1", "repair", NOW), works, works)  # type: ignore[arg-type]

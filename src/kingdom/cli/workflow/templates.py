@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +93,7 @@ def ls(home: Path | None, store: str | None, json: bool) -> None:
         ]
         output.print_table(("template", "works", "tasks", "id", "description"), rows, right=("works", "tasks"))
     else:
-        output.say("no templates: kingdom template add FILE stores one")
+        output.say("no templates: kingdom template new NAME writes one, kingdom template add FILE stores it")
 
 
 @command()
@@ -144,6 +145,33 @@ def rm(template: str, yes: bool, home: Path | None, store: str | None, json: boo
         output.print_json({"deleted": _summary(removed)})
     else:
         output.say(f"{removed.name} is deleted")
+
+
+@command()
+@argument("name", help="The name of the template.")
+@click.option("--file", "-f", type=PATH, metavar="FILE", help="The file to write. Default: NAME.yaml.")
+@json_option
+def new(name: str, file: Path | None, json: bool) -> None:
+    """Write a commented plan to start from.
+
+    An existing file is not overwritten.
+    """
+    from kingdom.cli.workflow.names import check_new_name
+    from kingdom.cli.workflow.new_template import NAME_MARK, TEXT
+    from kingdom.workflow.templates import dump_yaml
+
+    check_new_name(name, (), "a template")
+    path = file or Path(f"{name}.yaml")
+    try:
+        with path.open("x", encoding="utf-8") as opened:
+            opened.write(TEXT.replace(NAME_MARK, dump_yaml({"name": name}).partition(": ")[2].strip()))
+    except FileExistsError:
+        raise output.CommandError("ALREADY_THERE", f"{path} exists: choose another --file, or delete it") from None
+    if json:
+        output.print_json({"name": name, "file": str(path)})
+    else:
+        create = f"kingdom workflow create {shlex.quote(str(path))} --repo NAME --description TEXT"
+        output.say(f"{path} is written: edit it, then {create}")
 
 
 async def _add(context: WorkflowContext, files: Sequence[Path], *, replace: bool) -> list[WorkflowTemplate]:
@@ -226,5 +254,5 @@ def _summary(template: WorkflowTemplate) -> dict[str, Any]:
     }
 
 
-for _command in (add, check, ls, show, save, rm):
+for _command in (new, add, check, ls, show, save, rm):
     app.add_command(_command)

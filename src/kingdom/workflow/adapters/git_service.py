@@ -74,12 +74,13 @@ class GitopsService:
         clock: Clock,
         identity: CommitAuthor | None = None,
         allow_local: bool = True,
+        max_file_bytes: int | None = None,
     ) -> None:
         self._clock = clock
         self._identity = identity or CommitAuthor()
         self._clones = Clones(git, folder / "clones", allow_local=allow_local)
         self._worktrees = Worktrees(self._clones, folder, clock=clock, identity=self._identity)
-        self._checkpoints = Checkpoints(clock=clock, identity=self._identity)
+        self._checkpoints = Checkpoints(clock=clock, identity=self._identity, max_file_bytes=max_file_bytes)
 
     async def check(self, url: str) -> None:
         """Try a repository; raise :class:`kingdom.gitops.GitError` if it cannot be read or is not supported."""

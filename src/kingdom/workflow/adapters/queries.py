@@ -22,8 +22,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from jinja2 import StrictUndefined, TemplateError
+from jinja2 import StrictUndefined, TemplateError, TemplateRuntimeError, UndefinedError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import missing
 
 from kingdom.agents.untrusted import ANSWER, OUTSIDE, REPORT, clean, cut_middle, fence
 from kingdom.workflow.adapters.workspaces import read_report
@@ -42,7 +43,42 @@ _MAX_VALUE_CHARS: Final = 64 * 1024  # of one variable
 _MAX_INLINE_CHARS: Final = 200  # of a variable that is not fenced
 _MARKERS: Final = ("{{", "{%", "{#")
 _MARKER_START: Final = re.compile(r"\{(?=[{%#])")
-_environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True)
+
+
+class _Issue(dict[str, Any]):
+    """The fields of the issue."""
+
+
+class _VariableMissing(UndefinedError):
+    """A query uses a variable, or a field of one, that its workflow does not have."""
+
+
+class _UnknownVariable(StrictUndefined):
+    """An unknown variable, with a message that says where its value comes from."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        hint: str | None = None,
+        obj: Any = missing,
+        name: str | None = None,
+        exc: type[TemplateRuntimeError] = UndefinedError,
+    ) -> None:
+        if exc is UndefinedError and (obj is missing or isinstance(obj, dict)):
+            exc = _VariableMissing
+        super().__init__(hint, obj, name, exc)
+
+    @property
+    def _undefined_message(self) -> str:
+        if isinstance(self._undefined_obj, _Issue):
+            name = self._undefined_name
+            given = "--issue KEY" if name == "key" else f"--var issue.{name}=TEXT"
+            return f"the workflow has no issue.{name} ({given})"
+        return super()._undefined_message
+
+
+_environment = ImmutableSandboxedEnvironment(undefined=_UnknownVariable, autoescape=False, keep_trailing_newline=True)
 
 
 class QueryInvalid(WorkflowError):
@@ -65,6 +101,41 @@ class QueryTemplates:
             works = await tx.works.of_workflow(workflow.id)
             reports = await tx.reports.of_workflow(workflow.id)
         return render(task.query, variables(workflow, works, reports, work, task), f"task {work.name}/{task.name}")
+
+    def check(self, workflow: Workflow, works: Sequence[Work], changed: Sequence[Work]) -> None:
+        """Raise :class:`QueryInvalid` if queries of ``changed`` use variables that they cannot have in this plan."""
+        problems = [
+            problem
+            for work in changed
+            for task in work.tasks
+            if any(marker in task.query for marker in _MARKERS)
+            and (problem := _unknown_variable(workflow, works, work, task))
+        ]
+        if problems:
+            raise QueryInvalid("; ".join(problems))
+
+
+def _unknown_variable(workflow: Workflow, works: Sequence[Work], work: Work, task: Task) -> str | None:
+    """Return which variable a query lacks. Reports and answers are not there yet: their names are checked."""
+    tasks = {f"{work.name}/{task.name}": task for work in works for task in work.tasks}
+    values = variables(workflow, works, [], work, task) | {
+        "reports": _Texts("report", {name: _to_come for name, task in tasks.items() if task.outline}),
+        "answers": _Texts("answer", dict.fromkeys(tasks, _to_come)),
+    }
+    where = f"task {work.name}/{task.name}"
+    try:
+        _environment.from_string(task.query).render(values)
+    except QueryInvalid as error:
+        return f"{where}: {error}"
+    except _VariableMissing as error:
+        return str(_invalid(where, error, values))
+    except Exception:  # noqa: BLE001 - it depends on texts that are not there yet
+        return None
+    return None
+
+
+def _to_come() -> str:
+    return "(to come)"
 
 
 def check_query(query: str, where: str) -> None:
@@ -103,7 +174,7 @@ def variables(
     """Return the variables of a task's query."""
     own = _as_value(dict(workflow.variables))
     issue = own.get("issue")
-    known = dict(issue) if isinstance(issue, dict) else {}
+    known = _Issue(issue if isinstance(issue, dict) else {})
     if workflow.issue_key is not None:
         known["key"] = _as_value(workflow.issue_key)
     return {

@@ -58,7 +58,8 @@ async def create_workflow(
 ) -> str:
     """Create a workflow from a template and return its id. Arguments override the template's values.
 
-    If another workflow has the name, this one gets a number: ``fix``, ``fix-2``.
+    If another workflow has the name, this one gets a number: ``fix``, ``fix-2``. Queries that use unknown variables
+    are a :class:`kingdom.workflow.errors.WorkflowError`.
     A caller that must never create a second one makes the id itself and stores it before the call.
     """
     async with context.unit_of_work() as unit:
@@ -95,8 +96,9 @@ async def _save_new(
     workflow.name = await _free_name(unit.tx, workflow.name)
     for ref in workflow.git_refs:
         await unit.tx.gits.get(ref.git_id)
-    for sequence, definition in enumerate(plan):
-        work = work_from(definition, workflow.id, sequence, context.ids.new)
+    works = [work_from(definition, workflow.id, number, context.ids.new) for number, definition in enumerate(plan)]
+    context.queries.check(workflow, works, works)
+    for work in works:
         workflow.work_changed(work.id, work.status)
         await unit.tx.works.save(work)
     await unit.tx.workflows.save(workflow)
@@ -269,7 +271,7 @@ async def modify_workflow(context: WorkflowContext, workflow_id: str, changes: S
     """Change what is not done yet in the plan of a workflow that is CREATED, READY, PAUSED, FAILED or COMPLETED.
 
     Applies all changes or none. One that is COMPLETED needs another Work, and is PAUSED then. Raises
-    :class:`kingdom.workflow.errors.NotModifiable`, ``InvalidPlan`` or ``NotFound``.
+    :class:`kingdom.workflow.errors.NotModifiable`, ``InvalidPlan``, ``NotFound``, or an error for an unknown variable.
     """
     async with context.locks.of(workflow_id), context.unit_of_work() as unit:
         workflow = await unit.tx.workflows.get(workflow_id)
@@ -278,6 +280,7 @@ async def modify_workflow(context: WorkflowContext, workflow_id: str, changes: S
         before = server_ids(workflow, works)
         editor = PlanEditor(works, workflow_id, context.ids.new)
         editor.apply([item for item in changes if not isinstance(item, (SetGitRefs, SetMcpServerRefs, SetDetails))])
+        context.queries.check(workflow, editor.works, [work for work in editor.works if work.id in editor.touched])
         await _save_plan(unit, workflow, editor)
         if workflow.status is WorkflowStatus.COMPLETED:
             _reopen(unit, workflow, editor.works, changes)
