@@ -80,7 +80,16 @@ async def test_from_a_template_to_a_finished_workflow_and_back(visitor: Visitor,
         await page.get_by_role("button", name="Resume", exact=True).click()
         await expect(_state(page)).to_have_text("completed")
         await expect(page.locator(".k-workflow-head")).to_contain_text("5 of 5 works completed")
+        await _land(page)
         await _fork(page)
+
+
+async def _land(page: Page) -> None:
+    """A repository on this machine has no pull requests: that is said, and stays to be read."""
+    await page.get_by_role("button", name="Land", exact=True).click()
+    await page.get_by_role("dialog").get_by_role("button", name="Land").click()
+    await expect(page.locator("[data-landing=web]")).to_contain_text("it has no pull requests: land with --push")
+    await expect(page.locator("[data-landing=web]")).to_contain_text("kingdom/WEB-42-repair")
 
 
 async def _fill_in_the_template(page: Page, place: Place) -> None:

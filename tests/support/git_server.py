@@ -70,6 +70,7 @@ class GitServer:
         self.redirects_ask = False
         """Whether only who has a token is told where a repository has moved to."""
         self.requests: list[GitRequest] = []
+        self.handler: type[GitHandler] = GitHandler
         self.authority = folder / "authority.pem"
         self._lock = threading.Lock()
 
@@ -86,7 +87,7 @@ class GitServer:
         self.folder.mkdir(parents=True, exist_ok=True)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.authority, _make_key(self.authority))
-        handler = type("Handler", (_Handler,), {"git": self})
+        handler = type("Handler", (self.handler,), {"git": self})
         self._server = _QuietServer(("127.0.0.1", 0), handler)
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
@@ -164,27 +165,27 @@ class _QuietServer(ThreadingHTTPServer):
         """A client that does not trust us, or goes away, is no error of the server."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class GitHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     git: GitServer
 
     def do_GET(self) -> None:
-        self._serve()
+        self.serve()
 
     def do_POST(self) -> None:
-        self._serve()
+        self.serve()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the base class
         pass
 
-    def _serve(self) -> None:
+    def serve(self) -> None:
         parts = urlsplit(self.path)
         owner, _, rest = parts.path.lstrip("/").partition("/")
         repository, _, service = rest.partition("/")
         name = f"{owner}/{repository.removesuffix('.git')}"
         write = "git-receive-pack" in f"{service}?{parts.query}"
         user, password = self._credential()
-        body = self._body()
+        body = self.read_body()
         moved = self.git.redirects.get(name)
         if moved and (self._user_of(password) or not self.git.redirects_ask):
             status, headers, answer = 301, {"Location": f"{moved}/{service}?{parts.query}".rstrip("?")}, b""
@@ -215,7 +216,7 @@ class _Handler(BaseHTTPRequestHandler):
         user, _, password = base64.b64decode(value).decode().partition(":")
         return user, password
 
-    def _body(self) -> bytes:
+    def read_body(self) -> bytes:
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
             return self.rfile.read(int(self.headers.get("Content-Length", 0)))
         found = bytearray()

@@ -10,6 +10,7 @@ from kingdom.client.models.requests import (
     ConvertBody,
     ForkBody,
     GitBody,
+    LandBody,
     McpServerBody,
     ModifyBody,
     PauseBody,
@@ -204,6 +205,11 @@ class WorkflowOperations(Connection):
     def fork_workflow(self, workflow_id: str, body: ForkBody) -> WorkflowFull:
         """Fork a workflow."""
         answer: WorkflowFull = self.request("POST", f"/api/workflows/{path_segment(workflow_id)}/fork", body=body)
+        return answer
+
+    def land_workflow(self, workflow_id: str, body: LandBody | None = None) -> WorkflowFull:
+        """Land a workflow."""
+        answer: WorkflowFull = self.request("POST", f"/api/workflows/{path_segment(workflow_id)}/land", body=body)
         return answer
 
     def list_workflow_events(

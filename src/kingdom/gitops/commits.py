@@ -103,27 +103,40 @@ async def make_commit(
     at: datetime,
 ) -> str:
     """Store a commit and return its hash. No ref holds it yet."""
-    if "\0" in message:
-        raise InvalidInput("the message of a commit contains a NUL character")
     lines = [f"{name}: {check_line(name, value)}\n" for name, value in trailers.items()]
     lines += [f"Co-authored-by: {other}\n" for other in by.co_authors]
-    text = f"{message.strip() or 'No title'}\n\n{''.join(lines)}".encode("utf-8", "surrogateescape")
+    return await store_commit(clone, tree, parents, f"{message.strip() or 'No title'}\n\n{''.join(lines)}", by, at)
+
+
+async def store_commit(
+    clone: Clone, tree: str, parents: Sequence[str], message: str, by: CommitAuthor, at: datetime
+) -> str:
+    """Store a commit with exactly this message; the same arguments give the same hash. No ref holds it yet."""
+    if "\0" in message:
+        raise InvalidInput("the message of a commit contains a NUL character")
     date = git_date(at)
     environment = {
         "GIT_AUTHOR_NAME": by.name, "GIT_AUTHOR_EMAIL": by.email, "GIT_AUTHOR_DATE": date,
         "GIT_COMMITTER_NAME": by.name, "GIT_COMMITTER_EMAIL": by.email, "GIT_COMMITTER_DATE": date,
     }  # fmt: skip
     words = [word for parent in parents for word in ("-p", parent)]
+    text = message.encode("utf-8", "surrogateescape")
     made = await clone.run("commit-tree", tree, *words, "-F", "-", stdin=text, environment=environment)
     return made.text
 
 
-async def read_commits(clone: Clone, *revisions: str, limit: int | None = None, history: bool = True) -> list[Commit]:
-    """Return the commits ``revisions`` (hashes, ``^hash``) select, newest first; without ``history`` only these."""
+async def read_commits(
+    clone: Clone, *revisions: str, limit: int | None = None, history: bool = True, first_parent: bool = False
+) -> list[Commit]:
+    """Return the commits ``revisions`` (hashes, ``^hash``) select, newest first; without ``history`` only these.
+
+    With ``first_parent``, of a merge only the branch that was merged into.
+    """
     if not revisions:
         return []
     words = ["log", "-z", f"--format=tformat:{_LOG_FORMAT}", "--no-show-signature", "--no-mailmap", "--no-color"]
     words += [] if limit is None else [f"--max-count={limit}"]
+    words += ["--first-parent"] if first_parent else []
     words += [] if history else ["--no-walk=unsorted"]
     fields = (await clone.run(*words, "--end-of-options", *revisions, "--")).fields
     return [_commit(fields[at : at + 7]) for at in range(0, len(fields) - 6, 7)]

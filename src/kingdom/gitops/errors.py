@@ -10,6 +10,8 @@
     │   ├── OutputTooLarge       git printed more than was allowed and was killed
     │   └── RemoteFailed         clone, fetch or push: no such repository, no access, no network
     ├── RepositoryRefused        a repository cannot be read, or uses what is not supported
+    ├── LandingRefused           a branch or pull request is not taken: has the reason and what to do
+    ├── RemoteUnavailable        a remote could not be reached: it may be later
     ├── LockBusy                 another process held one of our locks for too long
     ├── CloneBroken              a clone is missing or damaged: ``Clones.ensure`` recreates it
     ├── BaseNotFound             there is no such branch, tag or commit to start from
@@ -84,6 +86,18 @@ class RemoteFailed(CommandFailed):
 
 class RepositoryRefused(GitError):
     """A repository that was tried cannot be read, or uses what is not supported."""
+
+
+class LandingRefused(GitError):
+    """A remote or a checkout does not take a branch or a pull request. ``advice`` says what to do."""
+
+    def __init__(self, reason: str, advice: str) -> None:
+        super().__init__(f"{reason}: {advice}")
+        self.reason, self.advice = reason, advice
+
+
+class RemoteUnavailable(GitError):
+    """A remote could not be reached. Nothing is known to be wrong with the request: try it again later."""
 
 
 class LockBusy(GitError):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kingdom.gitops.credentials import CredentialLookup, Credentials, credential_environment
-from kingdom.gitops.errors import CommandTimedOut, GitError, LockBusy, RemoteFailed
+from kingdom.gitops.errors import CommandTimedOut, GitError, LockBusy, RemoteFailed, RemoteUnavailable
 
 if TYPE_CHECKING:
     from kingdom.gitops.errors import RemoteReason
@@ -123,6 +123,6 @@ def _ssh_advice(reason: RemoteReason) -> str:
 
 def is_outage(error: GitError) -> bool:
     """Whether a git host could not be reached, or git took too long; not that it refused, or has no such repository."""
-    if isinstance(error, (CommandTimedOut, LockBusy)):
+    if isinstance(error, (CommandTimedOut, LockBusy, RemoteUnavailable)):
         return True
     return isinstance(error, RemoteFailed) and error.reason == "unreachable"

@@ -95,6 +95,7 @@ class WorkflowContext:
     queries: QueryRenderer
     clock: Clock
     ids: Ids
+    land: Callable[[str], Awaitable[None]] | None = None  # lands a completed workflow that says so; see open_home
     locks: WorkflowLocks = field(default_factory=WorkflowLocks)
     counters: EngineCounters = field(default_factory=EngineCounters)
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kingdom.workflow.adapters.agent_client import RunnerAgentClient
     from kingdom.workflow.adapters.git_service import GitopsService
     from kingdom.workflow.context import WorkflowContext
+    from kingdom.workflow.landing import Lander
     from kingdom.workflow.ports import Clock, WorkflowStore
 
 _DATABASE: Final = "workflows.db"
@@ -57,6 +58,13 @@ def git_service(home: WorkflowHome, clock: Clock, settings: GitSettings | None =
         identity=settings.identity,
         max_file_bytes=settings.max_file_mb * MIB,
     )
+
+
+def lander(home: WorkflowHome, store: WorkflowStore, clock: Clock, settings: GitSettings | None = None) -> Lander:
+    """Return what lands the workflows of a home."""
+    from kingdom.workflow.landing import Lander
+
+    return Lander(store, git_service(home, clock, settings), clock, home.ledger)
 
 
 @asynccontextmanager
@@ -104,6 +112,7 @@ async def open_home(
         return ExternalServices(made[0], git_service(home, clock, git), workspaces, QueryTemplates(store))
 
     async with open_context(home.store, outside) as parts:
+        parts.land = lander(home, parts.store, parts.clock, git).land_when_completed
         try:
             yield parts
         finally:

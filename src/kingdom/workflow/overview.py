@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 from kingdom.workflow.domain.statuses import WorkStatus, WorkTreeStatus
 
 if TYPE_CHECKING:
+    from kingdom.workflow.domain.landing import Landing
     from kingdom.workflow.domain.resources import Checkpoint, WorkTree
     from kingdom.workflow.domain.work import Report, Task, Work
     from kingdom.workflow.domain.workflow import Workflow
@@ -25,6 +26,7 @@ class WorkflowOverview:
     checkpoints: list[Checkpoint]
     reports: list[Report]
     git_names: dict[str, str]
+    landings: list[Landing] = field(default_factory=list)
 
     @classmethod
     async def read(cls, tx: WorkflowTransaction, workflow: Workflow) -> WorkflowOverview:
@@ -39,6 +41,7 @@ class WorkflowOverview:
             sorted(await tx.checkpoints.of_workflow(workflow.id), key=lambda point: point.number),
             await tx.reports.of_workflow(workflow.id),
             {git.id: git.name for git in gits if git is not None},
+            await tx.landings.of_workflow(workflow.id),
         )
 
     @property
@@ -68,6 +71,8 @@ class WorkflowOverview:
             "repositories": [self._tree(tree) for tree in self.present_trees] or self._unmade(),
             "works": [self._work(work) for work in self.works],
             "checkpoints": [self._checkpoint(point) for point in self.checkpoints if point.complete],
+            "landing": self.workflow.landing,
+            "landings": [self._landing(landing) for landing in self.landings],
         }
 
     def _tree(self, tree: WorkTree) -> dict[str, Any]:
@@ -127,6 +132,20 @@ class WorkflowOverview:
             "response": task.response,
             "question": task.question,
             "error": task.error,
+        }
+
+    def _landing(self, landing: Landing) -> dict[str, Any]:
+        return {
+            "name": self.git_names.get(landing.git_id, landing.git_id),
+            "gitId": landing.git_id,
+            "remote": landing.remote,
+            "branch": landing.branch,
+            "base": landing.base,
+            "commit": landing.pushed,
+            "number": landing.number,
+            "url": landing.url,
+            "error": landing.error,
+            "landedAt": None if landing.landed_at is None else landing.landed_at.isoformat(),
         }
 
     def _checkpoint(self, point: Checkpoint) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.contract import check_result
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kingdom.agents.port import AgentEvent, OnEvent
     from kingdom.workflow.agent_records import WorkflowCost, WorkflowLedger
     from kingdom.workflow.context import WorkflowContext
+    from kingdom.workflow.domain.landing import Landing
     from kingdom.workflow.domain.work import Report, Work
     from kingdom.workflow.domain.workflow import Workflow
     from kingdom.workflow.play_request import PlayRecord
@@ -138,6 +139,7 @@ class WorkflowSnapshot:
     works: list[Work]
     reports: list[Report]
     branches: Mapping[str, list[str]]  # by repository name
+    landings: list[Landing] = field(default_factory=list)
 
 
 async def read_snapshot(context: WorkflowContext, workflow_id: str) -> WorkflowSnapshot:
@@ -153,6 +155,7 @@ async def read_snapshot(context: WorkflowContext, workflow_id: str) -> WorkflowS
             await tx.works.of_workflow(workflow_id),
             await tx.reports.of_workflow(workflow_id),
             branches,
+            await tx.landings.of_workflow(workflow_id),
         )
 
 
@@ -198,7 +201,7 @@ def _finished(snapshot: WorkflowSnapshot, status: str, **more: Any) -> Finished:
     document = {
         "status": status,
         "summary": summary,
-        "links": written[:_MAX_LINKS],
+        "links": [*(one.url for one in snapshot.landings if one.url), *written][:_MAX_LINKS],
         "workflow_id": snapshot.workflow.id,
         "branches": {name: list(branches) for name, branches in snapshot.branches.items()},
         **more,
@@ -216,8 +219,11 @@ def _summary(snapshot: WorkflowSnapshot) -> str:
 
 
 def _branch_list(snapshot: WorkflowSnapshot) -> str:
+    landed = [one.url or f"{one.branch} at {one.remote}" for one in snapshot.landings if one.pushed]
+    problems = [f" It could not be landed: {one.error}." for one in snapshot.landings if one.error]
     branches = [f"{branch} of {name}" for name, named in snapshot.branches.items() for branch in named]
-    return f" It is on {', '.join(branches)}." if branches else ""
+    where = landed or branches
+    return (f" It is on {', '.join(where)}." if where else "") + "".join(problems)
 
 
 def _cut_result(text: str) -> str:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from kingdom.agents.port import Finished, OnEvent, Order
     from kingdom.workflow.commands import SentCommand
     from kingdom.workflow.context import WorkflowContext
+    from kingdom.workflow.domain.workflow import Workflow
     from kingdom.workflow.play_request import PlayRequest
 
 _ENGINE_RETRY_SECONDS: Final = 1.0  # between two tries to get the engine lock
@@ -337,7 +338,7 @@ class _WorkflowRun:
                 self._on_event(Heartbeat())
                 continue
             except CommandRefused:
-                status = await self._status(command.workflow_id)
+                status = (await self._workflow(command.workflow_id)).status
                 if status in _RESTING_STATUSES or status is WorkflowStatus.CREATED:
                     raise  # otherwise it was already sent and carried out before a crash
             self._command = None
@@ -349,7 +350,7 @@ class _WorkflowRun:
             if self._command is not None:
                 with contextlib.suppress(CommandRefused):
                     await self._wait_for(self._command)
-            status = await self._status(workflow_id)
+            status = (await self._workflow(workflow_id)).status
             if status not in _RESTING_STATUSES and status is not WorkflowStatus.CREATED:
                 await self._send(workflow_id, "PauseWorkflow", reason=reason)
         except (WorkflowError, BusError) as error:
@@ -364,10 +365,10 @@ class _WorkflowRun:
         while True:
             self._woken.clear()
             self._context.check()
-            status = await self._status(workflow_id)  # before its events: so none of them is missed
+            workflow = await self._workflow(workflow_id)  # before its events: so none of them is missed
             if await progress.emit():
                 last_event = loop.time()
-            if status in _RESTING_STATUSES:
+            if workflow.status in _RESTING_STATUSES and not workflow.landing:
                 return
             if loop.time() - last_event >= self._heartbeat:
                 self._on_event(Heartbeat())
@@ -376,6 +377,6 @@ class _WorkflowRun:
                 async with asyncio.timeout(_POLL_SECONDS):
                     await self._woken.wait()
 
-    async def _status(self, workflow_id: str) -> WorkflowStatus:
+    async def _workflow(self, workflow_id: str) -> Workflow:
         async with self._workflows.store.reading() as tx:
-            return (await tx.workflows.get(workflow_id)).status
+            return await tx.workflows.get(workflow_id)

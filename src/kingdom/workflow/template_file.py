@@ -23,6 +23,7 @@ from pydantic import (
     model_validator,
 )
 
+from kingdom.workflow.domain.landing import LandAs, LandSquash
 from kingdom.workflow.domain.workflow import START, OnFailure, check_plan
 from kingdom.workflow.errors import InvalidPlan
 
@@ -237,6 +238,37 @@ class WorkSection(TemplateSection):
         return after
 
 
+def _land_text(text: str) -> str:
+    from kingdom.workflow.adapters.landing_texts import LandTextInvalid, check_land_template  # brings jinja2 with it
+
+    try:
+        check_land_template(_has_text(text))
+    except LandTextInvalid as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
+LandText = Annotated[str, AfterValidator(_land_text)]
+
+
+class LandSection(ShortSection):
+    """What happens with the result when a workflow is completed; in short, only ``how``."""
+
+    short: ClassVar[str] = "how"
+
+    how: LandAs
+    """``pull-request``: push the branches and open pull requests. ``push``: only push."""
+    squash: LandSquash = "work"
+    """``work``: one commit for each Work. ``all``: one commit. ``none``: the branch as it is."""
+    branch: LandText | None = None
+    """The name of the branch; default: made from the issue key and the name of the workflow."""
+    title: LandText | None = None
+    """The title of the pull request; may have variables (:mod:`kingdom.workflow.adapters.landing_texts`)."""
+    body: LandText | None = None
+    """The text of the pull request; default: what each Work reports, and the cost."""
+    draft: bool = False
+
+
 class TemplateFile(TemplateSection):
     """A template's file."""
 
@@ -252,6 +284,8 @@ class TemplateFile(TemplateSection):
     retries: Retries = 1
     """How often a failed query or report is retried before a person has to decide."""
     on_failure: OnFailure = "pause"
+    land: LandSection | None = None
+    """Default: nothing is pushed; ``kingdom workflow land`` does it by hand."""
     works: Annotated[list[WorkSection], AfterValidator(_not_empty)]
 
     @model_validator(mode="before")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import yaml
 
 from kingdom.base.yamlfile import parse_yaml, read_text
+from kingdom.workflow.domain.landing import LandPlan
 from kingdom.workflow.domain.plan import (
     AddTask,
     AddWork,
@@ -20,6 +21,7 @@ from kingdom.workflow.domain.plan import (
     ReorderWorks,
     SetDetails,
     SetGitRefs,
+    SetLandPlan,
     SetMcpServerRefs,
     UpdateTask,
     UpdateWork,
@@ -81,6 +83,7 @@ def parse_template(
         git_refs=tuple(GitRef(sources.repositories[one.name], one.base) for one in checked.repositories),
         mcp_server_refs=_mcp_refs(checked.mcp, sources),
         on_failure=checked.on_failure,
+        land=None if checked.land is None else LandPlan(**checked.land.model_dump()),
     )
 
 
@@ -133,10 +136,20 @@ def write_template(template: WorkflowTemplate, sources: SourceIds) -> str:
             "mcp": _mcp_section(template.mcp_server_refs, servers),
             **(_engine_section(first) if shared else {}),
             "on_failure": None if template.on_failure == _DEFAULT_ON_FAILURE else template.on_failure,
+            "land": land_section(template.land),
             "works": [_work_section(work, servers, with_engine=not shared) for work in template.works],
         }
     )
     return dump_yaml(document)
+
+
+def land_section(plan: LandPlan | None) -> Any:
+    """Return the key ``land`` of a template's file: what is not a default."""
+    if plan is None:
+        return None
+    default = asdict(LandPlan())
+    changed = {name: value for name, value in asdict(plan).items() if value != default[name]}
+    return _shortened_form("how", {"how": plan.how, **changed})
 
 
 def dump_yaml(document: Mapping[str, Any]) -> str:
@@ -235,6 +248,7 @@ def plan_of(workflow: Workflow, works: Sequence[Work]) -> WorkflowTemplate:
         workflow.git_refs,
         workflow.mcp_server_refs,
         workflow.on_failure,
+        workflow.land,
     )
 
 
@@ -256,6 +270,9 @@ def plan_changes(workflow: Workflow, works: Sequence[Work], wanted: WorkflowTemp
         found.append(("other MCP servers", SetMcpServerRefs(wanted.mcp_server_refs)))
     if (wanted.name, wanted.description) != (workflow.name, workflow.description):
         found.append((_details_text(workflow, wanted), SetDetails(wanted.name, wanted.description)))
+    if wanted.land != workflow.land:
+        how = "by hand" if wanted.land is None else f"as {wanted.land.how}"
+        found.append((f"landed {how} at the end", SetLandPlan(wanted.land)))
     return [*found, *_work_changes(works, wanted.works)]
 
 

@@ -69,6 +69,15 @@ async def test_a_workflow_is_made_run_looked_at_gone_back_in_and_forked(tmp_path
         (listed,) = (await desk.get("workflows", search="web-42", status="COMPLETED"))["items"]
         assert (listed["id"], listed["costUsd"]) == (made["id"], 0.25)
 
+        refused = error(await web.client.post(f"/api/{path}/land"), 409, "GIT_FAILED")
+        assert "it has no pull requests" in refused["message"]
+        landed = await desk.post(f"{path}/land", {"how": "push"}, status=200)
+        assert [(one["branch"], one["base"], one["url"]) for one in landed["landings"]] == [
+            ("kingdom/WEB-42-Fix-it", "main", None)
+        ]
+        assert source.git("log", "--format=%an", "main..kingdom/WEB-42-Fix-it").splitlines() == ["Kingdom"] * 2
+        assert source.git("show", "kingdom/WEB-42-Fix-it:plan.md") == "one\n2"
+
         fork = await desk.post(f"{path}/fork", {"checkpointId": first["id"], "name": "Another way"})
         assert [work["status"] for work in fork["works"]] == ["COMPLETED", "PENDING"]
         fork_path = f"workflows/{fork['id']}"

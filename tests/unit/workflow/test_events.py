@@ -49,7 +49,7 @@ SPECIFIED = {
 }
 
 
-OURS = {"QuestionAsked": "workId, taskId, question"}
+OURS = {"QuestionAsked": "workId, taskId, question", "WorkflowLanded": "workflowId, branch, url"}
 
 
 def test_every_specified_event_is_there_and_none_but_ours_besides() -> None:

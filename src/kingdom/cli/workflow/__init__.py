@@ -5,6 +5,7 @@ from __future__ import annotations
 from kingdom.cli.parsing import group
 from kingdom.cli.workflow.control import answer, cancel, engine, pause, resume, rm, start
 from kingdom.cli.workflow.inspection import diff, log, ls, show, verify
+from kingdom.cli.workflow.land import land, update_base
 from kingdom.cli.workflow.plans import create, fork, modify
 from kingdom.cli.workflow.watch import watch
 
@@ -25,6 +26,8 @@ for _command in (
     modify,
     show,
     diff,
+    land,
+    update_base,
     log,
     ls,
     rm,

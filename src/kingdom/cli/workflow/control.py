@@ -112,7 +112,7 @@ def resume(
 @store_option
 @json_lines_option
 def answer(workflow: str, text: str, detach: bool, home: Path | None, store: str | None, json: bool) -> None:
-    """Answer the question of an agent, and show the workflow like start.
+    """Answer an agent's question, and show the workflow like start.
 
     Its work goes on in the same conversation.
     """

@@ -161,6 +161,9 @@ def print_overview(found: WorkflowOverview, *, engine: bool = True) -> None:
         where = f" on {tree['branch']} in {tree['path']}" if tree.get("path") else ""
         whose = f" of {names[tree['workId']]}" if tree.get("workId") in names else ""
         output.say(f"{'repository':<12}{tree['name']}{whose} {state}{where}")
+    for landing in document["landings"]:
+        state = f"{landing['branch']}: {landing['url'] or landing['remote']}" if landing["commit"] else "not landed"
+        output.say(f"{'landed':<12}{landing['name']} {state}" + (f" ({landing['error']})" if landing["error"] else ""))
     output.say()
     output.print_table(COLUMNS, overview_rows(found), right=("attempt",))
     if document["checkpoints"]:

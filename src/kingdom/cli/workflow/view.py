@@ -245,11 +245,7 @@ def next_steps(overview: WorkflowOverview) -> list[str]:
     """Return what the user can do with a workflow that rests."""
     workflow, word = overview.workflow, workflow_word(overview.workflow)
     if workflow.status == "COMPLETED":
-        return [
-            f"{overview.git_names.get(tree.git_id, tree.git_id)}: the branch {tree.branch} in {tree.path}"
-            for tree in overview.present_trees
-            if tree.work_id is None and tree.path
-        ]
+        return _result_lines(overview)
     if workflow.status not in ("PAUSED", "FAILED"):
         return []
     last = [point.id for point in overview.checkpoints if point.complete and point.valid][-1:]
@@ -263,6 +259,25 @@ def next_steps(overview: WorkflowOverview) -> list[str]:
         drop = "with --discard it restarts from the last checkpoint"
         return [*steps, f"kingdom workflow resume {word} continues where it stopped; {drop}"]
     return [*steps, f"kingdom workflow resume {word} continues it"]
+
+
+def _result_lines(overview: WorkflowOverview) -> list[str]:
+    """Return where the result of a completed workflow is, and how it is landed."""
+    word, landings = workflow_word(overview.workflow), {one.git_id: one for one in overview.landings}
+    lines = []
+    for tree in overview.present_trees:
+        if tree.work_id is not None or not tree.path:
+            continue
+        name, landing = overview.git_names.get(tree.git_id, tree.git_id), landings.get(tree.git_id)
+        if landing is not None and landing.error:
+            lines.append(f"{name}: not landed: {landing.error}")
+        if landing is not None and landing.pushed:
+            lines.append(f"{name}: landed on {landing.branch}: {landing.url or landing.remote}")
+        else:
+            lines.append(f"{name}: the branch {tree.branch} in {tree.path}")
+    if any(one.error for one in landings.values()) or (lines and not landings):
+        lines.append(f"kingdom workflow land {word} pushes it and opens a pull request (--into . for your checkout)")
+    return lines
 
 
 def headline(frame: WorkflowFrame) -> Text:

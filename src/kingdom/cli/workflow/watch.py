@@ -42,7 +42,7 @@ class WorkflowFrame:
     @property
     def resting(self) -> bool:
         """Whether nothing more happens until a user acts."""
-        return self.overview.workflow.status in _RESTING_STATUSES
+        return self.overview.workflow.status in _RESTING_STATUSES and not self.overview.workflow.landing
 
 
 @command()
@@ -73,7 +73,7 @@ async def _watch(place: WorkflowHome, word: str, *, wait: bool, json: bool) -> i
             with choose_view(json=json) as view:
                 async for frame in stream:
                     view.show(frame)
-                    if frame.overview.workflow.is_over or (frame.resting and not wait):
+                    if frame.resting and (frame.overview.workflow.is_over or not wait):
                         return exit_code(frame.overview)
     return 0  # it was deleted
 

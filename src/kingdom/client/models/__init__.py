@@ -54,6 +54,8 @@ from kingdom.client.models.requests import Failed as Failed
 from kingdom.client.models.requests import ForkBody as ForkBody
 from kingdom.client.models.requests import GitBody as GitBody
 from kingdom.client.models.requests import GitRefBody as GitRefBody
+from kingdom.client.models.requests import LandBody as LandBody
+from kingdom.client.models.requests import LandFields as LandFields
 from kingdom.client.models.requests import McpServerBody as McpServerBody
 from kingdom.client.models.requests import McpServerRefBody as McpServerRefBody
 from kingdom.client.models.requests import ModifyBody as ModifyBody
@@ -96,6 +98,7 @@ from kingdom.client.models.workflows import DiffHunk as DiffHunk
 from kingdom.client.models.workflows import DiffLine as DiffLine
 from kingdom.client.models.workflows import GitInfo as GitInfo
 from kingdom.client.models.workflows import GitRefFields as GitRefFields
+from kingdom.client.models.workflows import LandingInfo as LandingInfo
 from kingdom.client.models.workflows import McpServerInfo as McpServerInfo
 from kingdom.client.models.workflows import McpServerRefFields as McpServerRefFields
 from kingdom.client.models.workflows import PlanChangeResult as PlanChangeResult

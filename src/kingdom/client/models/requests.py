@@ -74,6 +74,30 @@ class GitRefBody(TypedDict):
     base: NotRequired[str | None]
 
 
+class LandBody(TypedDict):
+    """How to land a workflow."""
+
+    how: NotRequired[Literal["pull-request", "push"]]
+    squash: NotRequired[Literal["work", "all", "none"]]
+    branch: NotRequired[str | None]
+    title: NotRequired[str | None]
+    body: NotRequired[str | None]
+    draft: NotRequired[bool]
+    gitId: NotRequired[str | None]
+    base: NotRequired[str | None]
+
+
+class LandFields(TypedDict):
+    """What happens with the result when a workflow is completed."""
+
+    how: NotRequired[Literal["pull-request", "push"]]
+    squash: NotRequired[Literal["work", "all", "none"]]
+    branch: NotRequired[str | None]
+    title: NotRequired[str | None]
+    body: NotRequired[str | None]
+    draft: NotRequired[bool]
+
+
 class McpServerBody(TypedDict):
     """An MCP server to register: either a command or a URL."""
 
@@ -236,6 +260,7 @@ class TemplateBody(TypedDict):
     gitRefs: NotRequired[list[GitRefBody]]
     mcpServerRefs: NotRequired[list[McpServerRefBody]]
     onFailure: NotRequired[Literal["pause", "fail"]]
+    land: NotRequired[LandFields | None]
     works: list[WorkBody]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
+from kingdom.client.models.requests import LandFields
+
 
 class AgentOutput(TypedDict):
     """A part of the agent output. ``cursor`` reads what follows."""
@@ -115,6 +117,21 @@ class GitRefFields(TypedDict):
     base: NotRequired[str | None]
 
 
+class LandingInfo(TypedDict):
+    """A branch that was pushed, or was to be, and its pull request."""
+
+    name: str
+    gitId: str
+    remote: str
+    branch: str
+    base: str
+    commit: str | None
+    number: int | None
+    url: str | None
+    error: str | None
+    landedAt: str | None
+
+
 class McpServerInfo(TypedDict):
     """An MCP server: a command or a URL."""
 
@@ -204,6 +221,7 @@ class Template(TypedDict):
     gitRefs: NotRequired[list[GitRefFields]]
     mcpServerRefs: NotRequired[list[McpServerRefFields]]
     onFailure: NotRequired[Literal["pause", "fail"]]
+    land: NotRequired[LandFields | None]
     works: list[WorkFields]
     id: str
     version: int
@@ -217,6 +235,7 @@ class TemplateFields(TypedDict):
     gitRefs: NotRequired[list[GitRefFields]]
     mcpServerRefs: NotRequired[list[McpServerRefFields]]
     onFailure: NotRequired[Literal["pause", "fail"]]
+    land: NotRequired[LandFields | None]
     works: list[WorkFields]
 
 
@@ -355,8 +374,10 @@ class WorkflowFull(TypedDict):
     repositories: list[WorkTreeInfo]
     works: list[WorkInfo]
     checkpoints: list[CheckpointInfo]
+    landing: bool
+    landings: list[LandingInfo]
     engineRunning: bool
-    allowed: list[Literal["start", "pause", "resume", "goBack", "answer", "cancel", "modify", "delete"]]
+    allowed: list[Literal["start", "pause", "resume", "goBack", "answer", "cancel", "modify", "land", "delete"]]
 
 
 WorkflowStatus = Literal[

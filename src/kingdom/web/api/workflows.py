@@ -29,11 +29,12 @@ from kingdom.web.envelope import ApiError, ApiModel, Cursor, Limit, Ok, Page, ok
 from kingdom.web.views import checkpoints, templates, workflow_output, workflows
 from kingdom.web.views.checkpoints import CheckpointDiff, CheckpointInfo, DiffForm, VerificationResult
 from kingdom.web.views.redaction import restore_ref_secrets
-from kingdom.web.views.templates import Template, git_refs, mcp_refs
+from kingdom.web.views.templates import LandFields, Template, git_refs, mcp_refs
 from kingdom.web.views.workflow_output import AgentOutput, ReportInfo, ReportSummary, WorkflowUsage
 from kingdom.web.views.workflow_state import find_checkpoint, find_workflow, workflow_state
 from kingdom.web.views.workflows import WorkflowAction, WorkflowEvent, WorkflowFull, WorkflowSummary, allowed_actions
 from kingdom.workflow import usecases
+from kingdom.workflow.domain.landing import LandPlan
 from kingdom.workflow.domain.resources import GitRef, McpServerRef
 from kingdom.workflow.domain.statuses import WorkflowStatus
 from kingdom.workflow.errors import IllegalTransition
@@ -200,6 +201,15 @@ class ForkBody(ApiModel):
     name: Name | None = Field(default=None, examples=["Fix the timeout, another way"])
 
 
+class LandBody(LandFields):
+    """How to land a workflow."""
+
+    git_id: IdText | None = Field(default=None, description="Only this repository.")
+    base: Annotated[str, Field(min_length=1, max_length=250)] | None = Field(
+        default=None, description="Branch to merge into; default: the one it started from."
+    )
+
+
 @router.post("/{workflowId}/start", status_code=202, summary="Start a workflow")
 async def start_workflow(
     context: Context, workflow_id: WorkflowId, body: StartBody | None = None
@@ -275,6 +285,20 @@ async def fork_workflow(context: Context, workflow_id: WorkflowId, body: ForkBod
     with error_prefix("WFL"):
         fork_id = await usecases.fork_workflow(context.parts, point.id, name=body.name)
     return ok(await workflows.read_workflow(context, fork_id))
+
+
+@router.post("/{workflowId}/land", summary="Land a workflow")
+async def land_workflow(context: Context, workflow_id: WorkflowId, body: LandBody | None = None) -> Ok[WorkflowFull]:
+    """Push the branches of a workflow and open or update its pull requests. May be repeated.
+
+    Without a body, it is landed as its template says. 409: it runs, or a remote refuses it.
+    """
+    await _check_allowed(context, workflow_id, "land", "landed")
+    plan = None if body is None else LandPlan(**body.model_dump(exclude={"git_id", "base"}))
+    given = {} if body is None else {"only": body.git_id, "base": body.base}
+    with error_prefix("WFL"):
+        await workflow_state(context).lander(context.parts.store).land(workflow_id, plan, **given)
+    return ok(await workflows.read_workflow(context, workflow_id))
 
 
 async def _check_allowed(context: WebContext, workflow_id: str, act: WorkflowAction, wanted: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
@@ -11,6 +12,7 @@ from kingdom.base.yamlfile import YamlProblem
 from kingdom.web.envelope import ApiError, ApiModel, Page, cursor_id, cursor_of, not_found
 from kingdom.web.views.redaction import shown_env, shown_template
 from kingdom.web.views.workflow_state import workflow_state
+from kingdom.workflow.domain.landing import LandPlan
 from kingdom.workflow.domain.resources import GitRef, McpServerRef
 from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, WorkflowTemplate
 from kingdom.workflow.errors import InvalidPlan
@@ -78,6 +80,19 @@ class WorkFields(ApiModel):
     pause_after: bool = False
 
 
+class LandFields(ApiModel):
+    """What happens with the result when a workflow is completed."""
+
+    how: Literal["pull-request", "push"] = "pull-request"
+    squash: Literal["work", "all", "none"] = Field(
+        default="work", description="One commit for each work, one for everything, or the branch as it is."
+    )
+    branch: str | None = Field(default=None, description="Default: made from the issue key and the name.")
+    title: str | None = Field(default=None, description="A template; default: the issue key and the topic.")
+    body: str | None = Field(default=None, description="A template; default: what each work reports.")
+    draft: bool = False
+
+
 class TemplateFields(ApiModel):
     """Fields of a template."""
 
@@ -86,6 +101,7 @@ class TemplateFields(ApiModel):
     git_refs: list[GitRefFields] = Field(default_factory=list)
     mcp_server_refs: list[McpServerRefFields] = Field(default_factory=list)
     on_failure: Literal["pause", "fail"] = "pause"
+    land: LandFields | None = None
     works: list[WorkFields]
 
 
@@ -186,6 +202,7 @@ async def from_fields(context: WebContext, fields: TemplateFields, template_id: 
             git_refs(fields.git_refs),
             mcp_refs(fields.mcp_server_refs),
             fields.on_failure,
+            None if fields.land is None else LandPlan(**fields.land.model_dump()),
         )
     except InvalidPlan as error:
         raise invalid_template([str(error)]) from error
@@ -210,6 +227,7 @@ def fields_of(template: WorkflowTemplate) -> TemplateFields:
         git_refs=[GitRefFields(git_id=ref.git_id, base=ref.base) for ref in template.git_refs],
         mcp_server_refs=_shown_refs(template.mcp_server_refs),
         on_failure=template.on_failure,
+        land=None if template.land is None else LandFields(**asdict(template.land)),
         works=[_work_fields(work) for work in template.works],
     )
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from kingdom.homes import engines_of
+from kingdom.homes import engines_of, git_settings_of
 from kingdom.web.envelope import not_found
 from kingdom.workflow.agent_records import LedgerReader, TranscriptLine, TranscriptReader
 from kingdom.workflow.domain.statuses import WorkStatus
-from kingdom.workflow.home import git_service
+from kingdom.workflow.home import git_service, lander
 from kingdom.workflow.overview import workflow_summary
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from kingdom.workflow.agent_records import WorkflowCost
     from kingdom.workflow.domain.resources import Checkpoint
     from kingdom.workflow.domain.workflow import Workflow
+    from kingdom.workflow.landing import Lander
+    from kingdom.workflow.ports import WorkflowStore
     from kingdom.workflow.store.transactions import WorkflowTransaction
 
 
@@ -151,6 +153,10 @@ class WorkflowViewState:
     def git(self) -> GitopsService:
         """Access to clones and worktrees."""
         return git_service(self._place, self._clock)
+
+    def lander(self, store: WorkflowStore) -> Lander:
+        """Return what lands workflows."""
+        return lander(self._place, store, self._clock, git_settings_of(self._place))
 
     async def spent(self, *, fresh: bool = False) -> Mapping[str, WorkflowCost]:
         """Return the spending by workflow, at most a second old, or current with ``fresh``."""

@@ -35,12 +35,13 @@ if TYPE_CHECKING:
     from kingdom.workflow.domain.workflow import Workflow
     from kingdom.workflow.store.transactions import WorkflowTransaction
 
-WorkflowAction = Literal["start", "pause", "resume", "goBack", "answer", "cancel", "modify", "delete"]
+WorkflowAction = Literal["start", "pause", "resume", "goBack", "answer", "cancel", "modify", "land", "delete"]
 _STATUS_AFTER: Final = {
     "pause": WorkflowStatus.PAUSED,
     "resume": WorkflowStatus.RESUMING,
     "cancel": WorkflowStatus.CANCELLED,
 }
+_LANDABLE_STATUSES: Final = (WorkflowStatus.PAUSED, WorkflowStatus.FAILED, WorkflowStatus.COMPLETED)
 _NO_COST: Final = WorkflowCost()
 
 
@@ -118,6 +119,21 @@ class WorkTreeInfo(ApiModel):
     error: str | None = None
 
 
+class LandingInfo(ApiModel):
+    """A branch that was pushed, or was to be, and its pull request."""
+
+    name: str = Field(description="Name of the repository.", examples=["web"])
+    git_id: str = Field(examples=["git-0198c2d0"])
+    remote: str = Field(examples=["https://github.com/acme/web"])
+    branch: str = Field(examples=["kingdom/WEB-42-fix"])
+    base: str = Field(description="Branch it is to be merged into.", examples=["main"])
+    commit: str | None = Field(description="The last commit that was pushed.")
+    number: int | None = Field(description="Number of the pull request.", examples=[7])
+    url: str | None = Field(description="Address of the pull request.")
+    error: str | None = Field(description="Why the last try did not succeed.")
+    landed_at: datetime | None
+
+
 class WorkflowFull(WorkflowSummary):
     """A workflow in full."""
 
@@ -129,6 +145,8 @@ class WorkflowFull(WorkflowSummary):
     repositories: list[WorkTreeInfo]
     works: list[WorkInfo]
     checkpoints: list[CheckpointInfo]
+    landing: bool = Field(description="Whether its result is being pushed.")
+    landings: list[LandingInfo]
     engine_running: bool = Field(description="Whether an engine runs: without one, a running workflow does not go on.")
     allowed: list[WorkflowAction] = Field(description="Actions that are allowed now.")
 
@@ -234,6 +252,7 @@ def allowed_actions(workflow: Workflow) -> list[WorkflowAction]:
         "answer": _can_become(workflow, "resume") and WorkStatus.WAITING in workflow.work_statuses.values(),
         "cancel": _can_become(workflow, "cancel"),
         "modify": workflow.status in MODIFIABLE_STATUSES,
+        "land": workflow.status in _LANDABLE_STATUSES and bool(workflow.git_refs) and not workflow.landing,
         "delete": workflow.status not in BUSY_STATUSES,
     }
     return [act for act, yes in may.items() if yes]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from kingdom.gitops import (
@@ -29,6 +30,8 @@ from kingdom.gitops import (
     verify,
 )
 from kingdom.gitops.access import check_repository
+from kingdom.gitops.landing import LandedHistory, landed_history, landed_ref
+from kingdom.gitops.repository import ORIGIN_REFS
 from kingdom.gitops.worktree import snapshot
 from kingdom.workflow.adapters.workspaces import slug, tag
 from kingdom.workflow.domain.resources import Committed
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 
     from kingdom.gitops import Clock, Clone, Commit, Conflict, FileDiff, Worktree
     from kingdom.gitops import GitRunner as GitProgram
+    from kingdom.gitops.landing import Describe, Squash
     from kingdom.gitops.worktrees import ExistingBranch
     from kingdom.workflow.domain.resources import Checkpoint, Git, WorkTree
 
@@ -63,6 +67,14 @@ class MergeConflict(GitError):
         self.conflicts = tuple(conflicts)
 
 
+@dataclass(frozen=True)
+class PinnedHistory:
+    """The commits to land, and the ref that holds them."""
+
+    history: LandedHistory
+    ref: str
+
+
 class GitopsService:
     """See :class:`kingdom.workflow.ports.GitService`."""
 
@@ -77,10 +89,10 @@ class GitopsService:
         max_file_bytes: int | None = None,
     ) -> None:
         self._clock = clock
-        self._identity = identity or CommitAuthor()
+        self.identity = identity or CommitAuthor()
         self._clones = Clones(git, folder / "clones", allow_local=allow_local)
-        self._worktrees = Worktrees(self._clones, folder, clock=clock, identity=self._identity)
-        self._checkpoints = Checkpoints(clock=clock, identity=self._identity, max_file_bytes=max_file_bytes)
+        self._worktrees = Worktrees(self._clones, folder, clock=clock, identity=self.identity)
+        self._checkpoints = Checkpoints(clock=clock, identity=self.identity, max_file_bytes=max_file_bytes)
 
     async def check(self, url: str) -> None:
         """Try a repository; raise :class:`kingdom.gitops.GitError` if it cannot be read or is not supported."""
@@ -206,6 +218,44 @@ class GitopsService:
         """The commits of ``newer`` that ``older`` does not have, newest first."""
         return await log(self._clones.find(git.url), older, newer)
 
+    # ── landing ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def clone_of(self, git: Git) -> Clone:
+        """Return the clone of a repository, without checking it."""
+        return self._clones.find(git.url)
+
+    async def history_to_land(self, tree: WorkTree, describe: Describe, squash: Squash) -> PinnedHistory:
+        """Return the commits to land of a worktree, held by a ref so that they stay."""
+        worktree = self._find(tree)
+        tip = await worktree.tip()
+        if tip is None:
+            raise WorktreeBroken(f"the branch {worktree.branch} is gone from {worktree.clone.folder}")
+        made = await landed_history(worktree.clone, worktree.base, tip, describe, self.identity, squash)
+        ref = landed_ref(worktree.workflow, worktree.name)
+        await worktree.clone.update_refs([f"update {ref} {made.tip}"])
+        return PinnedHistory(made, ref)
+
+    async def base_branch(self, git: Git, tree: WorkTree) -> str | None:
+        """Return the branch that a worktree started from; the default branch if it did not start from a branch."""
+        clone = self._clones.find(git.url)
+        if tree.base is not None and await clone.commit_of(f"{ORIGIN_REFS}{tree.base}") is not None:
+            return tree.base
+        return await clone.default_branch()
+
+    async def merge_upstream(self, git: Git, tree: WorkTree, branch: str) -> bool:
+        """Fetch, and merge a branch of the remote into a worktree; return whether there was anything to merge.
+
+        Raises :class:`MergeConflict` with the files; nothing changes then.
+        """
+        ensured = await self._clones.ensure(git.url)
+        commit = await ensured.clone.resolve_base(branch)
+        worktree = self._find(tree)
+        title = f"Merge {branch}"
+        done = await merge(worktree, commit, title=title, clock=self._clock, identity=self.identity)
+        if not done.clean:
+            raise MergeConflict(branch, done.conflicts, tree.path)
+        return not done.up_to_date
+
     # ── reset and merge ───────────────────────────────────────────────────────────────────────────────────────
 
     async def reset(self, trees: Sequence[WorkTree], hashes: Mapping[str, str]) -> dict[str, str]:
@@ -224,7 +274,7 @@ class GitopsService:
         the tree is :class:`kingdom.gitops.WorktreeDirty`, unless everything is merged already.
         """
         branches = [self._find(source).branch for source in sources]
-        done = await merge(self._find(tree), *branches, title=message, clock=self._clock, identity=self._identity)
+        done = await merge(self._find(tree), *branches, title=message, clock=self._clock, identity=self.identity)
         if not done.clean:
             raise MergeConflict(done.source, done.conflicts, tree.path)
         if done.rescues:
@@ -232,7 +282,7 @@ class GitopsService:
 
     async def _reset(self, tree: WorkTree, commit: str | None) -> tuple[str, ...]:
         worktree = await self._mended(self._find(tree))
-        return (await reset(worktree, commit, clock=self._clock, identity=self._identity)).rescues
+        return (await reset(worktree, commit, clock=self._clock, identity=self.identity)).rescues
 
     async def _verify(
         self, git: Git, points: Sequence[Checkpoint], branches: Mapping[tuple[str, str], str], deep: bool

@@ -20,7 +20,7 @@ UI_ONLY: Final = frozenset(
         "WorkflowTemplateCreated", "WorkflowTemplateUpdated", "WorkflowTemplateDeleted",
         "WorkflowCreated", "WorkflowPaused", "WorkflowDeleted", "WorkflowMcpServerRefsUpdated",
         "TaskStarted", "TaskCompleted", "QuerySent", "ReportGenerationStarted",
-        "CheckpointCreated", "WorkTreeReleased", "WorkSpaceCreated",
+        "CheckpointCreated", "WorkTreeReleased", "WorkSpaceCreated", "WorkflowLanded",
     }
 )  # fmt: skip
 _SNAKE: Final = re.compile(r"_([a-z])")
@@ -162,6 +162,15 @@ class WorkflowCancelled(DomainEvent):
     """A workflow was cancelled."""
 
     workflow_id: str
+
+
+@_event
+class WorkflowLanded(DomainEvent):
+    """The branch of a workflow was pushed; ``url`` is its pull request, or the repository."""
+
+    workflow_id: str
+    branch: str
+    url: str
 
 
 @_event

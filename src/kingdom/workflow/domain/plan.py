@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from kingdom.workflow.domain.landing import LandPlan
 from kingdom.workflow.domain.resources import GitRef, McpServerRef
 from kingdom.workflow.domain.statuses import ReportStatus, TaskStatus, WorkStatus
 from kingdom.workflow.domain.work import Task, Work
@@ -163,10 +164,19 @@ class SetDetails:
     description: str
 
 
+@dataclass(frozen=True, slots=True)
+class SetLandPlan:
+    """Change how the workflow is landed when it is completed."""
+
+    plan: LandPlan | None
+
+
 PlanChange: TypeAlias = (
     AddTask | RemoveTask | UpdateTask | ReorderTasks | AddWork | RemoveWork | UpdateWork | ReorderWorks
 )
-Change: TypeAlias = PlanChange | SetGitRefs | SetMcpServerRefs | SetDetails
+WorkflowChange: TypeAlias = SetGitRefs | SetMcpServerRefs | SetDetails | SetLandPlan
+"""A change of the workflow itself, not of its works."""
+Change: TypeAlias = PlanChange | WorkflowChange
 
 
 @dataclass(slots=True)

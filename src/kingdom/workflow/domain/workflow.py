@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Literal
 
+from kingdom.workflow.domain.landing import LandPlan
 from kingdom.workflow.domain.resources import GitRef, McpServerRef
 from kingdom.workflow.domain.statuses import (
     WORKFLOW_ACTIVE_STATUSES,
@@ -59,6 +60,7 @@ class WorkflowTemplate:
     git_refs: tuple[GitRef, ...] = ()
     mcp_server_refs: tuple[McpServerRef, ...] = ()
     on_failure: OnFailure = "pause"
+    land: LandPlan | None = None  # how its workflows are landed when they are completed; None: by hand
     version: int = 0
 
     def __post_init__(self) -> None:
@@ -169,6 +171,8 @@ class Workflow:
     resuming: ResumePlan | None = None  # of a PAUSED one: the resume that failed, to be repeated
     review: str | None = None  # the reason to pause as soon as no Work runs
     prepare_only: bool = False  # whether it stays READY until it is started again
+    land: LandPlan | None = None  # how it is landed when it is completed; None: by hand
+    landing: bool = False  # of a COMPLETED one: whether it is being landed
     version: int = 0
 
     @property
@@ -179,7 +183,7 @@ class Workflow:
     @property
     def is_active(self) -> bool:
         """Whether it needs an engine to go on."""
-        return self.status in WORKFLOW_ACTIVE_STATUSES
+        return self.status in WORKFLOW_ACTIVE_STATUSES or self.landing
 
     # ── transitions ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -212,12 +216,14 @@ class Workflow:
         self.resuming = None
 
     def complete(self) -> None:
-        """Complete it."""
+        """Complete it; if it is to be landed, that comes next."""
         self._to(WorkflowStatus.COMPLETED)
+        self.landing = self.land is not None
 
     def reopen(self) -> None:
         """Pause a completed workflow that got more works."""
         self.pause("works were added after it was completed")
+        self.landing = False
 
     def fail(self, reason: str) -> None:
         """Fail it: it cannot go on without a person."""

@@ -52,7 +52,10 @@ class WorkflowStartedHandler(Handler):
 
 
 class WorkflowTerminatedHandler(Handler):
-    """Releases repositories and MCP servers, and removes worktrees in PENDING_RELEASE. The others stay."""
+    """Lands a workflow that says so, releases repositories and MCP servers, and removes worktrees in PENDING_RELEASE.
+
+    The other worktrees stay.
+    """
 
     has_prelude: ClassVar[bool] = True
 
@@ -62,10 +65,12 @@ class WorkflowTerminatedHandler(Handler):
             workflow = await tx.workflows.find(incoming.aggregate_id)
             trees = await tx.work_trees.of_workflow(incoming.aggregate_id)
         pending = [tree for tree in trees if tree.status is WorkTreeStatus.PENDING_RELEASE]
-        if not _is_terminated(workflow):
+        if workflow is None or not _is_terminated(workflow):
             return None
         for tree in pending:
             await self.context.git.release(tree)
+        if workflow.landing and self.context.land is not None:
+            await self.context.land(workflow.id)
         return pending
 
     async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
@@ -75,6 +80,9 @@ class WorkflowTerminatedHandler(Handler):
             return self.refuse(incoming, reason)
         if isinstance(prelude, list):
             await record_released(unit, prelude)
+        if workflow.landing:
+            workflow.landing = False
+            await unit.tx.workflows.save(workflow)
         works = await unit.tx.works.of_workflow(workflow.id)
         return await release_uses(unit.tx, workflow, works)
 

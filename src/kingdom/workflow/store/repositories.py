@@ -14,6 +14,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
+from kingdom.workflow.domain.landing import Landing
 from kingdom.workflow.domain.resources import Checkpoint, Git, McpServer, WorkSpace, WorkTree
 from kingdom.workflow.domain.work import Report, Work
 from kingdom.workflow.domain.workflow import Workflow, WorkflowTemplate
@@ -183,8 +184,9 @@ CHECKPOINTS: Final = AggregateTable(
 )  # fmt: skip
 WORK_TREES: Final = AggregateTable("wf_work_tree", WorkTree, "worktree", _workflow_id, status=_status)
 WORK_SPACES: Final = AggregateTable("wf_work_space", WorkSpace, "workspace", _workflow_id)
+LANDINGS: Final = AggregateTable("wf_landing", Landing, "landing", _workflow_id, status=lambda landing: landing.url)
 TABLES: Final[tuple[AggregateTable[Any], ...]] = (
-    GITS, MCP_SERVERS, TEMPLATES, WORKFLOWS, WORKS, REPORTS, CHECKPOINTS, WORK_TREES, WORK_SPACES,
+    GITS, MCP_SERVERS, TEMPLATES, WORKFLOWS, WORKS, REPORTS, CHECKPOINTS, WORK_TREES, WORK_SPACES, LANDINGS,
 )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from kingdom.bus import EventBus
+    from kingdom.workflow.domain.landing import Landing
     from kingdom.workflow.domain.resources import Checkpoint, Git, McpServer, WorkSpace, WorkTree
     from kingdom.workflow.domain.work import Report, Work
     from kingdom.workflow.domain.workflow import Workflow, WorkflowTemplate
@@ -64,6 +65,7 @@ class WorkflowTransaction:
         self.checkpoints: TableRepository[Checkpoint] = self._open(repositories.CHECKPOINTS)
         self.work_trees: TableRepository[WorkTree] = self._open(repositories.WORK_TREES)
         self.work_spaces: TableRepository[WorkSpace] = self._open(repositories.WORK_SPACES)
+        self.landings: TableRepository[Landing] = self._open(repositories.LANDINGS)
 
     def _open(self, table: repositories.AggregateTable[A]) -> TableRepository[A]:
         made = TableRepository(self.session, table, self._before_write)

@@ -140,6 +140,7 @@ async def create_template_from_workflow(
             workflow.git_refs,
             workflow.mcp_server_refs,
             workflow.on_failure,
+            workflow.land,
         )
         await tx.templates.save(template)
         tx.record(RecordedEvent(WorkflowTemplateCreated(template.id), "WorkflowTemplate", template.id))

@@ -355,7 +355,7 @@ async def delete_workflow(context: WorkflowContext, workflow_id: str) -> None:
 
 
 async def _delete_rows(tx: WorkflowTransaction, workflow_id: str) -> None:
-    for rows in (tx.works, tx.reports, tx.checkpoints, tx.work_trees, tx.work_spaces):
+    for rows in (tx.works, tx.reports, tx.checkpoints, tx.work_trees, tx.work_spaces, tx.landings):
         for item in await rows.of_workflow(workflow_id):
             await rows.delete(item.id)
     await tx.forget_counter(checkpoint_counter(workflow_id))

@@ -16,13 +16,16 @@ from kingdom.workflow.domain.events import (
     WorkStatusChanged,
     WorkTreePendingRelease,
 )
+from kingdom.workflow.domain.landing import LandPlan
 from kingdom.workflow.domain.plan import (
     Change,
     PlanEditor,
     SetDetails,
     SetGitRefs,
+    SetLandPlan,
     SetMcpServerRefs,
     WorkDependencies,
+    WorkflowChange,
     work_from,
 )
 from kingdom.workflow.domain.resources import Checkpoint, GitRef, McpServerRef, WorkSpace, WorkTree
@@ -55,6 +58,7 @@ async def create_workflow(
     git_refs: Sequence[GitRef] | None = None,
     mcp_server_refs: Sequence[McpServerRef] | None = None,
     on_failure: OnFailure | None = None,
+    land: LandPlan | None = None,
 ) -> str:
     """Create a workflow from a template and return its id. Arguments override the template's values.
 
@@ -75,6 +79,7 @@ async def create_workflow(
             template.mcp_server_refs if mcp_server_refs is None else tuple(mcp_server_refs),
             dict(variables or {}),
             on_failure or template.on_failure,
+            land=land or template.land,
         )
         await _save_new(context, unit, workflow, template.works)
     return workflow.id
@@ -279,7 +284,7 @@ async def modify_workflow(context: WorkflowContext, workflow_id: str, changes: S
         works = await unit.tx.works.of_workflow(workflow_id)
         before = server_ids(workflow, works)
         editor = PlanEditor(works, workflow_id, context.ids.new)
-        editor.apply([item for item in changes if not isinstance(item, (SetGitRefs, SetMcpServerRefs, SetDetails))])
+        editor.apply([item for item in changes if not isinstance(item, WorkflowChange)])
         context.queries.check(workflow, editor.works, [work for work in editor.works if work.id in editor.touched])
         await _save_plan(unit, workflow, editor)
         if workflow.status is WorkflowStatus.COMPLETED:
@@ -292,6 +297,8 @@ async def modify_workflow(context: WorkflowContext, workflow_id: str, changes: S
                 unit.record(workflow_id, WorkflowMcpServerRefsUpdated(workflow_id, added, removed))
             elif isinstance(change, SetDetails):
                 await _set_details(unit, workflow, change)
+            elif isinstance(change, SetLandPlan):
+                workflow.land = change.plan
         await _change_uses(unit, workflow, editor.works, before)
         await unit.tx.workflows.save(workflow)
 
@@ -301,7 +308,7 @@ def _reopen(unit: UnitOfWork, workflow: Workflow, works: Sequence[Work], changes
     if any(work.status is not WorkStatus.COMPLETED for work in works):
         workflow.reopen()
         unit.record(workflow.id, WorkflowPaused(workflow.id))
-    elif not all(isinstance(change, SetDetails) for change in changes):
+    elif not all(isinstance(change, (SetDetails, SetLandPlan)) for change in changes):
         raise NotModifiable(f"workflow {workflow.id} is COMPLETED: add a work, then it can go on")
 
 

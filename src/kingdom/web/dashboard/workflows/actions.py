@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
 
-from kingdom.web.api.workflows import ForkBody, TemplateOfWorkflowBody, create_template_from_workflow, fork_workflow
+from kingdom.web.api.workflows import (
+    ForkBody,
+    TemplateOfWorkflowBody,
+    create_template_from_workflow,
+    fork_workflow,
+    land_workflow,
+)
 from kingdom.web.dashboard.components import button, confirm, labelled, run_and_notify, tag, text
 from kingdom.web.dashboard.formats import page_url
 from kingdom.web.envelope import parse_body
@@ -74,6 +80,18 @@ class WorkflowActions:
             return False
         done = self._words("workflow.did.hold", work=work)
         return await self._execute("ResumeWorkflow", done, checkpoint_id=checkpoint_id, hold=True)
+
+    async def land(self) -> None:
+        """Push the result and open a pull request, after confirmation."""
+        question, detail = self._words("workflow.ask.land"), self._words("workflow.ask.land.detail")
+        if not await confirm(self._visit, question, detail=detail, yes=self._words("act.land")):
+            return
+
+        async def act() -> None:
+            await land_workflow(self._visit.context, self._workflow)
+
+        await run_and_notify(self._visit, act, self._words("workflow.did.land"))
+        self._after()
 
     async def cancel(self) -> None:
         """Cancel the workflow."""

@@ -13,11 +13,12 @@ from pydantic import BaseModel, ConfigDict
 
 from kingdom.base.yamlfile import parse_yaml
 from kingdom.web.views.workflows import WorkInfo
+from kingdom.workflow.domain.landing import LandPlan
 from kingdom.workflow.domain.resources import McpServerRef
 from kingdom.workflow.domain.statuses import TaskStatus, WorkStatus
 from kingdom.workflow.domain.workflow import OnFailure, TaskDefinition, WorkDefinition, WorkflowTemplate
 from kingdom.workflow.template_file import without_empty
-from kingdom.workflow.templates import SourceIds, dump_yaml
+from kingdom.workflow.templates import SourceIds, dump_yaml, land_section
 
 _OPEN_STATUSES: Final = (WorkStatus.PENDING, WorkStatus.PAUSED, WorkStatus.WAITING, WorkStatus.FAILED)
 
@@ -66,6 +67,8 @@ class PlanDraft:
     mcp: list[str] = field(default_factory=list)
     on_failure: OnFailure = "pause"
     works: list[WorkDraft] = field(default_factory=lambda: [WorkDraft()])
+    land: LandPlan | None = None
+    """The form does not show it but keeps it."""
     env: dict[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
     """Variables of MCP servers by work (empty: workflow level) and server.
 
@@ -86,6 +89,7 @@ class PlanDraft:
                     "repositories": repositories,
                     "mcp": self._mcp("", self.mcp),
                     "on_failure": None if self.on_failure == "pause" else self.on_failure,
+                    "land": land_section(self.land),
                     "works": [self._work(work) for work in self.works],
                 }
             )
@@ -121,6 +125,7 @@ def draft_of(template: WorkflowTemplate, sources: SourceIds, works: Sequence[Wor
         [servers.get(ref.mcp_server_id, ref.mcp_server_id) for ref in template.mcp_server_refs],
         template.on_failure,
         [_work_draft(work, servers, begun.get(work.name)) for work in template.works],
+        template.land,
     )
     draft.env.update(_env("", template.mcp_server_refs, servers))
     for work in template.works:

@@ -26,7 +26,7 @@ from kingdom.web.dashboard.workflows.panels import (
 from kingdom.web.dashboard.workflows.progress import Durations, Timeline, WorkGraph, layout_graph
 from kingdom.web.dashboard.workflows.widgets import update_badge, update_progress, update_text
 from kingdom.web.views.workflow_output import WorkflowUsage, read_usage
-from kingdom.web.views.workflows import WorkflowEvent, WorkflowFull, read_workflow
+from kingdom.web.views.workflows import LandingInfo, WorkflowEvent, WorkflowFull, read_workflow
 from kingdom.workflow.domain.statuses import WORKFLOW_ACTIVE_STATUSES
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class ActionButtons:
             self._answer = self._button(words("act.answer"), commands.answer, "reply", "primary")
             self._retry = self._button(words("act.retry"), commands.retry, "play_arrow", "primary")
             self._resume = self._button(words("act.resume.last"), commands.resume, "replay")
+            self._land = self._button(words("act.land"), commands.land, "merge")
             self._plan = button(
                 words("act.plan"), lambda: ui.navigate.to(page_url("workflows", workflow_id, "plan")), icon="edit"
             )
@@ -70,6 +71,7 @@ class ActionButtons:
             one.set_visibility("resume" in allowed)
         self._resume.set_visibility("resume" in allowed and stopped)
         self._retry.set_text(self._retry_words[stopped])
+        self._land.set_visibility("land" in allowed)
         self._plan.set_enabled("modify" in allowed)
         self._cancel.set_enabled("cancel" in allowed)
         self._delete.set_enabled("delete" in allowed)
@@ -107,6 +109,8 @@ class StatusCard:
                 text(full.id, "k-mono")
             if full.description:
                 text(full.description, "k-wrap", name="div")
+            self._landings = tag("div", "k-column k-small")
+            self._landed: list[LandingInfo] = []
 
     def show(self, full: WorkflowFull, usage: WorkflowUsage) -> None:
         words = self._words
@@ -117,6 +121,23 @@ class StatusCard:
         self._tokens.set_text(words("workflow.tokens", count=f"{usage.tokens.total:,}", runs=usage.runs))
         idle = full.status in WORKFLOW_ACTIVE_STATUSES and not full.engine_running
         update_text(self._reason, words("workflow.engine.none") if idle else full.reason)
+        if full.landings != self._landed:
+            self._landed = full.landings
+            self._landings.clear()
+            with self._landings:
+                for landing in full.landings:
+                    self._show_landing(landing)
+
+    def _show_landing(self, landing: LandingInfo) -> None:
+        words = self._words
+        with tag("div", "k-row k-wrapping", data_landing=landing.name):
+            if landing.url:
+                ui.link(words("workflow.landed", name=landing.name, number=landing.number), landing.url, new_tab=True)
+            elif landing.commit:
+                text(words("workflow.pushed", name=landing.name, remote=landing.remote))
+            text(landing.branch, "k-mono k-muted")
+            if landing.error:
+                text(landing.error, "k-reason k-wrap", name="div")
 
 
 _TICK_SECONDS: Final = 1.0

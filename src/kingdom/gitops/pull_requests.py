@@ -1,0 +1,198 @@
+"""Pull requests on GitHub and GitHub Enterprise: find, open, update and read them.
+
+A request for a branch is found before one is opened, so that a repeated call opens no second one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import ssl
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urljoin, urlsplit
+
+from kingdom.gitops.errors import LandingRefused, RemoteUnavailable
+from kingdom.gitops.names import hide_password
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from email.message import Message
+
+    from kingdom.gitops.names import RepositoryUrl
+
+_TIMEOUT_SECONDS: Final = 30.0
+_MAX_RESPONSE_BYTES: Final = 4 * 1024 * 1024
+_MAX_REDIRECTS: Final = 3
+_REDIRECTS: Final = (301, 302, 307, 308)
+_PUBLIC_HOSTS: Final = ("github.com", "www.github.com", "ssh.github.com")
+_RIGHTS_ADVICE: Final = "give the token the right to write contents and pull requests of this repository"
+
+
+@dataclass(frozen=True)
+class PullRequest:
+    """A pull request."""
+
+    number: int
+    url: str
+    state: str
+    """``open``, ``closed`` or ``merged``."""
+    body: str
+
+
+@dataclass(frozen=True)
+class PullRequestTarget:
+    """Where pull requests of a repository are made."""
+
+    host: str
+    """The host whose token is needed."""
+    api: str
+    repository: str
+    """``owner/name``."""
+
+    @classmethod
+    def of(cls, url: RepositoryUrl) -> PullRequestTarget:
+        """Return the target of a repository's URL; raise :class:`LandingRefused` if it can have none."""
+        if "://" in url.text:
+            host, path = urlsplit(url.text).netloc.rpartition("@")[2].lower(), urlsplit(url.text).path
+        else:  # user@host:path
+            host, _, path = url.text.partition("@")[2].partition(":")
+        host = host if url.protocol == "https" else host.partition(":")[0]  # the port of ssh is not that of the API
+        parts = path.strip("/").removesuffix(".git").split("/")
+        if url.protocol == "file" or len(parts) != 2 or not all(parts):
+            raise LandingRefused(
+                f"{hide_password(url.text)} is no repository on GitHub or GitHub Enterprise: it has no pull requests",
+                "land with --push, --into DIR or --patch FILE",
+            )
+        if host in _PUBLIC_HOSTS:
+            return cls("github.com", "https://api.github.com", "/".join(parts))
+        return cls(host, f"https://{host}/api/v3", "/".join(parts))
+
+
+class PullRequests:
+    """The pull requests of one repository."""
+
+    def __init__(self, target: PullRequestTarget, token: str | None) -> None:
+        self._target = target
+        self._token = token
+
+    async def find_open(self, branch: str) -> PullRequest | None:
+        """Return the open request of a branch of this repository, or None."""
+        owner = self._target.repository.partition("/")[0]
+        found = await self._call("GET", f"/pulls?state=open&per_page=10&head={quote(f'{owner}:{branch}')}")
+        mine = [one for one in found if one.get("head", {}).get("ref") == branch]  # some servers ignore ``head``
+        return _pull_request(mine[0]) if mine else None
+
+    async def get(self, number: int) -> PullRequest:
+        """Return a request."""
+        return _pull_request(await self._call("GET", f"/pulls/{number}"))
+
+    async def open(self, branch: str, base: str, title: str, body: str, *, draft: bool = False) -> PullRequest:
+        """Open a request to merge ``branch`` into ``base``."""
+        wanted = {"head": branch, "base": base, "title": title, "body": body, "draft": draft}
+        return _pull_request(await self._call("POST", "/pulls", wanted))
+
+    async def change_body(self, number: int, body: str) -> PullRequest:
+        """Replace the text of a request."""
+        return _pull_request(await self._call("PATCH", f"/pulls/{number}", {"body": body}))
+
+    async def default_branch(self) -> str:
+        """Return the branch that requests are merged into."""
+        return str((await self._call("GET", "")).get("default_branch", "main"))
+
+    async def _call(self, method: str, path: str, document: dict[str, Any] | None = None) -> Any:
+        url = f"{self._target.api}/repos/{self._target.repository}{path}"
+        for _ in range(_MAX_REDIRECTS + 1):
+            status, headers, content = await asyncio.to_thread(_request, method, url, self._token, document)
+            if status not in _REDIRECTS:
+                return self._checked(status, headers, content)
+            target = urljoin(url, headers.get("location", ""))
+            if urlsplit(target)[:2] != urlsplit(url)[:2]:  # the token is for this server only
+                raise LandingRefused(f"{url} leads to another server, {target}", "correct the URL of the repository")
+            url = target
+        raise RemoteUnavailable(f"{url} leads to itself")
+
+    def _checked(self, status: int, headers: Mapping[str, str], content: bytes) -> Any:
+        try:
+            answer = json.loads(content) if content else {}
+        except ValueError:
+            answer = {}
+        if 200 <= status < 300 and isinstance(answer, (dict, list)):
+            return answer
+        told = _told(answer) or f"status {status}"
+        where = f"{self._target.repository} at {urlsplit(self._target.api).netloc}"
+        if status == 401:
+            raise LandingRefused(f"the token for {where} is not accepted: {told}", "check the token")
+        if status == 403 and headers.get("x-ratelimit-remaining") != "0" and "retry-after" not in headers:
+            raise LandingRefused(f"no pull request may be made in {where}: {told}", _RIGHTS_ADVICE)
+        if status == 404:
+            missing = "" if self._token else " (no token is configured for it)"
+            raise LandingRefused(f"{where} is not there, or the token cannot see it{missing}: {told}", _RIGHTS_ADVICE)
+        if status == 422:
+            raise LandingRefused(f"{where} refused the pull request: {told}", "change what it names, and land again")
+        raise RemoteUnavailable(f"{where} could not take the request now: {told}")
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Leaves redirects to the caller: the token must not follow them to another server."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def _request(
+    method: str, url: str, token: str | None, document: dict[str, Any] | None
+) -> tuple[int, Mapping[str, str], bytes]:
+    """Return the status, the headers and the content of an answer."""
+    headers = {
+        "Accept": "application/vnd.github+json",
+        "User-Agent": "kingdom",
+        "X-GitHub-Api-Version": "2022-11-28",
+    }
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    content = None
+    if document is not None:
+        headers["Content-Type"] = "application/json"
+        content = json.dumps(document).encode()
+    request = urllib.request.Request(url, content, headers, method=method)  # noqa: S310 - the URL was checked
+    try:
+        opener = urllib.request.build_opener(_NoRedirects, urllib.request.HTTPSHandler(context=_trust()))
+        with opener.open(request, timeout=_TIMEOUT_SECONDS) as answer:
+            return answer.status, _lowered(answer.headers), answer.read(_MAX_RESPONSE_BYTES)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, _lowered(error.headers), error.read(_MAX_RESPONSE_BYTES)
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", error)
+        raise RemoteUnavailable(f"{urlsplit(url).netloc} could not be reached: {reason}") from None
+
+
+def _trust() -> ssl.SSLContext:
+    """Return whom to trust: the system, and the authority that git is told to trust."""
+    context = ssl.create_default_context()
+    if file := os.environ.get("GIT_SSL_CAINFO"):
+        context.load_verify_locations(file)
+    return context
+
+
+def _lowered(headers: Message) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
+def _pull_request(document: dict[str, Any]) -> PullRequest:
+    merged = document.get("merged") or document.get("merged_at")
+    state = "merged" if merged else str(document["state"])
+    return PullRequest(int(document["number"]), str(document["html_url"]), state, str(document.get("body") or ""))
+
+
+def _told(answer: Any) -> str:
+    """Return the message of an error, with its details."""
+    if not isinstance(answer, dict):
+        return ""
+    details = [one.get("message") or one.get("code") for one in answer.get("errors") or () if isinstance(one, dict)]
+    return ": ".join(str(part) for part in (answer.get("message"), *details) if part)

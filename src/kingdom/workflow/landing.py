@@ -1,0 +1,318 @@
+"""Land a workflow: push its branches and open pull requests, or bring them to a checkout or into patches.
+
+The agents never have the token: this process pushes. Every step may be repeated. The branch and the commit are stored
+before the push, so that a process that was killed goes on with the same branch, and the pull request of a branch is
+looked for before one is opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Final
+
+from kingdom.gitops.errors import GitError, LandingRefused
+from kingdom.gitops.landing import bring_into, patch_series, push_branch, remote_branch, remote_of_checkout
+from kingdom.gitops.names import check_url
+from kingdom.gitops.pull_requests import PullRequests, PullRequestTarget
+from kingdom.gitops.remotes import is_outage
+from kingdom.workflow.adapters.landing_texts import LandingTexts
+from kingdom.workflow.agent_records import WorkflowLedger
+from kingdom.workflow.context import workflow_event
+from kingdom.workflow.domain.events import WorkflowLanded
+from kingdom.workflow.domain.landing import Landing, LandPlan
+from kingdom.workflow.domain.statuses import WORKFLOW_ACTIVE_STATUSES, WorkTreeStatus
+from kingdom.workflow.errors import WorkflowError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kingdom.gitops import Clone, Commit
+    from kingdom.gitops.names import RepositoryUrl
+    from kingdom.gitops.pull_requests import PullRequest
+    from kingdom.workflow.adapters.git_service import GitopsService, PinnedHistory
+    from kingdom.workflow.domain.resources import Git, WorkTree
+    from kingdom.workflow.domain.workflow import Workflow
+    from kingdom.workflow.ports import Clock, WorkflowStore
+
+_MAX_BRANCHES_TRIED: Final = 20
+_RETRY_SECONDS: Final = (1.0, 4.0, 15.0)  # between two tries while a remote is away
+log = logging.getLogger("kingdom.workflow")
+
+
+class CannotLand(WorkflowError):
+    """The workflow cannot be landed now; the message says why and what to do."""
+
+    code = "WFL_CANNOT_LAND"
+
+
+@dataclass(frozen=True, slots=True)
+class LandedBranch:
+    """What was landed of one repository."""
+
+    git: Git
+    landing: Landing
+    commits: int
+    opened: bool = False  # whether the pull request is new
+
+
+@dataclass(frozen=True, slots=True)
+class BroughtBranch:
+    """A branch that was made in a person's checkout."""
+
+    git: Git
+    branch: str
+    folder: Path
+    commits: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """One repository of a workflow, with what there is to land of it."""
+
+    workflow: Workflow
+    git: Git
+    tree: WorkTree
+    texts: LandingTexts
+    pinned: PinnedHistory
+
+    @property
+    def id(self) -> str:
+        return f"land-{self.tree.id}"
+
+
+class Lander:
+    """Lands the workflows of a home."""
+
+    def __init__(self, store: WorkflowStore, git: GitopsService, clock: Clock, ledger: Path) -> None:
+        self._store = store
+        self._git = git
+        self._clock = clock
+        self._ledger = ledger
+
+    async def land(
+        self, workflow_id: str, plan: LandPlan | None = None, *, base: str | None = None, only: str | None = None
+    ) -> list[LandedBranch]:
+        """Push the branches of a workflow, and open or update their pull requests; return what was landed.
+
+        ``only`` is the id of one repository. Raises :class:`CannotLand`, and :class:`kingdom.gitops.GitError` if a
+        remote refuses or cannot be reached; what was landed before stays.
+        """
+        sources, plan = await self._sources(workflow_id, plan, only)
+        return [await self._land(source, plan, base) for source in sources]
+
+    async def land_when_completed(self, workflow_id: str) -> None:
+        """Land a workflow as its plan says. What keeps it from being landed is stored and shown, and not raised.
+
+        A remote that is away is tried again for a while: the work is done and only has to be delivered.
+        """
+        for pause in (*_RETRY_SECONDS, None):
+            try:
+                await self.land(workflow_id)
+            except (GitError, WorkflowError) as error:
+                if pause is None or not (isinstance(error, GitError) and is_outage(error)):
+                    log.warning("workflow %s was not landed: %s", workflow_id, error)
+                    return
+                await asyncio.sleep(pause)
+            else:
+                return
+
+    async def bring_into(
+        self,
+        workflow_id: str,
+        folder: Path,
+        plan: LandPlan | None = None,
+        *,
+        only: str | None = None,
+        force: bool = False,
+    ) -> BroughtBranch:
+        """Make the branch of a workflow in a checkout on this machine; no file there changes."""
+        sources, plan = await self._sources(workflow_id, plan, only)
+        source = _the_only(sources, "--into brings one")
+        known = await self._find(source)
+        branch = known.branch if known is not None and plan.branch is None else source.texts.branch(plan)
+        await bring_into(self._git.clone_of(source.git), folder, source.pinned.ref, branch, force=force)
+        return BroughtBranch(source.git, branch, folder, source.pinned.history.commits)
+
+    async def patches(self, workflow_id: str, plan: LandPlan | None = None, *, only: str | None = None) -> str:
+        """Return the commits of a workflow as patches that can be mailed."""
+        sources, _ = await self._sources(workflow_id, plan, only)
+        source = _the_only(sources, "--patch writes one")
+        return await patch_series(self._git.clone_of(source.git), source.pinned.history)
+
+    async def update_base(self, workflow_id: str, branch: str | None = None) -> dict[str, bool]:
+        """Merge a branch of the remote (default: the base) into the worktrees.
+
+        Return by the name of the repository whether there was anything to merge. Raises
+        :class:`kingdom.workflow.adapters.git_service.MergeConflict`; that repository does not change then.
+        """
+        workflow, trees = await self._resting(workflow_id, None)
+        merged = {}
+        for git, tree in trees:
+            wanted = branch or await self._git.base_branch(git, tree)
+            if wanted is None:
+                raise CannotLand(f"{git.name} has no branch to update {workflow.name} from: name it with --from")
+            merged[git.name] = await self._git.merge_upstream(git, tree, wanted)
+        return merged
+
+    # ── what there is to land ─────────────────────────────────────────────────────────────────────────────────
+
+    async def _resting(self, workflow_id: str, only: str | None) -> tuple[Workflow, list[tuple[Git, WorkTree]]]:
+        """Return a workflow that does not run, with its own worktrees."""
+        async with self._store.reading() as tx:
+            workflow = await tx.workflows.get(workflow_id)
+            trees = await tx.work_trees.of_workflow(workflow_id)
+            mine = [tree for tree in trees if tree.work_id is None and tree.status is WorkTreeStatus.READY]
+            gits = {tree.git_id: await tx.gits.get(tree.git_id) for tree in mine}
+        if workflow.status in WORKFLOW_ACTIVE_STATUSES:
+            raise CannotLand(f"workflow {workflow.name} is {workflow.status}: wait for its end, or pause it first")
+        if not mine:
+            why = "it has no repository" if not workflow.git_refs else "its worktrees are not there (yet, or any more)"
+            raise CannotLand(f"workflow {workflow.name} has nothing to land: {why}")
+        return workflow, [(gits[tree.git_id], tree) for tree in mine if only in (None, tree.git_id)]
+
+    async def _sources(
+        self, workflow_id: str, plan: LandPlan | None, only: str | None
+    ) -> tuple[list[_Source], LandPlan]:
+        """Return the repositories of a workflow that have something to land."""
+        workflow, trees = await self._resting(workflow_id, only)
+        plan = plan or workflow.land or LandPlan()
+        async with self._store.reading() as tx:
+            works, reports = await tx.works.of_workflow(workflow_id), await tx.reports.of_workflow(workflow_id)
+        cost = WorkflowLedger(self._ledger, workflow_id).read_on()
+        texts = LandingTexts(workflow, works, reports, cost)
+
+        def describe(commits: Sequence[Commit]) -> str:
+            co_authors = [str(other) for other in self._git.identity.co_authors]
+            return (
+                texts.message_for_all(plan, co_authors) if plan.squash == "all" else texts.message(commits, co_authors)
+            )
+
+        found = []
+        for git, tree in trees:
+            pinned = await self._git.history_to_land(tree, describe, plan.squash)
+            if not pinned.history.empty:
+                found.append(_Source(workflow, git, tree, texts, pinned))
+        if not found:
+            raise CannotLand(
+                f"workflow {workflow.name} has changed nothing that is committed: there is nothing to land"
+            )
+        return found, plan
+
+    # ── one repository ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _land(self, source: _Source, plan: LandPlan, base: str | None) -> LandedBranch:
+        landing = await self._begin(source, plan, base)
+        remote, opened = check_url(landing.remote, allow_local=True), False
+        try:
+            target = PullRequestTarget.of(remote) if plan.how == "pull-request" else None  # before anything is pushed
+            await self._push(source, landing, remote, chosen=plan.branch is not None)
+            if target is not None:
+                opened = await self._ask_for_merge(source, landing, plan, target)
+        except GitError as error:
+            landing.error = str(error)
+            await self._save(landing)
+            raise
+        landing.land(source.pinned.history.tip, self._clock())
+        await self._save(landing, landed=True)
+        return LandedBranch(source.git, landing, source.pinned.history.commits, opened)
+
+    async def _begin(self, source: _Source, plan: LandPlan, base: str | None) -> Landing:
+        """Return the landing of a repository: the one before, or a new one."""
+        known = await self._find(source)
+        base = base or (known.base if known is not None else await self._git.base_branch(source.git, source.tree))
+        if base is None:
+            raise CannotLand(f"{source.git.name} has no default branch: name the branch to merge into with --base")
+        branch = source.texts.branch(plan) if known is None or plan.branch is not None else known.branch
+        if known is not None and known.branch == branch:
+            return replace(known, base=base)
+        remote = known.remote if known is not None else await self._remote_of(source.git)
+        made = Landing(source.id, source.workflow.id, source.git.id, remote, branch, base)
+        made.version = 0 if known is None else known.version
+        return made
+
+    async def _remote_of(self, git: Git) -> str:
+        """Return where a repository is pushed to: for a checkout on this machine, the remote of that."""
+        url = check_url(git.url, allow_local=True)
+        if url.protocol != "file":
+            return git.url
+        return await remote_of_checkout(self._git.clone_of(git).git, Path(git.url.removeprefix("file://"))) or git.url
+
+    async def _push(self, source: _Source, landing: Landing, remote: RepositoryUrl, *, chosen: bool) -> None:
+        """Push what is to be landed, unless it is there already.
+
+        A new name that somebody else has gets a number behind it, unless a person chose it.
+        """
+        clone = self._git.clone_of(source.git)
+        tip, name = source.pinned.history.tip, landing.branch
+        for number in range(2, _MAX_BRANCHES_TRIED):
+            present = await remote_branch(clone, remote, landing.branch)
+            if chosen or present is None or present in (tip, *landing.commits) or landing.pushed is not None:
+                break
+            landing.branch = f"{name}-{number}"
+        if present == tip:
+            return
+        if present is not None and present not in landing.commits and not await _contains(clone, tip, present):
+            taking = f"kingdom workflow update-base {quote(source.workflow.name)} --from {landing.branch}"
+            raise LandingRefused(
+                f"the branch {landing.branch} of {source.git.name} has commits of others",
+                f"bring them in with {taking}, or choose another name with --branch",
+            )
+        landing.intend(tip)
+        await self._save(landing)
+        await push_branch(clone, remote, tip, landing.branch, present)
+
+    async def _ask_for_merge(
+        self, source: _Source, landing: Landing, plan: LandPlan, target: PullRequestTarget
+    ) -> bool:
+        """Open the pull request of a branch, or update the text of the one there is; return whether it is new."""
+        credentials = self._git.clone_of(source.git).git.access.credentials
+        requests = PullRequests(target, await credentials.token(target.host))
+        body = source.texts.body(plan)
+        found = await requests.find_open(landing.branch)
+        opened = found is None
+        if found is None:
+            found = await requests.open(landing.branch, landing.base, source.texts.title(plan), body, draft=plan.draft)
+        elif found.body != body and _same_text(found.body, landing.body):
+            found = await requests.change_body(found.number, body)
+        _note(landing, found, body)
+        return opened
+
+    # ── store ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _find(self, source: _Source) -> Landing | None:
+        async with self._store.reading() as tx:
+            return await tx.landings.find(source.id)
+
+    async def _save(self, landing: Landing, *, landed: bool = False) -> None:
+        async with self._store.transaction() as tx:
+            await tx.landings.save(landing)
+            if landed:
+                event = WorkflowLanded(landing.workflow_id, landing.branch, landing.url or landing.remote)
+                tx.record(workflow_event(landing.workflow_id, event))
+
+
+async def _contains(clone: Clone, tip: str, commit: str) -> bool:
+    """Whether a commit of the remote is known here, and in the history of ``tip``."""
+    return await clone.commit_of(commit) is not None and await clone.is_ancestor(commit, tip)
+
+
+def _note(landing: Landing, found: PullRequest, body: str) -> None:
+    landing.number, landing.url = found.number, found.url
+    if _same_text(found.body, body):
+        landing.body = body
+
+
+def _same_text(one: str, other: str | None) -> bool:
+    """Whether two texts are the same, whatever a server did to their line ends."""
+    return other is not None and one.replace("\r\n", "\n").strip() == other.strip()
+
+
+def _the_only(sources: Sequence[_Source], what: str) -> _Source:
+    if len(sources) > 1:
+        names = ", ".join(source.git.name for source in sources)
+        raise CannotLand(f"{len(sources)} repositories have changes ({names}), and {what}: name it with --repo")
+    return sources[0]

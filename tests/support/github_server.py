@@ -1,0 +1,132 @@
+"""A GitHub that keeps state: real repositories over https, and the pull requests of its REST API under ``/api/v3``.
+
+It follows the documented rules: one open request for a branch, no request without commits, and 404 for what a token may
+not see.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from tests.support.git_server import GitHandler, GitServer
+from tests.support.repositories import plain_git
+
+_PULLS = re.compile(r"/api/v3/repos/(?P<name>[^/]+/[^/]+)/pulls(?:/(?P<number>\d+))?\Z")
+Answer = tuple[int, Any]
+
+
+class GitHubServer(GitServer):
+    """``with GitHubServer(folder) as server``; people do things by its methods."""
+
+    def __init__(self, folder: Path, *, name: str = "127.0.0.1") -> None:
+        super().__init__(folder, name=name)
+        self.handler = _ApiHandler
+        self.pulls: dict[str, list[dict[str, Any]]] = {}
+        self.calls: list[tuple[str, str]] = []
+        """Method and path of every call of the API."""
+        self.fail_next: list[int] = []
+        """Statuses that the next calls of the API get instead of an answer."""
+
+    def bare(self, name: str) -> Path:
+        return self.folder / f"{name}.git"
+
+    def merge(self, name: str, number: int) -> str:
+        """Merge a pull request, as a person does with the button; return the new commit of the base."""
+        pull = self.pulls[name][number - 1]
+        bare, base = self.bare(name), pull["base"]["ref"]
+        tree = plain_git(bare, "merge-tree", "--write-tree", base, pull["head"]["ref"]).splitlines()[0]
+        parents = [word for ref in (base, pull["head"]["ref"]) for word in ("-p", ref)]
+        commit = plain_git(bare, "commit-tree", tree, *parents, "-m", f"Merge pull request #{number}")
+        plain_git(bare, "update-ref", f"refs/heads/{base}", commit)
+        pull |= {"state": "closed", "merged": True, "merged_at": "2026-02-07T12:00:00Z"}
+        return commit
+
+    def answer(self, method: str, path: str, token: str | None, body: dict[str, Any]) -> Answer:
+        """Return the answer to a call of the API."""
+        parts = urlsplit(path)
+        self.calls.append((method, path))
+        if self.fail_next:
+            return self.fail_next.pop(0), {"message": "not now"}
+        found = _PULLS.fullmatch(parts.path)
+        if found is None:
+            return 404, {"message": "Not Found"}
+        name, number = found["name"], found["number"]
+        status = self.decide(name, token, write=method != "GET")
+        if status == 401:
+            return 401, {"message": "Bad credentials"} if token else {"message": "Requires authentication"}
+        if status == 403:
+            return 403, {"message": "Resource not accessible by personal access token"}
+        if status == 404:
+            return 404, {"message": "Not Found"}
+        pulls = self.pulls.setdefault(name, [])
+        if number is not None:
+            if not 1 <= int(number) <= len(pulls):
+                return 404, {"message": "Not Found"}
+            pulls[int(number) - 1] |= {key: body[key] for key in ("title", "body", "state") if key in body}
+            return 200, pulls[int(number) - 1]
+        if method == "GET":
+            return 200, self._listed(pulls, parse_qs(parts.query))
+        return self._open(name, pulls, body)
+
+    def _listed(self, pulls: list[dict[str, Any]], query: dict[str, list[str]]) -> list[dict[str, Any]]:
+        state, head = query.get("state", ["open"])[0], query.get("head", [""])[0]
+        return [
+            pull for pull in reversed(pulls) if state in ("all", pull["state"]) and head in ("", pull["head"]["label"])
+        ]
+
+    def _open(self, name: str, pulls: list[dict[str, Any]], body: dict[str, Any]) -> Answer:
+        branches, owner = self.refs(name), name.partition("/")[0]
+        head, base = body["head"], body["base"]
+        problem = None
+        if head not in branches:
+            problem = {"resource": "PullRequest", "field": "head", "code": "invalid"}
+        elif base not in branches:
+            problem = {"resource": "PullRequest", "field": "base", "code": "invalid"}
+        elif any(pull["state"] == "open" and pull["head"]["ref"] == head for pull in pulls):
+            problem = {"message": f"A pull request already exists for {owner}:{head}."}
+        elif not plain_git(self.bare(name), "log", "--oneline", f"{base}..{head}"):
+            problem = {"message": f"No commits between {base} and {head}"}
+        if problem is not None:
+            return 422, {"message": "Validation Failed", "errors": [problem]}
+        number = len(pulls) + 1
+        pulls.append(
+            {
+                "number": number,
+                "html_url": f"{self.url}/{name}/pull/{number}",
+                "state": "open",
+                "merged": False,
+                "merged_at": None,
+                "title": body["title"],
+                "body": body.get("body"),
+                "draft": body.get("draft", False),
+                "head": {"ref": head, "label": f"{owner}:{head}"},
+                "base": {"ref": base},
+            }
+        )
+        return 201, pulls[-1]
+
+
+class _ApiHandler(GitHandler):
+    git: GitHubServer
+
+    def do_PATCH(self) -> None:
+        self.serve()
+
+    def serve(self) -> None:
+        if not self.path.startswith("/api/"):
+            super().serve()
+            return
+        kind, _, token = self.headers.get("Authorization", "").partition(" ")
+        content = self.read_body()
+        body = json.loads(content) if content else {}
+        status, document = self.git.answer(self.command, self.path, token if kind == "Bearer" else None, body)
+        text = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
