@@ -92,6 +92,25 @@ def test_a_workflow_works_on_a_private_repository_and_the_token_stays_nowhere(
     assert [path for path in files if TOKEN.encode() in path.read_bytes()] == []
 
 
+def test_agents_commit_under_the_configured_name_too(server: GitServer, home: Path, tmp_path: Path) -> None:
+    settings(home, "git: {author: Builder <builder@example.com>}\n")
+    script = "echo x > x.txt && git add x.txt && git commit -q -m Mine"
+    template = tmp_path / "own.yaml"
+    engine = json.dumps({"name": "command", "options": {"argv": ["sh", "-c", script]}})
+    work = json.dumps({"name": "build", "tasks": [{"name": "write", "query": "Write it"}]})
+    template.write_text(f"name: own\nengine: {engine}\nworks: [{work}]\n")
+    for words in (
+        ("git", "add", str(server.folder / "seeds/acme/app")),
+        ("workflow", "create", str(template), "--repo", "app"),
+        ("workflow", "start", "own"),
+    ):
+        done = kingdom(*words)
+        assert done.returncode == 0, done.stdout + done.stderr
+    tree = Path(json.loads(kingdom("workflow", "show", "own", "--json").stdout)["repositories"][0]["path"])
+    commits = plain_git(tree, "log", "--format=%an <%ae>: %s", "--author=Builder").splitlines()
+    assert "Builder <builder@example.com>: Mine" in commits
+
+
 def test_git_add_says_what_is_missing(
     server: GitServer, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

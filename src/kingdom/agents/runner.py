@@ -23,6 +23,7 @@ from kingdom.agents.engine import (
 from kingdom.agents.engines import find_engine
 from kingdom.agents.errors import AgentsError, InvalidOrder, StartFailed
 from kingdom.agents.folder import ProcessIdentity, RunFolder
+from kingdom.agents.git_identity import as_variables, missing_identity
 from kingdom.agents.hosts import AgentHost, ProcessHost
 from kingdom.agents.ledger import Ledger
 from kingdom.agents.port import OnEvent, Order, Running
@@ -57,7 +58,9 @@ class Runner:
         environ: Mapping[str, str] | None = None,
         sandbox: Sandbox | None = None,
         on_refusal: Callable[[Order, str], None] | None = None,
+        git_identity: Mapping[str, str] | None = None,
     ) -> None:
+        """Make a runner. Agents commit under ``git_identity`` (``user.name``, ``user.email``), else as the user."""
         ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         entries = Batcher[dict[str, Any]](lambda lines: ledger.append(*lines))
         self._deps = RunDeps(soldiers.absolute(), sessions.absolute(), ledger, entries, clock)
@@ -66,6 +69,7 @@ class Runner:
         self._environ = os.environ if environ is None else environ
         self._sandbox = sandbox or Sandbox("off")
         self._on_refusal = on_refusal
+        self._git_identity = git_identity
         self._gateway: Gateway | None = None
         self._files = RunFileWatch()
         self._active: dict[str, BaseRun] = {}
@@ -213,10 +217,13 @@ class Runner:
             confinement = confinement_of(engine, order)
             gateway = self._make_gateway()
             key = gateway.open_run(folder, order, confinement)
-            made = {name: key if value == RUN_KEY else value for name, value in self._sandbox.environment(made).items()}
+            made = await asyncio.to_thread(self._sandbox.environment, made, self._git_identity)
+            made = {name: key if value == RUN_KEY else value for name, value in made.items()}
             files = [folder.prompt, *([order.mcp_config] if order.mcp_config else ()), Path(argv[0])]
             argv = self._sandbox.command(order, confinement, argv, made, files)
             confined = {"network": gateway.ports(order.run_id), "limits": self._sandbox.limits}
+        elif "GIT_CONFIG_COUNT" not in made:
+            made |= await asyncio.to_thread(_identity_variables, made, self._git_identity)
         spec = {
             "run_id": order.run_id,
             "folder": str(folder.path),
@@ -256,6 +263,11 @@ def is_in_process(engine: Engine | InProcessEngine) -> TypeIs[InProcessEngine]:
 def confinement_of(engine: Engine | InProcessEngine, order: Order) -> Confinement:
     """Return what an engine needs in its sandbox."""
     return engine.confinement(order) if isinstance(engine, ConfinableEngine) else Confinement()
+
+
+def _identity_variables(environment: Mapping[str, str], configured: Mapping[str, str] | None) -> dict[str, str]:
+    settings = missing_identity(environment, configured)
+    return as_variables(settings) if settings else {}
 
 
 async def _sleep_until(woken: asyncio.Event, seconds: float) -> None:

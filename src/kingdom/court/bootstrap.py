@@ -218,6 +218,7 @@ def _make_general(name: str, services: Services, system: SystemConfig) -> Role:
         clock=services.clock,
         sandbox=sandbox,
         on_refusal=on_refusal,
+        git_identity=system.git.settings().agents_identity,
     )
     return General(services, generals.by_name[name], system, agents, GeneralDeps(sandbox=sandbox))
 

@@ -42,6 +42,11 @@ class GitSettings:
         author = self.author or CommitAuthor()
         return CommitAuthor(author.name, author.email, self.co_authors)
 
+    @property
+    def agents_identity(self) -> dict[str, str] | None:
+        """The git settings under which agents commit; None if nobody is named."""
+        return None if self.author is None else {"user.name": self.author.name, "user.email": self.author.email}
+
     def runner(self) -> GitRunner:
         """Return a git that reaches remotes with these credentials."""
         return GitRunner(access=RemoteAccess(self.credentials))

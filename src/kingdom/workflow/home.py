@@ -100,6 +100,7 @@ async def open_home(
         engines=engines,
         environ=environ,
         sandbox=sandbox,
+        git_identity=None if git is None else git.agents_identity,
     )
     slots, files = AgentSlots(agent_slots_from(environ)), RunFiles(home.runs, home.sessions)
     made: list[RunnerAgentClient] = []

@@ -1,17 +1,29 @@
-"""A general works on private repositories, with the token that the court's settings name."""
+"""A general works on private repositories, with the token and under the name that the court's settings give."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
+from kingdom.court.bootstrap import make_role
+from kingdom.court.general import General
+from kingdom.court.loop import Services
 from tests.support.fake_agents import FakeAgents
 from tests.support.generals import Post, posted
 from tests.support.git_server import GitServer, trusted
+from tests.support.repositories import plain_git
 
 TOKEN = "token-of-a-court-90be"
+SOLDIER = """
+import json, os, pathlib, subprocess
+subprocess.run(["git", "commit", "--quiet", "--allow-empty", "--message", "Mine"], check=True)
+assert not [name for name, value in os.environ.items() if "token-of-a-court" in value]
+pathlib.Path(os.environ["KINGDOM_RESULT_PATH"]).write_text(json.dumps({"status": "success", "summary": "Done"}))
+"""
 
 
 @pytest.fixture
@@ -49,3 +61,26 @@ async def test_without_the_token_the_task_says_which_variable_to_set(post: Post)
     (result,) = await post.finish(await post.task(repo="acme/shop"))
     assert result["status"] == "failed"
     assert "asks for a token and there is none: set the variable SHOP_TOKEN" in str(result)
+
+
+@pytest.mark.parametrize("author", ["Builder <builder@example.com>", None])
+async def test_a_soldier_commits_on_a_fresh_machine(
+    post: Post, server: GitServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, author: str | None
+) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", TOKEN)
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))  # without git settings
+    (tmp_path / "soldier.py").write_text(SOLDIER)
+    engine = {"name": "command", "options": {"argv": [sys.executable, str(tmp_path / "soldier.py")]}}
+    manifest = {"name": "gen-test", "description": "For tests.", "engine": engine}
+    (post.folder / "manifest.yaml").write_text(yaml.safe_dump(manifest))
+    git = {**post.system["git"], **({"author": author} if author else {})}
+    system = post.home.root / "config" / "system.yaml"
+    system.write_text(yaml.safe_dump({"git": git, "repos": {"base_url": server.url}}))
+
+    general = make_role("gen-test", Services(post.home, post.bus, post.journal, lambda: post.now))
+    assert isinstance(general, General)
+    (result,) = await post.finish(await post.task(repo="acme/shop"), general=general)
+    assert result["status"] == "success", result
+    (tree,) = post.home.work("gen-test").glob("worktrees/gen-test/*")
+    by = plain_git(tree, "log", "-1", "--format=%an <%ae> %s")
+    assert by == f"{author or 'Kingdom <kingdom@localhost>'} Mine"

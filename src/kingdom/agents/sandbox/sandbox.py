@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.engine import GATEWAY_URL, Confinement
 from kingdom.agents.errors import InvalidOrder, SandboxUnavailable
+from kingdom.agents.git_identity import as_variables, identity_of
 from kingdom.agents.sandbox import namespace
 from kingdom.agents.sandbox.limits import DEFAULTS
 from kingdom.agents.sandbox.view import View, run_view
@@ -30,7 +31,6 @@ STATUS_FD: Final = "{status_fd}"  # an argument that the shim replaces by a pipe
 MODE_VARIABLE: Final = "KINGDOM_SANDBOX"
 _STRICTNESS: Final = ("off", "auto", "required")
 _PROBE_SECONDS: Final = 20.0
-_GIT_SECONDS: Final = 5.0
 _CERTIFICATES: Final = (
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
     *("GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "PIP_CERT", "CARGO_HTTP_CAINFO"),
@@ -137,16 +137,18 @@ class Sandbox:
         certificates = [Path(environment[name]) for name in _CERTIFICATES if environment.get(name)]
         return run_view(order, confinement, files=files, read=(*self._read, *certificates), environment=environment)
 
-    def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment of a confined run: its way out is the gateway, its temporary folder is private."""
+    def environment(
+        self, environment: Mapping[str, str], git_identity: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        """Return the environment of a confined run: its way out is the gateway, its temporary folder is private.
+
+        It commits under ``git_identity``, else under the user's name, whose own files it cannot read.
+        """
         made = {**environment, "TMPDIR": "/tmp", "NODE_USE_ENV_PROXY": "1"}  # noqa: S108
         made |= dict.fromkeys(_PROXIES, GATEWAY_URL)
         made |= dict.fromkeys(("NO_PROXY", "no_proxy"), _LOCAL)
-        settings = {**git_identity(), "gc.auto": "0", "maintenance.auto": "false", "safe.directory": "*"}
-        made["GIT_CONFIG_COUNT"] = str(len(settings))
-        for number, (key, value) in enumerate(settings.items()):
-            made |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-        return made
+        identity = identity_of(environment, git_identity)
+        return made | as_variables({**identity, "gc.auto": "0", "maintenance.auto": "false", "safe.directory": "*"})
 
     def offline_command(self, folder: Path, argv: Sequence[str], environment: Mapping[str, str]) -> list[str]:
         """Return the command that executes ``argv`` in a folder, confined and without a network."""
@@ -181,22 +183,15 @@ def find_bubblewrap() -> Bubblewrap:
     return Bubblewrap(path, options)
 
 
-@cache
-def git_identity() -> dict[str, str]:
-    """Return the name and address under which agents commit: those of the user, whose own files they cannot read."""
-    made = {"user.name": "Kingdom", "user.email": "kingdom@localhost"}
-    for key in made:
-        try:
-            found = _run(["git", "config", "--global", "--get", key], _GIT_SECONDS)
-        except (OSError, subprocess.SubprocessError):
-            continue
-        made[key] = found.stdout.strip() or made[key]
-    return made
-
-
-def _run(argv: Sequence[str], seconds: float = _PROBE_SECONDS) -> subprocess.CompletedProcess[str]:
+def _run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(  # noqa: S603
-        argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=seconds, check=False
+        argv,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=_PROBE_SECONDS,
+        check=False,
     )
 
 
