@@ -248,6 +248,39 @@ def test_big_files_are_refused_in_a_checkpoint_by_name(desk: Desk, committed: bo
     assert "src/big.bin" not in plain_git(tree, "log", "--format=", "--name-only")
 
 
+def test_what_an_agent_leaves_beside_several_repositories_is_refused(desk: Desk) -> None:
+    other = Remote(desk.folder / "lib")
+    other.commit({"lib.py": "lib\n"})
+    desk.run("git", "add", other.url)
+    desk.run("git", "add", desk.remote.url)
+    stray = [{"write": {"path": "notes.txt", "text": "mine"}}, {"write": {"path": "more/a.txt", "text": "a"}}]
+    template = desk.template(plan_look=[{"result": {"summary": "looked"}}], build_write=stray)
+    desk.run("workflow", "create", template, "--repo", "app", "--repo", "lib", "--issue", "APP-1")
+    said = " ".join(desk.run("workflow", "start", "small", code=1).split())
+    assert "the agent left more, notes.txt beside the repositories, in" in said
+    assert "then kingdom workflow resume --retry" in said
+    parent = Path(desk.show("small")["repositories"][0]["path"]).parent
+
+    # going back moves it away, and keeps it
+    mended = {"plan_look": [{"result": {"summary": "looked"}}], "build_write": [{"result": {"summary": "written"}}]}
+    desk.template(**mended)
+    desk.run("workflow", "resume", "small")
+    assert desk.show("small")["status"] == "COMPLETED"
+    assert not (parent / "notes.txt").exists()
+    (kept,) = (desk.home / "workflows" / "left" / desk.show("small")["id"]).glob("*/notes.txt")
+    assert kept.read_text() == "mine"
+
+
+def test_one_repository_cannot_be_in_a_workflow_twice(desk: Desk) -> None:
+    desk.run("git", "add", desk.remote.url)
+    desk.run("git", "add", desk.remote.url, "--name", "same")
+    for second in ("same", "app@main"):
+        said = desk.run(
+            "workflow", "create", desk.template(), "--repo", "app", "--repo", second, "--issue", "1", code=1
+        )
+        assert "is here twice, as app" in said
+
+
 def test_verify_says_that_a_finished_branch_lacks_its_last_work(desk: Desk) -> None:
     workflow = desk.created()
     desk.run("workflow", "start", workflow)
@@ -419,7 +452,7 @@ def test_without_an_engine_a_command_carries_its_consequences_through(desk: Desk
     desk.run("git", "add", desk.remote.url)
     desk.run("git", "add", lib.url)
     desk.run("mcp", "add", "tools", "--", "true")
-    path = Path(desk.template(pause=True))
+    path = Path(desk.template(pause=True, plan_look=[{"result": {"summary": "looked"}}]))
     path.write_text(path.read_text() + "repositories: [app, lib]\nmcp: [tools]\n")
     desk.run("template", "add", str(path))
     workflow = desk.json("workflow", "create", "small", "--issue", "APP-1")["id"]

@@ -129,6 +129,7 @@ class RunFolder:
                     "mcp_config": Path(mcp_config) if mcp_config else None,
                     "env": {name: environ[name] for name in names if name in environ} if environ else {},
                     "network": tuple(document.get("network", ())),
+                    "folders": tuple(map(Path, document.get("folders", ()))),
                 }
             )
         return None
@@ -211,5 +212,6 @@ def _order_document(order: Order) -> dict[str, Any]:
         "labels": dict(order.labels),
         "sandbox": order.sandbox,
         "network": list(order.network),
+        "folders": [str(folder) for folder in order.folders],
         "confined": order.confined,
     }

@@ -90,6 +90,7 @@ class Order:
     labels: Mapping[str, str] = field(default_factory=dict)  # recorded in the ledger: general, workflow, …
     sandbox: SandboxMode | None = None  # stricter than the runner's setting; None: as the runner is set
     network: tuple[str, ...] = ()  # hosts that a confined run may reach, besides the model's
+    folders: tuple[Path, ...] = ()  # in ``cwd``; if any, it may write only in these: it is to keep out of the rest
     confined: bool = False  # set by the runner, never by its caller
 
 

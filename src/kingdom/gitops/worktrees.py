@@ -7,12 +7,13 @@ configuration, which agents can write, and choose a name that we would only lear
 from __future__ import annotations
 
 import asyncio
+import builtins
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from kingdom.gitops.commits import Clock, CommitAuthor, system_clock
+from kingdom.gitops.commits import Clock, CommitAuthor, stamp, system_clock
 from kingdom.gitops.errors import BranchExists, CommandFailed, FolderExists, WorktreeBroken
 from kingdom.gitops.files import real_folder
 from kingdom.gitops.locks import remove_stale_locks
@@ -150,6 +151,27 @@ class Worktrees:
         known = {tree.path for tree in self.list()}
         unknown = tuple(path for path in sorted(self._files.glob("*/*")) if path not in known)
         return PruneResult(tuple(finished), tuple(locks), unknown)
+
+    def strays(self, workflow: str) -> builtins.list[Path]:
+        """Return what lies beside the worktrees of a workflow: it is in no repository."""
+        folder = self._files / check_id("workflow", workflow)
+        known = {tree.path for tree in self.list(workflow)}
+        return [path for path in sorted(folder.glob("*")) if path not in known] if folder.is_dir() else []
+
+    def left_folder(self, workflow: str) -> Path:
+        """Return where :meth:`set_aside` moves things."""
+        return self._states.parent / "left" / check_id("workflow", workflow)
+
+    def set_aside(self, workflow: str) -> Path | None:
+        """Move what lies beside the worktrees of a workflow to a folder of its own; return that, if there was any."""
+        strays = self.strays(workflow)
+        if not strays:
+            return None
+        folder = self.left_folder(workflow) / stamp(self._clock())
+        folder.mkdir(parents=True)
+        for path in strays:
+            path.rename(folder / path.name)
+        return folder
 
     def _describe(self, clone: Clone, workflow: str, name: str, base: str) -> Worktree:
         check_id("workflow", workflow)

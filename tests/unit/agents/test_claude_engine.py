@@ -63,6 +63,12 @@ def test_settings_of_a_repository_do_not_apply(tmp_path: Path) -> None:
     assert "--strict-mcp-config" in made.argv
 
 
+def test_repositories_below_its_folder_are_named(tmp_path: Path) -> None:
+    assert "--add-dir" not in launch(tmp_path).argv
+    made = launch(tmp_path, folders=(tmp_path / "app", tmp_path / "lib"))
+    assert values(made.argv, "--add-dir") == [str(tmp_path / "app"), str(tmp_path / "lib")]
+
+
 def test_profiles_become_permissions(tmp_path: Path) -> None:
     result = (tmp_path / "result" / "result.json").resolve()
     read = launch(tmp_path, profile="read")

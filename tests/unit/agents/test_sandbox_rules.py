@@ -195,6 +195,22 @@ def test_a_reader_sees_its_worktree_read_only(tmp_path: Path) -> None:
     assert ["--bind", work, work] in _triples(view_of(tmp_path, profile="edit"))
 
 
+def test_with_several_repositories_the_folder_around_them_is_read_only(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    folders = tuple(work / name for name in ("app", "lib"))
+    for folder in (*folders, work / "other"):
+        folder.mkdir(parents=True)
+    made = _triples(view_of(tmp_path, folders=folders))
+    assert ["--ro-bind", str(work), str(work)] in made
+    written = {source for kind, source, _ in made if kind == "--bind"}
+    assert {str(folder) for folder in folders} <= written
+    assert not {str(work), str(work / "other")} & written
+    read = {
+        source for kind, source, _ in _triples(view_of(tmp_path, folders=folders, profile="read")) if kind == "--bind"
+    }
+    assert not {str(folder) for folder in folders} & read
+
+
 def test_an_outer_folder_is_mounted_before_what_is_in_it(tmp_path: Path) -> None:
     made = view_of(tmp_path)
     assert made.index("/tmp") < made.index(str(tmp_path / "work"))

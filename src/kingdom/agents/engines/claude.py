@@ -288,6 +288,8 @@ class ClaudeEngine:
         argv += ["--permission-mode", _MODES["full" if order.confined else order.profile]]
         if allowed := self._allowed(order):
             argv += ["--allowedTools", *allowed]
+        if order.folders:
+            argv += ["--add-dir", *map(str, order.folders)]
         argv += ["--disallowedTools", *_WITHHELD]
         if order.mcp_config is not None:
             argv += ["--mcp-config", str(order.mcp_config)]

@@ -428,7 +428,8 @@ def _sandbox(order: Order) -> list[str]:
         case "full":
             return ["-s", "danger-full-access"]
         case "edit":
-            writable = [results, *(folder for folder in _commit_folders(order.cwd) if folder.is_dir())]
+            admin = (folder for place in (order.folders or (order.cwd,)) for folder in _commit_folders(place))
+            writable = [results, *(folder for folder in admin if folder.is_dir())]
             return ["-s", "workspace-write", *(word for folder in writable for word in ("--add-dir", str(folder)))]
     # Not "-s read-only": it would forbid writing the result.
     permissions = {"filesystem": {":root": "read", str(results): "write"}}

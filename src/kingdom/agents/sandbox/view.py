@@ -236,9 +236,11 @@ def run_view(
             source.mkdir(parents=True, exist_ok=True, mode=0o700)
         view.show(path, write=True, source=source)
     write = order.profile != "read"
-    view.show(order.cwd, write=write)
+    view.show(order.cwd, write=write and not order.folders)
+    for folder in order.folders:
+        view.show(folder, write=write)
     view.show(order.result_path.parent, write=True)
-    for folder in (order.cwd, *_folders_in(order.cwd)):
+    for folder in order.folders or (order.cwd, *_folders_in(order.cwd)):
         if (folder / ".git").exists():
             view.show_repository(folder, write=write)
     return view

@@ -1,7 +1,8 @@
 """Where the agent of a Work runs: its folders and its MCP servers.
 
-The agent works in the worktree if the Work has one repository, in the folder above all worktrees if it has several (the
-prompt names them), and in the workspace of the Work if it has none.
+The agent works in the worktree if the Work has one repository, in the folder above all worktrees if it has several, and
+in the workspace of the Work if it has none. What it leaves beside several worktrees would be in no checkpoint: the
+prompt says so, a confined agent cannot write there, and a checkpoint refuses it.
 """
 
 from __future__ import annotations
@@ -141,6 +142,12 @@ class WorkEnvironment:
     workspace: Path
     repositories: Mapping[str, str] = field(default_factory=dict)  # folder by name
     servers: McpServerConfigs = field(default_factory=dict)
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """The only folders to write in, if there are several repositories."""
+        found = tuple(map(Path, self.repositories.values()))
+        return found if len(found) > 1 else ()
 
     def result_path(self, run_id: str) -> Path:
         """Return where a run writes its result."""

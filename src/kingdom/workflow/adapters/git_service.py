@@ -75,6 +75,19 @@ class PinnedHistory:
     ref: str
 
 
+class StrayFiles(GitError):
+    """A Work with several repositories left files beside them: no checkpoint would have them."""
+
+    def __init__(self, paths: Sequence[Path], left: Path) -> None:
+        files = ", ".join(path.name for path in paths[:_MAX_FILES_NAMED])
+        more = f" and {len(paths) - _MAX_FILES_NAMED} more" if len(paths) > _MAX_FILES_NAMED else ""
+        super().__init__(
+            f"the agent left {files}{more} beside the repositories, in {paths[0].parent}, where no checkpoint has it: "
+            "move it into a repository or delete it, then kingdom workflow resume --retry; "
+            f"going back moves it to {left}"
+        )
+
+
 class GitopsService:
     """See :class:`kingdom.workflow.ports.GitService`."""
 
@@ -155,6 +168,9 @@ class GitopsService:
         if not trees:
             return {}
         found = {tree.git_id: self._find(tree) for tree in trees}
+        workflow = checkpoint.workflow_id
+        if len(trees) > 1 and (strays := self._worktrees.strays(workflow)):
+            raise StrayFiles(strays, self._worktrees.left_folder(workflow))
         mark = _mark(checkpoint, message)
         prepared = await self._checkpoints.prepare(list(found.values()), mark)
         try:
@@ -264,6 +280,8 @@ class GitopsService:
         Call it when nothing writes there any more. Return the rescue refs (separated by spaces) of what was dropped, by
         git id.
         """
+        if len(trees) > 1 and (left := self._worktrees.set_aside(trees[0].workflow_id)) is not None:
+            _log.warning("files beside the repositories of %s were moved to %s", trees[0].workflow_id, left)
         kept = await _gather_all(self._reset(tree, hashes.get(tree.git_id)) for tree in trees)
         return {tree.git_id: " ".join(refs) for tree, refs in zip(trees, kept, strict=True) if refs}
 

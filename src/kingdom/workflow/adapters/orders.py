@@ -150,6 +150,7 @@ def make_order(
         mcp_config=mcp_config,
         sandbox=_sandbox(options.get("sandbox"), work.name),
         network=_network(options.get("network"), work.name),
+        folders=environment.folders,
         labels={
             "task_type": name if kind == "query" else f"{name}/report",
             "workflow": work.workflow_id,
@@ -205,7 +206,8 @@ def _repository_list(environment: WorkEnvironment) -> list[str]:
     if len(environment.repositories) < 2:
         return []
     folders = "\n".join(f"- {name}: {folder}" for name, folder in environment.repositories.items())
-    return [f"# Where you work\n\nEach repository is a folder of its own; work in these only:\n{folders}"]
+    beside = "Write nothing beside them: it is in no repository, and would be refused."
+    return [f"# Where you work\n\nEach repository is a folder of its own; write in these only:\n{folders}\n\n{beside}"]
 
 
 def _earlier_answers(work: Work, task: Task) -> list[str]:

@@ -32,7 +32,7 @@ from kingdom.workflow.domain.resources import Checkpoint, GitRef, McpServerRef, 
 from kingdom.workflow.domain.statuses import WorkflowStatus, WorkStatus, WorkTreeStatus
 from kingdom.workflow.domain.work import Report, Work
 from kingdom.workflow.domain.workflow import OnFailure, WorkDefinition, Workflow
-from kingdom.workflow.errors import NameTaken, NotFound, NotModifiable
+from kingdom.workflow.errors import InvalidPlan, NameTaken, NotFound, NotModifiable
 from kingdom.workflow.store.transactions import WorkflowTransaction
 from kingdom.workflow.usecases.resources import (
     checkpoint_counter,
@@ -99,8 +99,7 @@ async def _save_new(
     context: WorkflowContext, unit: UnitOfWork, workflow: Workflow, plan: Sequence[WorkDefinition]
 ) -> None:
     workflow.name = await _free_name(unit.tx, workflow.name)
-    for ref in workflow.git_refs:
-        await unit.tx.gits.get(ref.git_id)
+    await _check_repositories(unit.tx, workflow.git_refs)
     works = [work_from(definition, workflow.id, number, context.ids.new) for number, definition in enumerate(plan)]
     context.queries.check(workflow, works, works)
     for work in works:
@@ -108,6 +107,20 @@ async def _save_new(
         await unit.tx.works.save(work)
     await unit.tx.workflows.save(workflow)
     unit.record(workflow.id, WorkflowCreated(workflow.id))
+
+
+async def _check_repositories(tx: WorkflowTransaction, refs: Sequence[GitRef]) -> None:
+    """Raise :class:`NotFound` for one that is not registered, :class:`InvalidPlan` for two with the same URL.
+
+    Both would share a clone, and a checkpoint has one commit for each clone.
+    """
+    by_url: dict[str, str] = {}
+    for ref in refs:
+        git = await tx.gits.get(ref.git_id)
+        if git.url in by_url:
+            both = git.name if by_url[git.url] == git.name else f"{by_url[git.url]} and {git.name}"
+            raise InvalidPlan(f"{git.url} is here twice, as {both}: a workflow can have a repository once")
+        by_url[git.url] = git.name
 
 
 async def _free_name(tx: WorkflowTransaction, name: str) -> str:
@@ -335,8 +348,7 @@ async def _save_plan(unit: UnitOfWork, workflow: Workflow, editor: PlanEditor) -
 
 
 async def _set_git_refs(unit: UnitOfWork, workflow: Workflow, change: SetGitRefs) -> None:
-    for ref in change.refs:
-        await unit.tx.gits.get(ref.git_id)
+    await _check_repositories(unit.tx, change.refs)
     trees = await unit.tx.work_trees.of_workflow(workflow.id)
     await _check_bases(unit, workflow, change, trees)
     added, removed = workflow.change_git_refs(change.refs)
