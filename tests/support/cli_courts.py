@@ -35,6 +35,7 @@ class Cli:
     engine: str
     profile: str
     env: tuple[str, ...] = ()  # names that its general passes on
+    tries_again = False  # whether it repeats a request that failed, as it does for people
 
     def __init__(self, program: str, server: ModelServer) -> None:
         self.program = program
@@ -84,8 +85,8 @@ class Claude(Cli):
         }
 
     def settings(self) -> dict[str, Any]:
-        """It never tries a request again."""
-        return {**super().settings(), "env": {"CLAUDE_CODE_MAX_RETRIES": "0"}}
+        """The program, and how often it repeats a request."""
+        return {**super().settings(), "env": {} if self.tries_again else {"CLAUDE_CODE_MAX_RETRIES": "0"}}
 
     def runs(self, command: str) -> Turn:
         """By its tool for that."""
@@ -127,9 +128,9 @@ class Codex(Cli):
         return {"OUR_KEY": "x", "CODEX_HOME": str(home / ".codex")}
 
     def settings(self) -> dict[str, Any]:
-        """Where its model is. It never tries a request again."""
+        """Where its model is, and how often it repeats a request."""
         provider = f'{{name="ours",base_url="{self.server.url}/v1",env_key="OUR_KEY",wire_api="responses"'
-        provider += ",request_max_retries=0,stream_max_retries=0}"
+        provider += "}" if self.tries_again else ",request_max_retries=0,stream_max_retries=0}"
         args = ["-c", 'model_provider="ours"', "-c", f"model_providers.ours={provider}"]
         return {**super().settings(), "args": args}
 

@@ -11,6 +11,7 @@ file             what                                                           
 ``identity.json`` pid, start time, boot id; written before the agent runs          shim
 ``stop.json``    why we stopped it                                                 runner
 ``net.json``     hosts, ports and the hash of the key of a confined run            runner
+``spent.json``   what a confined run has used of its caps, as the gateway counts   runner
 ``net.sock``     where the gateway of a confined run waits for the shim            runner
 ``exit.json``    how the process ended                                             shim
 ``outcome.json`` the outcome                                                       runner
@@ -71,6 +72,7 @@ class RunFolder:
     stop = _FilePath("stop.json")
     exit = _FilePath("exit.json")
     network = _FilePath("net.json")
+    spent = _FilePath("spent.json")
     outcome = _FilePath("outcome.json")
     log = _FilePath("shim.log")
 

@@ -27,6 +27,7 @@ from kingdom.agents.processes import (
 )
 from kingdom.agents.run import BaseRun, RunDeps, TimerState, log
 from kingdom.agents.sandbox.limits import remove_groups
+from kingdom.agents.sandbox.namespace import SOCKET_NAME
 from kingdom.agents.transcript import FileTail, LineSplitter, read_end
 from kingdom.agents.verdict import StopReason
 from kingdom.base.inotify import CREATE, MODIFY, MOVED_TO, FileWatcher
@@ -36,11 +37,12 @@ _KILL_INTERVAL: Final = 0.05  # seconds between two rounds of SIGKILL
 
 
 def kill_strays(run_id: str, session: int | None = None, outputs: Sequence[Path] | None = None) -> list[int]:
-    """Kill every process of a run whose shim is gone. Returns the pids of those that cannot be killed.
+    """Kill every process of a run whose shim is gone, and remove its control groups.
 
-    Only processes with the run's id in their environment are killed, and those of its ``session``, which may have lost
-    the id (``env -i``). A caller that has not watched the run until now passes its ``outputs`` too: the session id may
-    have been reused since, but a process of the session that writes to a file of the run belongs to the run.
+    Returns the pids of the processes that cannot be killed. Only processes with the run's id in their environment are
+    killed, and those of its ``session``, which may have lost the id (``env -i``). A caller that has not watched the run
+    until now passes its ``outputs`` too: the session id may have been reused since, but a process of the session that
+    writes to a file of the run belongs to the run.
     """
     deadline = time.monotonic() + _KILL_SECONDS
     while strays := _find(run_id, session, outputs):
@@ -49,6 +51,7 @@ def kill_strays(run_id: str, session: int | None = None, outputs: Sequence[Path]
         if time.monotonic() >= deadline:
             return [process.pid for process in strays]
         time.sleep(_KILL_INTERVAL)
+    remove_groups(run_id)
     return []
 
 
@@ -295,11 +298,11 @@ class ProcessRun(BaseRun):
 
     async def _finish(self, *, watched: bool) -> Outcome:
         """After the shim has ended: kill what is left, and conclude."""
+        if self._order.confined:  # before there is an outcome: a run that has one is never looked after again
+            (self._folder.path / SOCKET_NAME).unlink(missing_ok=True)
         if self._same_boot():
             outputs = None if watched else (self._deps.transcript(self.run_id), self._deps.errors(self.run_id))
             left = await asyncio.to_thread(kill_strays, self.run_id, self._identity.pid, outputs)
-            if self._order.confined:
-                remove_groups(self.run_id)
             if left:
                 log.error("run %s has ended, but processes %s could not be ended", self.run_id, left)
         ending, ended_at = self._folder.read_ending(read_end(self._deps.errors(self.run_id)))

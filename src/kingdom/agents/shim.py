@@ -70,9 +70,11 @@ class Shim:
         channels = _socket_pair() if self._confined else None
         self._make_groups()
         self._agent, gate, failure = self._fork(self._environment(), channels)
-        identity = encode_json(self._identity(started_at))
-        if not write_once(f"{self._spec['folder']}/identity.json", identity, durable=False, mode=0o600):
-            return 3  # the daemon gave this run up; the agent sees the gate close and exits
+        if not self._take_place(started_at):
+            os.close(gate)  # the daemon gave this run up; the agent sees the gate close and exits
+            os.waitpid(self._agent, 0)
+            self._remove_groups()
+            return 3
         os.write(gate, b"!")
         os.close(gate)
         if channels is not None:
@@ -81,11 +83,19 @@ class Shim:
         left = self._wait(wakeups)
         if self._limits is not None:
             self._check_limits(time.monotonic())  # the kernel may have ended it
-            self._remove_groups()
+        self._remove_groups()
         if error.startswith("{"):  # bubblewrap's report
             error = self._sandbox_error(failure)
         self._write_exit(started_at, error, left)
         return 0
+
+    def _take_place(self, started_at: float) -> bool:
+        """Write the identity. False when the daemon gave this run up, or has even removed its folder."""
+        identity = encode_json(self._identity(started_at))
+        try:
+            return write_once(f"{self._spec['folder']}/identity.json", identity, durable=False, mode=0o600)
+        except FileNotFoundError:
+            return False
 
     def _sandbox_error(self, report: int) -> str:
         """Return why bubblewrap could not execute the program; empty when it did: then it reported the exit code."""
@@ -128,6 +138,8 @@ class Shim:
         self._groups = make_groups(self._spec["run_id"], self._limits)
 
     def _remove_groups(self) -> None:
+        if self._limits is None:
+            return
         from kingdom.agents.sandbox.limits import remove_groups
 
         remove_groups(self._spec["run_id"])

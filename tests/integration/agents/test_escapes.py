@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 
 from kingdom.agents.errors import SandboxUnavailable
+from kingdom.agents.hosts import SHIM_COMMAND
 from kingdom.agents.port import Timers
 from kingdom.agents.sandbox import escapes, proof
 from kingdom.agents.sandbox.limits import DEFAULTS, exceeded
@@ -267,4 +270,24 @@ async def test_a_run_leaves_no_control_group(cell: Cell) -> None:
     runner = cell.runner()
     await (await runner.start(order)).wait()
     await runner.close()
+    assert not list(Path("/sys/fs/cgroup").glob(f"**/kingdom-run-{order.run_id}"))
+
+
+@pytest.mark.parametrize("gone", [True, False])
+async def test_a_run_that_was_given_up_before_its_shim_came_leaves_no_control_group(cell: Cell, gone: bool) -> None:
+    """A daemon may be killed while its shim starts, and the next one gives the run up."""
+    order = cell.order("echo ran > ran.txt")
+    runner = cell.runner()
+    await (await runner.start(order)).wait()
+    await runner.close()
+    (cell.cwd / "ran.txt").unlink()
+    folder = cell.root / "soldiers" / order.run_id
+    late = cell.root / "late.json"
+    late.write_bytes((folder / "spec.json").read_bytes())
+    shutil.rmtree(folder)
+    if not gone:
+        folder.mkdir()
+        (folder / "identity.json").write_text('{"given_up": true}')
+    assert subprocess.run([*SHIM_COMMAND, str(late)], check=False).returncode == 3
+    assert not (cell.cwd / "ran.txt").exists()
     assert not list(Path("/sys/fs/cgroup").glob(f"**/kingdom-run-{order.run_id}"))

@@ -216,17 +216,23 @@ async def test_an_overloaded_model_and_a_wrong_key_hold_the_task(
     assert court.results() == []
 
 
-async def test_a_new_general_goes_on_with_the_soldier_of_one_that_was_killed(make_court: MakeCourt) -> None:
+@pytest.mark.parametrize("sandbox", ["off", "required"])
+async def test_a_new_general_goes_on_with_the_soldier_of_one_that_was_killed(
+    cli: Cli, make_court: MakeCourt, sandbox: str
+) -> None:
+    """A confined request goes through its general and is cut off with it: the program makes it again."""
+    cli.tries_again = True
     court = make_court(evidence=["commit"])
-    court.confine("off")  # a confined request goes through its general, is cut off with it, and made again
+    court.confine(sandbox)
     go = threading.Event()
     leaves = court.leaves("success")
 
     def wait() -> Turn:
         assert go.wait(60)
-        return leaves()
+        return leaves() if sandbox == "off" else Stall()
 
-    court.cli.server.script += [*work(court), wait, Say("All done.")]
+    again = [leaves] if sandbox == "required" else []
+    court.cli.server.script += [*work(court), wait, *again, Say("All done.")]
     processes = Court(court.home.root)
     with processes.up("--roles", f"king,{GENERAL}"):
         processes.wait_for_roles("king", GENERAL)
@@ -241,7 +247,8 @@ async def test_a_new_general_goes_on_with_the_soldier_of_one_that_was_killed(mak
     (result,) = court.results()
     assert (result["status"], result["error"], result["retry_count"]) == ("success", None, 0)
     assert court.soldiers() == [result["soldier_id"]]
-    assert len(court.cli.server.requests) == 5
+    assert len(court.cli.server.requests) == 5 + len(again)
     assert used(result, 5), "also what was said while nobody listened"
     assert len(court.ledger()) == len(court.told("task.completed")) == 1
     assert json.loads(court.home.raw_result(result["task_id"]).read_text())["status"] == "success"
+    assert alive(result["soldier_id"]) == []

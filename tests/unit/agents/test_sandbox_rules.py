@@ -147,6 +147,19 @@ def test_an_answer_that_nobody_saw_to_its_end_counts_whole() -> None:
         meter.reserve(request(2000))
 
 
+def test_a_request_that_is_cut_off_with_the_daemon_counts_in_full() -> None:
+    kept: dict[str, Any] = {}
+    meter = Meter(Caps(tokens=3000, cost_usd=1.0), keep=kept.update)
+    reservation = meter.reserve(request(2900))
+    assert kept["tokens"] == reservation.tokens.total
+    assert kept["cost_usd"] > 0
+    with pytest.raises(CapReached):
+        Meter(Caps(tokens=3000), kept).reserve(request(2900))
+    meter.settle(reservation, Tokens(input=10, output=10))
+    assert kept["tokens"] == 20
+    assert json.loads(Meter(Caps(tokens=3000), kept).reserve(request(2500)).body)["max_tokens"] == 2500
+
+
 def test_a_cap_in_dollars_limits_the_answer_by_the_price_of_its_model() -> None:
     allowed = json.loads(Meter(Caps(cost_usd=0.01)).reserve(request(32_000)).body)["max_tokens"]
     assert 1000 < allowed <= 2000, "haiku costs 5 dollars for a million tokens of output"

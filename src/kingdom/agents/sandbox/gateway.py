@@ -24,7 +24,7 @@ import aiohttp
 from kingdom.agents.port import Tokens
 from kingdom.agents.sandbox.egress import HostRules, Refused, connect, server_name
 from kingdom.agents.sandbox.meter import CapReached, Meter, UsageReader
-from kingdom.agents.sandbox.namespace import GATEWAY_PORT, open_channel, receive_sockets
+from kingdom.agents.sandbox.namespace import GATEWAY_PORT, SOCKET_NAME, open_channel, receive_sockets
 from kingdom.base.files import read_json
 
 if TYPE_CHECKING:
@@ -133,11 +133,10 @@ class RunGateway:
         self._digest = digest
         self._on_refusal = on_refusal
         self._refusals = 0
-        self._meter = Meter(order.caps)
+        self._meter = Meter(order.caps, read_json(folder.spent), lambda spent: folder.write(folder.spent, spent))
         self._tasks: set[asyncio.Task[None]] = set()
         self._shims: set[socket.socket] = set()
-        path = folder.path / "net.sock"
-        path.unlink(missing_ok=True)
+        (folder.path / SOCKET_NAME).unlink(missing_ok=True)
         self._channel = open_channel(str(folder.path), listen=True)
         self._channel.setblocking(False)
         self._loop = asyncio.get_running_loop()
@@ -148,7 +147,7 @@ class RunGateway:
         self._loop.remove_reader(self._channel)
         self._channel.close()
         with contextlib.suppress(OSError):
-            (self._folder.path / "net.sock").unlink(missing_ok=True)
+            (self._folder.path / SOCKET_NAME).unlink(missing_ok=True)
         for shim in list(self._shims):
             self._drop(shim)
         for task in list(self._tasks):

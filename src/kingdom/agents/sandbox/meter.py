@@ -1,12 +1,13 @@
 """What a confined run has used of its model, counted at the gateway, and what its caps leave for the next request.
 
 A request is counted before it is passed on, with the most that its answer may use. So the sum of all answers cannot
-exceed a cap, however many requests are made at once.
+exceed a cap, however many requests are made at once, and also when this process is killed: what is counted is kept.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,12 +37,22 @@ class Reservation:
 
 
 class Meter:
-    """The usage of one run."""
+    """The usage of one run.
 
-    def __init__(self, caps: Caps) -> None:
+    ``keep`` stores what is counted before a request is passed on, for the ``spent`` of the next process. A request that
+    was cut off with its process counts in full.
+    """
+
+    def __init__(
+        self,
+        caps: Caps,
+        spent: Mapping[str, Any] | None = None,
+        keep: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
         self._caps = caps
-        self._used = Tokens()
-        self._cost = 0.0
+        self._keep = keep if caps.tokens is not None or caps.cost_usd is not None else None
+        self._tokens = int((spent or {}).get("tokens", 0))
+        self._cost = float((spent or {}).get("cost_usd", 0.0))
         self._reserved: list[Reservation] = []
 
     def reserve(self, body: bytes, *, asks: bool = True) -> Reservation:
@@ -63,6 +74,7 @@ class Meter:
             body = json.dumps({**document, key or _LIMIT_KEYS[0]: allowed}).encode()
         made = Reservation(body, model, Tokens(input=given, output=allowed))
         self._reserved.append(made)
+        self._save()
         return made
 
     def settle(self, reservation: Reservation, used: Tokens | None) -> None:
@@ -70,16 +82,26 @@ class Meter:
         if reservation in self._reserved:
             self._reserved.remove(reservation)
             tokens = reservation.tokens if used is None else used
-            self._used += tokens
+            self._tokens += tokens.total
             self._cost += estimate(reservation.model, tokens).cost_usd
+            self._save()
+
+    def _counted(self) -> tuple[int, float]:
+        """Return the tokens and dollars that are used or reserved."""
+        tokens = self._tokens + sum(one.tokens.total for one in self._reserved)
+        return tokens, self._cost + sum(estimate(one.model, one.tokens).cost_usd for one in self._reserved)
+
+    def _save(self) -> None:
+        if self._keep is not None:
+            tokens, cost = self._counted()
+            self._keep({"tokens": tokens, "cost_usd": cost})
 
     def _output_left(self, model: str | None, given: int) -> int:
         left = _DEFAULT_OUTPUT * 1000
-        reserved = sum((one.tokens for one in self._reserved), Tokens())
+        tokens, cost = self._counted()
         if self._caps.tokens is not None:
-            left = min(left, self._caps.tokens - self._used.total - reserved.total - given)
+            left = min(left, self._caps.tokens - tokens - given)
         if self._caps.cost_usd is not None:
-            cost = self._cost + sum(estimate(one.model, one.tokens).cost_usd for one in self._reserved)
             budget = self._caps.cost_usd - cost - estimate(model, Tokens(input=given)).cost_usd
             per_token = estimate(model, Tokens(output=1_000_000)).cost_usd / 1_000_000
             left = min(left, int(budget / per_token) if per_token else left)
