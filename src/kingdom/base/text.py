@@ -25,3 +25,14 @@ def one_line(text: str, length: int = 120) -> str:
     """Join a text to one line of at most ``length`` characters, without control and invisible characters."""
     flat = " ".join(_INVISIBLE.sub(" ", text[: 10 * length]).split())
     return flat if len(flat) <= length else flat[: length - 1] + "…"
+
+
+_SECRET: Final = re.compile(
+    r"xox[a-z]-|xapp-\d|gh[pousr]_\w{16}|github_pat_\w{16}|glpat-\w|sk-[\w-]{16}|ATATT3\w|AKIA[0-9A-Z]{16}"
+    r"|AIza[\w-]{30}|-----BEGIN [A-Z ]*PRIVATE KEY"
+)
+
+
+def looks_secret(text: str) -> bool:
+    """Tell whether a text looks like a token or key, which must not be in a file or a URL."""
+    return _SECRET.search(text) is not None

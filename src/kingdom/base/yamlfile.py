@@ -16,16 +16,13 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from kingdom.base.forms import problem_text
+from kingdom.base.text import looks_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 MAX_BYTES: Final = 1_000_000
 _MAX_NODES: Final = 50_000  # with aliases expanded: a few lines can expand to billions
-_SECRET: Final = re.compile(
-    r"xox[a-z]-|xapp-\d|gh[pousr]_\w{16}|github_pat_\w{16}|glpat-\w|sk-[\w-]{16}|ATATT3\w|AKIA[0-9A-Z]{16}"
-    r"|AIza[\w-]{30}|-----BEGIN [A-Z ]*PRIVATE KEY"
-)
 _TAGS: Final = {f"tag:yaml.org,2002:{word}" for word in ("map", "seq", "str", "int", "float", "bool", "null", "merge")}
 
 M = TypeVar("M", bound=BaseModel)
@@ -39,11 +36,6 @@ class YamlProblem(Exception):
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = list(problems)
         super().__init__("\n".join(self.problems))
-
-
-def looks_secret(text: str) -> bool:
-    """Tell whether a text looks like a token or key, which must not be in a file."""
-    return _SECRET.search(text) is not None
 
 
 def load_yaml(path: Path, model: type[M], context: Mapping[str, Any] | None = None) -> M:

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import re
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kingdom.base.text import one_line
 from kingdom.gitops.errors import CommandFailed, CommandTimedOut, RemoteFailed, RepositoryRefused
 from kingdom.gitops.names import check_url
 from kingdom.gitops.repository import Clone, make_git_dirs
 from kingdom.gitops.runner import GitLocation, GitRunner
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kingdom.gitops.names import RepositoryUrl
 
 _TRY_SECONDS: Final = 120.0
@@ -23,7 +27,18 @@ _PROBE: Final = "refs/kingdom/probe"
 _SUBMODULE_MODE: Final = "160000"
 _MAX_ATTRIBUTE_FILES: Final = 20  # of a remote, each is fetched alone
 _MAX_NAMED: Final = 3
+_MAX_NAME_CHARS: Final = 80
 _lfs_patterns = re.compile(rb"^[ \t]*([^#\s]\S*)[ \t].*\bfilter=lfs\b", re.MULTILINE).findall
+
+
+@dataclass(frozen=True)
+class Omitted:
+    """What a worktree of a commit lacks."""
+
+    submodules: tuple[str, ...] = ()
+    """Paths of submodules: their folders are empty."""
+    lfs: tuple[str, ...] = ()
+    """Patterns of files in Git LFS: there are pointers in their place."""
 
 
 async def check_repository(git: GitRunner, url: str, *, allow_local: bool = False) -> None:
@@ -35,33 +50,45 @@ async def check_repository(git: GitRunner, url: str, *, allow_local: bool = Fals
     remote = check_url(url, allow_local=allow_local)
     try:
         if remote.protocol == "file":
-            submodules, lfs = await _look(git, _local_place(remote), "HEAD")
+            omitted = await _look(git, _local_place(remote), "HEAD")
         else:
-            submodules, lfs = await _look_at_remote(git, remote)
+            omitted = await _look_at_remote(git, remote)
     except RemoteFailed as error:
         raise RepositoryRefused(f"{remote.text} cannot be read: {error.advice} (git: {_said(error)})") from error
     except CommandTimedOut as error:
         raise RepositoryRefused(f"{remote.text} cannot be read: no answer within {_TRY_SECONDS:g} s") from error
     except CommandFailed as error:
         raise RepositoryRefused(f"{remote.text} cannot be read (git: {_said(error)})") from error
-    if submodules:
+    if omitted.submodules:
         raise RepositoryRefused(
-            f"{remote.text} has submodules ({_some(submodules)}), which are not supported: their folders would be empty"
+            f"{remote.text} has submodules ({some_names(omitted.submodules)}), which are not supported: "
+            "their folders would be empty"
         )
-    if lfs:
+    if omitted.lfs:
         raise RepositoryRefused(
-            f"{remote.text} has files in Git LFS ({_some(lfs)}), which are not supported: agents would see pointers "
-            "instead of the files, and commits would not go to LFS"
+            f"{remote.text} has files in Git LFS ({some_names(omitted.lfs)}), which are not supported: agents would "
+            "see pointers instead of the files, and commits would not go to LFS"
         )
 
 
-async def _look_at_remote(git: GitRunner, remote: RepositoryUrl) -> tuple[list[str], list[str]]:
+async def find_omitted(clone: Clone, commit: str) -> Omitted:
+    """Return what a worktree of a commit lacks."""
+    return await _look(clone.git, clone.place(), commit)
+
+
+def some_names(names: Sequence[str]) -> str:
+    """Return the first of some names, each on one line, and how many more there are."""
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(one_line(name, _MAX_NAME_CHARS) for name in names[:_MAX_NAMED]) + more
+
+
+async def _look_at_remote(git: GitRunner, remote: RepositoryUrl) -> Omitted:
     with tempfile.TemporaryDirectory(prefix="kingdom-probe-") as folder:
         place = GitLocation(Path(folder), remote=remote)
         words = ("ls-remote", "--end-of-options", remote.text, "HEAD")
         head = (await git.run_remote(place, *words, limit=_TRY_SECONDS)).text.split()
         if not head:
-            return [], []  # empty, or without a default branch
+            return Omitted()  # empty, or without a default branch
         object_format = "sha256" if len(head[0]) == 64 else "sha1"
         await make_git_dirs(git, Path(folder), object_format=object_format, url=remote.text, partial="blob:none")
         clone = Clone(git, remote, Path(folder), "blob:none")
@@ -77,23 +104,18 @@ def _local_place(remote: RepositoryUrl) -> GitLocation:
     return GitLocation(inside if inside.exists() else folder)
 
 
-async def _look(git: GitRunner, place: GitLocation, commit: str) -> tuple[list[str], list[str]]:
-    """Return the submodules of a commit, and the patterns of its files in LFS."""
+async def _look(git: GitRunner, place: GitLocation, commit: str) -> Omitted:
     if (await git.run(place, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}", ok=(0, 1))).code:
-        return [], []
+        return Omitted()
     listed = await git.run(place, "ls-tree", "-r", "-z", "--full-tree", commit)
     entries = [entry.partition("\t") for entry in listed.fields]
-    submodules = [path for about, _, path in entries if about.startswith(_SUBMODULE_MODE)]
+    submodules = tuple(path for about, _, path in entries if about.startswith(_SUBMODULE_MODE))
     found = [(path.count("/"), about.split()[2]) for about, _, path in entries if path.endswith(".gitattributes")]
     if not found:
-        return submodules, []
+        return Omitted(submodules)
     asked = "".join(f"{name}\n" for _, name in sorted(found)[:_MAX_ATTRIBUTE_FILES]).encode()
     read = await git.run(place, "cat-file", "--batch", stdin=asked)
-    return submodules, [pattern.decode("utf-8", "replace") for pattern in _lfs_patterns(read.out)]
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:_MAX_NAMED]) + (f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else "")
+    return Omitted(submodules, tuple(pattern.decode("utf-8", "replace") for pattern in _lfs_patterns(read.out)))
 
 
 def _said(error: CommandFailed) -> str:

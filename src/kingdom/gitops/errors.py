@@ -71,7 +71,7 @@ class OutputTooLarge(CommandFailed):
     """The command printed more than was allowed; its process group was killed."""
 
 
-RemoteReason = Literal["missing", "no-credential", "denied", "untrusted", "unreachable", "unknown"]
+RemoteReason = Literal["missing", "moved", "no-credential", "denied", "untrusted", "unreachable", "unknown"]
 
 
 class RemoteFailed(CommandFailed):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from kingdom.base.text import looks_secret
 from kingdom.gitops.credentials import host_of
 from kingdom.gitops.errors import InvalidInput
 
@@ -215,6 +216,11 @@ def _remote(url: str) -> RepositoryUrl:
     if parts.password is not None:
         raise _refused(
             url, "a password in a URL would be stored and shown: name its variable in git.credentials instead"
+        )
+    if parts.username is not None and looks_secret(parts.username):
+        raise _refused(
+            url.replace(parts.username, "***"),
+            "a token in a URL would be stored and shown: name its variable in git.credentials instead",
         )
     if parts.username is not None and not _is_user(parts.username):
         raise _refused(url, "its user name has characters that are not allowed")

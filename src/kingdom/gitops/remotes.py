@@ -63,6 +63,7 @@ _UNREACHABLE: Final = (
 _REASONS: Final[tuple[tuple[RemoteReason, str], ...]] = (
     ("untrusted", r"certificate|host key verification failed"),
     ("missing", r"repository .*not found|returned error: 404|not appear to be a git repository|no such file or dir"),
+    ("moved", r"returned error: 30[12378]"),
     ("no-credential", r"could not read (?:username|password)|terminal prompts disabled"),
     ("denied", r"authentication failed|permission denied|returned error: (?:401|403)|access denied|write access"),
     ("unreachable", _UNREACHABLE),
@@ -94,6 +95,8 @@ def _advice(reason: RemoteReason, remote: RepositoryUrl, found: CredentialLookup
             return f"{host} cannot be reached: check its name, the network and the proxy"
         case "untrusted":
             return f"the certificate of {host} is not trusted: name the file of your own authority in GIT_SSL_CAINFO"
+        case "moved":
+            return "the repository has moved: use its new URL"
         case "no-credential":
             return f"{host} asks for a token and there is none: {found.advice}"
         case "denied" if found.credential is not None:

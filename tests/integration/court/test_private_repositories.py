@@ -11,6 +11,7 @@ import yaml
 
 from kingdom.court.bootstrap import make_role
 from kingdom.court.general import General
+from kingdom.court.general.context import GeneralContext
 from kingdom.court.loop import Services
 from tests.support.fake_agents import FakeAgents
 from tests.support.generals import Post, posted
@@ -57,10 +58,52 @@ async def test_a_soldier_works_in_a_private_repository(
     assert [path for path in files if TOKEN.encode() in path.read_bytes()] == []
 
 
-async def test_without_the_token_the_task_says_which_variable_to_set(post: Post) -> None:
-    (result,) = await post.finish(await post.task(repo="acme/shop"))
+@pytest.mark.parametrize(
+    ("token", "reason"),
+    [
+        (None, "asks for a token and there is none: set the variable SHOP_TOKEN"),
+        ("an-old-one", "refused the variable SHOP_TOKEN: it has expired"),
+    ],
+)
+async def test_no_event_is_spent_on_a_token_that_is_missing_or_has_expired(
+    post: Post, monkeypatch: pytest.MonkeyPatch, token: str | None, reason: str
+) -> None:
+    if token is not None:
+        monkeypatch.setenv("SHOP_TOKEN", token)
+    held: list[str] = []
+
+    def mended(context: GeneralContext, resets_at: float | None) -> float:
+        """Somebody sets the token while the task waits, and the time of the next look has come."""
+        progress = context.progress_store.load(task.id)
+        assert progress is not None
+        held.append(progress.held or "")
+        monkeypatch.setenv("SHOP_TOKEN", TOKEN)
+        return 0.0
+
+    monkeypatch.setattr("kingdom.court.general.general.parking_seconds", mended)
+    task = await post.task(repo="acme/shop")
+    (result,) = await post.finish(task)
+    assert (result["status"], result["retry_count"]) == ("success", 0)
+    (record,) = held
+    assert reason in record
+
+
+async def test_a_repository_that_is_not_there_fails_the_task(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", TOKEN)
+    (result,) = await post.finish(await post.task(repo="acme/nothing"))
     assert result["status"] == "failed"
-    assert "asks for a token and there is none: set the variable SHOP_TOKEN" in str(result)
+    assert "check the URL; if it is right, the variable SHOP_TOKEN has no right to see this repository" in str(result)
+
+
+async def test_a_soldier_is_told_what_is_not_checked_out(
+    post: Post, server: GitServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", TOKEN)
+    server.commit("acme/shop", {"art/.gitattributes": "*.psd filter=lfs diff=lfs merge=lfs -text\n"})
+    await post.finish(await post.task(repo="acme/shop"))
+    assert isinstance(post.agents, FakeAgents)
+    said = "# What is not checked out\n\nFiles in Git LFS are pointers, not the files: *.psd. Do not change them."
+    assert said in post.agents.orders[0].prompt
 
 
 @pytest.mark.parametrize("author", ["Builder <builder@example.com>", None])

@@ -114,6 +114,7 @@ def test_the_prompt_of_a_general_that_asks_for_them_has_the_records_as_data(home
         instructions_text="",
         resume=False,
         previous_error=None,
+        omitted="",
         pull=None,
         waiting={},
     )

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kingdom.gitops import Credentials, GitSettings, InvalidInput
+from kingdom.gitops import Credentials, GitSettings, InvalidInput, RemoteAccess
 from kingdom.gitops.credentials import CredentialRule, check_host, credential_environment, host_of
+from kingdom.gitops.names import check_url
 from kingdom.gitops.remotes import reason_of
 
 NO_PROGRAMS = {"PATH": "/nowhere"}
@@ -127,6 +128,7 @@ def test_without_a_credential_git_gets_no_helper_at_all() -> None:
         ("fatal: unable to access 'https://x/': Could not resolve host: x", "unreachable"),
         ("fatal: unable to access 'https://x/': The requested URL returned error: 503", "unreachable"),
         ("ssh: Could not resolve hostname nowhere: Name or service not known", "unreachable"),
+        ("error: RPC failed; HTTP 301 curl 22 The requested URL returned error: 301", "moved"),
         ("fatal: something else", "unknown"),
     ],
 )
@@ -142,3 +144,15 @@ def test_the_settings_are_read_from_the_section_git() -> None:
     for wrong in ("Ada", "<ada@example.com>", "Ada <ada>", "Ada <a@b> <c@d>", "Ada\n<a@b>", "A\nB <a@b>"):
         with pytest.raises(InvalidInput, match="write it as"):
             GitSettings.read({"author": wrong})
+
+
+async def test_ssh_gets_its_agent_and_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/run/agent")
+    access = RemoteAccess(Credentials(environ={"GITHUB_TOKEN": "secret-one"}))
+    remote = check_url("git@github.com:acme/app.git")
+    found = await access.find(remote)
+    given = access.variables(remote, found)
+    assert found.credential is None
+    assert (given["GIT_ALLOW_PROTOCOL"], given["SSH_AUTH_SOCK"]) == ("ssh", "/run/agent")
+    assert given["GIT_SSH_COMMAND"] == "ssh -o BatchMode=yes"
+    assert "secret-one" not in given.values()

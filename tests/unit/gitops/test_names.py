@@ -170,3 +170,10 @@ def test_a_checkpoint_commit_goes_into_a_store_and_back() -> None:
     assert CheckpointCommit.from_dict(made.to_dict()) == made
     with pytest.raises(InvalidInput):
         CheckpointCommit.from_dict({**made.to_dict(), "commit": "--output=x"})
+
+
+def test_a_token_in_the_place_of_a_user_name_is_refused_and_not_shown() -> None:
+    token = "ghp_0123456789abcdefghij0123456789abcdef"
+    with pytest.raises(InvalidInput, match=r"name its variable in git\.credentials") as caught:
+        check_url(f"https://{token}@github.com/acme/app")
+    assert token not in str(caught.value)

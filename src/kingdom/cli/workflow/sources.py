@@ -221,7 +221,7 @@ def mcp_rm(server: str, yes: bool, home: Path | None, store: str | None, json: b
 
 def _refuse_secrets(variables: dict[str, str]) -> None:
     """Raise an error for a value that looks like a secret: the store keeps only references to secrets."""
-    from kingdom.base.yamlfile import looks_secret
+    from kingdom.base.text import looks_secret
 
     for name, value in variables.items():
         if looks_secret(value):

@@ -271,6 +271,7 @@ async def prepare_run(context: GeneralContext, task_context: TaskContext, progre
         task_context,
         folder=place.folder,
         pull=pull,
+        omitted=await context.workspace.omitted(place),
         instructions_text="" if placed else instructions or "",
         resume=session_id is not None,
         previous_error=progress.errors[-1] if progress.errors else None,

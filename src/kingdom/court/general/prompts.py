@@ -5,8 +5,8 @@ rendered itself, so template markers in it have no meaning. When a prompt is too
 from outside is cut out, with a marker; the text of the template is never cut. ``docs/reference/manifest.md`` lists the
 variables.
 
-The question and answer of a resume, the pull request, the text hash, the last error and how to report are appended to a
-prompt whose template leaves them out: a soldier cannot work without them.
+The question and answer of a resume, the pull request, what is not checked out, the text hash, the last error and how to
+report are appended to a prompt whose template leaves them out: a soldier cannot work without them.
 
 The memory of a general is a folder of Markdown files. ``learned.md`` is written by the general: one entry for each task
 whose soldier reported something worth remembering, the oldest removed when the file grows too large. The other files
@@ -63,6 +63,7 @@ _ANSWER_LABEL: Final = "a person's answer to the question; it decides what was a
 _APPENDED_SECTIONS: Final = (
     (("question", "answer"), "# A person has answered a question that was asked\n\n{question}\n\n{answer}"),
     (("pull",), "# The pull request\n\n{pull_summary}"),
+    (("omitted",), "# What is not checked out\n\n{omitted}"),
     (("frozen",), "# What may have changed\n\n{frozen}"),
     (("previous_error",), "# The last try failed\n\n{previous_error}"),
     (("report",), "# How to report\n\n{report}"),
@@ -155,6 +156,7 @@ class PromptData:
     report: str
     repo_path: str
     pull: PullRequest | None = None
+    omitted: str = ""  # what the worktree lacks of its repository
     memory: str = ""
     instructions: str = ""  # put before the prompt, when they could not be written into the workplace
     resume: bool = False  # the agent's session, which knows the task, is resumed
@@ -258,6 +260,7 @@ def _fixed_variables(prompt_data: PromptData, payload: Any) -> dict[str, Any]:
         "resume": prompt_data.resume,
         "repo_path": prompt_data.repo_path,
         "pull": prompt_data.pull.document() if prompt_data.pull else {},
+        "omitted": prompt_data.omitted,
         "pull_summary": prompt_data.pull.summary() if prompt_data.pull else "",
         "previous_results": fence(previous, _PREVIOUS_RESULTS_LABEL) if previous else "",
     }
@@ -290,6 +293,7 @@ def collect_prompt_data(
     *,
     folder: Path,
     pull: PullRequest | None,
+    omitted: str,
     instructions_text: str,
     resume: bool,
     previous_error: str | None,
@@ -309,6 +313,7 @@ def collect_prompt_data(
         report=instructions(home.handover(task.id)),
         repo_path=str(folder),
         pull=pull,
+        omitted=omitted,
         memory=read_memory(home.general_memory(manifest.name), manifest.memory_max_bytes),
         instructions=instructions_text,
         resume=resume,

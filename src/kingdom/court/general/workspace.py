@@ -36,6 +36,7 @@ from kingdom.gitops import (
     WorktreeBroken,
     Worktrees,
 )
+from kingdom.gitops.access import find_omitted, some_names
 from kingdom.gitops.names import pull_ref
 from kingdom.gitops.remotes import is_outage
 from kingdom.gitops.repository import ORIGIN_REFS
@@ -145,6 +146,10 @@ class Workplace:
     tree: Worktree | None = None
 
 
+# A token that is missing or has expired is given one day; until then, no event is spent on it.
+_ACCESS_REASONS: Final = ("no-credential", "denied", "untrusted")
+
+
 class Workspace:
     """The workplaces of one general."""
 
@@ -180,6 +185,8 @@ class Workspace:
         except (RemoteFailed, CommandTimedOut, LockBusy) as error:
             if is_outage(error):
                 raise TaskHeld(f"the repository {url} cannot be reached now: {error}") from error
+            if isinstance(error, RemoteFailed) and error.reason in _ACCESS_REASONS:
+                raise TaskHeld(f"the court has no access to the repository {url}: {error}") from error
             raise TaskNotReady(f"the repository {url} could not be fetched: {error}") from error
         except GitError as error:
             raise TaskRefused(f"a worktree of {url} could not be created: {error}") from error
@@ -188,6 +195,22 @@ class Workspace:
 
     async def find_pull_request(self, tree: Worktree, number: int, base: Any, *, fetch: bool) -> PullRequest:
         return await find_pull_request(self._clones, tree.clone, number, base, fetch=fetch)
+
+    async def omitted(self, place: Workplace) -> str:
+        """Say what a worktree lacks of its repository; empty if nothing."""
+        if place.tree is None or (tip := await place.tree.tip()) is None:
+            return ""
+        try:
+            found = await find_omitted(place.tree.clone, tip)
+        except GitError as error:
+            log.warning("%s: what is not checked out of %s is not known: %s", self.general, place.folder, error)
+            return ""
+        said = []
+        if found.submodules:
+            said.append(f"The folders of submodules are empty: {some_names(found.submodules)}.")
+        if found.lfs:
+            said.append(f"Files in Git LFS are pointers, not the files: {some_names(found.lfs)}.")
+        return " ".join([*said, "Do not change them."]) if said else ""
 
     def find(self, work_id: str) -> Workplace | None:
         """Return an existing workplace, or None."""

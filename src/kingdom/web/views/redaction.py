@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
-from kingdom.base.yamlfile import looks_secret
+from kingdom.base.text import looks_secret
 from kingdom.gitops.names import hide_password
 from kingdom.web.envelope import ApiError
 from kingdom.workflow.domain.resources import McpServerRef
