@@ -29,6 +29,7 @@ from kingdom.court.supervisor.record import read_record
 from kingdom.court.trust.config import TRUST_FILE as TRUST
 from kingdom.court.trust.config import Tier, load_trust
 from kingdom.court.trust.policy import Permit
+from kingdom.gitops.credentials import host_of
 from kingdom.journal import Journal
 
 if TYPE_CHECKING:
@@ -146,6 +147,7 @@ async def run_checks(home: Home, clock: Callable[[], float]) -> list[Check]:
         return checks + [Check("config", "error", problem, _FIX_LINE_HINT) for problem in str(error).split("\n")]
     checks.append(Check("config", "ok", "config/system.yaml is valid"))
     checks += check_config_files(home)
+    checks += await check_git_hosts(system)
     checks += await _check_generals(home, system)
     checks += await asyncio.to_thread(check_sandbox, system)
     checks += _check_processes(home)
@@ -197,6 +199,23 @@ async def _check_git() -> Check:
         await process.wait()
         return Check("git", "error", f"{path} does not answer", "run it by hand to see why")
     return Check("git", "ok", f"{said.decode(errors='replace').strip()} ({path})")
+
+
+async def check_git_hosts(system: SystemConfig) -> list[Check]:
+    """Check that there is a token for each git host that is configured, and say whether there is for the usual one."""
+    credentials = system.git.settings().credentials
+    usual = host_of(system.repos.base_url)
+    found = []
+    for host in dict.fromkeys([*([usual] if usual else []), *credentials.named_hosts]):
+        lookup = await credentials.find(host)
+        if lookup.credential is not None:
+            found.append(Check(f"git host {host}", "ok", f"its token comes from {lookup.source}"))
+        elif credentials.expects(host):
+            found.append(Check(f"git host {host}", "warning", "it has no token", lookup.advice))
+        else:
+            message = f"it has no token, so only public repositories can be used ({lookup.advice})"
+            found.append(Check(f"git host {host}", "ok", message))
+    return found
 
 
 async def _check_generals(home: Home, system: SystemConfig) -> list[Check]:

@@ -85,6 +85,16 @@ class Credentials:
                 f"credentials of {ANY_HOST}: a token belongs to one host; only helper or none is allowed"
             )
 
+    @property
+    def named_hosts(self) -> list[str]:
+        """The hosts that have a rule of their own."""
+        return [host for host in self._rules if host != ANY_HOST]
+
+    def expects(self, host: str) -> bool:
+        """Whether a rule says that there is a credential for a host."""
+        rule = self._rules.get(check_host(host)) or self._rules.get(ANY_HOST)
+        return rule is not None and rule.source != "none"
+
     async def find(self, host: str, *, username: str | None = None, path: str = "") -> CredentialLookup:
         """Find the credential of a host (``host`` or ``host:port``). Never raises for one that is missing.
 

@@ -10,6 +10,8 @@ import pytest
 import yaml
 
 from kingdom.court.bootstrap import make_role
+from kingdom.court.config import SystemConfig
+from kingdom.court.doctor import check_git_hosts
 from kingdom.court.general import General
 from kingdom.court.general.context import GeneralContext
 from kingdom.court.loop import Services
@@ -127,3 +129,26 @@ async def test_a_soldier_commits_on_a_fresh_machine(
     (tree,) = post.home.work("gen-test").glob("worktrees/gen-test/*")
     by = plain_git(tree, "log", "-1", "--format=%an <%ae> %s")
     assert by == f"{author or 'Kingdom <kingdom@localhost>'} Mine"
+
+
+async def test_doctor_says_which_host_has_a_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # without gh
+    monkeypatch.setenv("LAB_TOKEN", TOKEN)
+    monkeypatch.delenv("GITHUB_TOKEN", raising=False)
+    monkeypatch.delenv("GH_TOKEN", raising=False)
+    credentials = {"lab.example": {"env": "LAB_TOKEN"}, "work.example": {"env": "WORK_TOKEN"}, "open.example": "none"}
+    found = await check_git_hosts(SystemConfig.model_validate({"git": {"credentials": credentials}}))
+    assert {check.name: (check.level, check.message, check.hint) for check in found} == {
+        "git host github.com": (
+            "ok",
+            "it has no token, so only public repositories can be used (set GITHUB_TOKEN, or log in with gh auth login)",
+            "",
+        ),
+        "git host lab.example": ("ok", "its token comes from the variable LAB_TOKEN", ""),
+        "git host work.example": ("warning", "it has no token", "set the variable WORK_TOKEN"),
+        "git host open.example": (
+            "ok",
+            "it has no token, so only public repositories can be used (git.credentials says none for open.example)",
+            "",
+        ),
+    }
