@@ -96,7 +96,13 @@ def test_where_nothing_can_confine_it_is_said_and_required_starts_no_soldier(cou
             [*COMMAND, *words], capture_output=True, text=True, env=environment(**without), timeout=90, check=False
         )
 
-    assert "agents are not confined: there is no program bwrap on the PATH" in run("doctor").stdout
+    why = "agents are not confined: there is no program bwrap on the PATH: install bubblewrap"
+    assert why in run("doctor").stdout
+    assert run("status").stdout.count("agents are not confined") == 1
+    assert {"what": "sandbox", "why": why} in json.loads(run("status", "--json").stdout)["problems"]
+    without["KINGDOM_SANDBOX"] = "perhaps"
+    assert "KINGDOM_SANDBOX='perhaps' is invalid: use off, auto or required" in run("status").stdout
+    without["KINGDOM_SANDBOX"] = "auto"
     failed = run("sandbox", "check")
     assert failed.returncode == 1
     assert "install bubblewrap" in failed.stderr

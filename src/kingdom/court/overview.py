@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from kingdom.agents.errors import InvalidOrder
 from kingdom.agents.ledger import Ledger
 from kingdom.agents.processes import is_running
 from kingdom.base.files import read_json, read_object
 from kingdom.base.times import epoch_seconds
 from kingdom.bus import BusError
 from kingdom.court.activity import RecentJournal
-from kingdom.court.bootstrap import available_roles, stop_order
+from kingdom.court.bootstrap import available_roles, configured_sandbox, stop_order
 from kingdom.court.budget import cost_summary
 from kingdom.court.config import load_system
 from kingdom.court.errors import CourtError
@@ -42,6 +43,7 @@ from kingdom.journal.catalog import EventDiscarded, TaskFailed
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kingdom.court.config import SystemConfig
     from kingdom.court.home import Home
     from kingdom.court.loop import Services
     from kingdom.court.soldiers import Soldier
@@ -266,8 +268,19 @@ def _read_condition(view: CourtOverview, home: Home, now: float, ledger: Ledger)
         view.problems.append(CourtProblem("config", str(error)))
         return
     view.timezone = system.timezone
+    if (unconfined := _unconfined(system)) is not None:
+        view.problems.append(CourtProblem("sandbox", unconfined))
     spent = [f"{name}: {shown}" for name, (shown, _) in limits.items()]
     view.budget = BudgetSummary(status if isinstance(status, str) else "ok", spent)
+
+
+def _unconfined(system: SystemConfig) -> str | None:
+    """Return why agents are not confined although they should be; None when they are, or need not be."""
+    try:
+        sandbox = configured_sandbox(system)
+    except InvalidOrder as error:
+        return str(error)
+    return None if sandbox.mode == "off" else sandbox.problem()
 
 
 def _soldiers(soldiers: Iterable[Soldier], now: float) -> list[RunningSoldier]:
