@@ -23,8 +23,10 @@ from kingdom.workflow.domain.events import (
     QuestionAsked,
     ReportFailed,
     ReportGenerated,
+    WorkStatusChanged,
 )
 from kingdom.workflow.domain.resources import Checkpoint, Committed, Git, WorkSpace, WorkTree
+from kingdom.workflow.domain.statuses import AgentStatus
 from kingdom.workflow.domain.work import Report, Task, Work
 from kingdom.workflow.domain.workflow import Workflow
 from kingdom.workflow.engine import WorkflowEngine
@@ -135,12 +137,13 @@ class FakeAgents:
         self._stopper.point("start")
         self._world.refuse("start")
         self._world.alive.add(work.id)
-        await self._tell(work, AgentStarted(work.id), work.attempt)
 
     async def send_query(self, work: Work, task: Task, text: str) -> None:
         self._stopper.point("send")
         self._world.refuse("send")
         run = (work.id, task.id, task.attempt)
+        if work.agent_status is AgentStatus.STARTING:
+            await self._tell_started(work)
         if run not in self._world.answers:
             self._world.sent[run] += 1
             self._world.work_in(work)
@@ -209,6 +212,15 @@ class FakeAgents:
 
     async def forget(self, work_id: str) -> None:
         self._stopper.point("forget")
+
+    async def _tell_started(self, begun: Work) -> None:
+        async with self._store.transaction() as tx:
+            work = await tx.works.get(begun.id)
+            if work.attempt == begun.attempt and work.agent_status is AgentStatus.STARTING:
+                work.agent_started()
+                await tx.works.save(work)
+                for event in (AgentStarted(work.id), WorkStatusChanged(work.id, work.workflow_id, work.status)):
+                    tx.record(RecordedEvent(event, "Workflow", work.workflow_id, work.attempt))
 
     async def _tell(self, work: Work, event: DomainEvent, attempt: int) -> None:
         async with self._store.transaction() as tx:

@@ -15,8 +15,8 @@ from kingdom.workflow.adapters.agent_client import RunnerAgentClient
 from kingdom.workflow.adapters.environment import WorkMcpFiles
 from kingdom.workflow.adapters.orders import RunLimits
 from kingdom.workflow.adapters.workspaces import Workspaces
-from kingdom.workflow.domain.events import DomainEvent, QueryResponded
-from kingdom.workflow.domain.statuses import ReportStatus
+from kingdom.workflow.domain.events import AgentStarted, DomainEvent, QueryResponded, WorkStatusChanged
+from kingdom.workflow.domain.statuses import ReportStatus, WorkStatus
 from kingdom.workflow.domain.work import Report, Task, Work
 from kingdom.workflow.domain.workflow import Workflow
 from kingdom.workflow.ports import StoredEvent
@@ -67,10 +67,14 @@ class Office:
             listener=lambda run, event: self.heard.append((run, event)),
         )
 
-    async def hire(self, engine: str, options: Mapping[str, Any], *tasks: Task, **more: Any) -> Work:
-        """A workflow with one Work that runs, its first task sent."""
+    async def hire(
+        self, engine: str, options: Mapping[str, Any], *tasks: Task, starting: bool = False, **more: Any
+    ) -> Work:
+        """A workflow with one Work that runs, its first task sent. ``starting``: nothing of its agent has run yet."""
         work = Work(WORK, "wf-1", 0, "plan", list(tasks), engine, engine_options=options, **more)
         work.start()
+        if not starting:
+            work.agent_started()
         work.tasks[0].send()
         async with self.store.transaction() as tx:
             await tx.workflows.save(Workflow("wf-1", "repair", NOW))
@@ -171,3 +175,7 @@ def of(*events: DomainEvent) -> list[tuple[str, Mapping[str, object]]]:
 def answered(text: str = "It is done.", number: int = 1) -> list[tuple[str, Mapping[str, object]]]:
     """The event of an answer."""
     return of(QueryResponded(WORK, f"task-{number}", text))
+
+
+STARTED = of(AgentStarted(WORK), WorkStatusChanged(WORK, "wf-1", WorkStatus.RUNNING))
+"""The events of an agent that has started."""

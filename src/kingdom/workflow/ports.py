@@ -93,7 +93,10 @@ class AgentClient(Protocol):
     """
 
     async def start(self, work: Work) -> None:
-        """Prepare for the queries of a Work; ``AgentStarted`` follows. Raise if the agent cannot run here."""
+        """Prepare for the queries of a Work; raise if the agent cannot run here.
+
+        ``AgentStarted`` follows when its first run has started.
+        """
 
     async def send_query(self, work: Work, task: Task, text: str) -> None:
         """Send a query and return at once; ``QueryResponded`` or ``QueryFailed`` follows."""

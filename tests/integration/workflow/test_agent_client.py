@@ -13,9 +13,10 @@ import pytest
 from kingdom.agents.errors import StartFailed
 from kingdom.agents.port import Text
 from kingdom.workflow.adapters.orders import AgentSlots, run_id
-from kingdom.workflow.domain.events import AgentStarted, AgentStopped, QueryFailed, QuestionAsked
+from kingdom.workflow.domain.events import AgentStopped, QueryFailed, QuestionAsked
+from kingdom.workflow.domain.statuses import QueryStatus
 from tests.support.agents import let_go
-from tests.support.workflow_ground import DONE, WORK, Office, answered, of, open_office, task
+from tests.support.workflow_ground import DONE, STARTED, WORK, Office, answered, of, open_office, task
 
 
 @pytest.fixture
@@ -180,11 +181,40 @@ async def test_a_lost_conversation_is_told_what_was_done_before(office: Office) 
 # ── starting and stopping ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_starting_tells_that_the_agent_is_ready(office: Office) -> None:
-    work = await office.hire("scripted", {"script": DONE}, task())
+async def test_an_agent_has_started_when_its_first_run_has(office: Office) -> None:
+    work = await office.hire("scripted", {"script": DONE}, task(), starting=True)
     await office.client.start(work)
-    assert await office.hear() == of(AgentStarted(WORK))
+    assert await office.told() == [], "nothing runs yet"
     assert Path(office.workspaces.path(work)).is_dir()
+    await office.ask(work)
+    assert await office.hear(3) == [*STARTED, *answered()]
+
+
+@pytest.mark.parametrize("starting", [True, False])
+async def test_a_query_is_processed_while_a_process_works_on_it(office: Office, starting: bool) -> None:
+    gate = office.barracks.fifo()
+    source = f"tell(text='I am here'); wait_at({str(gate)!r}); tell(finished={{'ok': True, 'text': 'It is done.'}})"
+    work = await office.hire("telling", office.telling(source), task(), starting=starting)
+    await office.ask(work)
+    async with asyncio.timeout(30):
+        while (await office.work()).tasks[0].query_status is not QueryStatus.PROCESSING:
+            await asyncio.sleep(0.01)
+    assert len(await office.told()) == (2 if starting else 0)
+    await office.heard_text()
+    office.restart()
+    await office.client.recover([await office.work()])
+    await asyncio.to_thread(let_go, gate)
+    began = STARTED if starting else []
+    assert await office.hear(1 + len(began)) == [*began, *answered()], "each is recorded once"
+
+
+async def test_an_agent_that_is_not_there_has_never_started(office: Office) -> None:
+    work = await office.hire("nobody", {}, task(), starting=True)
+    await office.client.start(work)
+    await office.ask(work)
+    ((kind, payload),) = await office.hear()
+    assert kind == "AgentError"
+    assert "there is no engine 'nobody'" in str(payload["error"])
 
 
 WAITING = """
@@ -213,6 +243,7 @@ async def test_stopping_while_it_starts_leaves_nothing(office: Office) -> None:
             await asyncio.sleep(0)
         await office.client.stop(WORK)
         assert office.alive() == set()
+        work = await office.work()
         work.tasks[0].reset()
         work.tasks[0].send()
         await office.save(work)
@@ -264,12 +295,12 @@ async def test_a_query_that_is_put_twice_is_one_run(office: Office) -> None:
 
 async def test_the_same_holds_on_postgresql(tmp_path: Path, postgres_url: str) -> None:
     async with open_office(tmp_path, postgres_url) as office:
-        work = await office.hire("scripted", {"script": DONE}, task(1), task(2))
+        work = await office.hire("scripted", {"script": DONE}, task(1), task(2), starting=True)
         await office.client.start(work)
         await office.ask(work)
-        await office.hear(2)
+        await office.hear(3)
         await office.ask(await office.respond("task-1"), 2)
-        assert await office.hear(3) == [*of(AgentStarted(WORK)), *answered(), *answered(number=2)]
+        assert await office.hear(4) == [*STARTED, *answered(), *answered(number=2)]
         assert (await office.work()).session_id is not None
 
 

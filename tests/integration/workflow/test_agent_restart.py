@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from kingdom.workflow.domain.events import AgentStarted, AgentStopped
+from kingdom.workflow.domain.events import AgentStopped
 from kingdom.workflow.store import StoreError
 from tests.support.agents import let_go
-from tests.support.workflow_ground import DONE, WORK, Office, answered, of, open_office, task
+from tests.support.workflow_ground import DONE, STARTED, WORK, Office, answered, of, open_office, task
 
 WAITING = """
     tell(began={"session_id": "s-1"})
@@ -118,7 +118,7 @@ async def test_another_engine_stops_what_the_former_one_began(office: Office) ->
 
 
 async def test_an_outage_of_the_store_loses_nothing(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    work = await office.hire("scripted", {"script": DONE}, task())
+    work = await office.hire("scripted", {"script": DONE}, task(), starting=True)
     await office.client.start(work)
     real, failures = office.store.transaction, iter(range(2))
 
@@ -129,6 +129,6 @@ async def test_an_outage_of_the_store_loses_nothing(office: Office, monkeypatch:
 
     monkeypatch.setattr(office.store, "transaction", failing)
     await office.ask(work)
-    assert await office.hear(2) == [*of(AgentStarted(WORK)), *answered()]
+    assert await office.hear(3) == [*STARTED, *answered()]
     await office.quiet()
-    assert len(await office.told()) == 2
+    assert len(await office.told()) == 3

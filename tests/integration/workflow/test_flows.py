@@ -24,7 +24,7 @@ from tests.support.workflow_fakes import House, World, house
 from tests.support.workflow_plans import REPORTED, created, started, work
 
 TWO_WORKS = work("build", "plan", REPORTED), work("ship", "push")
-FIRST_QUERY = ["WorkSpaceCreated", "WorkStarted", "AgentStarted", "TaskStarted", "QuerySent", "WorkStatusChanged"]
+FIRST_QUERY = ["WorkSpaceCreated", "WorkStarted", "TaskStarted", "QuerySent", "AgentStarted", "WorkStatusChanged"]
 ANSWER = ["QueryResponded", "TaskCompleted", "WorkStatusChanged"]
 
 
@@ -292,7 +292,7 @@ async def test_spent_retries_are_for_a_person_to_decide(tmp_path: Path, on_failu
         assert here.world.resets == []
         assert (works[0].attempt, [task.attempt for task in works[0].tasks]) == (2, [1, 3])
         assert (await here.told(workflow_id, before))[:6] == [
-            "WorkflowResumed", "WorkStarted", "AgentStarted", "TaskStarted", "QuerySent", "WorkStatusChanged",
+            "WorkflowResumed", "WorkStarted", "TaskStarted", "QuerySent", "AgentStarted", "WorkStatusChanged",
         ]  # fmt: skip
 
 

@@ -66,10 +66,12 @@ class RunnerAgentClient:
         self._runs: dict[str, tuple[AgentRun, asyncio.Task[None]]] = {}  # by key
 
     async def start(self, work: Work) -> None:
-        """Record ``AgentStarted``; raise ``WorkflowError`` or ``OSError`` if the Work cannot run here."""
+        """Prepare for the runs of a Work; raise ``WorkflowError`` or ``OSError`` if it cannot run here.
+
+        ``AgentStarted`` is recorded when the first of them has started.
+        """
         environment = await self._environment_of(work)
         self._mcp.check(environment.servers)
-        await self._recorder.started(work)
 
     async def send_query(self, work: Work, task: Task, text: str) -> None:
         """Send a query and return at once. A query that the agent has already is not sent again."""

@@ -45,6 +45,7 @@ from kingdom.workflow.domain.events import (
     ReportFailed,
     ReportGenerated,
 )
+from kingdom.workflow.domain.statuses import AgentStatus
 from kingdom.workflow.errors import WorkflowError
 
 if TYPE_CHECKING:
@@ -152,6 +153,7 @@ class AgentRun:
             elif not self._has_slot:
                 self._deps.slots.enter_over_limit()
                 self._has_slot = True
+            await self._record_start()
             outcome = await self._end()
             self._leave()
             if self._stopping:
@@ -237,6 +239,16 @@ class AgentRun:
             if found is None:
                 return await self._deps.agents.start(order, self._on_event)
             return found
+
+    async def _record_start(self) -> None:
+        """Record that the agent runs, and that it works on the query.
+
+        Runs inside our own process take no time: of these only the first is recorded.
+        """
+        assert self._running is not None
+        starting = self.work.agent_status is AgentStatus.STARTING
+        if starting or (self._running.pid is not None and self.kind == "query"):
+            await self._deps.recorder.started(self.work, self.task if self.kind == "query" else None)
 
     async def _end(self) -> Outcome:
         assert self._running is not None

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from kingdom.agents.port import AgentEvent, Finished, Text
 from kingdom.agents.untrusted import cut_middle
-from kingdom.workflow.domain.events import AgentError, AgentStarted, AgentStopped
-from kingdom.workflow.domain.statuses import AgentStatus
+from kingdom.workflow.domain.events import AgentError, AgentStarted, AgentStopped, WorkStatusChanged
+from kingdom.workflow.domain.statuses import AgentStatus, QueryStatus
 from kingdom.workflow.errors import ConcurrentChange, StoreError, WorkflowError
 from kingdom.workflow.ports import RecordedEvent
 
 if TYPE_CHECKING:
     from kingdom.agents.port import Outcome
     from kingdom.workflow.domain.events import DomainEvent
-    from kingdom.workflow.domain.work import Work
+    from kingdom.workflow.domain.work import Task, Work
     from kingdom.workflow.ports import WorkflowStore
     from kingdom.workflow.store.transactions import WorkflowTransaction
 
@@ -117,9 +117,9 @@ class Recorder:
         """Record how a query or report ended, unless it is recorded already or its attempt is over."""
         await self._surely(lambda tx: _record_end(tx, end), f"the end of run {end.run}")
 
-    async def started(self, work: Work) -> None:
-        """Record that the agent of a Work is ready."""
-        await self._agent(work.id, work.attempt, AgentStarted(work.id), (AgentStatus.STARTING,))
+    async def started(self, work: Work, task: Task | None) -> None:
+        """Record that the agent of a Work runs, unless that is recorded already, and works on a query, if any."""
+        await self._surely(lambda tx: _record_start(tx, work, task), f"the start of the agent of work {work.id}")
 
     async def broken(self, work: Work, error: str) -> None:
         """Record that the agent of a Work failed, once per attempt."""
@@ -166,6 +166,23 @@ async def retry_while_unavailable(call: Callable[[], Awaitable[R]], problem: str
             log.warning("%s, retrying in %g s: %s: %s", problem, pause, type(error).__name__, error)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _MAX_PAUSE_SECONDS)
+
+
+async def _record_start(tx: WorkflowTransaction, started: Work, asked: Task | None) -> None:
+    work = await tx.works.find(started.id)
+    if work is None or work.attempt != started.attempt:
+        return
+    if work.agent_status is AgentStatus.STARTING:
+        work.agent_started()
+        await tx.works.save(work)
+        changed = WorkStatusChanged(work.id, work.workflow_id, work.status)
+        for event in (AgentStarted(work.id), changed):
+            tx.record(RecordedEvent(event, "Workflow", work.workflow_id, work.attempt))
+    for task in work.tasks:
+        sent = task.query_status is QueryStatus.SENT
+        if asked is not None and (task.id, task.attempt) == (asked.id, asked.attempt) and sent:
+            task.process()
+            await tx.works.save(work)
 
 
 async def _record_end(tx: WorkflowTransaction, end: RunEnd) -> None:

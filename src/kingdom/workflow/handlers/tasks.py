@@ -22,7 +22,7 @@ from kingdom.workflow.usecases.steps import complete_task, finish_or_report, hal
 
 
 class AgentStartedHandler(Handler):
-    """Marks the agent as RUNNING, unless it ended meanwhile."""
+    """Marks the agent as RUNNING, unless it is marked already or ended meanwhile."""
 
     async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
         event = incoming.event
@@ -61,7 +61,7 @@ class AgentErrorHandler(Handler):
             return None
         if workflow.status is not WorkflowStatus.RUNNING or work.status is not WorkStatus.RUNNING:
             return self.refuse(incoming, f"the workflow is {workflow.status}, the work {work.status}")
-        begun = work.agent_status is not AgentStatus.ERROR
+        begun = work.agent_status is AgentStatus.RUNNING
         work.agent_failed(event.error)
         await unit.tx.works.save(work)
         what = f"the agent of work {work.name} broke" if begun else f"work {work.name} could not begin"
