@@ -58,6 +58,12 @@ def sandbox_of(place: WorkflowHome) -> Sandbox:
     return Sandbox.read({})
 
 
+def journal_of(place: WorkflowHome) -> Path | None:
+    """Return the journal of the court whose home the workflows are in; None if they are elsewhere."""
+    root = place.root.parent
+    return Home(root).journal if is_court(root) else None
+
+
 def git_settings_of(place: WorkflowHome) -> GitSettings:
     """Return who commits and how remotes are reached, by the court's settings or those of the folder.
 

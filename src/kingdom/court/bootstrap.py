@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from kingdom.agents.engine import Engine, InProcessEngine
-    from kingdom.agents.port import Order
     from kingdom.agents.sandbox.sandbox import Sandbox
     from kingdom.court.config import SystemConfig
     from kingdom.court.home import Home
@@ -197,15 +196,10 @@ def _make_general(name: str, services: Services, system: SystemConfig) -> Role:
         raise UnknownRole(f"no role {name!r:.80} here: there are {known} (kingdom general ls shows the generals)")
     from kingdom.agents.hosts import ProcessHost, TmuxHost
     from kingdom.agents.runner import Runner
-    from kingdom.agents.untrusted import clean_line
+    from kingdom.agents.sandbox.refusals import refusals_to
     from kingdom.court.general import General
     from kingdom.court.general.context import GeneralDeps
-    from kingdom.journal import JournalError
-    from kingdom.journal.catalog import SoldierRefused
-
-    def on_refusal(order: Order, reason: str) -> None:
-        with contextlib.suppress(JournalError):
-            services.journal.emit(SoldierRefused(order.task_id, order.run_id, clean_line(reason)), name)
+    from kingdom.journal.catalog import general_actor
 
     home = services.home
     sandbox = configured_sandbox(system)
@@ -217,7 +211,7 @@ def _make_general(name: str, services: Services, system: SystemConfig) -> Role:
         host=TmuxHost() if system.host == "tmux" else ProcessHost(),
         clock=services.clock,
         sandbox=sandbox,
-        on_refusal=on_refusal,
+        on_refusal=refusals_to(services.journal, general_actor(name)),
         git_identity=system.git.settings().agents_identity,
     )
     return General(services, generals.by_name[name], system, agents, GeneralDeps(sandbox=sandbox))

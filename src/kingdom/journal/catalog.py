@@ -145,6 +145,7 @@ def _kinds(hint: Any) -> tuple[type, ...]:
 
 
 SENTINEL, KING, ENVOY, CHAMBERLAIN, SYSTEM = "sentinel", "king", "envoy", "chamberlain", "system"
+WORKFLOW: Final = "workflow"  # the engine of workflows in the home of a court
 
 CATEGORIES: Final = {
     "event": "External events: found, dispatched or discarded.",
@@ -253,7 +254,7 @@ class SoldierTimeout(EventData):
     timeout_seconds: Number
 
 
-@event("soldier.refused", by=(GENERAL,), meaning="the sandbox refused something that the soldier tried")
+@event("soldier.refused", by=(GENERAL, WORKFLOW), meaning="the sandbox refused something that the soldier tried")
 class SoldierRefused(EventData):
     task_id: str
     soldier_id: str

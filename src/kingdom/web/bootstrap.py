@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.court.bootstrap import open_services
 from kingdom.court.home import Home
-from kingdom.homes import WORKFLOWS_FOLDER, engines_of, git_settings_of, is_court, sandbox_of
+from kingdom.homes import WORKFLOWS_FOLDER, engines_of, git_settings_of, is_court, journal_of, sandbox_of
 from kingdom.web.context import WebContext
 from kingdom.web.live.hub import open_hub
 from kingdom.web.settings import WebSettings
@@ -121,7 +121,13 @@ async def open_context(
     async with contextlib.AsyncExitStack() as stack:
         if services is None and is_court(root):
             services = await stack.enter_async_context(open_services(Home(root), clock))
-        opened = open_home(place, engines_of(place), sandbox=sandbox_of(place), git=git_settings_of(place))
+        opened = open_home(
+            place,
+            engines_of(place),
+            sandbox=sandbox_of(place),
+            git=git_settings_of(place),
+            journal=journal_of(place),
+        )
         parts = await stack.enter_async_context(opened)
         live = await stack.enter_async_context(open_hub(root, parts.store, services))
         control = WorkflowControl(parts)

@@ -75,15 +75,20 @@ async def open_home(
     environ: Mapping[str, str] | None = None,
     sandbox: Sandbox | None = None,
     git: GitSettings | None = None,
+    journal: Path | None = None,
 ) -> AsyncIterator[WorkflowContext]:
     """Open the workflow context of a home; create its folders and tables first.
 
-    Agents are confined by ``sandbox``; without one, they are not. ``git`` says who commits and how remotes are
-    reached. ``KINGDOM_WORKFLOW_AGENTS`` says how many agents may run at once (default 8); others wait. Agents with a
-    process of their own survive the end of the block; the next engine finds them.
+    Agents are confined by ``sandbox``; without one, they are not. What they are refused is written to ``journal``.
+    ``git`` says who commits and how remotes are reached. ``KINGDOM_WORKFLOW_AGENTS`` says how many agents may run at
+    once (default 8); others wait. Agents with a process of their own survive the end of the block; the next engine
+    finds them.
     """
     # Imported here: they take a while, and a process that only reads a home needs none of them.
     from kingdom.agents.runner import Runner
+    from kingdom.agents.sandbox.refusals import refusals_to
+    from kingdom.journal import Journal
+    from kingdom.journal.catalog import WORKFLOW
     from kingdom.workflow.adapters.agent_client import RunnerAgentClient
     from kingdom.workflow.adapters.environment import WorkMcpFiles
     from kingdom.workflow.adapters.orders import AgentSlots, agent_slots_from
@@ -101,6 +106,7 @@ async def open_home(
         environ=environ,
         sandbox=sandbox,
         git_identity=None if git is None else git.agents_identity,
+        on_refusal=None if journal is None else refusals_to(Journal(journal), WORKFLOW),
     )
     slots, files = AgentSlots(agent_slots_from(environ)), RunFiles(home.runs, home.sessions)
     made: list[RunnerAgentClient] = []

@@ -60,6 +60,7 @@ class PlayRequest:
     engines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings by engine name
     sandbox: Mapping[str, Any] = field(default_factory=dict)  # settings of the sandbox
     git: Mapping[str, Any] = field(default_factory=dict)  # who commits, and how remotes are reached
+    journal: Path | None = None  # where refusals of the sandbox are written
     retries: int = 0  # how many runs of the task failed so far
     answer: PersonAnswer | None = None
 
@@ -83,6 +84,7 @@ def read_request(order: Order) -> PlayRequest:
             engines=dict(given.get("engines") or {}),
             sandbox=dict(given.get("sandbox") or {}),
             git=dict(given.get("git") or {}),
+            journal=None if (journal := given.get("journal")) is None else Path(journal),
             retries=int(given.get("retries") or 0),
             answer=None if answer is None else PersonAnswer(str(answer["task_id"]), str(answer["text"])),
         )

@@ -82,7 +82,12 @@ class PlayContext:
     """
 
     def __init__(
-        self, home: WorkflowHome, engines: Mapping[str, Mapping[str, Any]], sandbox: Sandbox, git: GitSettings
+        self,
+        home: WorkflowHome,
+        engines: Mapping[str, Mapping[str, Any]],
+        sandbox: Sandbox,
+        git: GitSettings,
+        journal: Path | None,
     ) -> None:
         self.home = home
         self.users = 0
@@ -90,6 +95,7 @@ class PlayContext:
         self._engines = default_engines(engines)
         self._sandbox = sandbox
         self._git = git
+        self._journal = journal
         self._unused = asyncio.Event()
         self._hurry = False
         self._workflows: asyncio.Future[WorkflowContext] = asyncio.get_running_loop().create_future()
@@ -123,7 +129,8 @@ class PlayContext:
 
     async def _run(self) -> None:
         try:
-            async with open_home(self.home, self._engines, sandbox=self._sandbox, git=self._git) as context:
+            opened = open_home(self.home, self._engines, sandbox=self._sandbox, git=self._git, journal=self._journal)
+            async with opened as context:
                 self._workflows.set_result(context)
                 while not self._unused.is_set():
                     try:
@@ -185,7 +192,7 @@ class PlayContexts:
                 context = None
             if context is None:
                 sandbox, git = Sandbox.read(request.sandbox), GitSettings.read(request.git)
-                context = self._contexts[home.root] = PlayContext(home, request.engines, sandbox, git)
+                context = self._contexts[home.root] = PlayContext(home, request.engines, sandbox, git, request.journal)
             context.acquire()
             return context
 

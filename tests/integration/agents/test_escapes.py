@@ -235,6 +235,32 @@ async def test_a_folder_with_an_odd_name_is_confined_too(cell: Cell, tmp_path: P
     assert (folder / "ran.txt").exists()
 
 
+# ── the result ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "ln -s {secret} $KINGDOM_RESULT_PATH",
+        "ln {secret} $KINGDOM_RESULT_PATH",
+        "mkfifo $KINGDOM_RESULT_PATH",
+        "mkdir $KINGDOM_RESULT_PATH && ln -s {secret} $KINGDOM_RESULT_PATH/result.json",
+        "cd $(dirname $KINGDOM_RESULT_PATH) && mv $PWD ../moved && ln -s $(dirname {secret}) $OLDPWD",
+        "P=$KINGDOM_RESULT_PATH; (while :; do ln -sfn {secret} $P; echo '{{}}' > r; mv r $P; done) & sleep 0.3",
+    ],
+    ids=["link", "hard link", "pipe", "folder", "folder above", "race"],
+)
+async def test_the_result_path_leads_nowhere_else(cell: Cell, script: str) -> None:
+    secret = cell.root / "elsewhere" / "result.json"
+    secret.parent.mkdir()
+    secret.write_text('{"status": "success", "summary": "the-secret"}')
+    outcome, _ = await cell.run(script.format(secret=secret))
+    assert "the-secret" not in str(outcome)
+    assert secret.read_text() == '{"status": "success", "summary": "the-secret"}'
+    outcome, said = await cell.run("echo fine")  # the next attempt at the task
+    assert outcome.status == "success", said
+
+
 # ── limits ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -114,6 +114,37 @@ async def test_the_key_of_a_run_dies_with_it(cell: Cell, upstream: Upstream) -> 
     assert any("not this run's" in what for _, what in cell.refusals)
 
 
+async def test_the_key_of_another_run_is_worth_nothing_while_that_runs(cell: Cell, upstream: Upstream) -> None:
+    runner = cell.runner()
+    order = cell.order("echo key=$RUN_KEY; exec sleep 600")
+    said: list[str] = []
+    ready = asyncio.Event()
+
+    def listen(event: object) -> None:
+        said.append(str(event))
+        ready.set()
+
+    other = await runner.start(order, listen)
+    try:
+        await asyncio.wait_for(ready.wait(), 60)
+        key = "".join(said).partition("key=")[2].split("'")[0]
+        assert key.startswith("kingdom-run-")
+        await cell.run(f"RUN_KEY={key}\n" + ask(100))
+    finally:
+        await other.stop("enough")
+        await other.wait()
+        await runner.close()
+    assert upstream.requests == []
+    assert any("not this run's" in what for _, what in cell.refusals)
+
+
+async def test_an_agent_cannot_fill_the_journal_with_refusals(cell: Cell) -> None:
+    script = PROXIED + "for i in $(seq 150); do curl -s -m 20 $PROXY http://evil-$i.example.com; done"
+    _, said = await cell.run(script)
+    assert said.count("is not among the hosts of this run") == 150
+    assert len(cell.refusals) == 100
+
+
 async def test_a_run_goes_on_when_its_gateway_is_restarted(cell: Cell, upstream: Upstream) -> None:
     """The connections of an agent wait while no daemon is there."""
     order = cell.order("echo ready; while [ ! -e go ]; do sleep 0.05; done\n" + ask(100))

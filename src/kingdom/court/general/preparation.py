@@ -210,6 +210,7 @@ def workflow_options(
         "engines": {name: section.model_dump(mode="json") for name, section in context.system.engines.items()},
         "sandbox": context.system.sandbox.model_dump(mode="json"),
         "git": context.system.git.model_dump(mode="json"),
+        "journal": str(context.home.journal),
         "retries": progress.retries,
         "answer": None if answer is None else {"task_id": task_context.task.id, "text": answer},
     }
