@@ -77,11 +77,12 @@ def test_one_command_from_a_request_to_a_diff(shop: Shop) -> None:
     assert task["status"] == "COMPLETED"
 
     # what the last lines say works
-    see, _, bring = (line.split(maxsplit=2)[2] for line in said.splitlines()[-3:])
+    see, _, bring, land = (line.split(maxsplit=2)[2] for line in said.splitlines()[-4:])
     assert see == "kingdom workflow diff add-a-json-flag-to-ls --base"
     assert "+json" in shop.kingdom(*see.split()[1:])
-    subprocess.run(bring, shell=True, check=True, capture_output=True)
-    assert plain_git(shop.remote.folder, "show", "add-a-json-flag-to-ls:ls.py") == "json"
+    assert "1 commit on the branch kingdom/add-a-json-flag-to-ls in " in shop.kingdom(*bring.split()[1:])
+    assert plain_git(shop.remote.folder, "show", "kingdom/add-a-json-flag-to-ls:ls.py") == "json"
+    assert "it has no pull requests" in shop.kingdom(*land.split()[1:], code=1)
 
     # and again: the repository is registered once, the second workflow has a name of its own
     assert "workflow add-a-json-flag-to-ls-2" in shop.run(TEXT, "--no-watch")
@@ -105,12 +106,21 @@ def test_it_starts_from_what_is_checked_out_and_says_what_is_not_committed(shop:
 
 
 def test_it_is_live_on_a_terminal(shop: Shop) -> None:
-    code, screen = kingdom_tty("run", TEXT, *shop.scripted())
+    code, screen = kingdom_tty("run", TEXT, *shop.scripted(), answer="\n")
     assert code == 0, screen
     assert "I look at ls.py." in screen
     assert "$0.25  1,280 tokens" in screen
     assert "COMPLETED (1 file changed" in screen
     assert "Traceback" not in screen
+
+
+def test_the_result_is_landed_as_the_command_or_the_person_says(shop: Shop) -> None:
+    assert "on the branch kingdom/add-a-json-flag-to-ls in" in shop.run(TEXT, "--land", "checkout")
+    assert plain_git(shop.remote.folder, "log", "-1", "--format=%s", "kingdom/add-a-json-flag-to-ls") == "done"
+    code, screen = kingdom_tty("run", TEXT, "--no-watch", *shop.scripted(), answer="checkout\n")
+    assert code == 0, screen
+    assert "land it as (pull-request, push, checkout, none) [none]:" in screen
+    assert "on the branch kingdom/add-a-json-flag-to-ls-2 in" in screen
 
 
 def test_ctrl_c_pauses_and_says_how_to_go_on(shop: Shop) -> None:

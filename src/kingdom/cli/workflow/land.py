@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from kingdom.workflow.domain.workflow import Workflow
     from kingdom.workflow.home import WorkflowHome
     from kingdom.workflow.landing import BroughtBranch, LandedBranch, Lander
+
+
+LandChoice = Literal["pull-request", "push", "checkout"]
+LAND_CHOICES: Final[tuple[LandChoice, ...]] = ("pull-request", "push", "checkout")
 
 
 @command()
@@ -138,6 +142,16 @@ async def _bring_into(
         return await found.lander.bring_into(found.workflow.id, folder, plan, only=found.git_id, force=force)
 
 
+async def land_result(lander: Lander, workflow_id: str, how: LandChoice, folder: Path | None, *, json: bool) -> None:
+    """Land a workflow that has just ended, as a person chose, and print where it is."""
+    from kingdom.workflow.domain.landing import LandPlan
+
+    if how == "checkout":
+        _print_brought(await lander.bring_into(workflow_id, folder or Path.cwd()), json=json)
+    else:
+        _print_landed(await lander.land(workflow_id, LandPlan(how)), json=json)
+
+
 async def _patches(place: WorkflowHome, word: str, given: dict[str, Any], repository: str | None) -> str:
     async with _opened(place, word, repository) as found:
         return await found.lander.patches(found.workflow.id, found.plan(given), only=found.git_id)
@@ -158,9 +172,8 @@ def _print_landed(landed: list[LandedBranch], *, json: bool) -> None:
     for one in landed:
         landing = one.landing
         where = f"{landing.url} ({'opened' if one.opened else 'updated'})" if landing.url else f"at {landing.remote}"
-        output.say(
-            f"{one.git.name}: {_count(one.commits)} on {landing.branch}, to be merged into {landing.base}: {where}"
-        )
+        count = output.plural(one.commits, "commit")
+        output.say(f"{one.git.name}: {count} on {landing.branch}, to be merged into {landing.base}: {where}")
 
 
 def _document(one: LandedBranch) -> dict[str, Any]:
@@ -183,7 +196,8 @@ def _print_brought(brought: BroughtBranch, *, json: bool) -> None:
         named = {"name": brought.git.name, "gitId": brought.git.id, "branch": brought.branch, "folder": folder}
         output.print_json(named | {"commits": brought.commits})
     else:
-        output.say(f"{brought.git.name}: {_count(brought.commits)} on the branch {brought.branch} in {brought.folder}")
+        count = output.plural(brought.commits, "commit")
+        output.say(f"{brought.git.name}: {count} on the branch {brought.branch} in {brought.folder}")
         output.say(f"see them with git log {brought.branch}, take them with git merge {brought.branch}")
 
 
@@ -200,8 +214,4 @@ def _save_patches(text: str, file: str, *, json: bool) -> None:
     except OSError as error:
         raise output.CommandError("NOT_WRITTEN", f"{file} cannot be written: {error.strerror}") from None
     if not json:
-        output.say(f"{_count(count)} in {file}: apply them with git am {file}")
-
-
-def _count(commits: int) -> str:
-    return f"{commits} commit{'' if commits == 1 else 's'}"
+        output.say(f"{output.plural(count, 'commit')} in {file}: apply them with git am {file}")

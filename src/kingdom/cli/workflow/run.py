@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
 from kingdom.cli import output
 from kingdom.cli.options import json_lines_option, store_option, workflow_home_option
 from kingdom.cli.parsing import argument, command
-from kingdom.cli.session import engines_of, find_or_create_workflow_home, open_workflow_context, run_async, utc_now
+from kingdom.cli.session import (
+    engines_of,
+    find_or_create_workflow_home,
+    git_settings_of,
+    open_workflow_context,
+    run_async,
+    utc_now,
+)
+from kingdom.cli.workflow.land import LAND_CHOICES, LandChoice, land_result
 from kingdom.cli.workflow.names import check_new_name
 from kingdom.cli.workflow.view import JsonWorkflowView, RequestView, WorkflowView, next_steps
 
@@ -45,6 +54,7 @@ class _Request:
     model: str | None
     name: str | None
     options: dict[str, Any]
+    land: LandChoice | Literal["none"] | None  # None: ask, if there is somebody to ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +82,12 @@ class _Source:
     metavar="NAME=VALUE",
     help="An option of the engine, for example profile=full or 'network=[docs.example.com]'; may be repeated.",
 )
+@click.option(
+    "--land",
+    type=click.Choice((*LAND_CHOICES, "none")),
+    help="What to do with the result: open a pull request, only push, or make a branch in the checkout. "
+    "Default: ask on a terminal.",
+)
 @click.option("--watch/--no-watch", default=True, help="Show what the agent says and does.")
 @workflow_home_option
 @store_option
@@ -84,6 +100,7 @@ def run(
     model: str | None,
     name: str | None,
     option: tuple[str, ...],
+    land: LandChoice | Literal["none"] | None,
     watch: bool,
     home: Path | None,
     store: str | None,
@@ -99,7 +116,7 @@ def run(
     if name is not None:
         check_new_name(name, (), "a workflow")
     checkout = _read_checkout(repo)
-    request = _Request(text.strip(), repo, checkout, base, engine, model, name, _parse_options(option))
+    request = _Request(text.strip(), repo, checkout, base, engine, model, name, _parse_options(option), land)
     place = find_or_create_workflow_home(home, store)
     view: WorkflowView = JsonWorkflowView() if json else RequestView(watch=watch)
     try:
@@ -130,7 +147,9 @@ async def _run(place: WorkflowHome, request: _Request, view: WorkflowView) -> in
         async with context.store.reading() as tx:
             overview = await WorkflowOverview.read(tx, await tx.workflows.get(workflow_id))
         if code != output.INTERRUPTED:
-            await _conclude(place, context, overview, source, view)
+            changed = await _conclude(place, context, overview, source, view)
+            if changed and overview.workflow.status == "COMPLETED":
+                await _land(place, context, overview, source, request.land, view)
     return code
 
 
@@ -256,8 +275,8 @@ def _slug(text: str) -> str:
 
 async def _conclude(
     place: WorkflowHome, context: WorkflowContext, overview: WorkflowOverview, source: _Source, view: WorkflowView
-) -> None:
-    """Say what has changed, what it cost and what can be done with it."""
+) -> bool:
+    """Say what has changed, what it cost and what can be done with it; return whether anything has changed."""
     from kingdom.workflow.agent_records import WorkflowLedger
     from kingdom.workflow.checkpoints import compare_worktrees
     from kingdom.workflow.home import git_service
@@ -266,6 +285,7 @@ async def _conclude(
     trees = [tree for tree in overview.present_trees if tree.path and tree.branch]
     service = git_service(place, utc_now)
     changes = await compare_worktrees(context.store, service, workflow.id, base=True, patches=False) if trees else []
+    changed = any(change.files for change in changes)
     spent = WorkflowLedger(place.ledger, workflow.id).read_on()
     if isinstance(view, JsonWorkflowView):
         output.print_json_line(
@@ -281,19 +301,40 @@ async def _conclude(
                 "files": [file.path for change in changes for file in change.files],
             }
         )
-        return
+        return changed
     _print_files(changes)
     cost = f"${spent.cost_usd:,.2f}, {spent.tokens:,} tokens"
     reason = f": {' '.join(workflow.reason.split())}" if workflow.reason else ""
     output.say(f"{workflow.status}{reason} ({_count_text(changes)}, {cost})")
     if workflow.status != "COMPLETED":
         lines = next_steps(overview)
-    elif any(change.files for change in changes):
+    elif changed:
         lines = _result_lines(overview, source)
     else:
         lines = []
     for line in lines:
         output.say(line)
+    return changed
+
+
+async def _land(
+    place: WorkflowHome,
+    context: WorkflowContext,
+    overview: WorkflowOverview,
+    source: _Source,
+    chosen: LandChoice | Literal["none"] | None,
+    view: WorkflowView,
+) -> None:
+    """Land the result as the command line says, or as a person on the terminal says."""
+    from kingdom.workflow.home import lander
+
+    json = isinstance(view, JsonWorkflowView)
+    if chosen is None and not json and sys.stdin.isatty() and sys.stdout.isatty():
+        choices = [one for one in LAND_CHOICES if one != "checkout" or source.folder is not None]
+        chosen = click.prompt("land it as", type=click.Choice((*choices, "none")), default="none")
+    if chosen is not None and chosen != "none":
+        made = lander(place, context.store, utc_now, git_settings_of(place))
+        await land_result(made, overview.workflow.id, chosen, source.folder, json=json)
 
 
 def _print_files(changes: Sequence[RepositoryChange]) -> None:
@@ -328,5 +369,5 @@ def _result_lines(overview: WorkflowOverview, source: _Source) -> list[str]:
     where = shlex.quote(tree.path or "")
     lines = [f"see it      kingdom workflow diff {word} --base", f"try it      cd {where}"]
     if source.folder is not None:
-        lines.append(f"bring it    git -C {shlex.quote(str(source.folder))} fetch {where} HEAD:{word}")
-    return lines
+        lines.append(f"bring it    kingdom workflow land {word} --into {shlex.quote(str(source.folder))}")
+    return [*lines, f"land it     kingdom workflow land {word}"]
