@@ -77,13 +77,71 @@ async def test_a_name_that_leads_to_this_machine_is_refused(
 async def test_a_tunnel_is_only_for_the_host_it_names(cell: Cell, upstream: Upstream, monkeypatch: Any) -> None:
     """A connection to an allowed host with the name of another in its TLS handshake."""
 
-    async def connect(host: str, port: int, seconds: float) -> Any:
+    async def connect(*_: Any, **__: Any) -> Any:
         return await asyncio.open_connection("127.0.0.1", upstream.port)
 
     monkeypatch.setattr("kingdom.agents.sandbox.gateway.connect", connect)
     script = "curl -sk -m 20 $PROXY --connect-to evil.example.com:443:good.example.com:443 https://evil.example.com/"
     await cell.run(PROXIED + script, network=("good.example.com",))
     assert any("good.example.com that is for evil.example.com" in what for _, what in cell.refusals), cell.refusals
+
+
+class OuterProxy:
+    """The proxy of a company: all connections lead to a service on loopback."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.asked: list[str] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        self.asked.append(head)
+        behind, ahead = await asyncio.open_connection("127.0.0.1", self._port)
+        if head.startswith("CONNECT"):
+            writer.write(b"HTTP/1.1 200 Go on\r\n\r\n")
+        else:
+            ahead.write(head.encode())
+
+        async def pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+            while data := await source.read(65_536):
+                target.write(data)
+            target.close()
+
+        await asyncio.gather(pass_on(reader, ahead), pass_on(behind, writer), return_exceptions=True)
+
+
+@pytest.mark.parametrize("scheme", ["https", "http"])
+async def test_named_hosts_are_reached_by_the_proxy_of_a_company(
+    cell: Cell, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There, names often cannot be looked up at all."""
+
+    async def unknown(*_: Any, **__: Any) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    with Upstream() as service:
+        company = OuterProxy(service.port)
+        server = await asyncio.start_server(company.serve, "127.0.0.1", 0)
+        url = f"http://ann:s%20cret@127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+            monkeypatch.setenv(name, url)
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", unknown)
+        how = "-p" if scheme == "https" else ""
+        target = "http://api.example.com:80/x"
+        _, said = await cell.run(
+            PROXIED + f"curl -s -m 20 {how} $PROXY {target} -d '{{}}'", network=("api.example.com",)
+        )
+        server.close()
+        assert "hello" in said
+        assert [path for path, _, _ in service.requests][-1].endswith("/x")
+        (head,) = company.asked
+        assert head.splitlines()[0].startswith(
+            "CONNECT api.example.com:80 " if scheme == "https" else "POST http://api"
+        )
+        assert "Basic YW5uOnMgY3JldA==" in head
+        await cell.run(PROXIED + f"curl -s -m 20 {how} $PROXY http://evil.example.com/", network=("api.example.com",))
+        assert len(company.asked) == 1, "what is not named does not reach it"
+    assert [what for _, what in cell.refusals] == ["evil.example.com:80 is not among the hosts of this run"]
 
 
 async def test_a_port_of_this_machine_that_is_named_is_reached_under_its_number(cell: Cell) -> None:

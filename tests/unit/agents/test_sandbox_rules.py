@@ -11,7 +11,7 @@ import pytest
 
 from kingdom.agents.engine import Confinement
 from kingdom.agents.port import Caps, Order, Tokens
-from kingdom.agents.sandbox.egress import HostRule, HostRules, Refused, is_public, server_name
+from kingdom.agents.sandbox.egress import HostRule, HostRules, OuterProxy, Refused, is_public, server_name
 from kingdom.agents.sandbox.meter import CapReached, Meter, UsageReader
 from kingdom.agents.sandbox.view import run_view
 
@@ -145,6 +145,22 @@ def test_an_answer_that_nobody_saw_to_its_end_counts_whole() -> None:
     meter.settle(meter.reserve(request(2900)), None)
     with pytest.raises(CapReached):
         meter.reserve(request(2000))
+
+
+@pytest.mark.parametrize(
+    ("environ", "found"),
+    [
+        ({}, None),
+        ({"HTTPS_PROXY": "http://proxy.example.com:8080"}, OuterProxy("proxy.example.com", 8080)),
+        ({"https_proxy": "proxy.example.com:8080"}, OuterProxy("proxy.example.com", 8080)),
+        ({"HTTPS_PROXY": "https://proxy.example.com"}, OuterProxy("proxy.example.com", 443, tls=True)),
+        ({"HTTPS_PROXY": "http://p.example.com", "NO_PROXY": ".example.org,a"}, None),
+        ({"HTTP_PROXY": "http://proxy.example.com:8080"}, None),
+        ({"HTTPS_PROXY": "socks5://proxy.example.com:1080"}, None),
+    ],
+)
+def test_the_proxy_of_a_company_is_found_as_programs_find_it(environ: dict[str, str], found: OuterProxy | None) -> None:
+    assert OuterProxy.find(environ, "https", "api.example.org") == found
 
 
 def test_a_request_that_is_cut_off_with_the_daemon_counts_in_full() -> None:

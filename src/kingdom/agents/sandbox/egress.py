@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import ipaddress
 import re
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
+from urllib.parse import unquote, urlsplit
 
 _HOST: Final = re.compile(r"(?:\*\.)?[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?\Z")
 _DEFAULT_PORTS: Final = (443, 80)
@@ -77,17 +79,86 @@ class HostRules:
         raise Refused(f"{name[:255]}:{port} is not among the hosts of this run")
 
 
-async def connect(host: str, port: int, seconds: float) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect to a host by a public address of it; raise :class:`Refused` if it has none, or OSError."""
+@dataclass(frozen=True, slots=True)
+class OuterProxy:
+    """The proxy by which this machine reaches the internet, as in a company's network."""
+
+    host: str
+    port: int
+    tls: bool = False
+    authorization: str | None = None  # the value of a header
+
+    @classmethod
+    def find(cls, environ: Mapping[str, str], scheme: Literal["http", "https"], host: str) -> OuterProxy | None:
+        """Return the proxy for a host by ``HTTPS_PROXY`` or ``HTTP_PROXY`` and ``NO_PROXY``; None if there is none."""
+        text = environ.get(f"{scheme}_proxy") or environ.get(f"{scheme.upper()}_PROXY")
+        excepted = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
+        if not text or any(_is_excepted(host, entry) for entry in excepted.split(",")):
+            return None
+        parts = urlsplit(text if "://" in text else f"http://{text}")
+        if parts.scheme not in ("http", "https") or parts.hostname is None:
+            return None
+        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else None
+        tls = parts.scheme == "https"
+        return cls(
+            parts.hostname,
+            parts.port or (443 if tls else 80),
+            tls,
+            None if login is None else f"Basic {base64.b64encode(login.encode()).decode()}",
+        )
+
+
+def _is_excepted(host: str, entry: str) -> bool:
+    """Tell whether an entry of ``NO_PROXY`` names a host: ``example.com``, ``.example.com`` or ``*``."""
+    name = entry.strip().lower().lstrip(".")
+    return name == "*" or (name != "" and (host == name or host.endswith(f".{name}")))
+
+
+async def connect(
+    host: str, port: int, seconds: float, proxy: OuterProxy | None = None, *, tunnel: bool = True
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to a host by a public address of it; raise :class:`Refused` if it has none, or OSError.
+
+    By ``proxy`` a tunnel to the host is made; without ``tunnel``, the connection is one to the proxy itself. The proxy
+    looks up the name. If this machine can do so too, it must find a public address.
+    """
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError:
+        if proxy is None:
+            raise
+        found = []
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
     public = [address for address in addresses if is_public(address)]
-    if not public:
+    if not public and addresses:
         raise Refused(f"{host} leads to {', '.join(addresses)[:200]}, which is not a public address")
     async with asyncio.timeout(seconds):
-        # The checked address, not the name: a second look-up could return another one.
-        return await asyncio.open_connection(public[0], port)
+        if proxy is None:
+            # The checked address, not the name: a second look-up could return another one.
+            return await asyncio.open_connection(public[0], port)
+        reader, writer = await asyncio.open_connection(proxy.host, proxy.port, ssl=proxy.tls or None)
+        if tunnel:
+            try:
+                await _open_tunnel(host, port, proxy, reader, writer)
+            except BaseException:
+                writer.close()
+                raise
+        return reader, writer
+
+
+async def _open_tunnel(
+    host: str, port: int, proxy: OuterProxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    login = f"proxy-authorization: {proxy.authorization}\r\n" if proxy.authorization else ""
+    writer.write(f"CONNECT {host}:{port} HTTP/1.1\r\nhost: {host}:{port}\r\n{login}\r\n".encode())
+    try:
+        answer = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        raise OSError(f"the proxy {proxy.host}:{proxy.port} closed the connection to {host}") from None
+    status = answer.split(" ", 2)[1:2]
+    if status != ["200"]:
+        raise OSError(f"the proxy {proxy.host}:{proxy.port} does not connect to {host}: {answer.splitlines()[0][:100]}")
 
 
 def is_public(address: str) -> bool:

@@ -17,12 +17,12 @@ import secrets
 import socket
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import aiohttp
 
 from kingdom.agents.port import Tokens
-from kingdom.agents.sandbox.egress import HostRules, Refused, connect, server_name
+from kingdom.agents.sandbox.egress import HostRules, OuterProxy, Refused, connect, server_name
 from kingdom.agents.sandbox.meter import CapReached, Meter, UsageReader
 from kingdom.agents.sandbox.namespace import GATEWAY_PORT, SOCKET_NAME, open_channel, receive_sockets
 from kingdom.base.files import read_json
@@ -92,6 +92,10 @@ class Gateway:
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+    def outer_proxy(self, scheme: Literal["http", "https"], host: str) -> OuterProxy | None:
+        """Return the proxy by which this machine reaches a host; None if it does so itself."""
+        return OuterProxy.find(self._environ, scheme, host)
 
     def session(self) -> aiohttp.ClientSession:
         """Return the client for models, made when it is first needed."""
@@ -235,7 +239,7 @@ class RunGateway:
         host, _, number = target.rpartition(":")
         port = int(number) if number.isdecimal() else 0
         name = self._rules.check(host, port)
-        upstream = await connect(name, port, _CONNECT_SECONDS)
+        upstream = await connect(name, port, _CONNECT_SECONDS, self._gateway.outer_proxy("https", name))
         try:
             writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             async with asyncio.timeout(_HELLO_SECONDS):
@@ -262,13 +266,16 @@ class RunGateway:
         port = int(number) if number.isdecimal() else 80
         name = self._rules.check(host, port)
         body = await _read_body(headers, reader)
-        upstream_reader, upstream_writer = await connect(name, port, _CONNECT_SECONDS)
+        proxy = self._gateway.outer_proxy("http", name)
+        upstream_reader, upstream_writer = await connect(name, port, _CONNECT_SECONDS, proxy, tunnel=False)
         try:
             kept = "".join(
                 f"{key}: {value}\r\n" for key, value in headers if key not in _OWN_HEADERS or key == "authorization"
             )
-            length = f"content-length: {len(body)}\r\n" if body else ""
-            head = f"{method} {slash}{path} HTTP/1.1\r\nhost: {authority}\r\n{kept}{length}connection: close\r\n\r\n"
+            kept += f"content-length: {len(body)}\r\n" if body else ""
+            kept += f"proxy-authorization: {proxy.authorization}\r\n" if proxy and proxy.authorization else ""
+            wanted = f"http://{name}:{port}/{path}" if proxy else f"{slash}{path}"
+            head = f"{method} {wanted} HTTP/1.1\r\nhost: {authority}\r\n{kept}connection: close\r\n\r\n"
             upstream_writer.write(head.encode("latin-1") + body)
             self.sent[name] += len(head) + len(body)
             await self._pump(name, upstream_reader, writer)
