@@ -146,17 +146,25 @@ class Shim:
 
     def _check_limits(self, now: float) -> None:
         """Stop a run at once whose processes together use more than they may."""
-        from kingdom.agents.sandbox.limits import CHECK_SECONDS, exceeded, met
+        from kingdom.agents.sandbox.limits import CHECK_SECONDS, FILE_SIZE, exceeded, met
 
         assert self._limits is not None
         self._limits_at = now + CHECK_SECONDS
         if self._groups:
-            found = met(self._groups)
+            found = met(self._groups, self._limits)
         else:
             found = exceeded([process.pid for process in descendants(self._agent)], self._limits)
+        if found is None and self._ended_by(signal.SIGXFSZ):
+            found = FILE_SIZE
         if found is not None and self._stopped is None:
             self._stopped = found
             self._set_kill(now)
+
+    def _ended_by(self, number: signal.Signals) -> bool:
+        """Tell whether a signal ended the agent; bubblewrap and shells report that as an exit code."""
+        if self._status is None:
+            return False
+        return os.WTERMSIG(self._status) == number or os.WEXITSTATUS(self._status) == 128 + number
 
     def _fork(self, environment: dict[str, str], channels: tuple[socket, socket] | None) -> tuple[int, int, int]:
         """Fork the agent's process, which waits at a gate. Returns its pid, the gate, and a pipe for its failure.

@@ -30,7 +30,7 @@ from pydantic_core import CoreSchema
 from kingdom.agents.port import SandboxMode
 from kingdom.agents.sandbox.egress import HostRule
 from kingdom.agents.sandbox.limits import DEFAULTS as DEFAULT_LIMITS
-from kingdom.agents.sandbox.limits import FILE_SIZE, MEMORY, OPEN_FILES, PROCESSES
+from kingdom.agents.sandbox.limits import DISK, FILE_SIZE, MEMORY, OPEN_FILES, PROCESSES
 from kingdom.base.forms import form
 from kingdom.base.yamlfile import YamlProblem, load_yaml
 from kingdom.court.errors import CourtError, InvalidConfig
@@ -317,6 +317,8 @@ class SandboxLimits(ConfigSection):
     """The number of its processes and threads."""
     file_bytes: int = Field(default=DEFAULT_LIMITS[FILE_SIZE], ge=1024**2)
     """The size of one file that it writes, its output included."""
+    disk_bytes: int = Field(default=DEFAULT_LIMITS[DISK], ge=1024**2)
+    """What all its processes together write to disks."""
     open_files: int = Field(default=DEFAULT_LIMITS[OPEN_FILES], ge=64, le=1_000_000)
     """The number of files that one of its processes has open."""
 

@@ -279,9 +279,9 @@ async def test_endless_memory_ends_the_run_with_its_name(cell: Cell) -> None:
 
 
 def test_memory_and_processes_are_watched_without_a_control_group_too() -> None:
-    spent = [DEFAULTS | {"memory_bytes": 1}, DEFAULTS | {"processes": 1}, DEFAULTS]
+    spent = [DEFAULTS | {"memory_bytes": 1}, DEFAULTS | {"processes": 1}, DEFAULTS | {"disk_bytes": -1}, DEFAULTS]
     found = [exceeded([os.getpid()], limits) for limits in spent]
-    assert found == ["memory_bytes", "processes", None]
+    assert found == ["memory_bytes", "processes", "disk_bytes", None]
 
 
 async def test_an_endless_file_stops_at_its_limit(cell: Cell) -> None:
@@ -289,6 +289,22 @@ async def test_an_endless_file_stops_at_its_limit(cell: Cell) -> None:
     outcome, said = await cell.run("head -c 5000000 /dev/zero > big; stat -c %s big; exit 7")
     assert outcome.exit_code == 7, said
     assert (cell.cwd / "big").stat().st_size == 1024**2
+
+
+async def test_an_agent_that_writes_an_endless_file_itself_ends_with_its_name(cell: Cell) -> None:
+    cell.limits = {"file_bytes": 1024**2}
+    outcome, _ = await cell.run("exec cat /dev/zero > big")
+    assert outcome.status == "failed"
+    assert "it wrote a larger file than it may" in str(outcome.error)
+
+
+async def test_endless_files_end_the_run_with_their_name(cell: Cell) -> None:
+    cell.limits = {"disk_bytes": 20 * 1024**2}
+    script = "i=0; while :; do i=$((i+1)); head -c 2000000 /dev/zero > big-$i; sync -d big-$i; sleep 0.05; done"
+    outcome, _ = await cell.run(script)
+    assert outcome.status == "failed"
+    assert "it wrote more to the disk than it may" in str(outcome.error)
+    assert sum(path.stat().st_size for path in cell.cwd.glob("big-*")) < 500 * 1024**2
 
 
 async def test_a_run_leaves_no_control_group(cell: Cell) -> None:

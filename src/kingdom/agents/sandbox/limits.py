@@ -1,4 +1,4 @@
-"""What a confined run may use up: memory, processes, open files, the size of a file.
+"""What a confined run may use up: memory, processes, open files, the size of a file, what it writes to disks.
 
 The kernel enforces them: resource limits for each process, and a control group for all of them together where we may
 make one (as root, version 1 or 2). The shim checks the sums too, so that a run that exceeds one ends with its name.
@@ -17,9 +17,16 @@ from typing import Final
 MEMORY: Final = "memory_bytes"
 PROCESSES: Final = "processes"
 FILE_SIZE: Final = "file_bytes"
+DISK: Final = "disk_bytes"
 OPEN_FILES: Final = "open_files"
 CHECK_SECONDS: Final = 1.0
-DEFAULTS: Final = {MEMORY: 8 * 1024**3, PROCESSES: 1000, FILE_SIZE: 4 * 1024**3, OPEN_FILES: 16384}
+DEFAULTS: Final = {
+    MEMORY: 8 * 1024**3,
+    PROCESSES: 1000,
+    FILE_SIZE: 4 * 1024**3,
+    DISK: 32 * 1024**3,
+    OPEN_FILES: 16384,
+}
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _ROOT: Final = "/sys/fs/cgroup"
 _PREFIX: Final = "kingdom-run-"
@@ -84,20 +91,30 @@ def remove_groups(run_id: str) -> None:
             os.rmdir(f"{root}/{_PREFIX}{run_id}")
 
 
-def met(groups: Sequence[str]) -> str | None:
-    """Return which limit the kernel had to enforce in control groups; None if none."""
+def met(groups: Sequence[str], limits: Mapping[str, int]) -> str | None:
+    """Return which limit the kernel had to enforce in control groups, or their processes exceed; None if none."""
     for folder in groups:
         for file, word, key in _EVENTS:
             if _counter(f"{folder}/{file}", word):
                 return key
-    return None
+    return DISK if sum(map(_written_bytes, _members(groups[0]))) > limits[DISK] else None
 
 
 def exceeded(pids: Sequence[int], limits: Mapping[str, int]) -> str | None:
     """Return which limit the processes of a run exceed together, where there is no control group; None if none."""
     if len(pids) >= _NEARLY * limits[PROCESSES]:
         return PROCESSES
-    return MEMORY if sum(map(_resident_bytes, pids)) > limits[MEMORY] else None
+    if sum(map(_resident_bytes, pids)) > limits[MEMORY]:
+        return MEMORY
+    return DISK if sum(map(_written_bytes, pids)) > limits[DISK] else None
+
+
+def _members(group: str) -> list[int]:
+    try:
+        with open(f"{group}/cgroup.procs") as file:
+            return [int(line) for line in file]
+    except (OSError, ValueError):
+        return []
 
 
 def _counter(path: str, word: str) -> int:
@@ -112,7 +129,12 @@ def _counter(path: str, word: str) -> int:
 
 def describe(name: str) -> str | None:
     """Return in words which limit was exceeded; None for another name."""
-    return {MEMORY: "it used more memory than it may", PROCESSES: "it started more processes than it may"}.get(name)
+    return {
+        MEMORY: "it used more memory than it may",
+        PROCESSES: "it started more processes than it may",
+        FILE_SIZE: "it wrote a larger file than it may",
+        DISK: "it wrote more to the disk than it may",
+    }.get(name)
 
 
 def _resident_bytes(pid: int) -> int:
@@ -123,6 +145,20 @@ def _resident_bytes(pid: int) -> int:
     except (OSError, ValueError):
         return 0
     return max(0, resident - shared) * _PAGE_BYTES
+
+
+def _written_bytes(pid: int) -> int:
+    """Return what a process and its children that have ended wrote to disks, without what was deleted at once."""
+    counted = {"write_bytes:": 1, "cancelled_write_bytes:": -1}
+    total = 0
+    try:
+        with open(f"/proc/{pid}/io") as file:
+            for line in file:
+                name, _, number = line.partition(" ")
+                total += counted.get(name, 0) * int(number)
+    except (OSError, ValueError):
+        return 0
+    return max(0, total)
 
 
 def _write(path: str, text: str) -> None:
