@@ -8,7 +8,7 @@ landing twice changes nothing, and a Work that was added since adds a commit.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -132,6 +132,7 @@ async def _one_commit(clone: Clone, base: str, tip: str, describe: Describe, by:
 _REJECTED: Final = re.compile(r"^ ?! \[(?P<who>(?:remote )?rejected)\].*?\((?P<why>.*)\)$", re.MULTILINE)
 _REMOTE_LINE: Final = re.compile(r"^remote: ?(.*\S)\s*$", re.MULTILINE)
 _MAX_REMOTE_LINES: Final = 5
+_MAX_BRANCHES_TRIED: Final = 20
 
 
 async def remote_branch(clone: Clone, remote: RepositoryUrl, branch: str) -> str | None:
@@ -141,6 +142,28 @@ async def remote_branch(clone: Clone, remote: RepositoryUrl, branch: str) -> str
     found = await clone.git.run_remote(place, "ls-remote", "--", remote.text, ref, limit=_NETWORK_SECONDS)
     commit = found.text.partition("\t")[0]
     return commit if is_hash(commit) else None
+
+
+async def free_branch(
+    clone: Clone, remote: RepositoryUrl, name: str, tip: str, ours: Collection[str] = ()
+) -> tuple[str, str | None]:
+    """Return the first of ``name``, ``name-2``, … that is free at a remote, or ours, and the commit it is at.
+
+    A branch is ours if it is at one of ``ours``, or at a commit that ``tip`` contains.
+    """
+    for number in range(1, _MAX_BRANCHES_TRIED + 1):
+        branch = name if number == 1 else f"{name}-{number}"
+        present = await remote_branch(clone, remote, branch)
+        if present is None or present in ours or await contains(clone, tip, present):
+            return branch, present
+    raise LandingRefused(
+        f"{_MAX_BRANCHES_TRIED} branches such as {name} are there already", "choose another name with --branch"
+    )
+
+
+async def contains(clone: Clone, tip: str, commit: str) -> bool:
+    """Whether a commit of a remote is known here, and in the history of ``tip``."""
+    return tip == commit or (await clone.commit_of(commit) is not None and await clone.is_ancestor(commit, tip))
 
 
 async def push_branch(clone: Clone, remote: RepositoryUrl, commit: str, branch: str, expected: str | None) -> None:

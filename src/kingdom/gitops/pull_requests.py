@@ -1,4 +1,4 @@
-"""Pull requests on GitHub and GitHub Enterprise: find, open, update and read them.
+"""Pull requests on GitHub and GitHub Enterprise: find, open and update them.
 
 A request for a branch is found before one is opened, so that a repeated call opens no second one.
 """
@@ -73,6 +73,17 @@ class PullRequestTarget:
         return cls(host, f"https://{host}/api/v3", "/".join(parts))
 
 
+@dataclass(frozen=True)
+class WantedRequest:
+    """A request to merge ``branch`` into ``base``."""
+
+    branch: str
+    base: str
+    title: str
+    body: str
+    draft: bool = False
+
+
 class PullRequests:
     """The pull requests of one repository."""
 
@@ -87,22 +98,24 @@ class PullRequests:
         mine = [one for one in found if one.get("head", {}).get("ref") == branch]  # some servers ignore ``head``
         return _pull_request(mine[0]) if mine else None
 
-    async def get(self, number: int) -> PullRequest:
-        """Return a request."""
-        return _pull_request(await self._call("GET", f"/pulls/{number}"))
+    async def ensure(self, wanted: WantedRequest, written: str | None = None) -> tuple[PullRequest, bool]:
+        """Open the request of a branch, or update the text of the one there is; return it, and whether it is new.
 
-    async def open(self, branch: str, base: str, title: str, body: str, *, draft: bool = False) -> PullRequest:
-        """Open a request to merge ``branch`` into ``base``."""
-        wanted = {"head": branch, "base": base, "title": title, "body": body, "draft": draft}
-        return _pull_request(await self._call("POST", "/pulls", wanted))
-
-    async def change_body(self, number: int, body: str) -> PullRequest:
-        """Replace the text of a request."""
-        return _pull_request(await self._call("PATCH", f"/pulls/{number}", {"body": body}))
-
-    async def default_branch(self) -> str:
-        """Return the branch that requests are merged into."""
-        return str((await self._call("GET", "")).get("default_branch", "main"))
+        ``written`` is the text as we last wrote it: one that a person changed is left alone.
+        """
+        found = await self.find_open(wanted.branch)
+        if found is None:
+            document = {
+                "head": wanted.branch,
+                "base": wanted.base,
+                "title": wanted.title,
+                "body": wanted.body,
+                "draft": wanted.draft,
+            }
+            return _pull_request(await self._call("POST", "/pulls", document)), True
+        if not same_text(found.body, wanted.body) and written is not None and same_text(found.body, written):
+            found = _pull_request(await self._call("PATCH", f"/pulls/{found.number}", {"body": wanted.body}))
+        return found, False
 
     async def _call(self, method: str, path: str, document: dict[str, Any] | None = None) -> Any:
         url = f"{self._target.api}/repos/{self._target.repository}{path}"
@@ -182,6 +195,11 @@ def _trust() -> ssl.SSLContext:
 
 def _lowered(headers: Message) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
+
+
+def same_text(one: str, other: str) -> bool:
+    """Whether two texts are the same, whatever a server did to their line ends."""
+    return one.replace("\r\n", "\n").strip() == other.replace("\r\n", "\n").strip()
 
 
 def _pull_request(document: dict[str, Any]) -> PullRequest:

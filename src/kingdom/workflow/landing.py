@@ -15,9 +15,17 @@ from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from kingdom.gitops.errors import GitError, LandingRefused
-from kingdom.gitops.landing import bring_into, patch_series, push_branch, remote_branch, remote_of_checkout
+from kingdom.gitops.landing import (
+    bring_into,
+    contains,
+    free_branch,
+    patch_series,
+    push_branch,
+    remote_branch,
+    remote_of_checkout,
+)
 from kingdom.gitops.names import check_url
-from kingdom.gitops.pull_requests import PullRequests, PullRequestTarget
+from kingdom.gitops.pull_requests import PullRequests, PullRequestTarget, WantedRequest, same_text
 from kingdom.gitops.remotes import is_outage
 from kingdom.workflow.adapters.landing_texts import LandingTexts
 from kingdom.workflow.agent_records import WorkflowLedger
@@ -30,15 +38,13 @@ from kingdom.workflow.errors import WorkflowError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kingdom.gitops import Clone, Commit
+    from kingdom.gitops import Commit
     from kingdom.gitops.names import RepositoryUrl
-    from kingdom.gitops.pull_requests import PullRequest
     from kingdom.workflow.adapters.git_service import GitopsService, PinnedHistory
     from kingdom.workflow.domain.resources import Git, WorkTree
     from kingdom.workflow.domain.workflow import Workflow
     from kingdom.workflow.ports import Clock, WorkflowStore
 
-_MAX_BRANCHES_TRIED: Final = 20
 _RETRY_SECONDS: Final = (1.0, 4.0, 15.0)  # between two tries while a remote is away
 log = logging.getLogger("kingdom.workflow")
 
@@ -246,16 +252,16 @@ class Lander:
 
         A new name that somebody else has gets a number behind it, unless a person chose it.
         """
-        clone = self._git.clone_of(source.git)
-        tip, name = source.pinned.history.tip, landing.branch
-        for number in range(2, _MAX_BRANCHES_TRIED):
+        clone, tip = self._git.clone_of(source.git), source.pinned.history.tip
+        if chosen or landing.pushed is not None:
             present = await remote_branch(clone, remote, landing.branch)
-            if chosen or present is None or present in (tip, *landing.commits) or landing.pushed is not None:
-                break
-            landing.branch = f"{name}-{number}"
+            ours = present is None or present in landing.commits or await contains(clone, tip, present)
+        else:
+            landing.branch, present = await free_branch(clone, remote, landing.branch, tip, landing.commits)
+            ours = True
         if present == tip:
             return
-        if present is not None and present not in landing.commits and not await _contains(clone, tip, present):
+        if not ours:
             taking = f"kingdom workflow update-base {quote(source.workflow.name)} --from {landing.branch}"
             raise LandingRefused(
                 f"the branch {landing.branch} of {source.git.name} has commits of others",
@@ -268,17 +274,15 @@ class Lander:
     async def _ask_for_merge(
         self, source: _Source, landing: Landing, plan: LandPlan, target: PullRequestTarget
     ) -> bool:
-        """Open the pull request of a branch, or update the text of the one there is; return whether it is new."""
+        """Open or update the pull request of a branch; return whether it is new."""
         credentials = self._git.clone_of(source.git).git.access.credentials
         requests = PullRequests(target, await credentials.token(target.host))
-        body = source.texts.body(plan)
-        found = await requests.find_open(landing.branch)
-        opened = found is None
-        if found is None:
-            found = await requests.open(landing.branch, landing.base, source.texts.title(plan), body, draft=plan.draft)
-        elif found.body != body and _same_text(found.body, landing.body):
-            found = await requests.change_body(found.number, body)
-        _note(landing, found, body)
+        title, body = source.texts.title(plan), source.texts.body(plan)
+        wanted = WantedRequest(landing.branch, landing.base, title, body, plan.draft)
+        found, opened = await requests.ensure(wanted, landing.body)
+        landing.number, landing.url = found.number, found.url
+        if same_text(found.body, body):
+            landing.body = body
         return opened
 
     # ── store ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -293,22 +297,6 @@ class Lander:
             if landed:
                 event = WorkflowLanded(landing.workflow_id, landing.branch, landing.url or landing.remote)
                 tx.record(workflow_event(landing.workflow_id, event))
-
-
-async def _contains(clone: Clone, tip: str, commit: str) -> bool:
-    """Whether a commit of the remote is known here, and in the history of ``tip``."""
-    return await clone.commit_of(commit) is not None and await clone.is_ancestor(commit, tip)
-
-
-def _note(landing: Landing, found: PullRequest, body: str) -> None:
-    landing.number, landing.url = found.number, found.url
-    if _same_text(found.body, body):
-        landing.body = body
-
-
-def _same_text(one: str, other: str | None) -> bool:
-    """Whether two texts are the same, whatever a server did to their line ends."""
-    return other is not None and one.replace("\r\n", "\n").strip() == other.strip()
 
 
 def _the_only(sources: Sequence[_Source], what: str) -> _Source:
