@@ -13,6 +13,7 @@ from kingdom.agents.errors import InvalidOrder
 from kingdom.agents.port import Tokens
 from kingdom.agents.untrusted import clean, cut_middle, fence
 from kingdom.base.files import read_object, write_json
+from kingdom.workflow.domain.landing import LandPlan
 from kingdom.workflow.domain.plan import UpdateTask
 from kingdom.workflow.domain.resources import GitRef
 from kingdom.workflow.domain.statuses import TaskStatus, WorkStatus
@@ -61,6 +62,7 @@ class PlayRequest:
     sandbox: Mapping[str, Any] = field(default_factory=dict)  # settings of the sandbox
     git: Mapping[str, Any] = field(default_factory=dict)  # who commits, and how remotes are reached
     journal: Path | None = None  # where refusals of the sandbox are written
+    land: LandPlan | None = None  # how the workflow is landed, if not as its template says
     retries: int = 0  # how many runs of the task failed so far
     answer: PersonAnswer | None = None
 
@@ -85,6 +87,9 @@ def read_request(order: Order) -> PlayRequest:
             sandbox=dict(given.get("sandbox") or {}),
             git=dict(given.get("git") or {}),
             journal=None if (journal := given.get("journal")) is None else Path(journal),
+            land=None
+            if given.get("land") is None
+            else LandPlan(given["land"]["how"], draft=bool(given["land"]["draft"])),
             retries=int(given.get("retries") or 0),
             answer=None if answer is None else PersonAnswer(str(answer["task_id"]), str(answer["text"])),
         )
@@ -148,6 +153,7 @@ async def find_or_create_workflow(context: WorkflowContext, request: PlayRequest
         issue_key=request.issue_key,
         variables=request.variables,
         git_refs=await _git_refs(context, request, template),
+        land=request.land,
     )
 
 

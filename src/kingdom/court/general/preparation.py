@@ -211,6 +211,7 @@ def workflow_options(
         "sandbox": context.system.sandbox.model_dump(mode="json"),
         "git": context.system.git.model_dump(mode="json"),
         "journal": str(context.home.journal),
+        "land": None if context.manifest.land is None else context.manifest.land.model_dump(mode="json"),
         "retries": progress.retries,
         "answer": None if answer is None else {"task_id": task_context.task.id, "text": answer},
     }

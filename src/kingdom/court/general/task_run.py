@@ -33,6 +33,7 @@ from kingdom.court.errors import CourtError
 from kingdom.court.general.context import TaskContext, TaskHistory, TaskProgress, load_task_context
 from kingdom.court.general.errors import TaskHeld, TaskNotReady, TaskRefused
 from kingdom.court.general.evidence import check_evidence, evidence_error
+from kingdom.court.general.landing import land_result
 from kingdom.court.general.preparation import (
     assigned_soldier,
     assignment_file,
@@ -285,7 +286,9 @@ class TaskRun:
             if (error := evidence_error(checks)) is not None:
                 status = "failed"
         if status not in ("failed", "timeout") or progress.retries >= self._context.manifest.retries:
-            return TaskFinished(self._result_builder(outcome).of(status, error, checks))
+            result = self._result_builder(outcome).of(status, error, checks)
+            landed = land_result(self._context, self._task_context, self._place, result)
+            return TaskFinished(await self._unless_halted(landed))
         progress.retries += 1
         progress.errors.append(
             cut_middle(clean(error or f"the soldier ended as {status} and gave no reason"), _MAX_ERROR_BYTES)

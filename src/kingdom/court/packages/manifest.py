@@ -234,6 +234,19 @@ class McpServerSection(ConfigSection):
         return self
 
 
+class LandSection(ShortFormSection):
+    """What happens with the commits of a task that succeeded. Short form: how."""
+
+    short_form: ClassVar[str] = "how"
+
+    how: Literal["pull-request", "push"]
+    """``pull-request``: push the branch and open a pull request on GitHub. ``push``: only push."""
+    base: str | None = Field(default=None, min_length=1, max_length=250)
+    """The branch to merge into. None: the default branch."""
+    draft: bool = False
+    """Whether pull requests are opened as drafts."""
+
+
 class Manifest(ConfigSection):
     """The whole file."""
 
@@ -271,6 +284,8 @@ class Manifest(ConfigSection):
     budget: GeneralBudget = Field(default_factory=GeneralBudget)
     evidence: list[Evidence] = Field(default_factory=list)
     """What must be found before a ``success`` counts."""
+    land: LandSection | None = None
+    """What happens with the commits of a task that succeeded. None: they stay on the branch of the task."""
     env: list[EnvName] = Field(default_factory=list)
     """Names of environment variables that soldiers get."""
     mcp_servers: dict[McpName, McpServerSection] = Field(default_factory=dict)

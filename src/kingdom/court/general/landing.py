@@ -1,0 +1,137 @@
+"""Land what a soldier committed: push its branch and open a pull request.
+
+The soldier never has the token. Everything may be repeated: the branch is the same while it is at a commit of the
+soldier's, and its pull request is looked for before one is opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kingdom.agents.untrusted import clean, clean_line, cut_middle
+from kingdom.gitops.commits import log
+from kingdom.gitops.errors import GitError, LandingRefused
+from kingdom.gitops.landing import free_branch, push_branch
+from kingdom.gitops.pull_requests import PullRequests, PullRequestTarget, WantedRequest
+from kingdom.gitops.remotes import is_outage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kingdom.court.general.context import GeneralContext, TaskContext
+    from kingdom.court.general.workspace import Workplace
+    from kingdom.court.models import Result
+    from kingdom.court.packages.manifest import LandSection
+    from kingdom.gitops import Worktree
+
+_MAX_BODY_CHARS: Final = 60_000
+_MAX_TITLE_CHARS: Final = 200
+_TITLE_FIELDS: Final = ("title", "summary", "subject")
+_RETRY_SECONDS: Final = (1.0, 4.0, 15.0)  # between two tries while a remote is away
+_NOT_IN_BRANCH: Final = re.compile(r"[^A-Za-z0-9_.]+")
+
+
+@dataclass(frozen=True, slots=True)
+class LandedTask:
+    """The pushed branch of a task."""
+
+    branch: str
+    commits: int
+    url: str | None  # of the pull request
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTexts:
+    """What people read of a landed task."""
+
+    task_id: str
+    general: str
+    subject: str | None  # the ticket or issue
+    payload: Mapping[str, Any]
+    summary: str
+    cost_usd: float | None = None
+
+    @property
+    def branch(self) -> str:
+        """The name of the branch: the ticket, or else the task."""
+        named = _NOT_IN_BRANCH.sub("-", self.subject or "").strip("-.").removesuffix(".lock")
+        return f"kingdom/{named or self.task_id}"
+
+    def title(self, first_commit: str) -> str:
+        """The title of the pull request: what the ticket is called, or else the subject of the first commit."""
+        titles = [self.payload.get(name) for name in _TITLE_FIELDS]
+        named = next((title for title in titles if isinstance(title, str) and title.strip()), first_commit)
+        title = clean_line(named, _MAX_TITLE_CHARS)
+        key = self.subject or ""
+        return title if not key or key.lower() in title.lower() else f"{key}: {title}"
+
+    def body(self) -> str:
+        """The text of the pull request."""
+        about = f" for {self.subject}" if self.subject else ""
+        cost = f", ${self.cost_usd:.2f}" if self.cost_usd else ""
+        end = f"---\nTask `{self.task_id}` of {self.general}{about}{cost}."
+        return cut_middle(clean(self.summary).strip(), _MAX_BODY_CHARS) + f"\n\n{end}\n"
+
+
+async def land_result(
+    context: GeneralContext, task_context: TaskContext, place: Workplace | None, result: Result
+) -> Result:
+    """Land the commits of a task that succeeded, if its manifest says so; return the result with where they are.
+
+    A remote that refuses them does not undo the success: the summary says what is wrong.
+    """
+    plan, task = context.manifest.land, task_context.task
+    if plan is None or result.status != "success" or context.manifest.mode == "workflow":
+        return result
+    place = place or context.workspace.find(task_context.history.work_id)  # None: prepared by a former process
+    if place is None or place.tree is None:
+        return result
+    texts = TaskTexts(task.id, context.name, task_context.subject, task.payload, result.summary, result.cost_usd)
+    try:
+        landed = await land_task(place.tree, plan, texts)
+    except GitError as error:
+        said = f"The work is done, on {place.tree.branch} in {place.folder}, but was not landed: {error}"
+        return result.model_copy(update={"summary": f"{result.summary}\n\n{said}".strip()})
+    if landed is None:
+        return result
+    links = [landed.url] if landed.url else []
+    more = [link for link in result.links if link not in links]
+    return result.model_copy(update={"links": [*links, *more], "branch": landed.branch})
+
+
+async def land_task(tree: Worktree, plan: LandSection, texts: TaskTexts) -> LandedTask | None:
+    """Land the commits of a worktree; return None if there are none.
+
+    A remote that is away is tried again for a while. Raises :class:`kingdom.gitops.GitError`.
+    """
+    for pause in (*_RETRY_SECONDS, None):
+        try:
+            return await _land(tree, plan, texts)
+        except GitError as error:
+            if pause is None or not is_outage(error):
+                raise
+            await asyncio.sleep(pause)
+    raise AssertionError("unreachable")
+
+
+async def _land(tree: Worktree, plan: LandSection, texts: TaskTexts) -> LandedTask | None:
+    clone, tip = tree.clone, await tree.tip()
+    commits = [] if tip in (None, tree.base) else await log(clone, tree.base, str(tip))
+    if tip is None or not commits:
+        return None
+    base = plan.base or await clone.default_branch()
+    if base is None:
+        raise LandingRefused(f"{clone.url.text} has no default branch", "name the branch to merge into in land.base")
+    target = PullRequestTarget.of(clone.url) if plan.how == "pull-request" else None  # before anything is pushed
+    branch, present = await free_branch(clone, clone.url, texts.branch, tip)
+    if present != tip:
+        await push_branch(clone, clone.url, tip, branch, present)
+    if target is None:
+        return LandedTask(branch, len(commits), None)
+    requests = PullRequests(target, await clone.git.access.credentials.token(target.host))
+    wanted = WantedRequest(branch, base, texts.title(commits[-1].title), texts.body(), plan.draft)
+    found, _ = await requests.ensure(wanted)
+    return LandedTask(branch, len(commits), found.url)

@@ -1,0 +1,103 @@
+"""A general whose manifest says so lands what its soldiers commit, as pull requests on a GitHub that keeps state."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kingdom.agents.port import Order, Outcome
+from tests.support.fake_agents import FakeAgents
+from tests.support.generals import Post, posted
+from tests.support.git_server import trusted
+from tests.support.github_server import GitHubServer
+from tests.support.repositories import plain_git
+
+TOKEN = "token-of-the-court"
+TICKET = {"ticket_key": "APP-7", "title": "Make ls faster"}
+
+
+@pytest.fixture
+def github(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHubServer]:
+    with GitHubServer(tmp_path / "github") as server, trusted(server):
+        server.grant(TOKEN, "court")
+        server.create("acme/app")
+        monkeypatch.setenv("APP_TOKEN", TOKEN)
+        yield server
+
+
+@pytest.fixture
+async def post(tmp_path: Path, github: GitHubServer) -> AsyncIterator[Post]:
+    async with posted(tmp_path / "court", land={"how": "pull-request", "draft": True}, evidence=["commit"]) as post:
+        post.base_url = github.url
+        post.system = {"git": {"credentials": {github.host: {"env": "APP_TOKEN"}}}}
+        fake(post).script = commits("ls.py")
+        yield post
+
+
+def fake(post: Post) -> FakeAgents:
+    assert isinstance(post.agents, FakeAgents)
+    return post.agents
+
+
+def commits(*names: str) -> Callable[[Order, int], Outcome]:
+    """A soldier that commits files."""
+
+    def work(order: Order, number: int) -> Outcome:
+        for name in names:
+            (order.cwd / name).write_text(f"{order.run_id}\n")
+            plain_git(order.cwd, "add", name)
+            plain_git(order.cwd, "commit", "--quiet", "--message", f"Change {name}")
+        return Outcome("success", {"status": "success", "summary": "It is fast now.", "links": ["https://ci.example/1"]})
+
+    return work
+
+
+async def finish(post: Post, **payload: Any) -> dict[str, Any]:
+    task = await post.task(repo="acme/app", payload={**TICKET, **payload})
+    (result,) = await post.finish(task)
+    return dict(result)
+
+
+async def test_a_ticket_ends_in_a_pull_request(post: Post, github: GitHubServer) -> None:
+    result = await finish(post)
+    (pull,) = github.pulls["acme/app"]
+    assert (result["status"], result["links"]) == ("success", [pull["html_url"], "https://ci.example/1"])
+    assert (pull["title"], pull["head"]["ref"], pull["base"]["ref"]) == ("APP-7: Make ls faster", "kingdom/APP-7", "main")
+    assert pull["draft"] is True
+    assert "It is fast now." in pull["body"]
+    assert "for APP-7" in pull["body"]
+    log = plain_git(github.bare("acme/app"), "log", "--format=%s", "main..kingdom/APP-7")
+    assert log == "Change ls.py"
+    assert TOKEN not in str(fake(post).orders)
+
+
+async def test_a_second_task_on_the_ticket_does_not_overwrite_the_first(post: Post, github: GitHubServer) -> None:
+    await finish(post)
+    before = github.refs("acme/app")
+    fake(post).script = commits("cp.py")
+    task = await post.task(2, repo="acme/app", payload=TICKET)
+    await post.finish(task)
+    after = github.refs("acme/app")
+    assert after.keys() - before.keys() == {"kingdom/APP-7-2"}
+    assert [pull["head"]["ref"] for pull in github.pulls["acme/app"]] == ["kingdom/APP-7", "kingdom/APP-7-2"]
+
+
+@pytest.mark.parametrize(("statuses", "count"), [([502], 1), ([403], 0)])
+async def test_an_outage_passes_and_a_refusal_is_said_without_undoing_the_success(
+    post: Post, github: GitHubServer, statuses: list[int], count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kingdom.court.general.landing._RETRY_SECONDS", (0.0, 0.0, 0.0))
+    github.fail_next = statuses
+    result = await finish(post)
+    assert result["status"] == "success"
+    assert len(github.pulls.get("acme/app", [])) == count
+    assert ("but was not landed: no pull request may be made in acme/app" in result["summary"]) == (count == 0)
+
+
+async def test_nothing_is_landed_of_a_task_that_failed(post: Post, github: GitHubServer) -> None:
+    fake(post).script = lambda order, number: Outcome("failed", error="no")
+    assert (await finish(post))["status"] == "failed"
+    assert github.refs("acme/app").keys() == {"main"}
