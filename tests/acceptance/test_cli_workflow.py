@@ -365,6 +365,46 @@ def test_what_is_dropped_after_a_pause_is_said_and_shown(desk: Desk) -> None:
     assert not (tree / "half.txt").exists()
 
 
+def test_what_was_dropped_is_shown_and_brought_back(desk: Desk) -> None:
+    workflow = paused_with_half_a_file(desk)
+    tree = Path(desk.show(workflow)["repositories"][0]["path"])
+    assert "nothing of small was dropped" in desk.run("workflow", "rescue", "ls", "small")
+    desk.template(build_write=[{"write": {"path": "half.txt", "text": "another half\n"}}, {"fail": "no disk"}])
+    desk.run("workflow", "resume", workflow, "--discard", code=1)
+    (kept,) = desk.show(workflow)["rescues"]
+    assert (kept["repository"], kept["why"].startswith("Kept when")) == ("app", True)
+    assert kept["id"] in desk.run("workflow", "show", workflow)
+    assert "kingdom workflow rescue restore small RESCUE" in desk.run("workflow", "rescue", "ls", "small")
+    said = desk.run("workflow", "rescue", "restore", "small", kept["id"])
+    assert (tree / "half.txt").read_text() == "half of it\n"
+    (_, replaced) = desk.json("workflow", "rescue", "ls", "small")["rescues"]
+    assert f"what was there is kept as {replaced['id']}" in said
+    assert "(there are" in desk.run("workflow", "rescue", "restore", "small", "nothing", code=1)
+    desk.template(build_write=[{"result": {"summary": "written"}}])
+    desk.run("workflow", "resume", workflow, "--retry")
+    assert plain_git(tree, "show", "HEAD:half.txt") == "half of it", "it is in the next checkpoint"
+
+
+def test_a_deleted_workflow_leaves_no_ref_and_its_repository_no_clone(desk: Desk) -> None:
+    workflow = paused_with_half_a_file(desk)
+    desk.template()
+    desk.run("workflow", "resume", workflow, "--discard")
+    other = desk.created()
+    desk.run("workflow", "start", other)
+    (clone,) = (desk.home / "workflows" / "clones").iterdir()
+    refs = plain_git(clone / "repo" / ".git", "for-each-ref", "--format=%(refname)").splitlines()
+    assert {ref.split("/")[2] for ref in refs if workflow in ref} == {"kingdom", "checkpoints", "rescue"}
+    desk.run("workflow", "rm", "small", "--yes")
+    left = plain_git(clone / "repo" / ".git", "for-each-ref", "--format=%(refname)").splitlines()
+    assert [ref for ref in left if workflow in ref] == []
+    assert [ref for ref in left if other in ref] == [ref for ref in refs if other in ref]
+    assert "every commit exists" in desk.run("workflow", "verify")
+    assert list((desk.home / "workflows").glob(f"*/{workflow}")) == []
+    desk.run("workflow", "rm", other, "--yes")
+    desk.run("git", "rm", "app", "--yes")
+    assert not clone.exists()
+
+
 def paused_with_half_a_file(desk: Desk) -> str:
     """A workflow that Ctrl-C stopped in its second work, which had written a file."""
     script = [{"write": {"path": "half.txt", "text": "half of it\n"}}, {"say": "I begin."}, {"wait": 600}]

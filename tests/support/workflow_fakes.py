@@ -274,6 +274,9 @@ class FakeGit:
         self._stopper.point("reset done")
         return {}
 
+    async def forget(self, git: Git, workflow_id: str) -> None:
+        self._stopper.point("forget refs")
+
     async def release(self, tree: WorkTree) -> None:
         self._stopper.point("release")
         self._world.trees.pop(tree.id, None)

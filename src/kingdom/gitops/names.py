@@ -126,6 +126,13 @@ def pull_ref(number: int) -> str:
     return f"{OWN_REFS}pulls/{number}/head"
 
 
+def all_of(workflow: str) -> tuple[str, ...]:
+    """Return the prefixes of all refs of a workflow, its branches among them."""
+    checked = check_id("workflow", workflow)
+    kinds = ("checkpoints", "pending", "landed", "rescue")
+    return (f"refs/heads/kingdom/{checked}/", *(f"{OWN_REFS}{kind}/{checked}/" for kind in kinds))
+
+
 def rescues_of(workflow: str) -> str:
     """Return the prefix of a workflow's rescues."""
     return f"refs/kingdom/rescue/{check_id('workflow', workflow)}/"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from kingdom.gitops.errors import BaseNotFound, CloneBroken, CommandFailed
 from kingdom.gitops.files import write_file
 from kingdom.gitops.locks import remove_stale_locks
-from kingdom.gitops.names import check_ref, is_hash
+from kingdom.gitops.names import all_of, check_ref, is_hash
 from kingdom.gitops.runner import GitLocation, GitResult, GitRunner
 
 if TYPE_CHECKING:
@@ -133,6 +133,7 @@ ORIGIN_REFS: Final = "refs/remotes/origin/"
 # Lock files, and packed-refs.new, which is written under a lock and stays if its writer is killed.
 _blocking_files = re.compile(r"nable to create (?:file )?'?(.+?(?:\.lock|/packed-refs\.new))'?: File exists").findall
 _LOCK_TRIES: Final = 5
+_MANY_LOOSE_OBJECTS: Final = 5000
 
 
 _NOBODY: Final = {"NAME": "Kingdom", "EMAIL": "kingdom@localhost", "DATE": "1970-01-01T00:00:00Z"}
@@ -236,6 +237,20 @@ class Clone:
         found = await self.run("for-each-ref", "--format=%(objectname) %(refname)", prefix)
         pairs = (line.partition(" ") for line in found.text.splitlines())
         return {name: value for value, _, name in pairs}
+
+    async def forget(self, workflow: str) -> None:
+        """Delete all refs of a workflow: branches, checkpoints, rescues. May be repeated."""
+        refs = [name for prefix in all_of(workflow) for name in await self.refs(prefix)]
+        if refs:
+            await self.update_refs([f"delete {name}" for name in refs])
+
+    async def pack(self) -> bool:
+        """Pack loose objects if there are many of them; return whether there were. Nothing is deleted."""
+        sample = self.repo / "objects" / "17"  # one of 256 folders: enough to estimate, as git itself does
+        if not sample.is_dir() or sum(1 for _ in sample.iterdir()) <= _MANY_LOOSE_OBJECTS // 256:
+            return False
+        await self.run("repack", "-d", "-l", "-q")
+        return True
 
     async def is_ancestor(self, older: str, newer: str) -> bool:
         """Return whether ``older`` is in the history of ``newer``."""

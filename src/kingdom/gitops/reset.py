@@ -140,6 +140,24 @@ async def reset(
     return ResetResult(target, wanted, rescues)
 
 
+async def restore(
+    tree: Worktree, commit: str, *, clock: Clock = system_clock, identity: CommitAuthor | None = None
+) -> str | None:
+    """Set the files of a worktree to those of a commit, such as a rescue. Its branch does not move.
+
+    Nothing may write to the worktree. Uncommitted files are kept under a rescue ref first; return that, if any.
+    """
+    async with tree.hold() as held:
+        wanted = await tree.clone.tree_of(check_hash("commit", commit))
+        found = await _snapshot(held, wanted, ignored=False)
+        why, by = f"Kept when {commit} was restored", identity or CommitAuthor()
+        kept = await rescue(held, found, why, clock, by, target=await tree.tip())
+        await held.run("read-tree", "--reset", "-u", commit, index=held.next_index)
+        held.adopt_next_index()
+        held.publish()
+    return kept
+
+
 async def check_out(
     held: HeldWorktree,
     target: str,

@@ -173,6 +173,12 @@ class Worktrees:
             path.rename(folder / path.name)
         return folder
 
+    def forget(self, workflow: str) -> None:
+        """Delete what is left of a workflow whose worktrees are released. May be repeated."""
+        shutil.rmtree(self.left_folder(workflow), ignore_errors=True)
+        if not self.list(workflow):
+            shutil.rmtree(self._files / check_id("workflow", workflow), ignore_errors=True)
+
     def _describe(self, clone: Clone, workflow: str, name: str, base: str) -> Worktree:
         check_id("workflow", workflow)
         check_id("worktree", name)

@@ -149,6 +149,9 @@ class GitService(Protocol):
     async def release(self, tree: WorkTree) -> None:
         """Remove a worktree if it exists; uncommitted work is kept under a rescue ref."""
 
+    async def forget(self, git: Git, workflow_id: str) -> None:
+        """Delete all refs of a workflow in a repository: branches, checkpoints, rescues. May be repeated."""
+
     async def merge(self, tree: WorkTree, sources: Sequence[WorkTree], message: str) -> None:
         """Merge the commits of the sources into a tree. May be repeated.
 

@@ -21,11 +21,13 @@ from kingdom.gitops import (
     LockBusy,
     RecordedCheckpoint,
     RemoteFailed,
+    repository,
     reset,
     verify,
 )
 from kingdom.gitops.locks import locked, remove_stale_locks
 from tests.support.repositories import Ground, Remote, plain_git
+from tests.support.workshop import SOMEBODY
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -423,3 +425,25 @@ async def test_a_lock_whose_file_was_deleted_is_taken_on_the_new_file(tmp_path: 
 async def _hold(path: Path) -> bool:
     async with locked(path, 5):
         return path.exists()
+
+
+async def test_many_loose_objects_are_packed_and_none_is_lost(
+    remote: Remote, ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clone = await ground.clone(remote)
+    files = [tmp_path / str(number) for number in range(3000)]
+    for file in files:
+        file.write_text(file.name)
+    named = "\n".join(map(str, files)).encode()
+    blobs = (await clone.run("hash-object", "-w", "--stdin-paths", stdin=named)).text.splitlines()
+    tree = (await clone.run("mktree", stdin="".join(f"100644 blob {blob}\t{blob}\n" for blob in blobs).encode())).text
+    assert not await clone.pack(), "these are not many"
+    commit = (await clone.run("commit-tree", "-m", "Many", tree, environment=SOMEBODY)).text
+    await clone.update_refs([f"create refs/heads/many {commit}"])
+    (unreachable,) = (await clone.run("hash-object", "-w", "--stdin", stdin=b"nobody has this")).text.splitlines()
+    monkeypatch.setattr(repository, "_MANY_LOOSE_OBJECTS", 256)
+    assert await clone.pack()
+    loose = [path for path in (clone.repo / "objects").glob("??/*") if path.is_file()]
+    assert [path.parent.name + path.name for path in loose] == [unreachable]
+    assert await clone.missing_objects(commit) == ""
+    assert not await clone.pack()

@@ -7,6 +7,7 @@ from kingdom.cli.workflow.control import answer, cancel, engine, pause, resume, 
 from kingdom.cli.workflow.inspection import diff, log, ls, show, verify
 from kingdom.cli.workflow.land import land, update_base
 from kingdom.cli.workflow.plans import create, fork, modify
+from kingdom.cli.workflow.rescues import app as rescue
 from kingdom.cli.workflow.watch import watch
 
 
@@ -32,6 +33,7 @@ for _command in (
     ls,
     rm,
     fork,
+    rescue,
     verify,
     engine,
 ):

@@ -158,9 +158,9 @@ def cancel(workflow: str, yes: bool, home: Path | None, store: str | None, json:
 def rm(workflow: str, yes: bool, home: Path | None, store: str | None, json: bool) -> None:
     """Delete a workflow that is not running.
 
-    Its worktrees, workspaces and reports are deleted with it.
+    Its worktrees, branches, checkpoints, rescues and reports are deleted with it: land first what you want to keep.
     """
-    output.confirm(f"Delete {workflow} with its worktrees and reports?", yes=yes)
+    output.confirm(f"Delete {workflow} with its branches, checkpoints and reports?", yes=yes)
     found = _execute(home, store, "DeleteWorkflow", workflow)
     _print_outcome(found, "deleted", json=json)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,6 +11,7 @@ from kingdom.cli import output
 from kingdom.cli.options import checkpoint_argument, json_option, store_option, workflow_argument, workflow_home_option
 from kingdom.cli.parsing import argument, command
 from kingdom.cli.session import find_workflow_home, open_workflow_store, run_async, utc_now, with_store
+from kingdom.cli.workflow.rescues import KeptWork, print_rescues, read_rescues
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,15 +104,23 @@ async def _read_workflows(store: WorkflowStore, statuses: list[str], limit: int)
 @store_option
 @json_option
 def show(workflow: str, plan: bool, home: Path | None, store: str | None, json: bool) -> None:
-    """Show a workflow: works, tasks, repositories, checkpoints."""
+    """Show a workflow: works, tasks, repositories, checkpoints.
+
+    Also lists rescues: what was dropped when it went back.
+    """
     if plan:
         _print_plan(workflow, home, store, json=json)
         return
-    found, engine = with_store(home, store, lambda opened: _read_with_engine(opened, workflow))
+    place = find_workflow_home(home, store)
+    found, engine, kept = with_store(home, store, lambda opened: _read_whole(place, opened, workflow))
     if json:
-        output.print_json(found.document() | {"engineRunning": engine})
-    else:
-        print_overview(found, engine=engine)
+        rescues = [one.document() for one in kept]
+        output.print_json(found.document() | {"engineRunning": engine, "rescues": rescues})
+        return
+    print_overview(found, engine=engine)
+    if kept:
+        output.say()
+        print_rescues(kept)
 
 
 def _print_plan(word: str, home: Path | None, store: str | None, *, json: bool) -> None:
@@ -123,8 +133,18 @@ def _print_plan(word: str, home: Path | None, store: str | None, *, json: bool) 
         output.say(text.rstrip("\n"))
 
 
-async def _read_with_engine(store: WorkflowStore, word: str) -> tuple[WorkflowOverview, bool]:
-    return await read_overview(store, word), await store.engine_running()
+async def _read_whole(
+    place: WorkflowHome, store: WorkflowStore, word: str
+) -> tuple[WorkflowOverview, bool, list[KeptWork]]:
+    """Return a workflow, whether an engine runs, and what was dropped of it."""
+    from kingdom.gitops import GitError
+    from kingdom.workflow.home import git_service
+
+    overview = await read_overview(store, word)
+    kept: list[KeptWork] = []
+    with contextlib.suppress(GitError):  # of a damaged clone; verify reports it
+        kept = await read_rescues(store, git_service(place, utc_now), overview.workflow)
+    return overview, await store.engine_running(), kept
 
 
 async def read_overview(store: WorkflowStore, word: str) -> WorkflowOverview:

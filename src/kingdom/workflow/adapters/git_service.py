@@ -32,6 +32,7 @@ from kingdom.gitops import (
 from kingdom.gitops.access import check_repository
 from kingdom.gitops.landing import LandedHistory, landed_history, landed_ref
 from kingdom.gitops.repository import ORIGIN_REFS
+from kingdom.gitops.reset import list_rescues, restore
 from kingdom.gitops.worktree import snapshot
 from kingdom.workflow.adapters.workspaces import slug, tag
 from kingdom.workflow.domain.resources import Committed
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from kingdom.gitops import Clock, Clone, Commit, Conflict, FileDiff, Worktree
     from kingdom.gitops import GitRunner as GitProgram
     from kingdom.gitops.landing import Describe, Squash
+    from kingdom.gitops.reset import Rescue
     from kingdom.gitops.worktrees import ExistingBranch
     from kingdom.workflow.domain.resources import Checkpoint, Git, WorkTree
 
@@ -114,7 +116,7 @@ class GitopsService:
     # ── worktrees ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def prune(self, trees: Sequence[WorkTree]) -> None:
-        """Clean up after killed processes, once, at start. ``trees`` are all known trees.
+        """Clean up after killed processes and pack objects, once, at start. ``trees`` are all known trees.
 
         Release worktrees that are half made, half released or unknown; branches and uncommitted work are kept. A store
         without any tree is a new one: it must not clean up another store's worktrees.
@@ -122,6 +124,9 @@ class GitopsService:
         pruned = await self._worktrees.prune()
         for branch in pruned.finished:
             _log.info("released %s, which a killed process left half made or half released", branch)
+        for clone in {found.clone.folder: found.clone for found in self._worktrees.list()}.values():
+            if await clone.pack():
+                _log.info("packed the objects of %s", clone.folder)
         known = {(tree.workflow_id, _tag(tree)) for tree in trees}
         for found in self._worktrees.list():
             if known and (found.workflow, found.name.rpartition("-")[2]) not in known:
@@ -142,6 +147,27 @@ class GitopsService:
         """Remove a worktree if it exists; its branch stays, uncommitted work is kept under a rescue ref."""
         if (found := self._find_or_none(tree)) is not None:
             await self._worktrees.release(found.workflow, found.name)
+
+    async def forget(self, git: Git, workflow_id: str) -> None:
+        """Delete all refs of a workflow in a repository, and the files beside its worktrees. May be repeated."""
+        clone = self._clones.find(git.url)
+        if clone.repo.exists():
+            await clone.forget(workflow_id)
+        await asyncio.to_thread(self._worktrees.forget, workflow_id)
+
+    async def rescues(self, git: Git, workflow_id: str) -> list[Rescue]:
+        """Return what was dropped of a workflow in a repository and kept, oldest first."""
+        clone = self._clones.find(git.url)
+        return await list_rescues(clone, workflow_id) if clone.repo.exists() else []
+
+    async def restore(self, tree: WorkTree, rescue: Rescue) -> str | None:
+        """Set the files of a worktree to those of a rescue; return the rescue ref of what that replaced, if any."""
+        return await restore(self._find(tree), rescue.commit, clock=self._clock, identity=self.identity)
+
+    def name_of(self, tree: WorkTree) -> str | None:
+        """Return the name under which git knows a worktree, None if it is gone."""
+        found = self._find_or_none(tree)
+        return None if found is None else found.name
 
     def base(self, tree: WorkTree) -> str:
         """Return the commit a worktree's branch started from; raise :class:`WorktreeBroken` without a worktree."""

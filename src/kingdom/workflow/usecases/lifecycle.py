@@ -321,19 +321,19 @@ def _first_open_work(works: list[Work]) -> Work:
 
 
 async def delete_workflow(context: WorkflowContext, workflow_id: str) -> None:
-    """Delete a workflow: its worktrees, workspaces and runs, then all its rows but its events and cost.
+    """Delete a workflow: its worktrees, branches, checkpoints, workspaces and runs, then its rows but events and cost.
 
-    Its branches stay; uncommitted work is kept under a rescue ref. Raises
+    What is not landed is lost with it. Raises
     :class:`kingdom.workflow.errors.NotModifiable` while it is busy.
     """
     async with context.locks.of(workflow_id):
         async with context.store.transaction() as tx:
-            _check_deletable(await tx.workflows.get(workflow_id))
-            trees = [
-                tree
-                for tree in await tx.work_trees.of_workflow(workflow_id)
-                if tree.status is not WorkTreeStatus.RELEASED
-            ]
+            workflow = await tx.workflows.get(workflow_id)
+            _check_deletable(workflow)
+            made = await tx.work_trees.of_workflow(workflow_id)
+            git_ids = {ref.git_id for ref in workflow.git_refs} | {tree.git_id for tree in made}
+            gits = [git for git_id in sorted(git_ids) if (git := await tx.gits.find(git_id)) is not None]
+            trees = [tree for tree in made if tree.status is not WorkTreeStatus.RELEASED]
             for tree in trees:
                 if tree.status is not WorkTreeStatus.PENDING_RELEASE:
                     tree.mark_for_release()  # after a crash from here on, nobody takes it for intact
@@ -342,6 +342,8 @@ async def delete_workflow(context: WorkflowContext, workflow_id: str) -> None:
             works = await tx.works.of_workflow(workflow_id)
         for tree in trees:
             await context.git.release(tree)
+        for git in gits:
+            await context.git.forget(git, workflow_id)
         for space in spaces:
             await context.files.remove(space)
         for work in works:

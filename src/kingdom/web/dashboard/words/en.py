@@ -310,7 +310,7 @@ WORKFLOW_WORDS: Final[dict[str, str]] = {
     "workflow.ask.cancel": "Cancel {name}?",
     "workflow.ask.cancel.detail": "Its agents are stopped, and it cannot be resumed. Branches and checkpoints remain.",
     "workflow.ask.delete": "Delete {name}?",
-    "workflow.ask.delete.detail": "Its worktrees, workspaces and reports are deleted. Its branches remain.",
+    "workflow.ask.delete.detail": "Its worktrees, branches, checkpoints and reports are deleted.",
     "workflow.ask.fork": "Fork from the checkpoint of {work}",
     "workflow.ask.fork.detail": (
         "A second workflow continues from there on its own branches. This one is not changed. Name:"

@@ -309,7 +309,7 @@ WORKFLOW_WORDS: Final[dict[str, str]] = {
     "workflow.ask.cancel": "{name}을(를) 취소할까요?",
     "workflow.ask.cancel.detail": "에이전트를 중지하며 재개할 수 없습니다. 브랜치와 체크포인트는 남습니다.",
     "workflow.ask.delete": "{name}을(를) 삭제할까요?",
-    "workflow.ask.delete.detail": "워크트리, 작업 공간, 보고서를 삭제합니다. 브랜치는 남습니다.",
+    "workflow.ask.delete.detail": "워크트리, 브랜치, 체크포인트, 보고서를 삭제합니다.",
     "workflow.ask.fork": "{work}의 체크포인트에서 포크",
     "workflow.ask.fork.detail": (
         "두 번째 워크플로가 별도의 브랜치에서 이어서 진행합니다. 이 워크플로는 바뀌지 않습니다. 이름:"
