@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from kingdom.agents.errors import InvalidResult
+from kingdom.base.files import open_untrusted
 from kingdom.base.forms import problem_text
 
 MAX_BYTES: Final = 1024 * 1024
@@ -115,11 +114,8 @@ Example: {{"status": "success", "summary": "Fixed the parser and added a test.",
 
 
 def _read(path: Path) -> bytes:
-    """Read a regular file of limited size. An agent may have created anything there: a link, a pipe, a device."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise InvalidResult("it is not a regular file")
+    """Read a regular file of limited size."""
+    with open_untrusted(path) as file:
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise InvalidResult(f"it is larger than {MAX_BYTES} bytes")

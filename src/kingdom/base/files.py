@@ -12,10 +12,11 @@ import errno
 import itertools
 import json
 import os
+import stat
 import time
 import zlib
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from kingdom.base.jsontext import pretty
 
@@ -79,6 +80,21 @@ def encode_json(document: Mapping[str, Any]) -> bytes:
         return pretty(document, _encode_readable).encode()
     except UnicodeEncodeError:  # a lone surrogate: JSON can escape it, UTF-8 cannot encode it
         return pretty(document, _encode_ascii, _encode_ascii).encode()
+
+
+def open_untrusted(path: AnyPath) -> BinaryIO:
+    """Open a regular file for reading, in a folder where an agent may have made anything: a link, a pipe, a device.
+
+    Raises OSError for anything but a regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))  # noqa: TRY301
+    except OSError:
+        os.close(descriptor)
+        raise
+    return os.fdopen(descriptor, "rb")
 
 
 def read_json(path: AnyPath) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from datetime import datetime
 from pathlib import Path
@@ -100,6 +101,22 @@ def test_a_record_that_is_not_there_is_nothing_used(tmp_path: Path) -> None:
         rollout = Rollout(tmp_path / "sessions", thread_id)
         rollout.follow()
         assert rollout.used == Tokens()
+
+
+@pytest.mark.timeout(60)  # a pipe would block for ever, and the device has no end
+@pytest.mark.parametrize("kind", ["pipe", "link", "device"])
+def test_a_record_that_a_hostile_agent_replaced_is_not_read(tmp_path: Path, kind: str) -> None:
+    place = with_rollout(tmp_path)
+    [record] = place.rglob("*.jsonl")
+    elsewhere = tmp_path / "elsewhere.jsonl"
+    record.rename(elsewhere)
+    if kind == "pipe":
+        os.mkfifo(record)
+    else:
+        record.symlink_to("/dev/zero" if kind == "device" else elsewhere)
+    rollout = Rollout(place / "sessions", THREAD)
+    rollout.follow()
+    assert rollout.used == Tokens()
 
 
 def test_a_usage_limit_is_a_rate_limit_with_the_time_it_ends() -> None:

@@ -46,6 +46,7 @@ from kingdom.agents.mcp import CodexServers, codex_servers
 from kingdom.agents.outages import outage_of
 from kingdom.agents.port import AgentEvent, Began, Finished, Heartbeat, RateLimit, Text, Tokens, ToolUse, Usage
 from kingdom.agents.sandbox.view import find_clone
+from kingdom.base.files import open_untrusted
 
 if TYPE_CHECKING:
     from kingdom.agents.port import Order
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
 _THREAD_ID: Final = re.compile(r"[0-9A-Za-z-]{1,100}\Z")
 _MARKERS: Final = (b'"token_count"', b'"task_started"')
+_MAX_ROLLOUT_BYTES: Final = 64 * 1024**2  # that are read at once: a confined agent can write this file too
 
 
 class Rollout:
@@ -82,11 +84,11 @@ class Rollout:
         if path is None:
             return
         try:
-            with path.open("rb") as file:
-                file.seek(self._offset)
-                for line in file:
+            with open_untrusted(path) as file:
+                end = file.seek(self._offset) + _MAX_ROLLOUT_BYTES
+                while self._offset < end and (line := file.readline(_MAX_ROLLOUT_BYTES)):
                     if not line.endswith(b"\n"):
-                        break  # still being written
+                        break  # still being written, or not a record
                     self._offset += len(line)
                     if any(word in line for word in _MARKERS):
                         self._take(line)

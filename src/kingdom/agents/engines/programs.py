@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 import signal
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.engine import Examined
 from kingdom.agents.errors import EngineNotInstalled, InvalidOrder
+from kingdom.base.files import open_untrusted
 
 if TYPE_CHECKING:
     from kingdom.agents.port import Order
@@ -145,13 +145,10 @@ def read_instructions(cwd: Path, name: str, limit: int) -> str | None:
     A repository can have anything under that name: a link or a pipe is not read.
     """
     try:
-        descriptor = os.open(cwd / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open_untrusted(cwd / name) as file:
+            data = file.read(limit)
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        data = file.read(limit)
     return data.decode("utf-8", "ignore").replace("\0", "").strip() or None
 
 

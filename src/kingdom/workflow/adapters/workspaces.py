@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import os
 import re
 import shutil
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kingdom.base.files import open_untrusted
 from kingdom.gitops.files import write_file
 from kingdom.workflow.errors import WorkflowError
 
@@ -187,10 +187,7 @@ def write_report(workspace: Path, task: Task, text: str) -> Path:
 
 def read_report(path: Path) -> str:
     """Return the text of a report; raise ``OSError``, also for a link that an agent may have put there."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(0, "it is not a regular file")
+    with open_untrusted(path) as file:
         return file.read(MAX_REPORT_BYTES).decode("utf-8", "replace")
 
 
