@@ -19,6 +19,7 @@ from kingdom.workflow.adapters.recorder import Recorder, RunEnd
 from kingdom.workflow.adapters.workspaces import Workspaces
 from kingdom.workflow.context import ExternalServices, open_context
 from kingdom.workflow.domain.events import QueryResponded
+from kingdom.workflow.domain.statuses import AgentStatus
 from kingdom.workflow.domain.workflow import TaskDefinition, WorkDefinition, WorkflowTemplate
 from kingdom.workflow.engine import WorkflowEngine
 from kingdom.workflow.usecases.lifecycle import start_workflow
@@ -44,7 +45,7 @@ class InstantAgents:
         self.sent: list[tuple[float, str]] = []  # when a query came, and of which Work
 
     async def start(self, work: Work) -> None:
-        await self._recorder.started(work)
+        """Nothing runs before the first query."""
 
     async def send_query(self, work: Work, task: Task, text: str) -> None:
         self.sent.append((perf_counter(), work.id))
@@ -52,6 +53,8 @@ class InstantAgents:
         answer.add_done_callback(self._answering.discard)
 
     async def _answer(self, work: Work, task: Task) -> None:
+        if work.agent_status is AgentStatus.STARTING:
+            await self._recorder.started(work, task)
         run = f"{task.id}.{task.attempt}"
         event = QueryResponded(work.id, task.id, "It is done.")
         await self._recorder.ended(RunEnd(work.id, task.id, task.attempt, run, event, "session-1"))
