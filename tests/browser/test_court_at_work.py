@@ -57,11 +57,28 @@ async def test_a_question_is_answered_in_words_on_the_page_of_its_task(place: Pl
         await page.keyboard.press("Enter")
         await expect(page.locator(".k-asking")).to_have_count(0, timeout=PATIENCE)
         asked = page.url.rpartition("/")[2]
-        followed = page.locator(".k-timeline").get_by_role("link").filter(has_not_text=asked)
-        await followed.first.click()
+        answer = page.locator(".k-answered")
+        await expect(answer).to_contain_text("dashboard answered, 20")
+        await expect(answer).to_contain_text(": on Monday, with care")
+        await expect(page.locator("[data-status]")).to_have_attribute("data-status", "answered")
+        followed = answer.get_by_role("link")
+        resumed = await followed.inner_text(timeout=PATIENCE)
+        await followed.click()
+        await page.wait_for_url(f"**/tasks/{resumed}")
         await expect(page.locator("#main")).to_contain_text(
             "v3.0.0 is prepared: on Monday, with care", timeout=PATIENCE
         )
+    assert resumed != asked
+    for locale, shown, said in (("en", "answered", "dashboard answered, 20"), ("ko", "답변됨", "dashboard의 답변, 20")):
+        async with place.visitor.page("/tasks?status=answered", locale=locale) as page:
+            row = await _row_of(page, f"{asked}{shown}")
+            await expect(row).to_contain_text(said)
+            await expect(row).to_contain_text(": on Monday, with care")
+            await row.get_by_role("link", name=resumed).click()  # it is above the link of the row
+            await page.wait_for_url(f"**/tasks/{resumed}")
+    async with place.visitor.page("/tasks?status=needs_human") as page:
+        await expect(page.locator(".k-card")).to_be_visible()
+        await expect(page.locator("tbody tr", has_text=asked)).to_have_count(0)
 
 
 async def test_what_somebody_types_survives_what_happens_meanwhile(place: Place) -> None:

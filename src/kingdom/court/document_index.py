@@ -27,6 +27,7 @@ from kingdom.court.queues import (
     StoredDocument,
     document_from_file,
     document_from_record,
+    find_document,
     uses_files,
 )
 from kingdom.journal import Reader
@@ -139,7 +140,7 @@ class IndexEntry:
     at: float
     """The creation time in epoch seconds."""
     fields: dict[str, Any]
-    """Its scalar fields, plus ``subject`` and ``title``."""
+    """Its scalar fields, plus ``subject``, ``title``, and ``original_task_id`` of a task that goes on."""
     words: str
     """The searchable text, in lower case."""
     links: frozenset[str]
@@ -299,6 +300,13 @@ def stub_document(entry: IndexEntry, stream: str) -> StoredDocument:
     return StoredDocument(stream, entry.state, {"id": entry.id}, entry.path)
 
 
+async def full_document(services: Services, known: StoredDocument) -> StoredDocument | None:
+    """Read the whole document of a stub; None when it was removed."""
+    if known.path is not None and (found := document_from_file(known.path, known.stream, known.state)) is not None:
+        return found
+    return await find_document(services, known.id)
+
+
 def text_filters(text: str) -> list[EntryFilter]:
     """Return filters for the entries that contain all words of a text."""
     return [_word_filter(word) for word in text.casefold().split()]
@@ -347,6 +355,8 @@ def _index_entry(stored: StoredDocument, inode: int) -> IndexEntry:
         "subject": subject,
         "title": _title(document),
     }
+    if document.get("type") == "resume":
+        fields["original_task_id"] = _value_at(document, "payload.original_task_id")
     # The fields come first, so that a long payload does not cut them off.
     text = f"{' '.join(str(value) for value in fields.values())} {_text(document)}"
     words = text[:_MAX_SEARCH_CHARS].casefold()

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from kingdom.base.files import read_json
 from kingdom.base.times import epoch_seconds
 from kingdom.court.budget import ledger_lines
-from kingdom.court.document_index import find_related, links_of, stub_document
+from kingdom.court.document_index import find_related, full_document, links_of, stub_document
 from kingdom.court.models import timestamp
 from kingdom.court.questions import NEEDS_HUMAN, answers_in
-from kingdom.court.queues import EVENTS, MESSAGES, TASKS, all_documents, document_from_file, find_document
+from kingdom.court.queues import EVENTS, MESSAGES, TASKS, all_documents
 from kingdom.court.soldiers import SoldierIndex
 
 if TYPE_CHECKING:
@@ -74,18 +74,11 @@ async def read_history(
     family = await asyncio.to_thread(find_related, start, known, services.home.journal)
     if indexes:
         family.documents = [
-            whole for one in family.documents if (whole := await _full_document(services, one)) is not None
+            whole for one in family.documents if (whole := await full_document(services, one)) is not None
         ]
     if not family.documents and not family.journal:
         return []
     return await asyncio.to_thread(History(services.home, family, roster or SoldierIndex(services.home)).lines)
-
-
-async def _full_document(services: Services, known: StoredDocument) -> StoredDocument | None:
-    """Read the whole document of a stub; None when it was removed."""
-    if known.path is not None and (found := document_from_file(known.path, known.stream, known.state)) is not None:
-        return found
-    return await find_document(services, known.id)
 
 
 class History:

@@ -17,6 +17,7 @@ from kingdom.base.files import read_json, read_object
 from kingdom.base.times import epoch_seconds
 from kingdom.bus import BusError
 from kingdom.court.activity import RecentJournal
+from kingdom.court.attention import attention_of
 from kingdom.court.bootstrap import available_roles, configured_sandbox, stop_order
 from kingdom.court.budget import cost_summary
 from kingdom.court.config import load_system
@@ -41,7 +42,7 @@ from kingdom.journal import JournalError
 from kingdom.journal.catalog import EventDiscarded, TaskFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from kingdom.court.config import SystemConfig
     from kingdom.court.home import Home
@@ -174,21 +175,7 @@ class CourtOverview:
 
     def attention(self) -> list[str]:
         """Return what needs a person now, each with what to do; an empty list when nothing does."""
-        found = [one.text for one in self.alerts]
-        found += [
-            f"{role.name} is {role.state}{f' ({role.reason})' if role.reason else ''}: logs/system.log has more"
-            for role in self.roles
-            if role.state in ("failed", "late")
-        ]
-        if self.questions:
-            some = ", ".join(one.task_id for one in self.questions[:3])
-            count = len(self.questions)
-            found.append(f'{count} question{"s" * (count > 1)} open ({some}): kingdom answer TASK "…"')
-        if self.problems:
-            found.append(f"{len(self.problems)} problem{'s' * (len(self.problems) > 1)}, listed below")
-        if not self.running:
-            found.append("the court is not up: kingdom up starts it")
-        return found
+        return [str(one) for one in attention_of(self)]
 
 
 async def read_overview(services: Services, readers: OverviewReaders | None = None) -> CourtOverview:
@@ -339,8 +326,7 @@ async def _queues(services: Services) -> list[QueueState]:
 def _questions(home: Home) -> list[OpenQuestion]:
     """Return the questions of the tasks in the king's heartbeat, without those that are answered in files."""
     king = read_object(home.heartbeat("king"))
-    asking, deadlines = king.get("asking"), king.get("deadlines")
-    deadlines = deadlines if isinstance(deadlines, dict) else {}
+    asking = king.get("asking")
     found = []
     for task_id in asking if isinstance(asking, list) else []:
         result = read_json(home.result(task_id))
@@ -354,10 +340,22 @@ def _questions(home: Home) -> list[OpenQuestion]:
                 str(result.get("general", "")),
                 str(question.get("text") or ""),
                 [str(choice) for choice in question.get("choices") or []],
-                None if (until := deadlines.get(task_id) or question.get("deadline")) is None else str(until),
+                _deadline(king, task_id, question),
             )
         )
     return found
+
+
+def question_deadline(home: Home, task_id: str, question: Mapping[str, Any]) -> str | None:
+    """Return until when the king waits for the answer to a question."""
+    return _deadline(read_object(home.heartbeat("king")), task_id, question)
+
+
+def _deadline(king: Mapping[str, Any], task_id: str, question: Mapping[str, Any]) -> str | None:
+    """The king's own deadline counts, which includes the manifest's; then what the agent wished."""
+    known = king.get("deadlines")
+    until = (known.get(task_id) if isinstance(known, dict) else None) or question.get("deadline")
+    return None if until is None else str(until)
 
 
 def _home_problems(home: Home) -> list[CourtProblem]:

@@ -10,17 +10,23 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.base.files import read_object
+from kingdom.court.document_index import full_document, stub_document
 from kingdom.court.queues import EVENTS, TASKS, command_events, is_cancelled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from kingdom.court.document_index import DocumentIndex, IndexEntry
+    from kingdom.court.home import Home
     from kingdom.court.loop import Services
     from kingdom.court.queues import StoredDocument
 
 NEEDS_HUMAN: Final = "needs_human"
 ANSWERED: Final = "answered"
 CANCELLED: Final = "cancelled"
+_RESUME: Final = "resume"
+_RESPONSE_SUFFIX: Final = ".human_response"
+_CANCEL_SUFFIX: Final = ".task_cancel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +54,8 @@ def answers_in(documents: Iterable[StoredDocument]) -> dict[str, Answer]:
         document, payload = stored.document, stored.document.get("payload")
         if not isinstance(payload, dict):
             continue
-        resume = stored.stream == TASKS and document.get("type") == "resume"
-        if not resume and not (stored.stream == EVENTS and str(document.get("type")).endswith(".human_response")):
+        resume = stored.stream == TASKS and document.get("type") == _RESUME
+        if not resume and not (stored.stream == EVENTS and str(document.get("type")).endswith(_RESPONSE_SUFFIX)):
             continue
         asked = payload.get("original_task_id" if resume else "task_id")
         if isinstance(asked, str) and (resume or asked not in found):
@@ -71,10 +77,58 @@ async def with_answers(services: Services, tasks: list[StoredDocument]) -> dict[
 async def shown_status(services: Services, task: StoredDocument, answers: dict[str, Answer]) -> str:
     """Return the status of a task as people are shown it."""
     status = str(task.document.get("status") or task.state)
-    if status == "pending" and read_object(services.home.result(task.id)).get("status") == CANCELLED:
-        return CANCELLED  # it was cancelled while it was held back, and is settled when it is due
     if status != NEEDS_HUMAN:
-        return status
+        return _unasked_status(services.home, task.id, status)
     if task.id in answers:
         return ANSWERED
     return CANCELLED if await is_cancelled(services, task.id) else status
+
+
+def _unasked_status(home: Home, task_id: str, status: str) -> str:
+    if status == "pending" and read_object(home.result(task_id)).get("status") == CANCELLED:
+        return CANCELLED  # it was cancelled while it was held back, and is settled when it is due
+    return status
+
+
+class QuestionIndex:
+    """The same answers and statuses from the indexes of tasks and events, for many calls."""
+
+    def __init__(self, services: Services, tasks: DocumentIndex, events: DocumentIndex) -> None:
+        self._services = services
+        self._indexes = (tasks, events)
+        self._seen: tuple[Sequence[IndexEntry], ...] = ()
+        self._replies: dict[str, list[StoredDocument]] = {}  # stubs of answers, by the task that asked
+        self._cancelled: set[str] = set()
+
+    async def refresh(self) -> dict[str, str]:
+        """Read what is new. Returns the statuses of all questions that are no longer open, by task."""
+        tasks, events = seen = tuple([await index.newest() for index in self._indexes])
+        if len(self._seen) != len(seen) or any(old is not new for old, new in zip(self._seen, seen, strict=True)):
+            self._seen, self._replies, self._cancelled = seen, {}, set()
+            for stream, entries in ((TASKS, tasks), (EVENTS, events)):
+                self._collect(stream, entries)
+        return dict.fromkeys(self._cancelled, CANCELLED) | dict.fromkeys(self._replies, ANSWERED)
+
+    def _collect(self, stream: str, entries: Sequence[IndexEntry]) -> None:
+        for entry in entries:
+            if stream == TASKS and entry.type == _RESUME:
+                # Its other links come from the payload of an event, which could name any task.
+                self._replies.setdefault(str(entry.fields.get("original_task_id")), []).append(
+                    stub_document(entry, stream)
+                )
+            elif stream == EVENTS and entry.type.endswith(_RESPONSE_SUFFIX):
+                for asked in entry.links:
+                    self._replies.setdefault(asked, []).append(stub_document(entry, stream))
+            elif stream == EVENTS and entry.type.endswith(_CANCEL_SUFFIX):
+                self._cancelled |= entry.links
+
+    async def answer(self, task_id: str) -> Answer | None:
+        """Return the answer to the question of a task; None when there is none. Call :meth:`refresh` first."""
+        read = [await full_document(self._services, one) for one in self._replies.get(task_id, ())]
+        return answers_in([one for one in read if one is not None]).get(task_id)
+
+    def shown_status(self, task_id: str, status: str, settled: dict[str, str]) -> str:
+        """Return the status of a task as people are shown it. ``settled`` comes from :meth:`refresh`."""
+        if status == NEEDS_HUMAN:
+            return settled.get(task_id, status)
+        return _unasked_status(self._services.home, task_id, status)

@@ -71,7 +71,32 @@ async def test_the_first_answer_to_a_question_counts_and_the_work_goes_on_with_i
     assert state["result"]["summary"] == f"It is {chosen} now."
     assert state["task"]["event_id"].startswith(f"evt-web-response-{task_id}-")
     assert (await court.get("/api/questions"))["items"] == []
-    assert (await court.get(f"/api/tasks/{task_id}"))["question"] is None
+    asked = await court.get(f"/api/tasks/{task_id}")
+    assert asked["question"] is None
+    assert asked["shownStatus"] == "answered"
+    assert asked["answer"].pop("at").startswith("20")
+    assert asked["answer"] == {"text": chosen, "user": "ann", "resumed_as": resumed["id"]}
+    (listed,) = (await court.get("/api/tasks", status="answered"))["items"]
+    assert (listed["id"], listed["status"], listed["shown_status"]) == (task_id, "needs_human", "answered")
+    assert listed["answer"]["resumed_as"] == resumed["id"]
+    assert (await court.get("/api/tasks", status="needs_human"))["items"] == []
+
+
+async def test_a_payload_from_outside_that_names_a_task_does_not_answer_its_question(court: WebCourt) -> None:
+    async with court.working("gen-ask"):
+        await court.inject("test.ask")
+        (open_one,) = await court.until("/api/questions", lambda page: page["items"])
+        await court.inject("test.ask", task_id=open_one["taskId"], original_task_id=open_one["taskId"])
+        both = await court.until("/api/questions", lambda page: page["items"][1:] and page["items"])
+        (other,) = [one["taskId"] for one in both if one["taskId"] != open_one["taskId"]]
+        await court.post(f"/api/questions/{other}/answer", {"text": "blue"})
+        await court.until("/api/tasks", lambda page: page["items"], type="resume", status="completed")
+    (asking,) = (await court.get("/api/tasks", status="needs_human"))["items"]
+    assert (asking["id"], asking["answer"]) == (open_one["taskId"], None)
+    assert asking["deadline"] == open_one["deadline"]
+    state = await court.get(f"/api/tasks/{open_one['taskId']}")
+    assert (state["shownStatus"], state["answer"]) == ("needs_human", None)
+    assert state["question"]["deadline"] == open_one["deadline"] is not None
 
 
 async def test_a_question_whose_task_is_cancelled_can_not_be_answered_any_more(court: WebCourt) -> None:
@@ -85,6 +110,9 @@ async def test_a_question_whose_task_is_cancelled_can_not_be_answered_any_more(c
         await court.until(f"/api/events/{event_id}", lambda event: event["status"] == "cancelled")
         assert (await court.get(f"/api/tasks/{task_id}"))["actions"] == ["retry"]
         await court.until("/api/questions", lambda page: not page["items"])
+        assert (await court.get(f"/api/tasks/{task_id}"))["shownStatus"] == "cancelled"
+        (listed,) = (await court.get("/api/tasks", status="cancelled"))["items"]
+        assert (listed["id"], listed["shown_status"]) == (task_id, "cancelled")
 
 
 async def test_a_task_is_cancelled_while_it_runs_and_can_be_done_again(court: WebCourt) -> None:

@@ -39,6 +39,7 @@ from kingdom.client.models.court import SpendingInfo as SpendingInfo
 from kingdom.client.models.court import StatsDocument as StatsDocument
 from kingdom.client.models.court import StreamInfo as StreamInfo
 from kingdom.client.models.court import StreamSample as StreamSample
+from kingdom.client.models.court import TaskAnswer as TaskAnswer
 from kingdom.client.models.court import TaskCost as TaskCost
 from kingdom.client.models.court import TaskState as TaskState
 from kingdom.client.models.court import TaskSummary as TaskSummary

@@ -341,6 +341,15 @@ class StreamSample(TypedDict):
     finished: int
 
 
+class TaskAnswer(TypedDict):
+    """The answer to the question of a task."""
+
+    text: str
+    user: str
+    at: str
+    resumed_as: str | None
+
+
 class TaskCost(TypedDict):
     """Cost of a task by the ledger, over all its runs."""
 
@@ -356,7 +365,9 @@ class TaskState(TypedDict):
     problem: str | None
     lockedBy: str | None
     result: dict[str, Any] | None
+    shownStatus: str
     question: dict[str, Any] | None
+    answer: TaskAnswer | None
     soldiers: list[SoldierState]
     spent: TaskCost
     actions: list[str]
@@ -374,6 +385,9 @@ class TaskSummary(TypedDict):
     event_id: str
     target_general: str
     priority: str
+    shown_status: NotRequired[str]
+    answer: NotRequired[TaskAnswer | None]
+    deadline: NotRequired[str | None]
 
 
 class TraceLine(TypedDict):

@@ -325,6 +325,8 @@ class TableColumn(Generic[T]):
     """If set, the value is a badge in the colour of this status."""
     target: Callable[[T], str] | None = None
     """The link target of the whole row. Set it on the first column only."""
+    below: Callable[[T], Sequence[CellPart]] | None = None
+    """More text, and links, below the value."""
     classes: str = ""
     """``k-num``, ``k-clip``, ``k-mono``, ``k-muted``, ``k-hide-narrow``."""
     width: str = ""
@@ -372,4 +374,4 @@ def _column_cell(column: TableColumn[T], item: T) -> RowCell:
         return cell([part(shown, "nicegui-link k-row-link", href=column.target(item))], column.classes)
     if column.status is not None:
         return cell([part(shown, f"k-badge k-tone-{tone_of(column.status(item))}")], column.classes)
-    return cell(shown, column.classes)
+    return cell([part(shown), *(column.below(item) if column.below is not None else ())], column.classes)

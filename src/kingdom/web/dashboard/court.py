@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import tzinfo
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from urllib.parse import quote
 
+from kingdom.court.attention import attention_of
 from kingdom.web.dashboard.components import (
     KeyedList,
     RowList,
@@ -45,10 +46,19 @@ from kingdom.web.views.court import court_overview
 if TYPE_CHECKING:
     from nicegui.element import Element
 
-    from kingdom.court.overview import CourtProblem, OpenQuestion, QueueState, RoleState
+    from kingdom.court.attention import AttentionItem
+    from kingdom.court.overview import (
+        BudgetSummary,
+        CourtProblem,
+        HealthState,
+        OpenQuestion,
+        QueueState,
+        RoleState,
+    )
     from kingdom.web.dashboard.components import ListRow
     from kingdom.web.views.court import CostState, CourtState, JournalLine, SoldierAtWork
 
+Condition: TypeAlias = "tuple[HealthState, BudgetSummary, Sequence[AttentionItem]]"
 _MAX_LINES: Final = 30
 _MAX_LINE_CHARS: Final = 240
 _TONE_BY_OUTCOME: Final[dict[str, Tone]] = {
@@ -151,6 +161,33 @@ def draw_notice(visit: Visit, running: bool) -> None:
     with tag("div", "k-notice k-tone-warn", role="status"):
         text(visit.words("court.down"))
         text(f"kingdom up --home {visit.context.root}", "k-mono k-command")
+
+
+def draw_condition(visit: Visit, condition: Condition) -> None:
+    """Draw health, budget and what needs a person: the lines that `kingdom status` begins with."""
+    words, (health, budget, wanted) = visit.words, condition
+    with tag("div", "k-stack k-tight", role="status"):
+        with row("k-wrapping"):
+            text(words("court.health"), "k-muted k-small")
+            badge(words.of("health", health.level), health.level)
+            if health.reason and health.level != "green":
+                text(health.reason, "k-small k-wrap")
+            text(words("court.budget"), "k-muted k-small")
+            badge(words.of("budget", budget.status), budget.status)
+            text("; ".join(budget.spent), "k-small k-muted k-wrap")
+        text(words("court.attention" if wanted else "court.attention.none"), "k-strong" if wanted else "k-text-ok")
+        with tag("ul", "k-stack k-tight"):
+            for item in wanted:
+                text(_attention_text(visit, item), "k-wrap", name="li").props["data-attention"] = item.kind
+
+
+def _attention_text(visit: Visit, item: AttentionItem) -> str:
+    words = visit.words
+    if item.kind == "alert":
+        return item.subject
+    reason = f" ({item.reason})" if item.reason else ""
+    state = words.of("role", item.detail)
+    return words(f"court.attention.{item.kind}", subject=item.subject, state=state, reason=reason, n=item.count)
 
 
 # ── Main column ──
@@ -306,7 +343,10 @@ async def court_page(visit: Visit) -> None:
 
     text(words("nav.court"), "k-hidden-text", name="h1")
     await refresher.panel(tag("div"), seen(lambda state: state.running), lambda up: draw_notice(visit, up))
-    with tag("div", "k-card k-card-body"):
+    with tag("div", "k-card k-card-body k-condition"):
+        condition = tag("div")
+    await refresher.panel(condition, seen(_condition), lambda found: draw_condition(visit, found))
+    with tag("div", "k-card k-card-body k-below"):
         figures = tag("div", "k-figures")
     await refresher.panel(figures, seen(_figures), lambda found: _draw_figures(visit, found))
     with tag("div", "k-grid k-below"):
@@ -334,6 +374,10 @@ async def court_page(visit: Visit) -> None:
             with card(words("court.roles"), flush=True) as (body, _):
                 pass
             await refresher.panel(body, seen(_settled), lambda roles: draw_roles(visit, roles))
+
+
+def _condition(state: CourtState) -> Condition:
+    return state.health, state.budget, tuple(attention_of(state))
 
 
 def _settled(state: CourtState) -> list[RoleState]:

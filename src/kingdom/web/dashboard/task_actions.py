@@ -10,9 +10,13 @@ from nicegui import ui
 from kingdom.court import commands
 from kingdom.web.api.court_models import WEB_SOURCE
 from kingdom.web.dashboard.components import button, confirm, labelled, row, run_and_notify, tag, text
+from kingdom.web.dashboard.formats import format_datetime
 
 if TYPE_CHECKING:
+    from datetime import tzinfo
+
     from kingdom.web.dashboard.visit import Visit
+    from kingdom.web.views.questions import TaskAnswer
 
 
 DASHBOARD_USER: Final = "dashboard"
@@ -55,6 +59,12 @@ async def retry_task(visit: Visit, task_id: str) -> bool:
         await commands.retry_task(visit.court, task_id, DASHBOARD_USER, WEB_SOURCE)
 
     return sure and await run_and_notify(visit, act, words("task.retried", task=task_id))
+
+
+def answer_text(visit: Visit, answer: TaskAnswer, zone: tzinfo) -> str:
+    """Say who answered a question, when and what."""
+    who = answer.user or visit.words("task.answer.somebody")
+    return visit.words("task.answer.given", who=who, at=format_datetime(answer.at, zone), text=answer.text)
 
 
 _MAX_ANSWER_CHARS: Final = 10_000

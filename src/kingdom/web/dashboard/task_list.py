@@ -11,15 +11,37 @@ from urllib.parse import urlencode
 
 from nicegui import ui
 
-from kingdom.web.dashboard.components import DataTable, TableColumn, button, card, empty, labelled, row, tag, text
-from kingdom.web.dashboard.formats import court_timezone, format_clock
+from kingdom.web.dashboard.components import (
+    CellPart,
+    DataTable,
+    TableColumn,
+    button,
+    card,
+    empty,
+    labelled,
+    part,
+    row,
+    tag,
+    text,
+)
+from kingdom.web.dashboard.formats import court_timezone, format_clock, format_datetime
 from kingdom.web.dashboard.refresh import PageRefresher
 from kingdom.web.dashboard.shell import page, page_head
+from kingdom.web.dashboard.task_actions import answer_text
 from kingdom.web.dashboard.visit import Visit
 from kingdom.web.views.court import list_generals
 from kingdom.web.views.documents import DocumentFilter, DocumentPage, TaskSummary, list_tasks
 
-TASK_STATUSES: Final = ("pending", "in_progress", "needs_human", "completed", "failed", "cancelled", "invalid")
+TASK_STATUSES: Final = (
+    "pending",
+    "in_progress",
+    "needs_human",
+    "answered",
+    "completed",
+    "failed",
+    "cancelled",
+    "invalid",
+)
 _PAGE_SIZE: Final = 50
 
 
@@ -157,7 +179,7 @@ class TaskList:
 
     def _columns(self) -> list[TableColumn[TaskSummary]]:
         words = self._visit.words
-        status: Callable[[TaskSummary], str] = lambda one: one.status  # noqa: E731 - named for its type
+        status: Callable[[TaskSummary], str] = lambda one: one.shown_status  # noqa: E731 - named for its type
         return [
             TableColumn(
                 words("task.id"),
@@ -166,12 +188,26 @@ class TaskList:
                 classes="k-mono",
                 width="170px",
             ),
-            TableColumn(words("task.status"), lambda one: words.of("status", one.status), status=status, width="130px"),
-            TableColumn(words("task.about"), _about, classes="k-clip"),
+            TableColumn(
+                words("task.status"), lambda one: words.of("status", one.shown_status), status=status, width="130px"
+            ),
+            TableColumn(words("task.about"), _about, classes="k-clip", below=self._question),
             TableColumn(words("task.general"), lambda one: one.target_general, classes="k-hide-narrow", width="140px"),
             TableColumn(words("task.type"), lambda one: one.type, classes="k-muted k-hide-narrow", width="230px"),
             TableColumn(words("task.created"), self._created, classes="k-num k-muted", width="140px"),
         ]
+
+    def _question(self, task: TaskSummary) -> list[CellPart]:
+        """Return what became of the question of a task, or until when it waits."""
+        words, answer = self._visit.words, task.answer
+        small = "k-small k-muted k-block"
+        if answer is None:
+            until = [] if task.deadline is None else [format_datetime(task.deadline, self._zone)]
+            return [part(words("court.deadline", at=at), small) for at in until]
+        said = part(answer_text(self._visit, answer, self._zone), f"{small} k-clip", title=answer.text)
+        if answer.resumed_as is None:
+            return [said]
+        return [said, part(answer.resumed_as, "nicegui-link k-small k-above", href=f"/tasks/{answer.resumed_as}")]
 
     def _created(self, task: TaskSummary) -> str:
         return format_clock(task.created_at, self._zone, now=self._visit.context.clock())

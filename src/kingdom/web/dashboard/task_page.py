@@ -21,8 +21,10 @@ from kingdom.web.dashboard.components import (
     code,
     empty,
     facts,
+    link,
     list_row,
     part,
+    row,
     tab,
     tag,
     text,
@@ -30,7 +32,7 @@ from kingdom.web.dashboard.components import (
 from kingdom.web.dashboard.formats import court_timezone, format_clock, format_count, format_datetime, format_usd
 from kingdom.web.dashboard.refresh import FOLLOW_SECONDS, SLOW_SECONDS, PageRefresher
 from kingdom.web.dashboard.shell import page, page_head
-from kingdom.web.dashboard.task_actions import draw_question
+from kingdom.web.dashboard.task_actions import answer_text, draw_question
 from kingdom.web.dashboard.visit import Visit
 from kingdom.web.envelope import ApiError
 from kingdom.web.views.documents import read_task, read_transcript, trace
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from kingdom.web.dashboard.theme import Tone
     from kingdom.web.live.event import LiveEvent
     from kingdom.web.views.documents import TaskState, TraceLine
+    from kingdom.web.views.questions import TaskAnswer
 
 
 # ── Transcript ──
@@ -163,7 +166,7 @@ async def task_page(visit: Visit, task_id: str, soldier: str | None = None) -> N
     await refresher.panel(actions, load, lambda state: _draw_actions(visit, task_id, state, refresher))
     asked = tag("div", "k-asked")
     await refresher.panel(
-        asked, partial(_open_question, visit, task_id), lambda found: _draw_question(visit, task_id, found, refresher)
+        asked, partial(_asked, visit, task_id), lambda found: _draw_question(visit, zone, task_id, *found, refresher)
     )
     with tag("div", "k-grid"):
         with tag("div", "k-column k-col-8"):
@@ -193,13 +196,14 @@ async def _read(visit: Visit, task_id: str) -> TaskState:
     return await visit.shared.read(("task", task_id), partial(read_task, visit.context, task_id))
 
 
-async def _open_question(visit: Visit, task_id: str) -> dict[str, Any] | None:
-    return (await _read(visit, task_id)).question
+async def _asked(visit: Visit, task_id: str) -> tuple[dict[str, Any] | None, TaskAnswer | None]:
+    state = await _read(visit, task_id)
+    return state.question, state.answer
 
 
 def _draw_actions(visit: Visit, task_id: str, state: TaskState, refresher: PageRefresher) -> None:
     words = visit.words
-    status = str(state.task.get("status"))
+    status = state.shown_status
     badge(words.of("status", status), status).props["data-status"] = status
 
     async def act(what: str) -> None:
@@ -212,11 +216,29 @@ def _draw_actions(visit: Visit, task_id: str, state: TaskState, refresher: PageR
         button(words("task.cancel"), partial(act, "cancel"), kind="danger")
 
 
-def _draw_question(visit: Visit, task_id: str, question: dict[str, Any] | None, refresher: PageRefresher) -> None:
+def _draw_question(
+    visit: Visit,
+    zone: tzinfo,
+    task_id: str,
+    question: dict[str, Any] | None,
+    answer: TaskAnswer | None,
+    refresher: PageRefresher,
+) -> None:
+    """Draw the open question, or the answer."""
+    if answer is not None:
+        with card(visit.words("task.answer.card"), "k-answered"), tag("div", "k-stack"):
+            text(answer_text(visit, answer, zone), "k-wrap", name="p")
+            if answer.resumed_as is not None:
+                with row("k-small"):
+                    text(visit.words("task.answer.resumed"), "k-muted")
+                    link(answer.resumed_as, f"/tasks/{answer.resumed_as}", "k-mono")
     if question is None:
         return
     choices = question.get("choices")
     with card(visit.words("court.questions"), "k-asking"), tag("div", "k-stack"):
+        if question.get("deadline"):
+            at = format_datetime(question["deadline"], zone)
+            text(visit.words("court.deadline", at=at), "k-small k-muted", name="p")
         draw_question(
             visit,
             task_id,

@@ -86,6 +86,7 @@ _TONE_BY_STATUS: Final[dict[str, Tone]] = {
     "completed": "ok",
     "running": "ok",
     "sent": "ok",
+    "answered": "ok",
     "success": "ok",
     "green": "ok",
     "ok": "ok",

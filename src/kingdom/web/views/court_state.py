@@ -19,7 +19,8 @@ from kingdom.court.config import load_system
 from kingdom.court.document_index import DocumentIndex
 from kingdom.court.king.admission import HealthGate
 from kingdom.court.overview import OverviewReaders
-from kingdom.court.queues import STREAMS
+from kingdom.court.questions import QuestionIndex
+from kingdom.court.queues import EVENTS, STREAMS, TASKS
 from kingdom.court.sentinel.webhooks import WebhookReceiver
 from kingdom.court.soldiers import SoldierIndex, TranscriptTails
 from kingdom.web.envelope import ApiModel
@@ -165,6 +166,7 @@ class CourtViewState:
     def __init__(self, services: Services) -> None:
         self.services = services
         self.indexes = {stream: DocumentIndex(services, stream) for stream in STREAMS}
+        self.questions = QuestionIndex(services, self.indexes[TASKS], self.indexes[EVENTS])
         self.roster = SoldierIndex(services.home)
         self.readers = OverviewReaders(services.home, self.roster)
         self._ledger = Ledger(services.home.ledger)

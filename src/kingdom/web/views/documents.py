@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -16,10 +16,12 @@ from kingdom.court.document_index import text_filters, valid_entries
 from kingdom.court.history import read_history
 from kingdom.court.home import check_name
 from kingdom.court.models import timestamp
+from kingdom.court.questions import ANSWERED, CANCELLED, NEEDS_HUMAN
 from kingdom.court.queues import EVENTS, MESSAGES, TASKS, find_document
 from kingdom.court.soldiers import TRANSCRIPT_PAGE_BYTES, TranscriptPage, read_transcript_page
 from kingdom.web.envelope import ApiError, ApiModel, cursor_of, cursor_position, invalid_cursor, not_found
 from kingdom.web.views.court_state import court_state
+from kingdom.web.views.questions import TaskAnswer, open_question, read_answer, with_shown_status
 from kingdom.web.views.redaction import json_safe, valid_text
 
 if TYPE_CHECKING:
@@ -70,6 +72,11 @@ class TaskSummary(DocumentSummary):
     event_id: str
     target_general: str
     priority: str
+    shown_status: str = Field(
+        default="", description="The status for people: a question that has an answer is `answered`."
+    )
+    answer: TaskAnswer | None = None
+    deadline: str | None = Field(default=None, description="Until when an open question waits.")
 
 
 class EventSummary(DocumentSummary):
@@ -103,8 +110,21 @@ class DocumentPage(Generic[S]):
 async def list_tasks(
     context: WebContext, wanted: DocumentFilter | None = None, limit: int = 50, cursor: str | None = None
 ) -> DocumentPage[TaskSummary]:
-    """List tasks, newest first."""
-    return await _list_documents(context, TASKS, TaskSummary, wanted, limit, cursor)
+    """List tasks, newest first. A status in ``wanted`` is one that people are shown, such as ``answered``."""
+    view_state = court_state(context)
+    settled = await view_state.questions.refresh()
+    narrows = None
+    if wanted is not None and wanted.status in (NEEDS_HUMAN, ANSWERED, CANCELLED):
+        narrows, wanted = with_shown_status(wanted.status, settled), replace(wanted, status=None)
+    listing = await _list_documents(context, TASKS, TaskSummary, wanted, limit, cursor, narrows)
+    for task in listing.items:
+        task.shown_status = view_state.questions.shown_status(task.id, task.status, settled)
+        if task.shown_status == ANSWERED:
+            task.answer = await read_answer(view_state, task.id)
+        elif task.shown_status == NEEDS_HUMAN:
+            asked = await asyncio.to_thread(open_question, view_state.services.home, task.id)
+            task.deadline = None if asked is None else asked["deadline"]
+    return listing
 
 
 async def list_events(
@@ -122,9 +142,18 @@ async def list_messages(
 
 
 async def _list_documents(
-    context: WebContext, stream: str, model: type[S], wanted: DocumentFilter | None, limit: int, cursor: str | None
+    context: WebContext,
+    stream: str,
+    model: type[S],
+    wanted: DocumentFilter | None,
+    limit: int,
+    cursor: str | None,
+    first: EntryFilter | None = None,
 ) -> DocumentPage[S]:
+    """List documents. ``first`` filters before ``wanted`` does."""
     chosen = None if wanted is None or wanted == DocumentFilter() else _narrows(wanted)
+    if first is not None:
+        chosen = [first, *(chosen or [valid_entries])]
     found = await court_state(context).indexes[stream].page(chosen, limit, _before(cursor))
     following = cursor_of(found.items[-1].key) if found.more else None
     return DocumentPage([_summary(entry, model) for entry in found.items], following, found.total)
@@ -179,6 +208,8 @@ def _epoch_seconds(moment: datetime) -> float:
 def _summary(entry: IndexEntry, model: type[S]) -> S:
     found: dict[str, Any] = {}
     for name, field in model.model_fields.items():
+        if not field.is_required():
+            continue  # not from the document
         value = entry.fields.get(name)
         empty = None if field.annotation == (str | None) else ""
         found[name] = empty if value is None else json_safe(str(value))
@@ -217,7 +248,11 @@ class TaskState(ApiModel):
     problem: str | None = Field(description="Why the file could not be parsed, if so.")
     locked_by: str | None
     result: dict[str, Any] | None
-    question: dict[str, Any] | None = Field(description="The open question, if any.")
+    shown_status: str = Field(description="The status for people: a question that has an answer is `answered`.")
+    question: dict[str, Any] | None = Field(
+        description="The open question, if any. `deadline` is the time at which the court goes on without an answer."
+    )
+    answer: TaskAnswer | None = Field(description="The answer to its question, if it has one.")
     soldiers: list[SoldierState]
     spent: TaskCost
     actions: list[str] = Field(
@@ -257,7 +292,13 @@ async def read_task(context: WebContext, task_id: str) -> TaskState:
     """Return a task. Raises :class:`kingdom.court.commands.UnknownTask`."""
     task = await find_task(context.court, task_id)
     actions = await allowed_actions(context.court, task)
-    return await asyncio.to_thread(_task_state, context, task, actions)
+    view_state = court_state(context)
+    settled = await view_state.questions.refresh()
+    state = await asyncio.to_thread(_task_state, context, task, actions)
+    state.shown_status = view_state.questions.shown_status(task.id, state.shown_status, settled)
+    if state.shown_status == ANSWERED:
+        state.answer = await read_answer(view_state, task.id)
+    return state
 
 
 async def read_event(context: WebContext, event_id: str) -> dict[str, Any]:
@@ -310,19 +351,13 @@ def _task_state(context: WebContext, task: StoredDocument, actions: list[str]) -
         problem=None if task.problem is None else valid_text(task.problem),
         locked_by=task.locked_by,
         result=json_safe(result) if isinstance(result, dict) else None,
-        question=_question(result) if "answer" in actions else None,
+        shown_status=str(task.document.get("status") or task.state),
+        question=open_question(home, task.id) if "answer" in actions else None,
+        answer=None,
         soldiers=[_soldier(one) for one in view_state.roster.of_task(task.id)],
         spent=_task_cost(home, task.id),
         actions=actions,
     )
-
-
-def _question(result: object) -> dict[str, Any] | None:
-    if not isinstance(result, dict):
-        return None
-    question = result.get("question")
-    found = question if isinstance(question, dict) else {"text": str(result.get("summary") or ""), "choices": []}
-    return json_safe(found)  # type: ignore[no-any-return]
 
 
 def _soldier(soldier: Soldier) -> SoldierState:
