@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pytest
+
 from kingdom.agents.engine import Engine
+from kingdom.agents.hosts import AgentHost, TmuxHost
 from kingdom.agents.port import AgentEvent, Order, Outcome, SandboxMode, Timers
 from kingdom.agents.runner import Runner
 from kingdom.agents.sandbox.sandbox import Sandbox
@@ -35,6 +39,7 @@ class Workshop:
     """Runs orders of one engine in ``folder/repo``, a worktree of ``folder/clone``."""
 
     sandbox: ClassVar[SandboxMode] = "off"
+    host: ClassVar[AgentHost | None] = None
 
     def __init__(self, folder: Path, engine: Engine, env: Mapping[str, str]) -> None:
         self.folder = folder
@@ -68,6 +73,7 @@ class Workshop:
             engines={self.engine.name: self.engine},
             environ=environ,
             sandbox=Sandbox(self.sandbox, read=[ECHO]),
+            host=self.host,
             on_refusal=lambda _, what: self.refusals.append(what),
         )
         try:
@@ -91,6 +97,21 @@ class Workshop:
     def transcript(self, order: Order) -> str:
         """What a run printed."""
         return (self.folder / "sessions" / f"{order.run_id}.json").read_text()
+
+
+PLACES = ("required", "off", pytest.param("tmux", marks=pytest.mark.walk))
+"""Where the tests of a real agent run: confined, not confined, and confined in tmux."""
+
+
+def put(place: str, patch: pytest.MonkeyPatch) -> str:
+    """Have all workshops be in one of these places, and return the mode of their sandbox."""
+    if place == "tmux":
+        if shutil.which("tmux") is None:
+            pytest.skip("tmux is not installed (scripts/system-packages)")
+        patch.setattr(Workshop, "host", TmuxHost(f"kingdom-test-{os.getpid()}"))
+    mode = "off" if place == "off" else "required"
+    patch.setattr(Workshop, "sandbox", mode)
+    return mode
 
 
 def result_text(status: str, **more: Any) -> str:

@@ -15,14 +15,13 @@ from kingdom.agents.engines.codex import CodexEngine
 from kingdom.agents.port import Finished, RateLimit, Text, Timers, Tokens, ToolUse
 from tests.support.agent_clis import installed
 from tests.support.model_servers import Refuse, ResponsesServer, Say, Stall, Turn, Use
-from tests.support.workshop import Workshop, alive, result_text
+from tests.support.workshop import PLACES, Workshop, alive, put, result_text
 
 
-@pytest.fixture(params=["required", "off"], autouse=True)
+@pytest.fixture(params=PLACES, autouse=True)
 def sandbox(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every test runs confined and not."""
-    monkeypatch.setattr(Workshop, "sandbox", request.param)
-    return str(request.param)
+    return put(request.param, monkeypatch)
 
 
 @pytest.fixture(scope="module")

@@ -50,7 +50,9 @@ def commits(*names: str) -> Callable[[Order, int], Outcome]:
             (order.cwd / name).write_text(f"{order.run_id}\n")
             plain_git(order.cwd, "add", name)
             plain_git(order.cwd, "commit", "--quiet", "--message", f"Change {name}")
-        return Outcome("success", {"status": "success", "summary": "It is fast now.", "links": ["https://ci.example/1"]})
+        return Outcome(
+            "success", {"status": "success", "summary": "It is fast now.", "links": ["https://ci.example/1"]}
+        )
 
     return work
 
@@ -65,7 +67,11 @@ async def test_a_ticket_ends_in_a_pull_request(post: Post, github: GitHubServer)
     result = await finish(post)
     (pull,) = github.pulls["acme/app"]
     assert (result["status"], result["links"]) == ("success", [pull["html_url"], "https://ci.example/1"])
-    assert (pull["title"], pull["head"]["ref"], pull["base"]["ref"]) == ("APP-7: Make ls faster", "kingdom/APP-7", "main")
+    assert (pull["title"], pull["head"]["ref"], pull["base"]["ref"]) == (
+        "APP-7: Make ls faster",
+        "kingdom/APP-7",
+        "main",
+    )
     assert pull["draft"] is True
     assert "It is fast now." in pull["body"]
     assert "for APP-7" in pull["body"]
