@@ -49,13 +49,14 @@ def sandbox_of(place: WorkflowHome) -> Sandbox:
     Raises :class:`kingdom.court.errors.InvalidConfig` when these settings are invalid.
     """
     from kingdom.agents.sandbox.sandbox import Sandbox
+
+    root = place.root.parent
+    if not is_court(root):
+        return Sandbox.read({})
     from kingdom.court import bootstrap
     from kingdom.court.config import load_system
 
-    root = place.root.parent
-    if is_court(root):
-        return bootstrap.configured_sandbox(load_system(Home(root)))
-    return Sandbox.read({})
+    return bootstrap.configured_sandbox(load_system(Home(root)))
 
 
 def journal_of(place: WorkflowHome) -> Path | None:
@@ -69,8 +70,12 @@ def git_settings_of(place: WorkflowHome) -> GitSettings:
 
     Raises :class:`kingdom.court.errors.InvalidConfig` when these settings are invalid.
     """
-    from kingdom.court.config import load_system, load_workflow_settings
+    from kingdom.gitops.settings import GitSettings
 
     root = place.root.parent
+    if not is_court(root) and not place.settings.exists():
+        return GitSettings()  # without the models of the configuration, which take a while to load
+    from kingdom.court.config import load_system, load_workflow_settings
+
     section = load_system(Home(root)).git if is_court(root) else load_workflow_settings(place.settings).git
     return section.settings()

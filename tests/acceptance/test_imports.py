@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.support.command import environment
+from tests.support.repositories import Remote
 
 
 def modules_after(code: str) -> set[str]:
@@ -63,3 +65,16 @@ def test_the_help_of_the_root_imports_no_command_and_that_of_a_command_no_other(
     depth = modules_after("from kingdom.cli.app import run\nassert run(['bus', 'depth', '--help']) == 0")
     assert "kingdom.cli.bus.inspection" in depth
     assert within(depth, "kingdom.cli.court", "kingdom.cli.workflow") == set()
+
+
+def test_one_request_outside_a_court_loads_no_configuration_of_courts_and_no_templates(tmp_path: Path) -> None:
+    remote = Remote(tmp_path / "shop")
+    remote.commit({"a.txt": "one\n"})
+    script = tmp_path / "script.json"
+    script.write_text('[{"write": {"path": "a.txt", "text": "two"}}, {"result": {"summary": "done"}}]')
+    words = ["run", "Do it", "--repo", str(remote.folder), "--home", str(tmp_path), "--engine", "scripted"]
+    words += ["--option", f"script={script}"]
+    loaded = modules_after(f"from kingdom.cli.app import run\nassert run({words!r}) == 0")
+    assert "kingdom.cli.workflow.run" in loaded
+    late = {"kingdom.court.config", "kingdom.court.bootstrap", "kingdom.workflow.template_file"}
+    assert loaded & late == set()

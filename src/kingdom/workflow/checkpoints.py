@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kingdom.workflow.domain.plan import WorkDependencies
 from kingdom.workflow.domain.statuses import WorkflowStatus, WorkStatus, WorkTreeStatus
 from kingdom.workflow.errors import NotFound, WorkflowError
-from kingdom.workflow.templates import MAX_NAMES
 from kingdom.workflow.usecases.resources import valid_checkpoints
 
 if TYPE_CHECKING:
@@ -20,6 +19,10 @@ if TYPE_CHECKING:
     from kingdom.workflow.domain.work import Work
     from kingdom.workflow.ports import WorkflowStore
     from kingdom.workflow.store.transactions import WorkflowTransaction
+
+
+_MAX_CHECKPOINTS: Final = 1_000_000  # that are read at once
+_MAX_REPOSITORIES: Final = 100_000
 
 
 class DifferentWorkflows(WorkflowError):
@@ -173,7 +176,7 @@ async def verify_checkpoints(
     """
     async with store.reading() as tx:
         if workflow_id is None:
-            points = await tx.checkpoints.list(limit=10 * MAX_NAMES)
+            points = await tx.checkpoints.list(limit=_MAX_CHECKPOINTS)
             completed = await tx.workflows.with_status(WorkflowStatus.COMPLETED)
         else:
             points = await tx.checkpoints.of_workflow(workflow_id)
@@ -182,7 +185,7 @@ async def verify_checkpoints(
         for workflow in completed:
             if workflow.status is WorkflowStatus.COMPLETED:
                 branches |= await _branches_at(tx, workflow.id)
-        gits = {git.id: git for git in await tx.gits.list(limit=MAX_NAMES)}
+        gits = {git.id: git for git in await tx.gits.list(limit=_MAX_REPOSITORIES)}
     # The clone of a deleted repository may be deleted with it; that is no damage.
     known = [point for point in points if point.complete and all(git_id in gits for git_id in point.hashes)]
     return CheckpointVerification(len(known), await service.verify(gits, known, branches, deep=deep))

@@ -278,13 +278,17 @@ async def _conclude(
 ) -> bool:
     """Say what has changed, what it cost and what can be done with it; return whether anything has changed."""
     from kingdom.workflow.agent_records import WorkflowLedger
-    from kingdom.workflow.checkpoints import compare_worktrees
+    from kingdom.workflow.checkpoints import compare_checkpoints, compare_worktrees
     from kingdom.workflow.home import git_service
 
     workflow = overview.workflow
     trees = [tree for tree in overview.present_trees if tree.path and tree.branch]
     service = git_service(place, utc_now)
-    changes = await compare_worktrees(context.store, service, workflow.id, base=True, patches=False) if trees else []
+    points = [point for point in overview.checkpoints if point.complete and point.valid]
+    if workflow.status == "COMPLETED" and points:  # it has everything: the files need not be read again
+        changes = await compare_checkpoints(context.store, service, points[-1], base=True, patches=False)
+    else:
+        changes = await compare_worktrees(context.store, service, workflow.id, base=True, patches=False)
     changed = any(change.files for change in changes)
     spent = WorkflowLedger(place.ledger, workflow.id).read_on()
     if isinstance(view, JsonWorkflowView):
