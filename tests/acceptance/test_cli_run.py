@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -123,25 +125,68 @@ def test_the_result_is_landed_as_the_command_or_the_person_says(shop: Shop) -> N
     assert "on the branch kingdom/add-a-json-flag-to-ls-2 in" in screen
 
 
-def test_ctrl_c_pauses_and_says_how_to_go_on(shop: Shop) -> None:
-    steps = [{"write": {"path": "half.txt", "text": "half\n"}}, {"say": "I begin."}, {"wait": 600}]
-    command = [*COMMAND, "run", TEXT, *shop.scripted(steps)]
+@contextlib.contextmanager
+def begun(*words: str) -> Iterator[subprocess.Popen[str]]:
+    """The command in the background, killed in the end if it still runs."""
+    command = [*COMMAND, *words]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(), start_new_session=True
     )
     try:
-        assert process.stdout is not None
-        while "I begin." not in (line := process.stdout.readline()):
-            assert line, "it ended"
-        process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=60)
+        yield process
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def interrupted(process: subprocess.Popen[str], after: str) -> str:
+    """What a process says after Ctrl-C, which it gets when it has said something."""
+    line_with(process, after)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    return said
+
+
+def line_with(process: subprocess.Popen[str], words: str) -> str:
+    assert process.stdout is not None
+    while words not in (line := process.stdout.readline()):
+        assert line, "it ended"
+    return line
+
+
+HALF: list[dict[str, Any]] = [{"write": {"path": "half.txt", "text": "half\n"}}, {"say": "I begin."}, {"wait": 600}]
+
+
+def test_ctrl_c_pauses_and_says_how_to_go_on(shop: Shop) -> None:
+    with begun("run", TEXT, *shop.scripted(HALF)) as process:
+        said = interrupted(process, "I begin.")
     assert process.returncode == 130
     assert "paused: kingdom workflow resume add-a-json-flag-to-ls continues where it stopped" in said
     shop.scripted()
     assert "COMPLETED" in shop.kingdom("workflow", "resume", "add-a-json-flag-to-ls")
+
+
+def test_ctrl_c_only_stops_watching_where_an_engine_runs(shop: Shop) -> None:
+    shop.run("Begin")
+    with begun("workflow", "engine") as engine:
+        line_with(engine, "the engine runs")
+        with begun("run", TEXT, *shop.scripted(HALF)) as process:
+            assert "Ctrl-C only stops watching" in line_with(process, "works on shop")
+            said = interrupted(process, "I begin.")
+        assert process.returncode == 130
+        assert "it goes on: kingdom workflow watch add-a-json-flag-to-ls shows it" in said
+        assert shop.show("add-a-json-flag-to-ls")["status"] == "RUNNING"
+        shop.kingdom("workflow", "pause", "add-a-json-flag-to-ls")
+
+
+def test_the_same_holds_on_postgresql(shop: Shop, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KINGDOM_WORKFLOW_STORE", postgres_url)
+    assert "COMPLETED (1 file changed, +1 -1" in shop.run(TEXT)
+    assert "workflow add-a-json-flag-to-ls-2" in shop.run(TEXT)
+    assert "+json" in shop.kingdom("workflow", "diff", "add-a-json-flag-to-ls-2", "--base")
+    shop.kingdom("workflow", "rm", "add-a-json-flag-to-ls", "--yes")
+    assert not (shop.data / "kingdom" / "workflows" / "workflows.db").exists()
 
 
 def test_a_failure_and_a_question_are_told_with_the_next_step(shop: Shop) -> None:

@@ -195,10 +195,11 @@ def _named_folder(home: Path | None) -> Path | None:
 def _enclosing_folder(start: Path) -> Path | None:
     from kingdom.homes import WORKFLOWS_FOLDER, is_court
 
-    for folder in (start, *start.parents, _users_folder()):
+    for folder in (start, *start.parents):
         if (folder / WORKFLOWS_FOLDER / "workflows.db").is_file() or is_court(folder):
             return folder
-    return None
+    own = _users_folder()
+    return own if (own / WORKFLOWS_FOLDER).is_dir() else None  # its store may be elsewhere
 
 
 # Workflow stores

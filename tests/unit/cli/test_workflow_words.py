@@ -98,7 +98,6 @@ def test_without_a_home_workflows_are_kept_in_the_users_data(tmp_path: Path, mon
     with pytest.raises(CommandError, match="--home DIR"):
         find_workflow_home(None, None)
     place.root.mkdir()
-    place.database.touch()
     assert find_workflow_home(None, None).root == place.root
 
 

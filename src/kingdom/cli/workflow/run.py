@@ -119,15 +119,12 @@ def run(
     request = _Request(text.strip(), repo, checkout, base, engine, model, name, _parse_options(option), land)
     place = find_or_create_workflow_home(home, store)
     view: WorkflowView = JsonWorkflowView() if json else RequestView(watch=watch)
-    try:
-        code = run_async(lambda: _run(place, request, view))
-    except KeyboardInterrupt:  # another process is the engine
-        output.say("not watched any more, but it goes on: kingdom workflow ls")
-        raise
-    raise click.exceptions.Exit(code)
+    raise click.exceptions.Exit(run_async(lambda: _run(place, request, view)))
 
 
 async def _run(place: WorkflowHome, request: _Request, view: WorkflowView) -> int:
+    import asyncio
+
     from kingdom.cli.workflow.names import workflow_word
     from kingdom.cli.workflow.runner import CommandRequest, run_request
     from kingdom.workflow.overview import WorkflowOverview
@@ -139,11 +136,17 @@ async def _run(place: WorkflowHome, request: _Request, view: WorkflowView) -> in
         async with context.store.reading() as tx:
             workflow = await tx.workflows.get(workflow_id)
         started = f" from {source.base}" if source.base else ""
-        view.say(f"{engine} works on {source.git.name}{started} (workflow {workflow.name}); Ctrl-C pauses it")
+        interrupt = "only stops watching" if await context.store.engine_running() else "pauses it"
+        view.say(f"{engine} works on {source.git.name}{started} (workflow {workflow.name}); Ctrl-C {interrupt}")
         for note in source.notes:
             view.say(note)
         start = CommandRequest("StartWorkflow", workflow_id, {}, workflow_word(workflow))
-        code = await run_request(place, context, start, view, lambda _: [])
+        try:
+            code = await run_request(place, context, start, view, lambda _: [])
+        except asyncio.CancelledError:  # Ctrl-C, and another process is the engine
+            stop = f"kingdom workflow pause {start.word} stops it"
+            view.say(f"it goes on: kingdom workflow watch {start.word} shows it, {stop}")
+            raise
         async with context.store.reading() as tx:
             overview = await WorkflowOverview.read(tx, await tx.workflows.get(workflow_id))
         if code != output.INTERRUPTED:
