@@ -108,6 +108,7 @@ class WorkflowOverview:
             "after": list(work.after),
             "merge": work.merge,
             "pauseAfter": work.pause_after,
+            "continues": work.continues,
             "sessionId": work.session_id,
             "error": work.error,
             "checkpointId": None if point is None else point.id,

@@ -179,6 +179,11 @@ def failed_result(error: str) -> Finished:
     return Finished(ok=False, error=error, structured=check_result({"status": "failed", "error": _cut_result(error)}))
 
 
+def ended_result(status: str, summary: str) -> Finished:
+    """Return the result of a run that had no work to do."""
+    return Finished(True, summary, check_result({"status": status, "summary": summary}))
+
+
 def pause_question(snapshot: WorkflowSnapshot) -> dict[str, Any]:
     """Return the question a paused workflow asks a person."""
     reason = snapshot.workflow.reason or "it was paused"

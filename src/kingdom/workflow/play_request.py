@@ -5,18 +5,19 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.errors import InvalidOrder
 from kingdom.agents.port import Tokens
-from kingdom.agents.untrusted import clean, cut_middle, fence
+from kingdom.agents.untrusted import OUTSIDE, clean, cut_middle, fence, lay_out
 from kingdom.base.files import read_object, write_json
-from kingdom.workflow.domain.landing import LandPlan
-from kingdom.workflow.domain.plan import UpdateTask
+from kingdom.workflow.domain.landing import LandAs, LandPlan
+from kingdom.workflow.domain.plan import AddWork, SetLandPlan, UpdateTask, definition_of
 from kingdom.workflow.domain.resources import GitRef
 from kingdom.workflow.domain.statuses import TaskStatus, WorkStatus
+from kingdom.workflow.domain.workflow import TaskDefinition
 from kingdom.workflow.errors import NotFound
 from kingdom.workflow.templates import MAX_NAMES, load_template, read_source_ids, read_template_file
 from kingdom.workflow.usecases.catalog import create_git, create_workflow_template, update_workflow_template
@@ -33,6 +34,15 @@ if TYPE_CHECKING:
 _TASK_KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,127}\Z")
 _ANSWER_LABEL: Final = "what a person said: it decides what was asked"
 _MAX_ANSWER_CHARS: Final = 32 * 1024
+_FOLLOW_UP: Final = """\
+Your work is in the pull request {url}. Something happened there: a review, a comment or a failed check.
+
+{said}
+
+Do what it asks for, as a careful engineer would: read the code it is about, change it, and run the tests. If it asks
+for nothing, or for something that would be wrong, change nothing and say why. Answer with what you changed, for the
+person who asked.
+"""
 _MARKER: Final = re.compile(r"\{(?=[{%#])")
 
 
@@ -62,6 +72,8 @@ class PlayRequest:
     sandbox: Mapping[str, Any] = field(default_factory=dict)  # settings of the sandbox
     git: Mapping[str, Any] = field(default_factory=dict)  # who commits, and how remotes are reached
     journal: Path | None = None  # where refusals of the sandbox are written
+    pull_request: str | None = None  # its address, if the task is about one
+    merged: bool = False  # whether that pull request was merged, or closed: there is nothing more to do
     land: LandPlan | None = None  # how the workflow is landed, if not as its template says
     retries: int = 0  # how many runs of the task failed so far
     answer: PersonAnswer | None = None
@@ -87,6 +99,8 @@ def read_request(order: Order) -> PlayRequest:
             sandbox=dict(given.get("sandbox") or {}),
             git=dict(given.get("git") or {}),
             journal=None if (journal := given.get("journal")) is None else Path(journal),
+            pull_request=given.get("pull_request"),
+            merged=bool(given.get("merged")),
             land=None
             if given.get("land") is None
             else LandPlan(given["land"]["how"], draft=bool(given["land"]["draft"])),
@@ -107,6 +121,7 @@ class PlayRecord:
 
     path: Path
     workflow_id: str | None = None
+    follow_up: bool = False  # whether that is the workflow whose pull request the task is about
     answered_by: str | None = None  # the task whose answer was given last
     answered_after: int = 0  # the workflow's last event number before that
     charged_usd: float = 0.0  # what earlier runs of the task reported
@@ -126,6 +141,7 @@ def load_play_record(home: Path, key: str) -> PlayRecord:
     return PlayRecord(
         path,
         known.get("workflow_id"),
+        bool(known.get("follow_up")),
         known.get("answered_by"),
         int(known.get("answered_after") or 0),
         float(known.get("charged_usd") or 0.0),
@@ -139,8 +155,12 @@ def load_play_record(home: Path, key: str) -> PlayRecord:
 async def find_or_create_workflow(context: WorkflowContext, request: PlayRequest, record: PlayRecord) -> str:
     """Return the id of the request's workflow. It is recorded before the workflow is created: never two of them."""
     if record.workflow_id is None:
-        record.workflow_id = context.ids.new("wf")
+        landed = await landed_workflow(context, request)
+        record.workflow_id, record.follow_up = landed or context.ids.new("wf"), landed is not None
         record.save()
+    if record.follow_up:
+        await _add_follow_up(context, request, record.workflow_id)
+        return record.workflow_id
     async with context.store.reading() as tx:
         if await tx.workflows.find(record.workflow_id) is not None:
             return record.workflow_id
@@ -155,6 +175,39 @@ async def find_or_create_workflow(context: WorkflowContext, request: PlayRequest
         git_refs=await _git_refs(context, request, template),
         land=request.land,
     )
+
+
+async def landed_workflow(context: WorkflowContext, request: PlayRequest) -> str | None:
+    """Return the id of the workflow whose pull request the task is about, or None."""
+    if request.pull_request is None:
+        return None
+    async with context.store.reading() as tx:
+        landings = await tx.landings.with_status(request.pull_request)
+        known = [one for one in landings if await tx.workflows.find(one.workflow_id) is not None]
+    return known[-1].workflow_id if known else None
+
+
+async def _add_follow_up(context: WorkflowContext, request: PlayRequest, workflow_id: str) -> None:
+    """Add a Work that goes on in the conversation of the last one, with what came back. May be repeated.
+
+    Its commits land on the same branch.
+    """
+    name = f"follow-up {request.key}"
+    async with context.store.reading() as tx:
+        workflow, works = await tx.workflows.get(workflow_id), await tx.works.of_workflow(workflow_id)
+        landings = await tx.landings.of_workflow(workflow_id)
+    if any(work.name == name for work in works):
+        return
+    last = max(works, key=lambda work: work.sequence)
+    said = fence(cut_middle(lay_out(request.variables), _MAX_ANSWER_CHARS), OUTSIDE)
+    query = escape_markers(_FOLLOW_UP.format(url=request.pull_request, said=said))
+    definition = replace(
+        definition_of(last), name=name, tasks=(TaskDefinition("review", query),), after=(), merge=False,
+        pause_after=False, continues=last.continues if last.name.startswith("follow-up ") else last.name,
+    )  # fmt: skip
+    how: LandAs = "pull-request" if any(one.url for one in landings) else "push"
+    land = [] if workflow.land is not None else [SetLandPlan(request.land or LandPlan(how))]
+    await modify_workflow(context, workflow_id, [AddWork(definition, len(works)), *land])
 
 
 async def _template(context: WorkflowContext, request: PlayRequest) -> WorkflowTemplate:

@@ -36,6 +36,7 @@ from kingdom.gitops.settings import GitSettings
 from kingdom.workflow.agent_records import WorkflowLedger
 from kingdom.workflow.commands import CommandPending, CommandRefused, send_command, wait_for_command
 from kingdom.workflow.domain.statuses import WorkflowStatus
+from kingdom.workflow.domain.workflow import is_reopened
 from kingdom.workflow.engine import EngineAlreadyRunning, run_engine
 from kingdom.workflow.errors import WorkflowError
 from kingdom.workflow.home import WorkflowHome, open_home
@@ -43,12 +44,20 @@ from kingdom.workflow.play_progress import (
     STOP,
     PlayProgress,
     agent_question,
+    ended_result,
     failed_result,
     read_snapshot,
     workflow_result,
 )
-from kingdom.workflow.play_request import find_or_create_workflow, give_answer, load_play_record, read_request
+from kingdom.workflow.play_request import (
+    find_or_create_workflow,
+    give_answer,
+    landed_workflow,
+    load_play_record,
+    read_request,
+)
 from kingdom.workflow.store.transactions import STREAM
+from kingdom.workflow.usecases.lifecycle import release_landed
 
 if TYPE_CHECKING:
     from kingdom.agents.port import Finished, OnEvent, Order
@@ -265,13 +274,18 @@ class _WorkflowRun:
 
     async def run(self, stop: _StopReason) -> Finished:
         """Follow the workflow until it rests."""
+        if self._request.merged:
+            return await self._end_landed()
         again = self._record.workflow_id is not None
         workflow_id = await find_or_create_workflow(self._workflows, self._request, self._record)
         self._on_event(Began(workflow_id))
         ledger = WorkflowLedger(self._context.home.ledger, workflow_id)
         progress = PlayProgress(self._workflows, workflow_id, ledger, self._record, self._on_event)
-        if again:
+        if again or self._record.follow_up:
             await progress.skip()
+        if self._record.follow_up and not again:  # what it cost so far was that of the task it is landed for
+            ledger.read_on()
+            progress.mark_charged()
         unsubscribe = self._workflows.store.bus.subscribe(STREAM, self._woken.set)
         try:
             await self._start_or_resume(workflow_id)
@@ -287,6 +301,17 @@ class _WorkflowRun:
         progress.mark_charged()
         return workflow_result(await read_snapshot(self._workflows, workflow_id))
 
+    async def _end_landed(self) -> Finished:
+        """Release the worktrees of a workflow whose pull request was merged or closed."""
+        workflow_id = await landed_workflow(self._workflows, self._request)
+        if workflow_id is None:
+            return ended_result(
+                "skipped", f"no workflow made {self._request.pull_request}: there is nothing to release"
+            )
+        self._on_event(Began(workflow_id))
+        released = await release_landed(self._workflows, workflow_id)
+        return ended_result("success", f"{self._request.pull_request} is done, worktrees released: {released}")
+
     # ── commands ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _start_or_resume(self, workflow_id: str) -> None:
@@ -300,6 +325,8 @@ class _WorkflowRun:
                 await self._send(workflow_id, "ResumeWorkflow", retry=True)
             case WorkflowStatus.PAUSED if (workflow.reason or "").startswith(_STOPPED_PREFIX):
                 await self._send(workflow_id, "ResumeWorkflow", retry=True)
+            case WorkflowStatus.PAUSED if self._record.follow_up and is_reopened(workflow):
+                await self._send(workflow_id, "ResumeWorkflow")
             case WorkflowStatus.PAUSED if answer is not None and not await self._answered(workflow_id):
                 if answer.text.strip().lower() == STOP and agent_question(snapshot.works) is None:
                     await self._send(workflow_id, "CancelWorkflow")

@@ -146,7 +146,7 @@ class GitService(Protocol):
         What would be lost is kept first; return those rescue refs by git id.
         """
 
-    async def release(self, tree: WorkTree) -> None:
+    async def release(self, tree: WorkTree, *, delete_branch: bool = False) -> None:
         """Remove a worktree if it exists; uncommitted work is kept under a rescue ref."""
 
     async def forget(self, git: Git, workflow_id: str) -> None:

@@ -196,6 +196,8 @@ class WorkSection(TemplateSection):
     """Merge the branches of the works it waits for."""
     pause_after: bool = False
     """Pause for a review before the next Work starts."""
+    continues: Name | None = None
+    """A Work before it with the same engine: go on in its conversation, so that the agent knows what it did there."""
     retries: Retries | None = None
     mcp: list[McpSection] = Field(default_factory=list)
     tasks: Annotated[list[TaskSection], AfterValidator(_not_empty)]
@@ -205,6 +207,8 @@ class WorkSection(TemplateSection):
         if self.merge and len(self.after) < 2:
             raise ValueError("merge: true needs the works to merge, as after: [api, docs]")
         _unique(self.task_names)
+        if self.continues == self.name:
+            raise ValueError("a work cannot continue itself: name a work before it")
         return self
 
     @property
@@ -228,6 +232,14 @@ class WorkSection(TemplateSection):
                 f"(after: {START} waits for nobody)"
             )
         return after
+
+    @field_validator("continues")
+    @classmethod
+    def _check_continued(cls, name: str | None, info: ValidationInfo) -> str | None:
+        names = _work_names(info)
+        if name is not None and name not in names:
+            raise ValueError(f"there is no work {name!r}: {', '.join(names)}")
+        return name
 
     @field_validator("after")
     @classmethod

@@ -109,6 +109,7 @@ def _work_definition(work: WorkSection, template: TemplateFile, sources: SourceI
         after=tuple(work.after),
         merge=work.merge,
         pause_after=work.pause_after,
+        continues=work.continues,
     )
 
 
@@ -166,6 +167,7 @@ def _work_section(work: WorkDefinition, servers: Mapping[str, str], *, with_engi
             "after": after[0] if len(after) == 1 else after,
             "merge": work.merge or None,
             "pause_after": work.pause_after or None,
+            "continues": work.continues,
             "mcp": _mcp_section(work.mcp_server_refs, servers),
             "tasks": [
                 without_empty(

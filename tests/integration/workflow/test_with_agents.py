@@ -239,6 +239,25 @@ async def test_with_codex(tmp_path: Path, length: int) -> None:
     assert length == 1 or "I chose." not in texts[6]
 
 
+async def test_a_work_goes_on_in_the_conversation_of_another(tmp_path: Path) -> None:
+    with MessagesServer(Say("I looked."), Say("I remember."), Say("I am new here.")) as server:
+        env = {"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": "x", "CLAUDE_CODE_MAX_RETRIES": "0"}
+        engine = ClaudeEngine({"path": installed().claude, "env": {**NO_NETWORK, **env}}, {})
+        async with running(tmp_path, {"claude": engine}, "required") as parts:
+            works = [
+                WorkDefinition("look", (TaskDefinition("do", "Look around."),)),
+                WorkDefinition("review", (TaskDefinition("do", "What did you see?"),), continues="look"),
+                WorkDefinition("other", (TaskDefinition("do", "Who are you?"),)),
+            ]
+            workflow_id = await create(parts, tmp_path, *works)
+            await start_workflow(parts, workflow_id)
+            workflow = await wait_while_running(parts, workflow_id)
+            assert workflow.status is WorkflowStatus.COMPLETED, workflow.reason
+    texts = [json.dumps(request["messages"]) for request in server.requests]
+    conversation(texts[:2], "Look around.", "I looked.", "What did you see?")
+    assert "Look around." not in texts[2]
+
+
 # ── what happens on the way ───────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -307,6 +307,7 @@ class WorkBody(TypedDict):
     after: NotRequired[list[str]]
     merge: NotRequired[bool]
     pauseAfter: NotRequired[bool]
+    continues: NotRequired[str | None]
 
 
 class WorkValues(TypedDict):

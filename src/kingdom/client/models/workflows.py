@@ -278,6 +278,7 @@ class WorkFields(TypedDict):
     after: NotRequired[list[str]]
     merge: NotRequired[bool]
     pauseAfter: NotRequired[bool]
+    continues: NotRequired[str | None]
 
 
 class WorkInfo(TypedDict):
@@ -294,6 +295,7 @@ class WorkInfo(TypedDict):
     after: list[str]
     merge: bool
     pauseAfter: bool
+    continues: str | None
     sessionId: str | None
     error: str | None
     checkpointId: str | None

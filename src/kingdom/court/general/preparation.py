@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 _MAX_INLINE_RENDER_CHARS: Final = 20_000  # a shorter prompt is built faster than a thread could be asked for it
 _PULL_REQUEST_PREFIX: Final = "github.pr."
 _MAX_PULL_REQUEST_NUMBER: Final = 2**31
+_PULL_REQUEST_EVENTS: Final = "github.pr."
+_PULL_REQUEST_ENDS: Final = ("github.pr.merged", "github.pr.closed")
 _ISSUE_FIELDS: Final = ("title", "body", "url", "author", "labels", "summary", "description")  # ticket, pull request
 _numbers = itertools.count(1)
 
@@ -211,10 +213,19 @@ def workflow_options(
         "sandbox": context.system.sandbox.model_dump(mode="json"),
         "git": context.system.git.model_dump(mode="json"),
         "journal": str(context.home.journal),
+        "pull_request": _pull_request_url(task_context),
+        "merged": task_context.type in _PULL_REQUEST_ENDS,
         "land": None if context.manifest.land is None else context.manifest.land.model_dump(mode="json"),
         "retries": progress.retries,
         "answer": None if answer is None else {"task_id": task_context.task.id, "text": answer},
     }
+
+
+def _pull_request_url(task_context: TaskContext) -> str | None:
+    """Return the address of the pull request that an event is about, or None."""
+    url = task_context.task.payload.get("url")
+    about = isinstance(task_context.type, str) and task_context.type.startswith(_PULL_REQUEST_EVENTS)
+    return url if about and isinstance(url, str) else None
 
 
 def _variables(task_context: TaskContext) -> Mapping[str, Any]:

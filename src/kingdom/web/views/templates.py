@@ -78,6 +78,7 @@ class WorkFields(ApiModel):
     )
     merge: bool = False
     pause_after: bool = False
+    continues: str | None = Field(default=None, description="Name of a work whose conversation it goes on with.")
 
 
 class LandFields(ApiModel):
@@ -251,6 +252,7 @@ def work_definition(work: WorkFields) -> WorkDefinition:
         tuple(work.after),
         work.merge,
         work.pause_after,
+        work.continues,
     )
 
 
@@ -272,6 +274,7 @@ def _work_fields(work: WorkDefinition) -> WorkFields:
         after=list(work.after),
         merge=work.merge,
         pause_after=work.pause_after,
+        continues=work.continues,
     )
 
 

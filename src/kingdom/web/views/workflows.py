@@ -97,6 +97,7 @@ class WorkInfo(ApiModel):
     after: list[str] = Field(description="Names of the works it waits for; empty: all works before it.")
     merge: bool
     pause_after: bool
+    continues: str | None = Field(description="Name of the work whose conversation it goes on with.")
     session_id: str | None
     error: str | None
     checkpoint_id: str | None

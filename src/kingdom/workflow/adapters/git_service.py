@@ -143,10 +143,13 @@ class GitopsService:
             made = await self._create(ensured.clone, tree, f"{slug(git.name)}-{_tag(tree)}")
         return PreparedTree(str(made.path), made.branch)
 
-    async def release(self, tree: WorkTree) -> None:
-        """Remove a worktree if it exists; its branch stays, uncommitted work is kept under a rescue ref."""
+    async def release(self, tree: WorkTree, *, delete_branch: bool = False) -> None:
+        """Remove a worktree if it exists; its branch stays unless it is to go, too.
+
+        Uncommitted work is kept under a rescue ref.
+        """
         if (found := self._find_or_none(tree)) is not None:
-            await self._worktrees.release(found.workflow, found.name)
+            await self._worktrees.release(found.workflow, found.name, delete_branch=delete_branch)
 
     async def forget(self, git: Git, workflow_id: str) -> None:
         """Delete all refs of a workflow in a repository, and the files beside its worktrees. May be repeated."""

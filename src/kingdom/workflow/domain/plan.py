@@ -76,7 +76,7 @@ _OPEN_TASKS: Final = (TaskStatus.PENDING, TaskStatus.FAILED, TaskStatus.RUNNING)
 _OPEN_WORKS: Final = (WorkStatus.PENDING, WorkStatus.PAUSED, WorkStatus.WAITING, WorkStatus.FAILED)
 _TASK_FIELDS: Final = frozenset({"name", "query", "outline", "retries"})
 _WORK_FIELDS: Final = frozenset(
-    {"name", "engine", "model", "engine_options", "mcp_server_refs", "after", "merge", "pause_after"}
+    {"name", "engine", "model", "engine_options", "mcp_server_refs", "after", "merge", "pause_after", "continues"}
 )
 
 
@@ -129,7 +129,9 @@ class RemoveWork:
 
 @dataclass(frozen=True, slots=True)
 class UpdateWork:
-    """Change a Work's name, engine, model, engine_options, mcp_server_refs, after, merge or pause_after."""
+    """Change a Work's name, engine, model, engine_options, mcp_server_refs, after, merge, pause_after or
+    continues.
+    """
 
     work_id: str
     values: Mapping[str, Any]
@@ -342,6 +344,7 @@ def work_from(definition: WorkDefinition, workflow_id: str, sequence: int, new_i
         definition.after,
         definition.merge,
         definition.pause_after,
+        definition.continues,
     )
 
 
@@ -362,6 +365,7 @@ def definition_of(work: Work) -> WorkDefinition:
         work.after,
         work.merge,
         work.pause_after,
+        work.continues,
     )
 
 

@@ -220,6 +220,7 @@ class Work:
     after: tuple[str, ...] = ()  # names of works it waits for; "start": none; empty: all with a lower sequence
     merge: bool = False  # whether it merges the branches of the works it waits for
     pause_after: bool = False  # whether a person reviews before the next Work starts
+    continues: str | None = None  # the name of a Work whose conversation it goes on with
     apart: bool = False  # other works may run at the same time, so it has its own worktrees; known once it starts
     status: WorkStatus = WorkStatus.PENDING
     agent_status: AgentStatus = AgentStatus.IDLE
@@ -242,10 +243,11 @@ class Work:
 
     # ── status ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def start(self, *, apart: bool = False) -> None:
-        """Start the Work and its agent."""
+    def start(self, *, apart: bool = False, session_id: str | None = None) -> None:
+        """Start the Work and its agent, in a conversation that there is already if ``session_id`` is given."""
         self._to(WorkStatus.RUNNING)
         self.apart = apart
+        self.session_id = self.session_id or session_id
         self._agent(AgentStatus.STARTING)
         self.error = None
 

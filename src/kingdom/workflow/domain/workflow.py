@@ -47,6 +47,7 @@ class WorkDefinition:
     after: tuple[str, ...] = ()  # names of works it waits for; START: none; empty: all before it
     merge: bool = False
     pause_after: bool = False
+    continues: str | None = None  # the name of a Work whose conversation it goes on with
 
 
 @dataclass(slots=True)
@@ -146,6 +147,7 @@ class ResumePlan:
     hold: bool = False  # stay PAUSED afterwards, so that the plan can be changed
 
 
+_REOPENED: Final = "works were added after it was completed"
 _RESET_TO_START: Final = ResumePlan("reset")
 
 
@@ -222,7 +224,7 @@ class Workflow:
 
     def reopen(self) -> None:
         """Pause a completed workflow that got more works."""
-        self.pause("works were added after it was completed")
+        self.pause(_REOPENED)
         self.landing = False
 
     def fail(self, reason: str) -> None:
@@ -269,3 +271,8 @@ class Workflow:
 
     def _to(self, wanted: WorkflowStatus) -> None:
         self.status = check_transition("workflow", self.id, WORKFLOW_TRANSITIONS, self.status, wanted)
+
+
+def is_reopened(workflow: Workflow) -> bool:
+    """Whether it is paused only because it got more works after it was completed."""
+    return workflow.status is WorkflowStatus.PAUSED and workflow.reason == _REOPENED

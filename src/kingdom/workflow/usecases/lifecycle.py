@@ -35,6 +35,7 @@ from kingdom.workflow.usecases.resources import (
     choose_checkpoint,
     make_trees,
     plan_trees,
+    record_released,
     record_rollback,
     record_trees,
     register_uses,
@@ -318,6 +319,29 @@ def _first_open_work(works: list[Work]) -> Work:
 
 
 # ── delete ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def release_landed(context: WorkflowContext, workflow_id: str) -> int:
+    """Remove the worktrees and branches of a workflow whose result is merged; return how many. May be repeated.
+
+    One that runs again, or has more works to do, keeps them.
+    """
+    async with context.locks.of(workflow_id):
+        async with context.store.transaction() as tx:
+            workflow = await tx.workflows.get(workflow_id)
+            trees = await tx.work_trees.of_workflow(workflow_id)
+            mine = [tree for tree in trees if tree.status in (WorkTreeStatus.READY, WorkTreeStatus.PENDING_RELEASE)]
+            if workflow.status is not WorkflowStatus.COMPLETED:
+                return 0
+            for tree in mine:
+                if tree.status is WorkTreeStatus.READY:
+                    tree.mark_for_release()
+                    await tx.work_trees.save(tree)
+        for tree in mine:
+            await context.git.release(tree, delete_branch=True)
+        async with context.unit_of_work() as unit:
+            await record_released(unit, mine)
+    return len(mine)
 
 
 async def delete_workflow(context: WorkflowContext, workflow_id: str) -> None:

@@ -85,13 +85,19 @@ async def _start_work(
     plan: WorkDependencies,
     points: dict[str, Checkpoint],
 ) -> None:
-    work.start(apart=plan.apart(work))
+    work.start(apart=plan.apart(work), session_id=_continued_session(work, plan))
     await unit.tx.works.save(work)
     if work.apart:
         await _plan_own_trees(context, unit, workflow, work, plan, points)
     space = await plan_space(context, unit, work)
     unit.record(workflow.id, WorkStarted(work.id, workflow.id), work.attempt)
     unit.after_commit(lambda: begin_work(context, work, space))
+
+
+def _continued_session(work: Work, plan: WorkDependencies) -> str | None:
+    """Return the conversation that a Work goes on with; None if it has its own."""
+    other = next((one for one in plan.works if one.name == work.continues), None)
+    return None if other is None or other.engine != work.engine else other.session_id
 
 
 async def _plan_own_trees(

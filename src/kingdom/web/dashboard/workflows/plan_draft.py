@@ -56,6 +56,8 @@ class WorkDraft:
     """The work is running or completed and cannot be changed."""
     begun: bool = False
     """The work has started and cannot be moved; its remaining tasks can be changed unless it is locked."""
+    continues: str | None = None
+    """The form does not show it but keeps it."""
 
 
 @dataclass(slots=True)
@@ -104,6 +106,7 @@ class PlanDraft:
                 "after": list(work.after),
                 "merge": work.merge or None,
                 "pause_after": work.pause_after or None,
+                "continues": work.continues,
                 "mcp": self._mcp(work.name, work.mcp),
                 "tasks": [_task(task) for task in work.tasks],
             }
@@ -147,6 +150,7 @@ def _work_draft(work: WorkDefinition, servers: Mapping[str, str], at: WorkInfo |
         [_task_draft(task, locked=task.name in done) for task in work.tasks],
         locked=at is not None and at.status not in _OPEN_STATUSES,
         begun=at is not None and at.status is not WorkStatus.PENDING,
+        continues=work.continues,
     )
 
 
