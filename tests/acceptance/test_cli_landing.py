@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,23 @@ SCRIPT: dict[str, Any] = {
     "build/write/report": [{"say": "## What\n\nls takes --json.\n\n## How checked\n\nRan the tests.\n"}],
     "more/task-1": [{"write": {"path": "more.py", "text": "more\n"}}, {"result": {"summary": "Document the flag"}}],
 }
+
+
+# An agent that writes, and merges when it is asked to.
+MERGER = """\
+import json, os, pathlib, subprocess, sys
+asked = pathlib.Path(sys.argv[1]).read_text()
+if "git merge" in asked:
+    commit = asked.partition("git merge ")[2].partition("`")[0]
+    subprocess.run(["git", "merge", "--quiet", commit], check=False, capture_output=True)
+    pathlib.Path("ls.py").write_text("json\\nanother\\n")
+    subprocess.run(["git", "add", "ls.py"], check=True)
+    subprocess.run(["git", "commit", "--quiet", "--no-edit"], check=True)
+else:
+    pathlib.Path("ls.py").write_text("json\\n")
+result = {"status": "success", "summary": "Add the flag"}
+pathlib.Path(os.environ["KINGDOM_RESULT_PATH"]).write_text(json.dumps(result))
+"""
 
 
 class Desk:
@@ -205,6 +223,30 @@ def test_conflicts_with_the_base_are_said_with_their_files_and_change_nothing(de
     desk.github.commit("acme/app", {"ls.py": "another\n"}, "Another")
     refused = desk.run("workflow", "update-base", name, code=1)
     assert "main cannot be merged, both sides changed ls.py" in refused
+    assert "then land again; or have the agent do it with update-base --agent" in refused
+
+
+def test_conflicts_go_to_the_agent_if_one_wants(desk: Desk) -> None:
+    (desk.folder / "merger.py").write_text(MERGER)
+    argv = [sys.executable, str(desk.folder / "merger.py"), "{prompt_path}"]
+    plan = {
+        "name": "flag",
+        "repositories": ["app"],
+        "engine": {"name": "command", "options": {"argv": argv}},
+        "works": [{"name": "build", "tasks": [{"query": "Write it."}]}],
+    }
+    (desk.folder / "flag.yaml").write_text(json.dumps(plan))
+    desk.run("git", "add", f"{desk.github.url}/acme/app.git")
+    desk.run("workflow", "create", str(desk.folder / "flag.yaml"))
+    desk.run("workflow", "start", "flag")
+    desk.github.commit("acme/app", {"ls.py": "another\n"}, "Another")
+    added = desk.run("workflow", "update-base", "flag", "--agent")
+    assert "kingdom workflow resume flag runs the new work 'merge main'" in added
+    desk.run("workflow", "resume", "flag")
+    desk.run("workflow", "land", "flag")
+    assert "Another" not in desk.log("kingdom/flag"), "it is merged, not landed again"
+    desk.github.merge("acme/app", 1)
+    assert plain_git(desk.github.bare("acme/app"), "show", "main:ls.py") == "json\nanother"
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,6 @@ Describe = Callable[[Sequence[Commit]], str]
 
 _NETWORK_SECONDS: Final = 600.0
 _CHECKPOINT_TRAILER: Final = "Kingdom-Checkpoint"
-_MERGED_TRAILER: Final = "Kingdom-Merged"
 
 
 def landed_ref(workflow: str, name: str) -> str:
@@ -106,8 +105,7 @@ async def _parts(clone: Clone, base: str, tip: str) -> list[_Part]:
 
 async def _merged_upstream(clone: Clone, commit: Commit) -> tuple[str, ...]:
     """Return the parents that came from the remote, and not from another worktree."""
-    others = commit.parents[1:] if _MERGED_TRAILER in commit.trailers else ()
-    return tuple([other for other in others if await _is_upstream(clone, other)])
+    return tuple([other for other in commit.parents[1:] if await _is_upstream(clone, other)])
 
 
 async def _is_upstream(clone: Clone, commit: str) -> bool:

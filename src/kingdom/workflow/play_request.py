@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,10 +14,9 @@ from kingdom.agents.port import Tokens
 from kingdom.agents.untrusted import OUTSIDE, clean, cut_middle, fence, lay_out
 from kingdom.base.files import read_object, write_json
 from kingdom.workflow.domain.landing import LandAs, LandPlan
-from kingdom.workflow.domain.plan import AddWork, SetLandPlan, UpdateTask, definition_of
+from kingdom.workflow.domain.plan import AddWork, SetLandPlan, UpdateTask, continuing
 from kingdom.workflow.domain.resources import GitRef
 from kingdom.workflow.domain.statuses import TaskStatus, WorkStatus
-from kingdom.workflow.domain.workflow import TaskDefinition
 from kingdom.workflow.errors import NotFound
 from kingdom.workflow.templates import MAX_NAMES, load_template, read_source_ids, read_template_file
 from kingdom.workflow.usecases.catalog import create_git, create_workflow_template, update_workflow_template
@@ -201,13 +200,9 @@ async def _add_follow_up(context: WorkflowContext, request: PlayRequest, workflo
     last = max(works, key=lambda work: work.sequence)
     said = fence(cut_middle(lay_out(request.variables), _MAX_ANSWER_CHARS), OUTSIDE)
     query = escape_markers(_FOLLOW_UP.format(url=request.pull_request, said=said))
-    definition = replace(
-        definition_of(last), name=name, tasks=(TaskDefinition("review", query),), after=(), merge=False,
-        pause_after=False, continues=last.continues if last.name.startswith("follow-up ") else last.name,
-    )  # fmt: skip
     how: LandAs = "pull-request" if any(one.url for one in landings) else "push"
     land = [] if workflow.land is not None else [SetLandPlan(request.land or LandPlan(how))]
-    await modify_workflow(context, workflow_id, [AddWork(definition, len(works)), *land])
+    await modify_workflow(context, workflow_id, [AddWork(continuing(last, name, query), len(works)), *land])
 
 
 async def _template(context: WorkflowContext, request: PlayRequest) -> WorkflowTemplate:

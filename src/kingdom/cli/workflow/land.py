@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -12,7 +13,14 @@ import click
 from kingdom.cli import output
 from kingdom.cli.options import PATH, json_option, store_option, workflow_argument, workflow_home_option
 from kingdom.cli.parsing import command
-from kingdom.cli.session import find_workflow_home, git_settings_of, open_workflow_store, run_async, utc_now
+from kingdom.cli.session import (
+    find_workflow_home,
+    git_settings_of,
+    open_workflow_context,
+    open_workflow_store,
+    run_async,
+    utc_now,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -83,21 +91,27 @@ def land(
 @command("update-base")
 @workflow_argument
 @click.option("--from", "branch", metavar="BRANCH", help="The branch to merge. Default: the one it started from.")
+@click.option("--agent", is_flag=True, help="On conflicts, add a work that has the agent resolve them.")
 @workflow_home_option
 @store_option
 @json_option
-def update_base(workflow: str, branch: str | None, home: Path | None, store: str | None, json: bool) -> None:
+def update_base(
+    workflow: str, branch: str | None, agent: bool, home: Path | None, store: str | None, json: bool
+) -> None:
     """Merge the newest commits of the base branch into a workflow.
 
     Nothing changes if there are conflicts; it says which files. Land again afterwards.
     """
     place = find_workflow_home(home, store)
-    merged = run_async(lambda: _update_base(place, workflow, branch))
+    merged, work = run_async(lambda: _update_base(place, workflow, branch, agent=agent))
     if json:
-        output.print_json({"repositories": [{"name": name, "merged": new} for name, new in merged.items()]})
+        found = [{"name": name, "merged": new} for name, new in merged.items()]
+        output.print_json({"repositories": found, "work": work})
         return
     for name, new in merged.items():
         output.say(f"{name}: {'merged' if new else 'has everything already'}")
+    if work is not None:
+        output.say(f"there are conflicts: kingdom workflow resume {shlex.quote(workflow)} runs the new work {work!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +171,24 @@ async def _patches(place: WorkflowHome, word: str, given: dict[str, Any], reposi
         return await found.lander.patches(found.workflow.id, found.plan(given), only=found.git_id)
 
 
-async def _update_base(place: WorkflowHome, word: str, branch: str | None) -> dict[str, bool]:
+async def _update_base(
+    place: WorkflowHome, word: str, branch: str | None, *, agent: bool
+) -> tuple[dict[str, bool], str | None]:
+    """Return which repositories had something to merge, and the Work that resolves conflicts."""
+    from kingdom.workflow.adapters.git_service import MergeConflict
+    from kingdom.workflow.own_events import own_events_handled
+    from kingdom.workflow.usecases.workflows import add_merge_work
+
     async with _opened(place, word) as found:
-        return await found.lander.update_base(found.workflow.id, branch)
+        try:
+            return await found.lander.update_base(found.workflow.id, branch), None
+        except MergeConflict as error:
+            if not agent:
+                raise
+            conflict = error
+    async with open_workflow_context(place) as context, own_events_handled(context):
+        base, commit = conflict.branch, conflict.commit
+        return {}, await add_merge_work(context, found.workflow.id, base, commit, conflict.files)
 
 
 # ── output ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -56,16 +56,25 @@ _WORKFLOW_REFS: Final = ("refs/heads/kingdom/", "refs/kingdom/")
 
 
 class MergeConflict(GitError):
-    """Two works changed the same lines. ``branch`` could not be merged because of ``conflicts``."""
+    """Both sides changed the same lines. ``branch``, at ``commit``, could not be merged because of ``conflicts``."""
 
-    def __init__(self, branch: str, conflicts: Sequence[Conflict], folder: str | None) -> None:
+    def __init__(
+        self,
+        branch: str,
+        conflicts: Sequence[Conflict],
+        folder: str | None,
+        commit: str = "",
+        advice: str = "then kingdom workflow resume --retry",
+    ) -> None:
         files = ", ".join(conflict.path for conflict in conflicts[:_MAX_FILES_NAMED])
         more = f" and {len(conflicts) - _MAX_FILES_NAMED} more" if len(conflicts) > _MAX_FILES_NAMED else ""
+        self.files = f"{files}{more}"
         super().__init__(
-            f"{branch} cannot be merged, both sides changed {files}{more}: merge it by hand in {folder} and commit, "
-            "then kingdom workflow resume --retry"
+            f"{branch} cannot be merged, both sides changed {self.files}: merge {commit or 'it'} by hand in {folder} "
+            f"and commit, {advice}"
         )
         self.branch = branch
+        self.commit = commit
         self.conflicts = tuple(conflicts)
 
 
@@ -298,7 +307,8 @@ class GitopsService:
         title = f"Merge {branch}"
         done = await merge(worktree, commit, title=title, clock=self._clock, identity=self.identity)
         if not done.clean:
-            raise MergeConflict(branch, done.conflicts, tree.path)
+            advice = "then land again; or have the agent do it with update-base --agent"
+            raise MergeConflict(branch, done.conflicts, tree.path, commit, advice)
         return not done.up_to_date
 
     # ── reset and merge ───────────────────────────────────────────────────────────────────────────────────────

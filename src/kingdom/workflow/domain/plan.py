@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 from kingdom.workflow.domain.landing import LandPlan
@@ -366,6 +366,19 @@ def definition_of(work: Work) -> WorkDefinition:
         work.merge,
         work.pause_after,
         work.continues,
+    )
+
+
+def continuing(last: Work, name: str, query: str) -> WorkDefinition:
+    """Return a Work of one task that goes on in the conversation of another one."""
+    return replace(
+        definition_of(last),
+        name=name,
+        tasks=(TaskDefinition("go-on", query),),
+        after=(),
+        merge=False,
+        pause_after=False,
+        continues=last.name,
     )
 
 

@@ -18,6 +18,7 @@ from kingdom.workflow.domain.events import (
 )
 from kingdom.workflow.domain.landing import LandPlan
 from kingdom.workflow.domain.plan import (
+    AddWork,
     Change,
     PlanEditor,
     SetDetails,
@@ -26,6 +27,7 @@ from kingdom.workflow.domain.plan import (
     SetMcpServerRefs,
     WorkDependencies,
     WorkflowChange,
+    continuing,
     work_from,
 )
 from kingdom.workflow.domain.resources import Checkpoint, GitRef, McpServerRef, WorkSpace, WorkTree
@@ -314,6 +316,27 @@ async def modify_workflow(context: WorkflowContext, workflow_id: str, changes: S
                 workflow.land = change.plan
         await _change_uses(unit, workflow, editor.works, before)
         await unit.tx.workflows.save(workflow)
+
+
+_MERGE_QUERY: Final = """\
+The branch {branch} of the remote has new commits. Merge them: `git merge {commit}`.
+
+These files conflict: {files}. Resolve each conflict so that both changes keep their purpose; read what the other side
+wanted before you decide. Run the tests, then commit the merge. Answer with how you resolved each file.
+"""
+
+
+async def add_merge_work(context: WorkflowContext, workflow_id: str, branch: str, commit: str, files: str) -> str:
+    """Add a Work that has the last agent merge a commit and resolve the conflicts; return the name of the Work."""
+    async with context.store.reading() as tx:
+        works = await tx.works.of_workflow(workflow_id)
+    last, names = max(works, key=lambda work: work.sequence), {work.name for work in works}
+    wanted = f"merge {branch}".replace("/", "-")
+    numbered = (f"{wanted} {number}" for number in range(2, len(names) + 2))
+    name = next(one for one in (wanted, *numbered) if one not in names)
+    query = _MERGE_QUERY.format(branch=branch, commit=commit, files=files)
+    await modify_workflow(context, workflow_id, [AddWork(continuing(last, name, query), len(works))])
+    return name
 
 
 def _reopen(unit: UnitOfWork, workflow: Workflow, works: Sequence[Work], changes: Sequence[Change]) -> None:
