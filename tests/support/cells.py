@@ -39,7 +39,7 @@ def bare_runner(
 def bare_order(root: Path, script: str, **changes: Any) -> Order:
     """An order to run a script in ``root/work``, unless something else is said."""
     values: dict[str, Any] = {
-        "run_id": f"run-{root.name}",
+        "run_id": f"run-{root.parent.name}-{root.name}",
         "task_id": "task-20260101-001",
         "engine": "command",
         "prompt": "",

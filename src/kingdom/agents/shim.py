@@ -75,8 +75,7 @@ class Shim:
             os.waitpid(self._agent, 0)
             self._remove_groups()
             return 3
-        os.write(gate, b"!")
-        os.close(gate)
+        _open(gate)
         if channels is not None:
             self._serve_network(channels)
         error = os.read(failure, 4096).decode(errors="replace")  # returns when the program was executed
@@ -333,8 +332,6 @@ def _become(
     try:
         os.setsid()
         _prctl(_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != shim or os.read(gate, 1) != b"!":
-            os._exit(126)
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             if signal.getsignal(number) is signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
@@ -344,7 +341,10 @@ def _become(
         os.dup2(os.open(spec["stdout"], output, 0o600), 1)
         os.dup2(os.open(spec["stderr"], output, 0o600), 2)
         os.chdir(spec["cwd"])
-        argv = spec["argv"] if channel is None else _confine(spec, shim, failed, channel, groups)
+        # Before the gate: control groups and namespaces take as long as the shim needs to write the identity.
+        argv = spec["argv"] if channel is None else _confine(spec, failed, channel, groups)
+        if os.getppid() != shim or os.read(gate, 1) != b"!":
+            os._exit(126)
         os.execvpe(argv[0], argv, environment)  # noqa: S606
     except OSError as error:
         os.write(failed, f"{error.strerror}: {error.filename or spec['argv'][0]}".encode())
@@ -352,7 +352,7 @@ def _become(
         os._exit(127)
 
 
-def _confine(spec: dict[str, Any], shim: int, failed: int, channel: socket, groups: list[str]) -> list[str]:
+def _confine(spec: dict[str, Any], failed: int, channel: socket, groups: list[str]) -> list[str]:
     """In the child: enter a network namespace, pass its sockets to the shim, and return the arguments to execute."""
     from kingdom.agents.sandbox.limits import join_groups, limit_process
     from kingdom.agents.sandbox.namespace import enter, send_sockets
@@ -363,8 +363,6 @@ def _confine(spec: dict[str, Any], shim: int, failed: int, channel: socket, grou
     sockets = enter(ports)
     send_sockets(channel, ports, [one.fileno() for one in sockets])
     _prctl(_PDEATHSIG, signal.SIGKILL)  # new credentials may have cleared it
-    if os.getppid() != shim:
-        os._exit(126)
     os.set_inheritable(failed, True)
     return [str(failed) if argument == "{status_fd}" else argument for argument in spec["argv"]]
 
@@ -375,6 +373,16 @@ def _socket_pair() -> tuple[socket, socket]:
     from kingdom.agents.sandbox import limits, namespace  # noqa: F401
 
     return socket.socketpair()
+
+
+def _open(gate: int) -> None:
+    """Let the agent's process execute its program; it may have failed already."""
+    try:
+        os.write(gate, b"!")
+    except BrokenPipeError:
+        pass
+    finally:
+        os.close(gate)
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:
