@@ -278,6 +278,22 @@ def test_works_after_the_start_wait_for_nobody_and_run_beside_each_other() -> No
     check_plan((work.name, work.after) for work in works)
 
 
+def test_what_may_start_is_found_without_comparing_each_work_with_all_others() -> None:
+    class Done(list[str]):
+        asked = 0
+
+        def __contains__(self, item: object) -> bool:
+            self.asked += 1
+            return super().__contains__(item)
+
+    works = [Work(f"work-{number}", "wf", number, f"step {number}", []) for number in range(200)]
+    done = Done(work.id for work in works[:100])
+    for work in works[:100]:
+        work.status = WorkStatus.COMPLETED
+    assert WorkDependencies(works).startable(done) == [works[100]]
+    assert done.asked <= len(works)
+
+
 def test_a_work_called_start_is_one_that_can_be_waited_for() -> None:
     plan = WorkDependencies([Work("a", "wf", 0, "start", []), Work("b", "wf", 1, "next", [], after=("start",))])
     assert [work.id for work in plan.startable([])] == ["a"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
@@ -22,25 +23,22 @@ class WorkDependencies:
 
     def __init__(self, works: Sequence[Work]) -> None:
         self.works = sorted(works, key=lambda work: work.sequence)
-        names = {work.name: work for work in self.works}
-        self._direct: dict[str, list[Work]] = {
-            work.id: [names[name] for name in work.after if name in names]  # START is no Work
-            if work.after
-            else [other for other in self.works if other.sequence < work.sequence]
-            for work in self.works
-        }
+        self._sequences = [work.sequence for work in self.works]
+        self._names = {work.name: work for work in self.works}
         self._plain = not any(work.after for work in self.works)
 
     def waits_for(self, work: Work) -> list[Work]:
         """Return the works it waits for directly."""
-        return self._direct[work.id]
+        if work.after:
+            return [self._names[name] for name in work.after if name in self._names]  # START is no Work
+        return self.works[: bisect_left(self._sequences, work.sequence)]
 
     def before(self, work: Work) -> set[str]:
         """Return the ids of all works that are done before it starts."""
         found: set[str] = set()
         open_ends = [work]
         while open_ends:
-            for other in self._direct[open_ends.pop().id]:
+            for other in self.waits_for(open_ends.pop()):
                 if other.id not in found:
                     found.add(other.id)
                     open_ends.append(other)
@@ -57,15 +55,22 @@ class WorkDependencies:
 
     def startable(self, done: Collection[str]) -> list[Work]:
         """Return the works that may start now; ``done`` are the ids of works with a checkpoint."""
+        finished = frozenset(done)
+        first_open = next((work.sequence for work in self.works if work.id not in finished), None)
         return [
             work
             for work in self.works
-            if work.status is WorkStatus.PENDING and all(other.id in done for other in self._direct[work.id])
+            if work.status is WorkStatus.PENDING
+            and (
+                all(other.id in finished for other in self.waits_for(work))
+                if work.after
+                else first_open is None or work.sequence <= first_open  # all before it are done
+            )
         ]
 
     def merged_into(self, work: Work) -> list[Work]:
         """Return the works whose own worktrees are merged into it before it starts."""
-        return [other for other in self._direct[work.id] if self.apart(other)] if work.merge else []
+        return [other for other in self.waits_for(work) if self.apart(other)] if work.merge else []
 
 
 # ── changes ───────────────────────────────────────────────────────────────────────────────────────────────────────
