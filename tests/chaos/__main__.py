@@ -4,7 +4,7 @@ The part ``court`` is a campaign of its own against a whole court, in which ever
 is one against the engine of workflows, killed at every step of some stories and then at random instants; in ``git``,
 git is killed, or the disk fails, at every change of a file that it makes for us. Nobody is killed in ``lives``, which
 compares random lives of a stream with a model, nor in ``day``, which replays a busy day of GitHub, Jira and Slack, and
-says how long that took.
+says how long that took, nor in ``outage``, which takes git host, engine, model and disk away for simulated hours.
 A seed repeats the plan of a campaign (who is hit, after how long, what is published); the instants themselves also
 depend on the machine. Points, faults and disk follow no chance at all.
 """
@@ -36,6 +36,7 @@ from tests.chaos.git.operations import OPERATIONS
 from tests.chaos.git.walk import FAULTS
 from tests.chaos.git.walk import walk as walk_git
 from tests.chaos.grounds import TRANSPORTS, grounds
+from tests.chaos.outage import run_outages
 from tests.chaos.sites import open_site
 from tests.chaos.walk import lives_of, walk
 from tests.chaos.workflow.campaign import WorkflowCampaign
@@ -50,6 +51,8 @@ COURT = "court"
 WORKFLOW = "workflow"
 GIT = "git"
 DAY = "day"
+OUTAGE = "outage"
+_OUTAGE_HOURS, _OUTAGE_ROUNDS = 6, 3
 _LIVES_OF_A_STORE = 50  # each is a stream of its own, and a store with many streams answers slowly when all are counted
 
 
@@ -144,6 +147,11 @@ class Run:
         with self._part(DAY, f"--only {DAY}") as folder:
             self._note(f"{DAY:<11} {asyncio.run(BusyDay(folder / 'home', self.seed).run())}")
 
+    def outage(self) -> None:
+        """A court without its git host, its engine, its model and its disk, for hours."""
+        with self._part(OUTAGE, f"--only {OUTAGE}") as folder:
+            self._note(f"{OUTAGE:<11} {asyncio.run(run_outages(folder, self.seed, _OUTAGE_HOURS, _OUTAGE_ROUNDS))}")
+
     @contextmanager
     def _part(self, name: str, command: str) -> Iterator[Path]:
         folder = Path(tempfile.mkdtemp(prefix="kingdom-chaos-"))
@@ -181,10 +189,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(os.environ.get("CHAOS_SEED") or random.randrange(1_000_000)))
     parser.add_argument("--transport", choices=TRANSPORTS, action="append", help="may be repeated; default: all")
     parser.add_argument(
-        "--only", choices=(*PARTS, COURT, WORKFLOW, GIT, DAY), action="append", help="may be repeated; default: all"
+        "--only",
+        choices=(*PARTS, COURT, WORKFLOW, GIT, DAY, OUTAGE),
+        action="append",
+        help="may be repeated; default: all",
     )
     options = parser.parse_args()
-    transports, parts = options.transport or TRANSPORTS, options.only or (*PARTS, COURT, WORKFLOW, GIT, DAY)
+    transports, parts = options.transport or TRANSPORTS, options.only or (*PARTS, COURT, WORKFLOW, GIT, DAY, OUTAGE)
     tool = "strace" if strace.available() else "the stopper (strace is not installed)"
     print(f"seed {options.seed}; crash points are walked with {tool}", flush=True)
     started = time.monotonic()
@@ -200,6 +211,8 @@ def main() -> int:
         run.git()
     if DAY in parts:
         run.day()
+    if OUTAGE in parts:
+        run.outage()
     print(f"\nsummary (seed {options.seed}, {time.monotonic() - started:.0f} s)")
     print("\n".join(run.summary + [f"FAILED {line}" for line in run.failures]))
     return 1 if run.failures else 0

@@ -73,6 +73,7 @@ class GitServer:
         self.handler: type[GitHandler] = GitHandler
         self.authority = folder / "authority.pem"
         self._lock = threading.Lock()
+        self._port = 0
 
     @property
     def host(self) -> str:
@@ -88,7 +89,8 @@ class GitServer:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.authority, _make_key(self.authority))
         handler = type("Handler", (self.handler,), {"git": self})
-        self._server = _QuietServer(("127.0.0.1", 0), handler)
+        self._server = _QuietServer(("127.0.0.1", self._port), handler)
+        self._port = self._server.server_port  # one that was away is back at the same address
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()
@@ -258,6 +260,8 @@ _SAID = {403: b"Write access to repository not granted.", 404: b"Repository not 
 def _make_key(certificate: Path) -> Path:
     """Make a certificate for loopback that is its own authority; return the file of its key."""
     key = certificate.with_suffix(".key")
+    if key.exists():  # the server was away, and is trusted already
+        return key
     words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     words += ["-keyout", str(key), "-out", str(certificate), "-days", "2", "-subj", "/CN=localhost"]
     words += ["-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"]
