@@ -247,7 +247,7 @@ def allowed_actions(workflow: Workflow) -> list[WorkflowAction]:
     """Return the actions that a workflow's status allows."""
     may: dict[WorkflowAction, bool] = {
         "start": workflow.status in STARTABLE_STATUSES,
-        "pause": _can_become(workflow, "pause"),
+        "pause": _can_become(workflow, "pause") and not workflow.is_over,
         "resume": _can_become(workflow, "resume") and not workflow.is_over,
         "goBack": _can_become(workflow, "resume"),
         "answer": _can_become(workflow, "resume") and WorkStatus.WAITING in workflow.work_statuses.values(),

@@ -18,7 +18,7 @@ from kingdom.workflow.domain.statuses import (
     WorkTreeStatus,
     check_transition,
 )
-from kingdom.workflow.errors import InvalidPlan, NotModifiable
+from kingdom.workflow.errors import IllegalTransition, InvalidPlan, NotModifiable
 
 OnFailure = Literal["pause", "fail"]
 START: Final = "start"  # in ``after``, if no Work has this name: wait for nothing
@@ -203,7 +203,9 @@ class Workflow:
         self.reason = None
 
     def pause(self, reason: str | None = None) -> None:
-        """Stop until a person resumes or cancels it."""
+        """Stop until a person resumes or cancels it. One that is over cannot be paused."""
+        if self.is_over:
+            raise IllegalTransition("workflow", self.id, self.status, WorkflowStatus.PAUSED)
         self._to(WorkflowStatus.PAUSED)
         self.reason, self.review, self.resuming = reason, None, None
 
@@ -224,8 +226,8 @@ class Workflow:
 
     def reopen(self) -> None:
         """Pause a completed workflow that got more works."""
-        self.pause(_REOPENED)
-        self.landing = False
+        self._to(WorkflowStatus.PAUSED)
+        self.reason, self.landing = _REOPENED, False
 
     def fail(self, reason: str) -> None:
         """Fail it: it cannot go on without a person."""
