@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.agent_clis import installed
 from tests.support.command import COMMAND, environment
 from tests.support.courts import Court, until
 
@@ -122,3 +123,40 @@ def test_a_general_can_only_be_stricter(court: Court) -> None:
     done = court.call("general", "check", "gen-test")
     assert done.returncode == 1
     assert "required" in done.stdout + done.stderr
+
+
+def use_engines(court: Court, mode: str, **programs: str) -> None:
+    """Have a general for each engine, whose program is given."""
+    for name in programs:
+        court.install(f"gen-{name}", engine={"name": name}, profile="read")
+    system = {"engines": {name: {"path": path} for name, path in programs.items()}, "sandbox": mode}
+    (court.root / "config" / "system.yaml").write_text(json.dumps(system))
+
+
+def found_by_doctor(court: Court, engine: str) -> list[tuple[str, str]]:
+    done = court.run("doctor", "--json")
+    return [
+        (check["level"], check["message"])
+        for check in json.loads(done.stdout)["checks"]
+        if check["name"] == f"engine {engine}" and "sandbox" in check["message"]
+    ]
+
+
+def test_the_doctor_runs_each_engine_s_program_in_the_sandbox(court: Court) -> None:
+    programs = installed()
+    use_engines(court, "required", claude=programs.claude, codex=programs.codex)
+    for engine in ("claude", "codex"):
+        assert found_by_doctor(court, engine) == [("ok", "ran a command in the court's sandbox")]
+
+
+def test_the_doctor_says_that_every_command_fails_in_the_sandbox_of_codex(court: Court, tmp_path: Path) -> None:
+    program = tmp_path / "codex"
+    script = '#!/bin/sh\n[ "$1" = --version ] && echo codex 9.9.9 && exit\n[ "$*" = \'sandbox -- true\' ] && {}\n'
+    program.write_text(script.format("exit"))
+    program.chmod(0o755)
+    use_engines(court, "off", codex=str(program))
+    assert found_by_doctor(court, "codex") == [("ok", "ran a command in its own sandbox")]
+    program.write_text(script.format("echo 'bwrap: execvp codex-linux-sandbox: No such file' && exit 1"))
+    why = "every command fails in its own sandbox: exit code 1: bwrap: execvp codex-linux-sandbox: No such file"
+    assert found_by_doctor(court, "codex") == [("error", why)]
+    assert court.run("doctor").returncode == 1

@@ -9,6 +9,9 @@ import shutil
 import stat
 from typing import TYPE_CHECKING, Final, Literal
 
+from kingdom.agents.engine import InstalledEngine
+from kingdom.agents.errors import SandboxUnavailable
+from kingdom.agents.sandbox.probes import has_own_sandbox, try_in_sandbox, try_own_sandbox
 from kingdom.agents.sandbox.proof import prove
 from kingdom.bus import BusError, Check
 from kingdom.court.bootstrap import configured_engines, configured_sandbox
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from kingdom.agents.engine import Engine, InProcessEngine
+    from kingdom.agents.port import SandboxMode
+    from kingdom.agents.sandbox.sandbox import Sandbox
     from kingdom.court.config import SystemConfig
     from kingdom.court.home import Home
     from kingdom.court.packages.installed import GeneralPackage, Generals
@@ -150,6 +155,7 @@ async def run_checks(home: Home, clock: Callable[[], float]) -> list[Check]:
     checks += await check_git_hosts(system)
     checks += await _check_generals(home, system)
     checks += await asyncio.to_thread(check_sandbox, system)
+    checks += await check_engine_sandboxes(load_generals(home), configured_engines(system), configured_sandbox(system))
     checks += _check_processes(home)
     try:
         async with open_queues(url) as bus:
@@ -252,6 +258,43 @@ async def engine_problems(home: Home) -> list[str]:
     return [
         f"{check.message} ({check.hint}): tasks wait until it is there" for check in checks if check.level == "error"
     ]
+
+
+async def check_engine_sandboxes(
+    generals: Generals, engines: Mapping[str, Engine | InProcessEngine], sandbox: Sandbox
+) -> list[Check]:
+    """Run a command through the sandbox of each engine that a general uses: ours, or its own where ours is off."""
+    found = []
+    for name in sorted(engines.keys() & {general.manifest.engine.name for general in generals.by_name.values()}):
+        engine = engines[name]
+        manifests = [one.manifest for one in generals.by_name.values() if one.manifest.engine.name == name]
+        if not isinstance(engine, InstalledEngine) or not (await engine.examine()).ok:
+            continue  # it starts no program, or the check of engines says what is wrong
+        confined = [_is_confined(sandbox, manifest.sandbox) for manifest in manifests]
+        if any(confined):
+            problem = await try_in_sandbox(engine, sandbox, engine.program_path())
+            found.append(_sandbox_check(name, "the court's sandbox", problem, "kingdom sandbox check"))
+        needs_own = [
+            one for one, inside in zip(manifests, confined, strict=True) if not inside and one.profile != "full"
+        ]
+        if needs_own and has_own_sandbox(engine):
+            problem = await try_own_sandbox(engine, engine.program_path())
+            hint = f"used by {', '.join(one.name for one in needs_own)}: install bubblewrap, and have sandbox: auto"
+            found.append(_sandbox_check(name, "its own sandbox", problem, hint))
+    return found
+
+
+def _is_confined(sandbox: Sandbox, wanted: SandboxMode | None) -> bool:
+    try:
+        return sandbox.confines(wanted)
+    except SandboxUnavailable:  # check_sandbox says so
+        return False
+
+
+def _sandbox_check(engine: str, where: str, problem: str | None, hint: str) -> Check:
+    if problem is None:
+        return Check(f"engine {engine}", "ok", f"ran a command in {where}")
+    return Check(f"engine {engine}", "error", f"every command fails in {where}: {problem}", hint)
 
 
 def check_sandbox(system: SystemConfig) -> list[Check]:
