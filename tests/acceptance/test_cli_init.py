@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -80,9 +81,7 @@ def test_repeated_it_changes_nothing_and_adds_what_is_missing(tmp_path: Path) ->
     (root / "config/system.yaml").write_text("name: mine\n")
     (root / "config/generals/gen-pr/prompt.md").write_text("my own prompt")
     (root / ".gitignore").write_text("mine\n")
-    for name in ("manifest.yaml", "prompt.md", "instructions.md"):
-        (root / "config/generals/gen-briefing" / name).unlink()
-    (root / "config/generals/gen-briefing").rmdir()
+    shutil.rmtree(root / "config/generals/gen-briefing")
     (root / "logs/analysis").rmdir()
     (root / "config/chamberlain.yaml").unlink()
     before = tree(root)

@@ -155,7 +155,10 @@ def test_evidence_lies_inside_the_worktree(path: str) -> None:
             "schedules: [{name: a, cron: '* * * * *'}, {name: a, cron: '1 * * * *'}]\n",
             "m:3: schedules: two schedules are called 'a'",
         ),
-        ("evidence: [tests]\n", "m:3: evidence[0]: must be commit, {file: path} or {command: [program"),
+        (
+            "evidence: [tests]\n",
+            "m:3: evidence[0]: must be commit, comments, {file: path}, {summary: {begins_with: [word",
+        ),
         ("evidence: [{command: 'make test'}]\n", "m:3: evidence[0].command: must be a valid list, not 'make test'"),
         ("profile: root\n", "m:3: profile: must be 'read', 'edit' or 'full', not 'root'"),
         ("notify: loud\n", "m:3: notify: must be 'all', 'result' or 'silent', not 'loud'"),
@@ -280,6 +283,14 @@ def test_a_prompt_that_is_missing_empty_or_too_long_is_told(tmp_path: Path) -> N
 def test_a_shipped_general_is_in_order(name: str) -> None:
     assert check_package(SHIPPED_GENERALS_DIR / name, ENGINES) == []
     assert (SHIPPED_GENERALS_DIR / name / "instructions.md").is_file()
+
+
+@pytest.mark.parametrize("name", ["gen-briefing", "gen-pr", "gen-test"])
+def test_a_shipped_general_shows_what_it_leaves_and_demands_evidence(name: str) -> None:
+    readme = (SHIPPED_GENERALS_DIR / name / "README.md").read_text()
+    assert readme.startswith(f"# {name}\n")
+    assert f"{name} finished " in readme.split("```text\n")[1], "a picture of what people get"
+    assert load_general(SHIPPED_GENERALS_DIR / name).manifest.evidence
 
 
 @pytest.mark.parametrize("resume", [False, True])

@@ -7,13 +7,16 @@ import contextlib
 import os
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.agents.engine import inherited_environment
 from kingdom.agents.errors import SandboxUnavailable
 from kingdom.agents.untrusted import clean_line
+from kingdom.court.general.comments import comments_of, comments_problem
+from kingdom.court.general.reports import text_of
 from kingdom.court.models import EvidenceCheck
-from kingdom.court.packages.manifest import CommandEvidence, FileEvidence
+from kingdom.court.packages.manifest import CommandEvidence, FileEvidence, SummaryEvidence
 from kingdom.gitops import GitError
 
 if TYPE_CHECKING:
@@ -23,19 +26,29 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from kingdom.agents.sandbox.sandbox import Sandbox
-    from kingdom.court.general.workspace import Workplace
+    from kingdom.court.general.workspace import PullRequest, Workplace
+    from kingdom.court.packages.manifest import SummaryForm
 
-    Demand = Literal["commit"] | FileEvidence | CommandEvidence
+    Demand = Literal["commit", "comments"] | FileEvidence | CommandEvidence | SummaryEvidence
 
 _MAX_OUTPUT_BYTES: Final = 64 * 1024  # of what a command printed
 _MAX_DETAIL_CHARS: Final = 500
 
 
+@dataclass(frozen=True, slots=True)
+class ClaimedSuccess:
+    """A success that an agent reported: its result, where it worked, and the pull request it was about, if any."""
+
+    result: Mapping[str, Any]
+    place: Workplace
+    pull: PullRequest | None = None
+
+
 async def check_evidence(
-    demands: Sequence[Demand], place: Workplace, environment: Mapping[str, str], sandbox: Sandbox | None = None
+    demands: Sequence[Demand], claim: ClaimedSuccess, environment: Mapping[str, str], sandbox: Sandbox | None = None
 ) -> list[EvidenceCheck]:
     """Check what a success must show. Commands run in ``sandbox``: the agent may have written what they execute."""
-    return [await _check_one(demand, place, environment, sandbox) for demand in demands]
+    return [await _check_one(demand, claim, environment, sandbox) for demand in demands]
 
 
 def evidence_error(checks: Sequence[EvidenceCheck]) -> str | None:
@@ -45,8 +58,13 @@ def evidence_error(checks: Sequence[EvidenceCheck]) -> str | None:
 
 
 async def _check_one(
-    demand: Demand, place: Workplace, environment: Mapping[str, str], sandbox: Sandbox | None
+    demand: Demand, claim: ClaimedSuccess, environment: Mapping[str, str], sandbox: Sandbox | None
 ) -> EvidenceCheck:
+    place = claim.place
+    if isinstance(demand, SummaryEvidence):
+        return _check_summary(demand.summary, text_of(claim.result, "summary"))
+    if demand == "comments":
+        return await _check_comments(claim)
     if isinstance(demand, FileEvidence):
         return _check_file(demand.file, place.folder)
     if isinstance(demand, CommandEvidence):
@@ -68,6 +86,27 @@ async def _check_commit(place: Workplace) -> EvidenceCheck:
     except GitError as error:
         return EvidenceCheck(name="commit", ok=False, detail=clean_line(str(error), _MAX_DETAIL_CHARS))
     return EvidenceCheck(name="commit", ok=True, detail=tip)
+
+
+def _check_summary(form: SummaryForm, summary: str) -> EvidenceCheck:
+    problem = None
+    if form.begins_with and not summary.lstrip("*_#`> \n").startswith(tuple(form.begins_with)):
+        problem = f"it begins with none of {', '.join(form.begins_with)}"
+    elif len(summary.strip()) < form.min_chars:
+        problem = f"it has {len(summary.strip())} characters, fewer than {form.min_chars}"
+    elif form.max_lines is not None and (lines := len(summary.strip().splitlines())) > form.max_lines:
+        problem = f"it has {lines} lines, more than {form.max_lines}"
+    return EvidenceCheck(name="summary", ok=problem is None, detail=problem or f"{len(summary.strip())} characters")
+
+
+async def _check_comments(claim: ClaimedSuccess) -> EvidenceCheck:
+    try:
+        comments = comments_of(claim.result)
+    except ValueError as error:
+        return EvidenceCheck(name="comments", ok=False, detail=clean_line(str(error), _MAX_DETAIL_CHARS))
+    problem = await comments_problem(comments, claim.place, claim.pull)
+    detail = f"{len(comments)} on lines of the change" if problem is None else clean_line(problem, _MAX_DETAIL_CHARS)
+    return EvidenceCheck(name="comments", ok=problem is None, detail=detail)
 
 
 def _check_file(relative: str, folder: Path) -> EvidenceCheck:

@@ -269,7 +269,7 @@ async def prepare_run(context: GeneralContext, task_context: TaskContext, progre
     home, manifest, history = context.home, context.manifest, task_context.history
     url = _repository_url(context, task_context)
     place = await context.workspace.prepare(history.work_id, url, fetch=not history.former)
-    pull = await _pull_request(context, task_context, place)
+    pull = await pull_request_of(context, task_context, place, fetch=not history.former)
     instructions = read_instructions(context.package.instructions_path)
     placed = await write_task_files(place, instructions, task_description(home, task_context.task, context.name, pull))
     # A session is resumed once: when that fails, a new soldier with a complete prompt has better chances.
@@ -306,14 +306,16 @@ def _checked_permit(task: Task, manifest: Manifest) -> Permit | None:
     return permit
 
 
-async def _pull_request(context: GeneralContext, task_context: TaskContext, place: Workplace) -> PullRequest | None:
+async def pull_request_of(
+    context: GeneralContext, task_context: TaskContext, place: Workplace, *, fetch: bool
+) -> PullRequest | None:
+    """Return the pull request that a task is about, or None. Without ``fetch`` its head is the one that was seen."""
     payload, kind = task_context.task.payload, task_context.type
     number = payload.get("number")
     if place.tree is None or not isinstance(kind, str) or not kind.startswith(_PULL_REQUEST_PREFIX):
         return None
     if type(number) is not int or not 0 < number < _MAX_PULL_REQUEST_NUMBER:
         return None
-    fetch = not task_context.history.former  # a resumed session has seen the head that is there
     return await context.workspace.find_pull_request(place.tree, number, payload.get("base"), fetch=fetch)
 
 

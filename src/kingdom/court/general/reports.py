@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from kingdom.agents.untrusted import clean, clean_line, cut_middle
 from kingdom.base.files import encode_json, read_json
 from kingdom.court.activity import append_task_log, missing_entries, recent_entries
 from kingdom.court.days import day_of
+from kingdom.court.general.comments import comments_of
 from kingdom.court.general.context import RESUME_TYPE, load_task_history
 from kingdom.court.general.errors import TaskRefused
 from kingdom.court.general.preparation import remove_handover, session_file
@@ -77,6 +79,16 @@ class ResultBuilder:
             error = text_of(self._document, "error") or f"the soldier ended as {status} and gave no reason"
         return self._build(status, None if status in ("success", "skipped", "needs_human") else error, checks)
 
+    def _summary(self) -> str:
+        """Return the summary, with the comments of a review below it: people read it where there is no diff."""
+        summary = text_of(self._document, "summary")
+        if "comments" not in self.context.manifest.evidence or self._document is None:
+            return summary
+        with contextlib.suppress(ValueError):  # reported as missing evidence
+            listed = [f"- `{one.place}`: {clean(one.body)}" for one in comments_of(self._document)]
+            return "\n".join([summary, *([""] if listed else []), *listed])
+        return summary
+
     @property
     def _document(self) -> Mapping[str, Any] | None:
         return self.outcome.result if self.outcome else None
@@ -99,7 +111,7 @@ class ResultBuilder:
             task_id=task.id,
             general=context.name,
             status=status,
-            summary=text_of(self._document, "summary"),
+            summary=self._summary(),
             error=None if error is None else cut_middle(clean(error), _MAX_TEXT_BYTES),
             question=question_of(self._document) if status == "needs_human" else None,
             retry_count=self.progress.retries,

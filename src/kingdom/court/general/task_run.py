@@ -32,7 +32,7 @@ from kingdom.bus import BusError
 from kingdom.court.errors import CourtError
 from kingdom.court.general.context import TaskContext, TaskHistory, TaskProgress, load_task_context
 from kingdom.court.general.errors import TaskHeld, TaskNotReady, TaskRefused
-from kingdom.court.general.evidence import check_evidence, evidence_error
+from kingdom.court.general.evidence import ClaimedSuccess, check_evidence, evidence_error
 from kingdom.court.general.landing import land_result
 from kingdom.court.general.preparation import (
     assigned_soldier,
@@ -44,6 +44,7 @@ from kingdom.court.general.preparation import (
     new_soldier_id,
     prepare_handover,
     prepare_run,
+    pull_request_of,
     session_file,
 )
 from kingdom.court.general.reports import ResultBuilder
@@ -282,7 +283,7 @@ class TaskRun:
         if status == "success" and outcome.result is not None and outcome.result.get(REPORTED) is False:
             status, error = "failed", _no_result_error(outcome)
         if status == "success":
-            checks = await self._unless_halted(self._evidence()) if self._context.manifest.evidence else []
+            checks = await self._unless_halted(self._evidence(outcome)) if self._context.manifest.evidence else []
             if (error := evidence_error(checks)) is not None:
                 status = "failed"
         if status not in ("failed", "timeout") or progress.retries >= self._context.manifest.retries:
@@ -325,13 +326,15 @@ class TaskRun:
         unseen = self._adopted and outcome.status == "killed" and outcome.exit_code is None
         return unseen and progress.restarts < _MAX_RESTARTS
 
-    async def _evidence(self) -> list[EvidenceCheck]:
+    async def _evidence(self, outcome: Outcome) -> list[EvidenceCheck]:
         # An adopted run was prepared by a former process.
         place = self._place or self._context.workspace.find(self._task_context.history.work_id)
         if place is None:
             raise TaskRefused("the workplace of the task is gone, so its evidence cannot be checked")
         context = self._context
-        return await check_evidence(context.manifest.evidence, place, context.deps.environment, context.deps.sandbox)
+        pull = await pull_request_of(context, self._task_context, place, fetch=False)
+        claim = ClaimedSuccess(outcome.result or {}, place, pull)
+        return await check_evidence(context.manifest.evidence, claim, context.deps.environment, context.deps.sandbox)
 
     # ── helpers ───────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -165,10 +165,25 @@ class CommandEvidence(ConfigSection):
     timeout_seconds: float = Field(default=300.0, gt=0)
 
 
+class SummaryForm(ConfigSection):
+    """The form of a summary."""
+
+    begins_with: list[Annotated[str, StringConstraints(min_length=1, max_length=100)]] = Field(default_factory=list)
+    """The words of which it must begin with one, such as a verdict."""
+    min_chars: int = Field(default=1, ge=1, le=100_000)
+    max_lines: int | None = Field(default=None, ge=1, le=10_000)
+
+
+class SummaryEvidence(ConfigSection):
+    """A summary that people can use."""
+
+    summary: SummaryForm
+
+
 def _evidence_kind(value: Any) -> str | None:
-    if value == "commit":
-        return "commit"
-    kinds = {"file": FileEvidence, "command": CommandEvidence}
+    if value in ("commit", "comments"):
+        return str(value)
+    kinds = {"file": FileEvidence, "command": CommandEvidence, "summary": SummaryEvidence}
     return next((kind for kind, model in kinds.items() if isinstance(value, model) or _has(value, kind)), None)
 
 
@@ -178,12 +193,15 @@ def _has(value: Any, key: str) -> bool:
 
 Evidence = Annotated[
     Annotated[Literal["commit"], Tag("commit")]
+    | Annotated[Literal["comments"], Tag("comments")]
+    | Annotated[SummaryEvidence, Tag("summary")]
     | Annotated[FileEvidence, Tag("file")]
     | Annotated[CommandEvidence, Tag("command")],
     Discriminator(
         _evidence_kind,
         custom_error_type="evidence",
-        custom_error_message="must be commit, {file: path} or {command: [program, argument, …]}",
+        custom_error_message="must be commit, comments, {file: path}, {summary: {begins_with: [word, …]}} "
+        "or {command: [program, argument, …]}",
     ),
 ]
 
