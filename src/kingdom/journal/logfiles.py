@@ -249,7 +249,10 @@ class LogSequence:
         self._after = cursor.after
         seen = _wait_for_snapshot(self._path)
         for position in cursor.files:
-            file = self._find(position, seen)
+            while (file := self._find(position, seen)) is None:
+                before, seen = seen, _wait_for_snapshot(self._path)
+                if seen == before:
+                    break  # otherwise it may have been rotated between the snapshot and the opening
             if file is not None:
                 self.files.append(file)
             elif not position.sealed:
@@ -351,19 +354,23 @@ class LogSequence:
 
     def _find(self, position: FilePosition, seen: LogSnapshot) -> LogFile | None:
         log = self._path
-        candidates = [
+        same = [
             log.with_name(rotated_file.name) for rotated_file in seen.rotated if rotated_file.inode == position.inode
         ]
         # An empty file has no first bytes to compare; but if something was rotated since, this is not the file.
         if position.inode == seen.live and (position.offset or not any(map(self._follows, seen.rotated))):
-            candidates.append(log)
-        if not candidates and position.inode != seen.live:
-            candidates = _find_inode(log, position.inode)
+            same.append(log)
+        if not same and position.inode != seen.live:
+            same = _find_inode(log, position.inode)
+        copies = []
         if position.offset >= HEAD_BYTES:  # enough to recognise the file in a copied directory
-            candidates += [log, *(log.with_name(rotated_file.name) for rotated_file in reversed(seen.rotated))]
-        for path in candidates:
-            if file := LogFile.at(str(path), position):
+            copies = [log, *(log.with_name(rotated_file.name) for rotated_file in reversed(seen.rotated))]
+        for number, path in enumerate((*same, *copies)):
+            file = LogFile.at(str(path), position)
+            if file is not None and (file.inode == position.inode or number >= len(same)):
                 return file
+            if file is not None:  # another one has its name since the snapshot
+                file.close()
         return None
 
 

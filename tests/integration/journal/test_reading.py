@@ -16,7 +16,7 @@ import orjson
 import pytest
 
 from kingdom.base.locks import try_lock, unlock
-from kingdom.journal import Cursor, InvalidCursor, Journal, Problem, Reader, UnknownEvent, rotate
+from kingdom.journal import Cursor, InvalidCursor, Journal, Problem, Reader, UnknownEvent, logfiles, rotate
 from kingdom.journal.catalog import TaskStarted
 from kingdom.journal.logfiles import LogFile
 from kingdom.journal.reader import watch_log
@@ -385,6 +385,33 @@ def test_an_inode_that_was_given_to_another_file_is_not_taken_for_the_old_one(co
     assert ids(court.reader()) == ["3", "4"]
     assert [problem.kind for problem in court.problems] == ["gone"]
     court.problems.clear()
+
+
+@pytest.mark.parametrize("read_before", [0, 1, 9])  # nothing yet, less and more than what a file is recognised by
+def test_a_rotation_while_a_reader_opens_its_files_repeats_nothing(
+    court: Court, monkeypatch: pytest.MonkeyPatch, read_before: int
+):
+    before = [str(number) for number in range(read_before)]
+    court.emit(*before or ["0"])
+    first = court.reader()
+    if before:
+        assert ids(first) == before
+    else:
+        first._files.extend()  # it has opened the file and taken no line of it
+    first.commit()
+    real, rotated = logfiles.take_snapshot, []
+
+    def snapshot(path: Path) -> logfiles.LogSnapshot | None:
+        """The log is rotated, and written to, when the reader knows its files and has not opened them."""
+        seen = real(path)
+        if not rotated:
+            rotated.append(court.rotate())
+            court.emit("new")
+        return seen
+
+    monkeypatch.setattr(logfiles, "take_snapshot", snapshot)
+    assert ids(court.reader()) == (["new"] if before else ["0", "new"])
+    assert rotated
 
 
 def test_a_copied_directory_is_read_on_from_the_same_place(court: Court, tmp_path: Path):
