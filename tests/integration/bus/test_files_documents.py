@@ -128,6 +128,22 @@ async def test_what_is_no_document_is_set_aside_with_its_reason_and_stays_there(
     assert files.path("invalid", "a").read_text() == text
 
 
+async def test_what_is_set_aside_does_not_say_that_it_waits(bus: EventBus, files: QueueFiles) -> None:
+    files.drop("pending", "a", json.dumps(fields("a", created_at="yesterday", note="kept")), age=60)
+    assert await bus.claim(STREAM, worker="w") == []
+    aside = json.loads(files.path("invalid", "a").read_text())
+    assert (aside["status"], aside["note"], aside["created_at"]) == ("invalid", "kept", "yesterday")
+    reason = files.path("invalid", "a").with_name("a.json.reason").read_text().strip()
+    assert aside["invalid_reason"] == reason
+    assert "created_at 'yesterday'" in reason
+    mended = {**aside, "created_at": "2026-02-07T12:00:00Z"}
+    files.path("invalid", "a").unlink()
+    files.drop("pending", "a", json.dumps(mended))
+    (held,) = await bus.claim(STREAM, worker="w")
+    assert "invalid_reason" not in json.loads(files.path("dispatched", "a").read_text())
+    assert held.envelope.payload["note"] == "kept"
+
+
 async def test_an_outcome_the_form_does_not_name_is_refused(bus: EventBus, files: QueueFiles) -> None:
     await bus.publish(STREAM, envelope("a"))
     (held,) = await bus.claim(STREAM, worker="w")

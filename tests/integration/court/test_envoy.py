@@ -67,6 +67,26 @@ def names(services: Services, state: str) -> list[str]:
     return sorted(path.stem for path in (services.home.queue / "messages" / state).glob("*.json"))
 
 
+async def test_a_message_that_a_program_of_a_general_puts_there_is_sent(services: Services) -> None:
+    document = {
+        "id": "msg-20260207-900",
+        "type": "notification",
+        "content": "the build of gen-pr is slow today",
+        "context": {"general": "gen-pr"},
+        "created_at": "2026-02-07T12:00:00Z",
+        "status": "pending",
+    }
+    folder = services.home.queue / "messages" / "pending"
+    (folder / ".tmp-by-hand").write_text(json.dumps(document))
+    (folder / ".tmp-by-hand").rename(folder / "msg-20260207-900.json")
+    one = envoy(services)
+    await one.start()
+    await one.tick()
+    await one.stop()
+    assert "the build of gen-pr is slow today" in said(services)
+    assert (services.home.queue / "messages" / "sent" / "msg-20260207-900.json").exists()
+
+
 async def test_messages_are_said_written_down_and_settled(services: Services) -> None:
     await put_documents(services.bus, [message(number) for number in range(1, 31)])
     await envoy(services).tick()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kingdom.base.syncer import Syncer
-    from kingdom.bus.delivery import Status
+    from kingdom.bus.delivery import DocumentForm, Status
     from kingdom.bus.stream_entry import EventEntry
     from kingdom.bus.transports.files.layout import StreamPaths
     from kingdom.bus.transports.files.stream import FileStream
@@ -218,6 +218,20 @@ class FileMover:
         if move.source == "DEAD" and self._paths.states["DEAD"] == self._paths.invalid:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(f"{source}.reason")
+
+
+def marked_invalid(path: str, form: DocumentForm | None, reason: str, max_bytes: int) -> bytes | None:
+    """Return the document at ``path`` as one in ``invalid/``; None if it cannot be read, or has no status."""
+    if form is None or form.status is None:
+        return None
+    try:
+        document = parse(read_bytes(path, max_bytes))
+    except (OSError, InvalidEnvelope):
+        return None
+    if form.status not in document:
+        return None
+    document[INVALID_REASON] = reason
+    return encode_form(document, (form.status, "invalid"))
 
 
 def _reason(move: FileMove) -> str:

@@ -22,12 +22,12 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from kingdom.base.files import sync_directory
+from kingdom.base.files import sync_directory, write_atomic
 from kingdom.base.inotify import CLOSE_WRITE, MODIFY, MOVED_TO, OVERFLOW, FileChange, FileWatcher
 from kingdom.base.syncer import Syncer
 from kingdom.bus.errors import InvalidOption
 from kingdom.bus.stream_state import StreamStateMachine
-from kingdom.bus.transports.files.directories import DirectoryScanner, FileMover
+from kingdom.bus.transports.files.directories import DirectoryScanner, FileMover, marked_invalid
 from kingdom.bus.transports.files.layout import StreamLock, StreamPaths
 from kingdom.bus.transports.files.ledger import FileMove, StreamLedger, apply_line, makes_claimable, snapshot
 
@@ -171,6 +171,11 @@ class FileStream:
         with contextlib.suppress(OSError), open(f"{target}.reason", "w", encoding="utf-8") as file:
             file.write(f"{reason}\n")
         with contextlib.suppress(FileNotFoundError):
+            # A status in it would contradict the directory. On a full disk it stays as it is.
+            marked = marked_invalid(path, self.paths.form, reason, self.max_bytes)
+            with contextlib.suppress(OSError):
+                if marked is not None:
+                    write_atomic(path, marked)
             os.rename(path, target)
         log.warning("set aside %s: %s", target, reason, extra={"stream": self.name})
 
