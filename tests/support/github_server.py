@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 from tests.support.git_server import GitHandler, GitServer
 from tests.support.repositories import plain_git
 
-_PULLS = re.compile(r"/api/v3/repos/(?P<name>[^/]+/[^/]+)/pulls(?:/(?P<number>\d+))?\Z")
+_PULLS = re.compile(r"/api/v3/repos/(?P<name>[^/]+/[^/]+)/pulls(?:/(?P<number>\d+)(?P<reviews>/reviews)?)?\Z")
 Answer = tuple[int, Any]
 
 
@@ -26,6 +26,8 @@ class GitHubServer(GitServer):
         super().__init__(folder, name=name)
         self.handler = _ApiHandler
         self.pulls: dict[str, list[dict[str, Any]]] = {}
+        self.reviews: dict[tuple[str, int], list[dict[str, Any]]] = {}
+        """The reviews of a pull request, by repository and number."""
         self.calls: list[tuple[str, str]] = []
         """Method and path of every call of the API."""
         self.fail_next: list[int] = []
@@ -63,6 +65,8 @@ class GitHubServer(GitServer):
         if status == 404:
             return 404, {"message": "Not Found"}
         pulls = self.pulls.setdefault(name, [])
+        if found["reviews"]:
+            return self._reviewed(name, int(found["number"]), method, body, parse_qs(parts.query))
         if number is not None:
             if not 1 <= int(number) <= len(pulls):
                 return 404, {"message": "Not Found"}
@@ -71,6 +75,19 @@ class GitHubServer(GitServer):
         if method == "GET":
             return 200, self._listed(pulls, parse_qs(parts.query))
         return self._open(name, pulls, body)
+
+    def _reviewed(
+        self, name: str, number: int, method: str, body: dict[str, Any], query: dict[str, list[str]]
+    ) -> Answer:
+        reviews = self.reviews.setdefault((name, number), [])
+        if method == "GET":
+            size, page = int(query["per_page"][0]), int(query["page"][0])
+            return 200, reviews[size * (page - 1) : size * page]
+        head = plain_git(self.bare(name), "rev-parse", f"refs/pull/{number}/head")
+        if body["commit_id"] != head:
+            return 422, {"message": "Unprocessable Entity", "errors": [{"message": "commit_id is not part of it"}]}
+        reviews.append({**body, "html_url": f"{self.url}/{name}/pull/{number}#pullrequestreview-{len(reviews) + 1}"})
+        return 200, reviews[-1]
 
     def _listed(self, pulls: list[dict[str, Any]], query: dict[str, list[str]]) -> list[dict[str, Any]]:
         state, head = query.get("state", ["open"])[0], query.get("head", [""])[0]

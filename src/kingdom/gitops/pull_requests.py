@@ -30,6 +30,8 @@ _MAX_RESPONSE_BYTES: Final = 4 * 1024 * 1024
 _MAX_REDIRECTS: Final = 3
 _REDIRECTS: Final = (301, 302, 307, 308)
 _PUBLIC_HOSTS: Final = ("github.com", "www.github.com", "ssh.github.com")
+_REVIEWS_PER_PAGE: Final = 100
+_MAX_REVIEW_PAGES: Final = 20
 _RIGHTS_ADVICE: Final = "give the token the right to write contents and pull requests of this repository"
 
 
@@ -84,6 +86,26 @@ class WantedRequest:
     draft: bool = False
 
 
+@dataclass(frozen=True)
+class LineNote:
+    """A comment on a line of a pull request, numbered as its head has it."""
+
+    path: str
+    line: int
+    body: str
+
+
+@dataclass(frozen=True)
+class WantedReview:
+    """A review of a pull request at one of its commits. ``mark`` is part of the body and finds it again."""
+
+    number: int
+    commit: str
+    body: str
+    mark: str
+    notes: tuple[LineNote, ...] = ()
+
+
 class PullRequests:
     """The pull requests of one repository."""
 
@@ -116,6 +138,20 @@ class PullRequests:
         if not same_text(found.body, wanted.body) and written is not None and same_text(found.body, written):
             found = _pull_request(await self._call("PATCH", f"/pulls/{found.number}", {"body": wanted.body}))
         return found, False
+
+    async def review(self, wanted: WantedReview) -> str:
+        """Post a review that neither approves nor demands changes, once; return its address."""
+        path = f"/pulls/{wanted.number}/reviews"
+        for page in range(1, _MAX_REVIEW_PAGES + 1):
+            found = await self._call("GET", f"{path}?per_page={_REVIEWS_PER_PAGE}&page={page}")
+            for one in found:
+                if wanted.mark in str(one.get("body")):
+                    return str(one["html_url"])
+            if len(found) < _REVIEWS_PER_PAGE:
+                break
+        notes = [{"path": one.path, "line": one.line, "side": "RIGHT", "body": one.body} for one in wanted.notes]
+        document = {"commit_id": wanted.commit, "body": wanted.body, "event": "COMMENT", "comments": notes}
+        return str((await self._call("POST", path, document))["html_url"])
 
     async def _call(self, method: str, path: str, document: dict[str, Any] | None = None) -> Any:
         url = f"{self._target.api}/repos/{self._target.repository}{path}"

@@ -95,7 +95,7 @@ async def test_a_second_task_on_the_ticket_does_not_overwrite_the_first(post: Po
 async def test_an_outage_passes_and_a_refusal_is_said_without_undoing_the_success(
     post: Post, github: GitHubServer, statuses: list[int], count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kingdom.court.general.landing._RETRY_SECONDS", (0.0, 0.0, 0.0))
+    monkeypatch.setattr("kingdom.court.general.landing.RETRY_SECONDS", (0.0, 0.0, 0.0))
     github.fail_next = statuses
     result = await finish(post)
     assert result["status"] == "success"
@@ -107,3 +107,67 @@ async def test_nothing_is_landed_of_a_task_that_failed(post: Post, github: GitHu
     fake(post).script = lambda order, number: Outcome("failed", error="no")
     assert (await finish(post))["status"] == "failed"
     assert github.refs("acme/app").keys() == {"main"}
+
+
+# ── reviews ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+REVIEW: dict[str, Any] = {
+    "status": "success",
+    "summary": "REQUEST CHANGES: ls forgets hidden files.",
+    "comments": [{"path": "ls.py", "line": 1, "body": "major: hidden files are left out."}],
+}
+
+
+@pytest.fixture
+async def reviewer(tmp_path: Path, github: GitHubServer) -> AsyncIterator[Post]:
+    """A general that reviews pull request 7 of the application, which adds a file."""
+    head = github.commit("acme/app", {"ls.py": "print('fast')\n"}, branch="theirs")
+    plain_git(github.bare("acme/app"), "update-ref", "refs/pull/7/head", head)
+    async with posted(tmp_path / "court", land="review", evidence=["comments"], retries=0) as post:
+        post.base_url = github.url
+        post.system = {"git": {"credentials": {github.host: {"env": "APP_TOKEN"}}}}
+        fake(post).script = lambda order, number: Outcome("success", dict(REVIEW))
+        yield post
+
+
+async def review(post: Post) -> dict[str, Any]:
+    task = await post.task(repo="acme/app", type="github.pr.opened", payload={"number": 7, "base": "main"})
+    (result,) = await post.finish(task)
+    return dict(result)
+
+
+async def test_a_review_is_posted_with_comments_on_its_lines_and_approves_nothing(
+    reviewer: Post, github: GitHubServer
+) -> None:
+    result = await review(reviewer)
+    (posted_review,) = github.reviews["acme/app", 7]
+    assert (result["status"], result["links"]) == ("success", [posted_review["html_url"]])
+    assert posted_review["event"] == "COMMENT"
+    assert posted_review["body"].startswith("REQUEST CHANGES: ls forgets hidden files.")
+    (comment,) = REVIEW["comments"]
+    assert posted_review["comments"] == [{**comment, "side": "RIGHT"}]
+    assert TOKEN not in str(fake(reviewer).orders)
+
+
+async def test_a_review_whose_answer_was_lost_is_not_posted_twice(
+    reviewer: Post, github: GitHubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kingdom.court.general.review.RETRY_SECONDS", (0.0,))
+    answer = github.answer
+
+    def lose_the_first(method: str, path: str, token: str | None, body: dict[str, Any]) -> tuple[int, Any]:
+        found = answer(method, path, token, body)
+        lost = method == "POST" and sum(call[0] == "POST" for call in github.calls) == 1
+        return (502, {"message": "lost"}) if lost else found
+
+    monkeypatch.setattr(github, "answer", lose_the_first)
+    result = await review(reviewer)
+    assert [one["html_url"] for one in github.reviews["acme/app", 7]] == result["links"]
+
+
+async def test_a_review_that_may_not_be_posted_is_still_told_to_people(reviewer: Post, github: GitHubServer) -> None:
+    github.fail_next = [403]
+    result = await review(reviewer)
+    assert (result["status"], result["links"]) == ("success", [])
+    assert "`ls.py:1`: major: hidden files are left out." in result["summary"]
+    assert "The review was not posted: no pull request may be made in acme/app" in result["summary"]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _MAX_BODY_CHARS: Final = 60_000
 _MAX_TITLE_CHARS: Final = 200
 _TITLE_FIELDS: Final = ("title", "summary", "subject")
-_RETRY_SECONDS: Final = (1.0, 4.0, 15.0)  # between two tries while a remote is away
+RETRY_SECONDS: Final = (1.0, 4.0, 15.0)  # between two tries while a remote is away
 _NOT_IN_BRANCH: Final = re.compile(r"[^A-Za-z0-9_.]+")
 
 
@@ -84,7 +84,7 @@ async def land_result(
     A remote that refuses them does not undo the success: the summary says what is wrong.
     """
     plan, task = context.manifest.land, task_context.task
-    if plan is None or result.status != "success" or context.manifest.mode == "workflow":
+    if plan is None or plan.how == "review" or result.status != "success" or context.manifest.mode == "workflow":
         return result
     place = place or context.workspace.find(task_context.history.work_id)  # None: prepared by a former process
     if place is None or place.tree is None:
@@ -107,7 +107,7 @@ async def land_task(tree: Worktree, plan: LandSection, texts: TaskTexts) -> Land
 
     A remote that is away is tried again for a while. Raises :class:`kingdom.gitops.GitError`.
     """
-    for pause in (*_RETRY_SECONDS, None):
+    for pause in (*RETRY_SECONDS, None):
         try:
             return await _land(tree, plan, texts)
         except GitError as error:

@@ -48,6 +48,7 @@ from kingdom.court.general.preparation import (
     session_file,
 )
 from kingdom.court.general.reports import ResultBuilder
+from kingdom.court.general.review import post_review
 from kingdom.gitops import GitError
 from kingdom.journal.catalog import SoldierCompleted, SoldierEnded, SoldierSpawned, SoldierTimeout, TaskStarted
 
@@ -288,8 +289,7 @@ class TaskRun:
                 status = "failed"
         if status not in ("failed", "timeout") or progress.retries >= self._context.manifest.retries:
             result = self._result_builder(outcome).of(status, error, checks)
-            landed = land_result(self._context, self._task_context, self._place, result)
-            return TaskFinished(await self._unless_halted(landed))
+            return TaskFinished(await self._unless_halted(self._land(result, outcome)))
         progress.retries += 1
         progress.errors.append(
             cut_middle(clean(error or f"the soldier ended as {status} and gave no reason"), _MAX_ERROR_BYTES)
@@ -298,6 +298,12 @@ class TaskRun:
         pause = backoff(progress.retries - 1, *_BACKOFF_SECONDS)
         await self._unless_halted(self._context.deps.sleep(pause))
         return None
+
+    async def _land(self, result: Result, outcome: Outcome) -> Result:
+        context, task_context, plan = self._context, self._task_context, self._context.manifest.land
+        if plan is not None and plan.how == "review":
+            return await post_review(context, task_context, self._place, result, outcome.result or {})
+        return await land_result(context, task_context, self._place, result)
 
     async def _park(
         self,

@@ -253,12 +253,14 @@ class McpServerSection(ConfigSection):
 
 
 class LandSection(ShortFormSection):
-    """What happens with the commits of a task that succeeded. Short form: how."""
+    """What happens with the work of a task that succeeded. Short form: how."""
 
     short_form: ClassVar[str] = "how"
 
-    how: Literal["pull-request", "push"]
-    """``pull-request``: push the branch and open a pull request on GitHub. ``push``: only push."""
+    how: Literal["pull-request", "push", "review"]
+    """``pull-request``: push the branch and open a pull request on GitHub. ``push``: only push. ``review``: post the
+    summary and the comments of the result as a review of the pull request that the task is about.
+    """
     base: str | None = Field(default=None, min_length=1, max_length=250)
     """The branch to merge into. None: the default branch."""
     draft: bool = False

@@ -1,0 +1,67 @@
+"""Post the review of a pull request on GitHub: the summary, with its comments on the lines they are about.
+
+It is always a comment, never an approval or a demand for changes: those count as a person's in the rules that protect
+branches. The verdict stands in its text. A review that was posted is found by a mark in it and not posted again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kingdom.agents.untrusted import clean
+from kingdom.court.general.comments import comments_of
+from kingdom.court.general.landing import RETRY_SECONDS
+from kingdom.court.general.preparation import pull_request_of
+from kingdom.gitops.errors import GitError, LandingRefused
+from kingdom.gitops.pull_requests import LineNote, PullRequests, PullRequestTarget, WantedReview
+from kingdom.gitops.remotes import is_outage
+
+if TYPE_CHECKING:
+    from kingdom.court.general.context import GeneralContext, TaskContext
+    from kingdom.court.general.workspace import Workplace
+    from kingdom.court.models import Result
+
+
+async def post_review(
+    context: GeneralContext,
+    task_context: TaskContext,
+    place: Workplace | None,
+    result: Result,
+    document: Mapping[str, Any],
+) -> Result:
+    """Post the review of a task that succeeded; return the result with where it is.
+
+    A server that refuses it does not undo the success: the summary says what is wrong.
+    """
+    place = place or context.workspace.find(task_context.history.work_id)
+    if result.status != "success" or place is None or place.tree is None:
+        return result
+    pull = await pull_request_of(context, task_context, place, fetch=False)
+    try:
+        if pull is None or not pull.head:
+            raise LandingRefused("the task is about no pull request whose head is known", "see the event")
+        notes = tuple(LineNote(one.path, one.line, clean(one.body)) for one in comments_of(document))
+        mark = f"<!-- kingdom {result.task_id} -->"
+        body = f"{clean(str(document.get('summary') or '')).strip()}\n\n{mark}"
+        url = await _post(place, WantedReview(pull.number, pull.head, body, mark, notes))
+    except (GitError, ValueError) as error:
+        said = f"The review was not posted: {error}"
+        return result.model_copy(update={"summary": f"{result.summary}\n\n{said}".strip()})
+    return result.model_copy(update={"links": [url, *(link for link in result.links if link != url)]})
+
+
+async def _post(place: Workplace, wanted: WantedReview) -> str:
+    assert place.tree is not None
+    clone = place.tree.clone
+    target = PullRequestTarget.of(clone.url)
+    for pause in (*RETRY_SECONDS, None):
+        try:
+            requests = PullRequests(target, await clone.git.access.credentials.token(target.host))
+            return await requests.review(wanted)
+        except GitError as error:
+            if pause is None or not is_outage(error):
+                raise
+            await asyncio.sleep(pause)
+    raise AssertionError("unreachable")
