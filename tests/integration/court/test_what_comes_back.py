@@ -72,7 +72,7 @@ async def test_a_comment_becomes_a_work_of_the_same_workflow_and_a_commit_on_the
         assert (first["status"], first["links"][0]) == ("success", pull["html_url"])
         assert pull["html_url"] in first["summary"]
 
-        comment = {"author": "ann", "body": "Please call it {{ parse }} instead."}
+        comment: dict[str, Any] = {"author": "ann", "body": "Please call it {{ parse }} instead."}
         court.drop("evt-github-2", "github.pr.commented", about(pull, comment=comment), "acme/web")
         await reign.until(lambda: court.completed("evt-github-2"))
     _, second = court.results()

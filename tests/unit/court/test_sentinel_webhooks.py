@@ -230,3 +230,37 @@ def test_what_the_actor_is_to_the_repository(event: str, payload: dict[str, Any]
     (found,) = github(event, **payload).events
     assert found.payload.get("actor_association") == association
     assert found.payload["opened_by"] == "grace"
+
+
+CHECK: dict[str, Any] = {
+    "id": 77,
+    "name": "tests",
+    "conclusion": "failure",
+    "html_url": "https://github.com/acme/shop/runs/77",
+    "completed_at": NOON,
+    "output": {"title": "2 failed", "summary": "test_ls"},
+    "app": {"slug": "github-actions"},
+    "pull_requests": [{"number": 12, "head": {"ref": "f", "sha": "a" * 40}, "base": {"ref": "main"}}],
+}
+
+
+def test_a_failed_check_is_an_event_of_its_pull_requests() -> None:
+    (event,) = github("check_run", action="completed", check_run=CHECK).unpolled
+    assert (event.type, event.id) == ("github.pr.check_failed", "evt-github-900000-12-check_failed-77")
+    assert event.payload["url"] == "https://github.com/acme/shop/pull/12"
+    assert event.payload["check"]["title"] == "2 failed"
+    assert (event.payload["actor"], event.payload["head"]) == ("github-actions", "f")
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"action": "created", "check_run": CHECK},
+        {"action": "completed", "check_run": CHECK | {"conclusion": "success"}},
+        {"action": "completed", "check_run": CHECK | {"pull_requests": []}},
+        {"action": "completed", "check_run": CHECK | {"pull_requests": [None, {"number": "x"}]}},
+    ],
+)
+def test_other_checks_are_none(payload: dict[str, Any]) -> None:
+    parsed = github("check_run", **payload)
+    assert (parsed.hint, parsed.events, parsed.unpolled) == (None, [], [])

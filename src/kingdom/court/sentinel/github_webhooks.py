@@ -26,6 +26,9 @@ from kingdom.court.sentinel.webhook_requests import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from kingdom.court.models import Event
+
+_FAILED_CONCLUSIONS: Final = ("failure", "timed_out")
 _UNFILTERED_ACTIONS: Final = {"reopened", "ready_for_review", "labeled"}
 
 
@@ -38,6 +41,8 @@ def parse_github_webhook(
     delivery = delivery_id(named.get("x-github-delivery"), body)
     payload, kind = parse_body(body), named.get("x-github-event", "")
     repo, repo_id = text_at(payload, "repository", "full_name"), int_at(payload, "repository", "id")
+    if kind == "check_run" and is_repo_name(repo) and repo_id is not None:
+        return ParsedWebhook(delivery, unpolled=list(_failed_checks(payload, repo, repo_id)))
     subject = payload.get("pull_request") or payload.get("issue")
     number = int_at(subject, "number")
     if not is_repo_name(repo) or repo_id is None or not isinstance(subject, dict) or number is None:
@@ -47,6 +52,29 @@ def parse_github_webhook(
     actions = [action for action in _actions(kind, payload, subject, account) if not account.is_own(action.actor)]
     hint = {"repo": repo, "repo_id": repo_id, "number": number, "is_pr": is_pr}
     return ParsedWebhook(delivery, hint, [make_action_event(ref, subject, action) for action in actions])
+
+
+def _failed_checks(payload: dict[str, Any], repo: str, repo_id: int) -> Iterator[Event]:
+    """Yield an event for each pull request whose check has failed. Polling does not see checks."""
+    run = _object(payload, "check_run")
+    if payload.get("action") != "completed" or run.get("conclusion") not in _FAILED_CONCLUSIONS:
+        return
+    site = text_at(payload, "repository", "html_url") or f"https://github.com/{repo}"
+    check = {
+        "name": clean_text(run.get("name"), 200),
+        "conclusion": run["conclusion"],
+        "url": run.get("html_url"),
+        "title": clean_text(text_at(run, "output", "title"), 1000),
+        "summary": clean_text(text_at(run, "output", "summary")),
+    }
+    actor = text_at(run, "app", "slug") or login_of(payload, "sender")
+    for pull in _list(run, "pull_requests"):
+        if (number := int_at(pull, "number")) is None:
+            continue
+        subject = {**pull, "title": f"{check['name']} failed", "html_url": f"{site}/pull/{number}"}
+        name = f"check_failed-{run.get('id')}"
+        action = GitHubAction("check_failed", name, actor, parse_epoch(run.get("completed_at")), {"check": check})
+        yield make_action_event(SubjectRef(repo, number, True, repo_id), subject, action)
 
 
 def _actions(

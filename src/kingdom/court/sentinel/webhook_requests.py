@@ -40,6 +40,8 @@ class ParsedWebhook:
     """What to read, for a source that is polled."""
     events: list[Event] = field(default_factory=list)
     """What happened, for a source that is not polled."""
+    unpolled: list[Event] = field(default_factory=list)
+    """What happened that polling does not find."""
 
 
 def check_token(given: str | None, expected: str) -> None:

@@ -162,12 +162,12 @@ class WebhookReceiver:
             log.warning("the webhook %s was refused: its body makes no sense: %r", source, error)
             raise WebhookRefused(f"the body does not have the form of a webhook of {source}", 400) from None
         watched = _watched_section(config, source)
-        if watched is not None and watched.enabled:
-            if parsed.hint is None:
-                return WebhookResult(parsed.delivery, "ignored")
+        polled = watched is not None and watched.enabled
+        if polled and parsed.hint is not None:
             await asyncio.to_thread(write_hint, self._services.home, source, parsed.delivery, parsed.hint)
             return WebhookResult(parsed.delivery, "hint")
-        events = [event for event in parsed.events if watched is None or _is_wanted(watched, event)]
+        happened = [*([] if polled else parsed.events), *parsed.unpolled]
+        events = [event for event in happened if watched is None or _is_wanted(watched, event)]
         if not events:
             return WebhookResult(parsed.delivery, "ignored")
         accepted = await self._emitter.emit(events)
