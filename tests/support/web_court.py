@@ -103,11 +103,15 @@ class WebCourt:
 
 
 @contextlib.asynccontextmanager
-async def web_court(root: Path) -> AsyncIterator[WebCourt]:
-    """A home with the generals of :data:`SCRIPTS`, and its web. Nobody works until :meth:`WebCourt.working`."""
+async def web_court(root: Path, queues: str | None = None) -> AsyncIterator[WebCourt]:
+    """A home with the generals of :data:`SCRIPTS`, and its web. Nobody works until :meth:`WebCourt.working`.
+
+    ``queues`` is the URL of a database for them.
+    """
     home = Home(root)
     home.config.mkdir(parents=True, exist_ok=True)
-    (home.root / MARKER).write_text("budget: {daily_usd: 10}\n")
+    transport = "" if queues is None else f"queue: {{transport: '{queues}'}}\n"
+    (home.root / MARKER).write_text(f"budget: {{daily_usd: 10}}\n{transport}")
     for name, script in SCRIPTS.items():
         folder = home.general(name)
         folder.mkdir(parents=True)

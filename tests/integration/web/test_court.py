@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,6 +81,22 @@ async def test_the_first_answer_to_a_question_counts_and_the_work_goes_on_with_i
     assert (listed["id"], listed["status"], listed["shown_status"]) == (task_id, "needs_human", "answered")
     assert listed["answer"]["resumed_as"] == resumed["id"]
     assert (await court.get("/api/tasks", status="needs_human"))["items"] == []
+
+
+async def test_an_answer_is_shown_where_the_queues_are_in_a_database(tmp_path: Path) -> None:
+    async with web_court(tmp_path / "home", f"sqlite://{tmp_path}/queues.db") as court:
+        async with court.working("gen-ask"):
+            await court.inject("test.ask")
+            (question,) = await court.until("/api/questions", lambda page: page["items"])
+            await court.post(f"/api/questions/{question['taskId']}/answer", {"text": "blue", "user": "ann"})
+            (resumed,) = await court.until("/api/tasks", lambda page: page["items"], type="resume")
+
+            def complete(page: dict[str, Any]) -> Any:
+                return [one for one in page["items"] if one["answer"] and one["answer"]["resumed_as"]]
+
+            (listed,) = await court.until("/api/tasks", complete, status="answered")
+        assert (listed["id"], listed["answer"]["text"]) == (question["taskId"], "blue")
+        assert listed["answer"]["resumed_as"] == resumed["id"]
 
 
 async def test_a_payload_from_outside_that_names_a_task_does_not_answer_its_question(court: WebCourt) -> None:
