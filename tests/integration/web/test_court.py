@@ -343,3 +343,11 @@ async def test_a_general_that_cannot_be_used_is_listed_with_what_is_wrong(court:
     assert generals["gen-good"]["problems"] == []
     assert any("concurrency" in problem for problem in generals["gen-broken"]["problems"])
     assert (await court.get("/api/generals/gen-broken"))["manifest"] is None
+
+
+@pytest.mark.parametrize("moment", ["24", "1700000000.5", "2026-02-07", "soon"])
+async def test_a_time_that_is_no_date_and_time_is_refused(court: WebCourt, moment: str) -> None:
+    for name in ("since", "until"):
+        answer = await court.client.get("/api/tasks", params={name: moment})
+        assert answer.status_code == 422, answer.text
+        assert "2026-02-07T12:00:00Z" in answer.text

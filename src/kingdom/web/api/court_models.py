@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
 
 from fastapi import Path, Query
-from pydantic import ConfigDict, Field, RootModel, StringConstraints
+from pydantic import BeforeValidator, ConfigDict, Field, RootModel, StringConstraints
 
 from kingdom.web.envelope import ApiModel, Ok, Page
 from kingdom.web.views.documents import DocumentPage, DocumentSummary
@@ -14,6 +15,7 @@ from kingdom.web.views.documents import DocumentPage, DocumentSummary
 WEB_SOURCE: Final = "web"
 """Source of events and commands that come through the web."""
 S = TypeVar("S", bound=DocumentSummary)
+_is_date_time = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:").match
 
 # The same names that kingdom.court.home.check_name accepts; stated here for the OpenAPI document.
 _NAME_PATTERN: Final = r"^[A-Za-z0-9_:@+][A-Za-z0-9._:@+\-]*$"
@@ -31,10 +33,20 @@ BusName: TypeAlias = Annotated[str, Path(max_length=60, pattern=r"^[a-z]+$", exa
 
 WordQuery: TypeAlias = Annotated[str | None, Query(min_length=1, max_length=200)]
 TypeQuery: TypeAlias = Annotated[str | None, Query(alias="type", min_length=1, max_length=200)]
+
+
+def _date_time(value: Any) -> Any:
+    """Refuse a number, which would be read as seconds since 1970, and a date without a time."""
+    if isinstance(value, str) and not _is_date_time(value):
+        raise ValueError("give a date and a time, such as 2026-02-07T12:00:00Z")
+    return value
+
+
+Moment: TypeAlias = Annotated[datetime, BeforeValidator(_date_time)]
 SinceQuery: TypeAlias = Annotated[
-    datetime | None, Query(description="Created at or after this time. Without a time zone: UTC.")
+    Moment | None, Query(description="Created at or after this time. Without a time zone: UTC.")
 ]
-UntilQuery: TypeAlias = Annotated[datetime | None, Query(description="Created before this time.")]
+UntilQuery: TypeAlias = Annotated[Moment | None, Query(description="Created before this time.")]
 SearchQuery: TypeAlias = Annotated[
     str | None,
     Query(min_length=1, max_length=10_000, description="All of these words must occur, in any field; case is ignored."),
