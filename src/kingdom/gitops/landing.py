@@ -191,7 +191,7 @@ def _refusal(branch: str, who: str, why: str, said: str) -> LandingRefused:
     reason = "; ".join(dict.fromkeys((why, *lines)))
     return LandingRefused(
         f"the branch {branch} was refused: {reason}",
-        "choose another name with --branch, or ask whoever maintains the rules of the repository",
+        "choose another name with --branch, or ask the maintainers of the repository",
     )
 
 

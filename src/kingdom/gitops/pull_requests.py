@@ -172,18 +172,20 @@ class PullRequests:
             answer = {}
         if 200 <= status < 300 and isinstance(answer, (dict, list)):
             return answer
-        told = _told(answer) or f"status {status}"
+        message = _message_of(answer) or f"status {status}"
         where = f"{self._target.repository} at {urlsplit(self._target.api).netloc}"
         if status == 401:
-            raise LandingRefused(f"the token for {where} is not accepted: {told}", "check the token")
+            raise LandingRefused(f"the token for {where} is not accepted: {message}", "check the token")
         if status == 403 and headers.get("x-ratelimit-remaining") != "0" and "retry-after" not in headers:
-            raise LandingRefused(f"no pull request may be made in {where}: {told}", _RIGHTS_ADVICE)
+            raise LandingRefused(f"no pull request may be made in {where}: {message}", _RIGHTS_ADVICE)
         if status == 404:
             missing = "" if self._token else " (no token is configured for it)"
-            raise LandingRefused(f"{where} is not there, or the token cannot see it{missing}: {told}", _RIGHTS_ADVICE)
+            raise LandingRefused(
+                f"{where} is not there, or the token cannot see it{missing}: {message}", _RIGHTS_ADVICE
+            )
         if status == 422:
-            raise LandingRefused(f"{where} refused the pull request: {told}", "change what it names, and land again")
-        raise RemoteUnavailable(f"{where} could not take the request now: {told}")
+            raise LandingRefused(f"{where} refused the pull request: {message}", "change what it names, and land again")
+        raise RemoteUnavailable(f"{where} could not take the request now: {message}")
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -244,7 +246,7 @@ def _pull_request(document: dict[str, Any]) -> PullRequest:
     return PullRequest(int(document["number"]), str(document["html_url"]), state, str(document.get("body") or ""))
 
 
-def _told(answer: Any) -> str:
+def _message_of(answer: Any) -> str:
     """Return the message of an error, with its details."""
     if not isinstance(answer, dict):
         return ""
