@@ -224,7 +224,7 @@ def _request(
 
 
 def _trust() -> ssl.SSLContext:
-    """Return whom to trust: the system, and the authority that git is told to trust."""
+    """Return whom to trust: the authorities of the system, and the one that git is set to trust."""
     context = ssl.create_default_context()
     if file := os.environ.get("GIT_SSL_CAINFO"):
         context.load_verify_locations(file)

@@ -46,11 +46,7 @@ async def end(runner: Runner, run_id: str) -> None:
     await runner.close()
 
 
-# On a busy machine a process was once left when the shim was killed while it opened a file; the cause is not found yet.
-_SHIM = pytest.param("shim", marks=pytest.mark.xfail(strict=False, reason="a process was left once, under load"))
-
-
-@pytest.mark.parametrize("who", ["daemon", _SHIM, "child"])
+@pytest.mark.parametrize("who", ["daemon", "shim", "child"])
 async def test_a_kill_leaves_nothing_behind(tmp_path: Path, who: str, stride: int) -> None:
     point, killed = 1, True
     with Upstream() as upstream:

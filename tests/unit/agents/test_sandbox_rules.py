@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import ssl
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 from kingdom.agents.engine import Confinement
 from kingdom.agents.port import Caps, Order, Tokens
 from kingdom.agents.sandbox.egress import HostRule, HostRules, OuterProxy, Refused, is_public, server_name
+from kingdom.agents.sandbox.limits import remove_groups
 from kingdom.agents.sandbox.meter import CapReached, Meter, UsageReader
 from kingdom.agents.sandbox.view import run_view
 
@@ -253,3 +256,16 @@ def test_no_folder_of_other_people_is_mounted(tmp_path: Path) -> None:
 
 def _triples(arguments: list[str]) -> list[list[str]]:
     return [arguments[start : start + 3] for start in range(len(arguments) - 2)]
+
+
+def test_a_control_group_is_removed_when_its_last_process_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: dict[str, int] = {}
+
+    def rmdir(folder: str) -> None:
+        tried[folder] = tried.get(folder, 0) + 1
+        if tried[folder] < 3:
+            raise OSError(errno.EBUSY, "busy")
+
+    monkeypatch.setattr(os, "rmdir", rmdir)
+    remove_groups("run-1")
+    assert set(tried.values()) == {3}

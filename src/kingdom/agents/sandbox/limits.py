@@ -9,8 +9,10 @@ Standard library only and few imports: the shim imports it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
+import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -30,6 +32,8 @@ DEFAULTS: Final = {
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _ROOT: Final = "/sys/fs/cgroup"
 _PREFIX: Final = "kingdom-run-"
+_REMOVE_SECONDS: Final = 5.0  # how long a group that still has a process is tried
+_REMOVE_INTERVAL: Final = 0.01
 # The folders below the root, and the file with the limit of each, in both versions of control groups.
 _GROUPS: Final = (
     (f"{_ROOT}/memory", "memory.limit_in_bytes", MEMORY),
@@ -85,10 +89,23 @@ def join_groups(folders: Sequence[str]) -> None:
 
 
 def remove_groups(run_id: str) -> None:
-    """Remove the control groups of a run that has ended. Safe to call twice, and when there are none."""
+    """Remove the control groups of a run that has ended. Safe to call twice, and when there are none.
+
+    A group is busy until its last process is gone: the child of a shim that was killed takes a moment to see it.
+    """
+    deadline = time.monotonic() + _REMOVE_SECONDS
     for root in dict.fromkeys(root for root, _, _ in _GROUPS):
-        with contextlib.suppress(OSError):
-            os.rmdir(f"{root}/{_PREFIX}{run_id}")
+        while _is_busy(f"{root}/{_PREFIX}{run_id}") and time.monotonic() < deadline:
+            time.sleep(_REMOVE_INTERVAL)
+
+
+def _is_busy(folder: str) -> bool:
+    """Remove a control group; return whether it has processes, so that it has to be tried again."""
+    try:
+        os.rmdir(folder)
+    except OSError as error:
+        return error.errno == errno.EBUSY
+    return False
 
 
 def met(groups: Sequence[str], limits: Mapping[str, int]) -> str | None:
