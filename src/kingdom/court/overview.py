@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
@@ -312,13 +313,16 @@ def _roles(home: Home, now: float) -> list[RoleState]:
 
 async def _queues(services: Services) -> list[QueueState]:
     depths = await services.bus.depth()
+    files = Counter(path.split("/")[1] for path, _ in await asyncio.to_thread(lambda: [*invalid_files(services.home)]))
     found = []
     for stream in (EVENTS, TASKS, MESSAGES):
         depth, words = depths[stream], STATES[stream]
         counts = {words["PENDING"]: depth.pending}
         held, dead = words["PROCESSING"], words["DEAD"]
         counts[held] = counts.get(held, 0) + depth.processing
-        counts[dead] = depth.dead
+        # a file that is no document at all is in the folder, but no dead letter of the bus
+        in_one_folder = dead == "invalid" and uses_files(services.bus)
+        counts[dead] = max(depth.dead, files[stream]) if in_one_folder else depth.dead + files[stream]
         found.append(QueueState(stream, counts, round(depth.oldest_pending_seconds, 3)))
     return found
 

@@ -50,6 +50,18 @@ async def test_an_invalid_event_carries_its_reason_and_is_told_with_the_way_to_m
     assert "move it to queue/events/pending/" in problem.why
 
 
+async def test_a_file_that_is_no_document_is_counted_as_invalid(realm: Realm) -> None:
+    drop(realm, "evt-ci-1", json.dumps({"id": "evt-ci-1", "type": "No Type", "source": "ci"}))
+    for name in ("events/invalid/notes.json", "messages/invalid/msg-1.json"):
+        (realm.home.queue / name).parent.mkdir(exist_ok=True)
+        (realm.home.queue / name).write_text("{not json")
+    king = realm.king()
+    await king.start()
+    await looks(king)
+    counts = {queue.name: queue.counts for queue in (await read_overview(services_of(realm))).queues}
+    assert (counts["events"]["invalid"], counts["messages"]["failed"]) == (2, 1)
+
+
 async def test_a_mended_document_that_is_moved_back_is_taken_without_its_reason(realm: Realm) -> None:
     document = {"id": "evt-github-1", "type": "No Type", "source": "github", "created_at": "2026-02-07T10:00:00Z"}
     drop(realm, "evt-github-1", json.dumps(document))
