@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kingdom.court.home import Home
 from tests.support.command import kingdom, kingdom_tty
 from tests.support.courts import Court, until
 
@@ -83,6 +84,20 @@ def test_a_running_task_is_cancelled_and_done_again(court: Court) -> None:
     problems = " ".join(problem["what"] for problem in court.ask("status")["problems"])
     assert task_id not in problems, "what a person cancelled is no problem"
     assert [task["id"] for task in court.ask("task", "ls", "--status", "cancelled")["tasks"]] == [task_id]
+
+
+def test_a_task_that_is_held_back_says_why(court: Court) -> None:
+    task = {"id": "task-20260207-001", "event_id": "evt-1", "target_general": "gen-test", "type": "test.happened"}
+    task |= {"priority": "normal", "status": "pending", "created_at": "2026-02-07T10:00:00Z", "payload": {}}
+    waiting = court.root / "queue/tasks/pending/task-20260207-001.json"
+    waiting.write_text(json.dumps(task))
+    assert court.ask("task", "show", task["id"])["held_because"] is None
+    beat = {"held": {task["id"]: {"reason": "the engine is away"}}}
+    heartbeat = Home(court.root).heartbeat("gen-test")
+    heartbeat.parent.mkdir(parents=True, exist_ok=True)
+    heartbeat.write_text(json.dumps(beat))
+    assert court.ask("task", "show", task["id"])["held_because"] == "gen-test: the engine is away"
+    assert "gen-test: the engine is away" in court.call("task", "show", task["id"]).stdout
 
 
 def test_what_waits_and_what_cannot_be_read_is_told_with_its_reason(court: Court) -> None:

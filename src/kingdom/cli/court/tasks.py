@@ -260,6 +260,8 @@ def show(task_id: str, home: Path | None, json: bool) -> None:
     task, result, answered = document["task"], document["result"], document["answer"]
     facts = [(key, task[key]) for key in task if key != "payload"]
     facts = [(key, document["shown_status"] if key == "status" else value) for key, value in facts]
+    if document["held_because"] is not None:
+        facts.append(("held because", document["held_because"]))
     if answered is not None:
         facts += [(f"answer {key}", value) for key, value in answered.items() if value and key != "task_id"]
     facts += [(f"result {key}", value) for key, value in (result or {}).items() if value not in (None, "", [], {})]
@@ -338,11 +340,13 @@ def _local(text: object, zone: tzinfo) -> str:
 async def _task_document(services: Services, task_id: str) -> dict[str, Any]:
     from kingdom.base.files import read_json
     from kingdom.court.commands import find_task
+    from kingdom.court.packages.installed import held_tasks
     from kingdom.court.questions import shown_status, with_answers
     from kingdom.court.queues import all_documents
     from kingdom.court.soldiers import soldiers_of_task
 
     task = await find_task(services, task_id)
+    holds = held_tasks(services.home) if task.state == "pending" else {}
     home = services.home
     answers = await with_answers(services, await all_documents(services, ("tasks",)))
     soldiers = soldiers_of_task(home, task_id)
@@ -352,6 +356,7 @@ async def _task_document(services: Services, task_id: str) -> dict[str, Any]:
         "task": task.document,
         "shown_status": await shown_status(services, task, answers),
         "answer": answers[task_id].document() if task_id in answers else None,
+        "held_because": next((reason for reason, tasks in holds.items() if task_id in tasks), None),
         "locked_by": task.locked_by,
         "result": read_json(home.result(task_id)),
         "soldiers": [
