@@ -43,7 +43,8 @@ with log.open("a") as file:
     file.write(json.dumps(asked) + "\\n")
 result = {"status": "success", "summary": "It is blue now."}
 if "always" in sys.argv or "# A person's answer" not in asked:
-    result = {"status": "needs_human", "question": {"text": "Red or blue?"}}
+    question = {"text": "Red or blue?", "choices": ["red", "blue"], "default": "red"}
+    result = {"status": "needs_human", "question": question}
 pathlib.Path(os.environ["KINGDOM_RESULT_PATH"]).write_text(json.dumps(result))
 """
 

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from kingdom.gitops import GitError
 from kingdom.workflow.context import ExternalServices, WorkflowContext, open_context
@@ -85,6 +86,8 @@ class World:
     silences: set[str] = field(default_factory=set)  # the same, for tasks of these names
     fails: Counter[str] = field(default_factory=Counter)  # queries
     asks: Counter[str] = field(default_factory=Counter)  # queries that are met with a question
+    default: dict[str, Any] = field(default_factory=dict)  # its choices and default
+    deadline: str | None = None  # of a question
     report_fails: Counter[str] = field(default_factory=Counter)
     breaks: Counter[str] = field(default_factory=Counter)  # agents, at a query
     refuses: Counter[str] = field(default_factory=Counter)  # "start" | "send" | "prepare" | "commit" | "merge" | …
@@ -166,7 +169,7 @@ class FakeAgents:
         if self._world.use_up("breaks", work.name):
             return AgentError(work.id, "it broke")
         if self._world.use_up("asks", task.name):
-            return QuestionAsked(work.id, task.id, "Red or blue?")
+            return QuestionAsked(work.id, task.id, "Red or blue?", deadline=self._world.deadline, **self._world.default)
         if self._world.use_up("fails", task.name):
             return QueryFailed(work.id, task.id, "it said no")
         return QueryResponded(work.id, task.id, f"answer to {text}")

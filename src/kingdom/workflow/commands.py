@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.bus import BusError, Envelope, Reject, Worker
@@ -54,14 +55,15 @@ class SentCommand:
 async def send_command(bus: EventBus, kind: str, workflow_id: str, **arguments: Any) -> SentCommand:
     """Send a command to the engine. The store's tables must exist (``store.setup``)."""
     await bus.declare(COMMAND_STREAM)
-    envelope = Envelope(
-        type=kind,
-        payload={"workflowId": workflow_id, "arguments": arguments},
-        aggregate_type="Workflow",
-        aggregate_id=workflow_id,
-    )
+    envelope = _command(kind, workflow_id, arguments)
     await bus.publish(COMMAND_STREAM, envelope)
     return SentCommand(envelope.event_id, kind, workflow_id)
+
+
+def default_answer(workflow_id: str, task_id: str, attempt: int, text: str, deadline: datetime) -> Envelope:
+    """Return the command that answers the question of this attempt at its deadline, if it is still open then."""
+    arguments = {"text": text, "task_id": task_id, "attempt": attempt}
+    return _command("AnswerWorkflow", workflow_id, arguments, not_before=deadline)
 
 
 async def wait_for_command(bus: EventBus, command: SentCommand, seconds: float) -> None:
@@ -116,6 +118,16 @@ async def prepare_commands(bus: EventBus) -> None:
     """Declare the stream and purge old refused commands."""
     await bus.declare(COMMAND_STREAM)
     await bus.purge(_REFUSED_KEPT_SECONDS, stream=COMMAND_STREAM, dead=True)
+
+
+def _command(kind: str, workflow_id: str, arguments: Mapping[str, Any], not_before: datetime | None = None) -> Envelope:
+    return Envelope(
+        type=kind,
+        payload={"workflowId": workflow_id, "arguments": dict(arguments)},
+        aggregate_type="Workflow",
+        aggregate_id=workflow_id,
+        not_before=not_before,
+    )
 
 
 def _bus_handler(handler: CommandHandler) -> Callable[[Envelope], Awaitable[None]]:

@@ -96,6 +96,7 @@ class WorkflowContext:
     clock: Clock
     ids: Ids
     land: Callable[[str], Awaitable[None]] | None = None  # lands a completed workflow that says so; see open_home
+    question_hours: float | None = 24.0  # until a question gets its default; None: somebody else sees to that
     locks: WorkflowLocks = field(default_factory=WorkflowLocks)
     counters: EngineCounters = field(default_factory=EngineCounters)
 

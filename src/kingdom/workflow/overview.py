@@ -132,6 +132,9 @@ class WorkflowOverview:
             "retries": task.retries,
             "response": task.response,
             "question": task.question,
+            "choices": list(task.choices),
+            "defaultAnswer": task.default,
+            "deadline": task.deadline,
             "error": task.error,
         }
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kingdom.workflow.agent_records import WorkflowCost, WorkflowLedger
     from kingdom.workflow.context import WorkflowContext
     from kingdom.workflow.domain.landing import Landing
-    from kingdom.workflow.domain.work import Report, Work
+    from kingdom.workflow.domain.work import Report, Task, Work
     from kingdom.workflow.domain.workflow import Workflow
     from kingdom.workflow.play_request import PlayRecord
     from kingdom.workflow.ports import StoredEvent
@@ -189,15 +189,16 @@ def pause_question(snapshot: WorkflowSnapshot) -> dict[str, Any]:
     reason = snapshot.workflow.reason or "it was paused"
     asked = agent_question(snapshot.works)
     if asked is not None:
-        return {"text": _cut_result(asked)}
+        more = {"choices": list(asked.choices), "default": asked.default, "deadline": asked.deadline}
+        return {"text": _cut_result(asked.question or "")} | {key: value for key, value in more.items() if value}
     text = f"Workflow {snapshot.workflow.name} ({snapshot.workflow.id}) is paused: {reason}.{_branch_list(snapshot)}"
     return {"text": _cut_result(f"{text} Your answer goes to the agent that continues."), "choices": [GO_ON, STOP]}
 
 
-def agent_question(works: list[Work]) -> str | None:
-    """Return the agent's question at which the workflow stopped, or None if it stopped for another reason."""
+def agent_question(works: list[Work]) -> Task | None:
+    """Return the task whose agent asks a person, or None if the workflow stopped for another reason."""
     waiting = [work for work in works if work.status is WorkStatus.WAITING]
-    return next((task.question for work in waiting for task in work.tasks if task.question), None)
+    return next((task for work in waiting for task in work.tasks if task.question), None)
 
 
 def _finished(snapshot: WorkflowSnapshot, status: str, **more: Any) -> Finished:

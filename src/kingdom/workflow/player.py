@@ -140,6 +140,7 @@ class PlayContext:
         try:
             opened = open_home(self.home, self._engines, sandbox=self._sandbox, git=self._git, journal=self._journal)
             async with opened as context:
+                context.question_hours = None  # the court asks, and answers with the default itself
                 self._workflows.set_result(context)
                 while not self._unused.is_set():
                     try:

@@ -85,6 +85,7 @@ async def test_an_agents_question_goes_to_people_and_their_answer_back_to_it(cou
         await reign.until(lambda: any(court.home.queue.glob("messages/*/*.json")) and court.results())
         (first,) = court.results()
         assert (first["status"], first["question"]["text"]) == ("needs_human", "Red or blue?")
+        assert (first["question"]["choices"], first["question"]["default"]) == (["red", "blue"], "red")
         assert not court.completed()
         court.answer(first["task_id"], "Blue, {{ please }} {% raw %}")
         await reign.until(court.completed)

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from kingdom.workflow.domain.events import CATALOG, WorkflowResumed
+from kingdom.workflow.domain.events import CATALOG, QuestionAsked, WorkflowResumed
 
 SPECIFIED = {
     "GitCreated": "gitId",
@@ -49,7 +49,10 @@ SPECIFIED = {
 }
 
 
-OURS = {"QuestionAsked": "workId, taskId, question", "WorkflowLanded": "workflowId, branch, url"}
+OURS = {
+    "QuestionAsked": "workId, taskId, question, choices, default, deadline",
+    "WorkflowLanded": "workflowId, branch, url",
+}
 
 
 def test_every_specified_event_is_there_and_none_but_ours_besides() -> None:
@@ -62,6 +65,11 @@ def test_the_payload_is_exactly_as_specified_and_survives_a_round_trip(name: str
     made = kind(**{field.name: f"the {field.name}" for field in fields(kind)})
     assert list(made.payload()) == payload.split(", ")
     assert kind.from_payload(made.payload()) == made
+
+
+def test_a_question_of_a_version_before_defaults_is_read() -> None:
+    before = {"workId": "w", "taskId": "t", "question": "Red or blue?"}
+    assert QuestionAsked.from_payload(before) == QuestionAsked("w", "t", "Red or blue?")
 
 
 def test_an_event_cannot_be_changed() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from kingdom.cli import output
@@ -250,8 +251,9 @@ def next_steps(overview: WorkflowOverview) -> list[str]:
         return []
     last = [point.id for point in overview.checkpoints if point.complete and point.valid][-1:]
     steps = [f"kingdom workflow diff {last[0][-SHORT_ID_CHARS:]} shows what changed"] if last else []
-    if any(work.status == "WAITING" for work in overview.works):
-        return [*steps, f"kingdom workflow answer {word} TEXT answers the question, and it goes on"]
+    if waiting := [work for work in overview.works if work.status == "WAITING"]:
+        answers = f"kingdom workflow answer {word} TEXT answers the question, and it goes on"
+        return [*steps, answers, *_default_lines(waiting)]
     if workflow.status == "FAILED" or any(work.status == "FAILED" for work in overview.works):
         back = "without --retry it restarts from the last checkpoint"
         return [*steps, f"kingdom workflow resume {word} --retry continues where it stopped; {back}"]
@@ -259,6 +261,17 @@ def next_steps(overview: WorkflowOverview) -> list[str]:
         drop = "with --discard it restarts from the last checkpoint"
         return [*steps, f"kingdom workflow resume {word} continues where it stopped; {drop}"]
     return [*steps, f"kingdom workflow resume {word} continues it"]
+
+
+def _default_lines(waiting: list[Work]) -> list[str]:
+    """Return what happens to questions that nobody answers."""
+    asking = [task for work in waiting if (task := work.current_task) is not None and task.deadline is not None]
+    return [
+        f"without an answer by {datetime.fromisoformat(task.deadline).astimezone():%Y-%m-%d %H:%M}, "
+        f"it goes on with: {task.default}"
+        for task in asking
+        if task.deadline is not None and task.default is not None
+    ]
 
 
 def _result_lines(overview: WorkflowOverview) -> list[str]:

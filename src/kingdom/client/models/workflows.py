@@ -322,6 +322,9 @@ class WorkTaskInfo(TypedDict):
     retries: int
     response: str | None
     question: str | None
+    choices: list[str]
+    defaultAnswer: str | None
+    deadline: str | None
     error: str | None
 
 

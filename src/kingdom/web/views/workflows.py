@@ -80,6 +80,9 @@ class WorkTaskInfo(ApiModel):
     retries: int
     response: str | None = Field(description="The agent's answer.")
     question: str | None = Field(description="What the agent asks a person, while its work is WAITING; or asked last.")
+    choices: list[str] = Field(description="The answers that the agent suggests.")
+    default_answer: str | None = Field(description="The answer when nobody has answered by the deadline.")
+    deadline: datetime | None = Field(description="When an open question gets its default.")
     error: str | None
 
 

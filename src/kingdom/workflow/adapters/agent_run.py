@@ -31,9 +31,9 @@ from kingdom.workflow.adapters.recorder import (
     RunEnd,
     RunOutput,
     answer_text,
+    asked_question,
     failure_reason,
     log,
-    question_text,
     report_text,
 )
 from kingdom.workflow.adapters.workspaces import extract_report, missing_sections, report_prompt, write_report
@@ -41,7 +41,6 @@ from kingdom.workflow.domain.events import (
     DomainEvent,
     QueryFailed,
     QueryResponded,
-    QuestionAsked,
     ReportFailed,
     ReportGenerated,
 )
@@ -285,7 +284,7 @@ class AgentRun:
         if outcome.status in ("success", "skipped"):
             event = await self._answer(outcome)
         elif outcome.status == "needs_human":
-            event = QuestionAsked(self.work.id, self.task.id, question_text(outcome))
+            event = asked_question(self.work.id, self.task.id, outcome)
         else:
             event = self._failure(failure_reason(outcome))
         session = _session_after(self._session, outcome)

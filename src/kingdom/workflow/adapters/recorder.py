@@ -11,11 +11,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from kingdom.agents.port import AgentEvent, Finished, Text
 from kingdom.agents.untrusted import cut_middle
-from kingdom.workflow.domain.events import AgentError, AgentStarted, AgentStopped, WorkStatusChanged
+from kingdom.base.times import epoch_seconds
+from kingdom.workflow.domain.events import AgentError, AgentStarted, AgentStopped, QuestionAsked, WorkStatusChanged
 from kingdom.workflow.domain.statuses import AgentStatus, QueryStatus
 from kingdom.workflow.errors import ConcurrentChange, StoreError, WorkflowError
 from kingdom.workflow.ports import RecordedEvent
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from kingdom.workflow.store.transactions import WorkflowTransaction
 
 _MAX_TEXT_CHARS: Final = 16_000  # of an answer or a reason
+_MAX_CHOICE_CHARS: Final = 1000
+_MAX_CHOICES: Final = 20
 _MAX_OUTPUT_CHARS: Final = 2_000_000  # of a run's output kept in memory
 
 
@@ -72,11 +76,18 @@ def report_text(outcome: Outcome, said: RunOutput) -> str:
     return given if isinstance(given, str) else said.text(outcome)
 
 
-def question_text(outcome: Outcome) -> str:
-    """Return what the agent asks a person, with its choices."""
+def asked_question(work_id: str, task_id: str, outcome: Outcome) -> QuestionAsked:
+    """Return what the agent asks a person. A deadline that is no time is left out."""
     asked = (outcome.result or {}).get("question") or {}
-    choices = ", ".join(map(str, asked.get("choices") or ()))
-    return cut_middle(f"{asked.get('text', '')}{f' (choices: {choices})' if choices else ''}", _MAX_TEXT_CHARS)
+    default, seconds = asked.get("default"), epoch_seconds(asked.get("deadline"))
+    return QuestionAsked(
+        work_id,
+        task_id,
+        cut_middle(str(asked.get("text", "")), _MAX_TEXT_CHARS),
+        tuple(cut_middle(str(choice), _MAX_CHOICE_CHARS) for choice in asked.get("choices") or ())[:_MAX_CHOICES],
+        None if default is None else cut_middle(str(default), _MAX_CHOICE_CHARS),
+        None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(),
+    )
 
 
 def failure_reason(outcome: Outcome) -> str:

@@ -36,8 +36,8 @@ class DomainEvent:
 
     @classmethod
     def from_payload(cls, payload: dict[str, Any]) -> DomainEvent:
-        """Return the event of a payload."""
-        return cls(**{name: payload[camel] for name, camel in _names(cast("Hashable", cls))})
+        """Return the event of a payload. One of an earlier version may lack fields that have a default."""
+        return cls(**{name: payload[camel] for name, camel in _names(cast("Hashable", cls)) if camel in payload})
 
 
 @cache
@@ -300,6 +300,9 @@ class QuestionAsked(DomainEvent):
     work_id: str
     task_id: str
     question: str
+    choices: tuple[str, ...] = ()
+    default: str | None = None
+    deadline: str | None = None
 
 
 @_event

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kingdom.workflow.domain.resources import McpServerRef
@@ -41,6 +41,9 @@ class Task:
     error: str | None = None
     report_id: str | None = None
     question: str | None = None  # what its agent asks a person, or asked
+    choices: tuple[str, ...] = ()  # the answers it suggests
+    default: str | None = None  # the answer when nobody has answered by the deadline
+    deadline: str | None = None  # ISO 8601
     answer: str | None = None  # a person's answer, for the next attempt
     heard: str | None = None  # the last run whose end was recorded: each is recorded once
 
@@ -62,13 +65,16 @@ class Task:
         self._query(QueryStatus.RESPONDED)
         self.response, self.error = response, None
 
-    def ask(self, question: str) -> None:
+    def ask(
+        self, question: str, choices: Sequence[str] = (), default: str | None = None, deadline: str | None = None
+    ) -> None:
         """Store the agent's question: it asks a person instead of answering or writing the report."""
         if self.report_status is ReportStatus.GENERATING:
             self._report(ReportStatus.PENDING)
         else:
             self._query(QueryStatus.RESPONDED)
         self.question, self.answer = question, None
+        self.choices, self.default, self.deadline = tuple(choices), default, deadline
 
     def fail_query(self, error: str) -> None:
         """Fail the query, and the task with it."""
@@ -157,7 +163,8 @@ class Task:
         self.report_status = ReportStatus.PENDING if self.outline else ReportStatus.NOT_REQUIRED
         self.attempt += 1
         self.tries = 0
-        self.response = self.error = self.report_id = self.question = self.answer = None
+        self.response = self.error = self.report_id = self.question = self.answer = self.default = self.deadline = None
+        self.choices = ()
 
     def _to(self, wanted: TaskStatus) -> None:
         self.status = check_transition("task", self.id, TASK_TRANSITIONS, self.status, wanted)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
+from kingdom.workflow.commands import COMMAND_STREAM, default_answer
 from kingdom.workflow.context import UnitOfWork
 from kingdom.workflow.domain.events import (
     AgentError,
@@ -103,7 +106,10 @@ class QueryFailedHandler(Handler):
 
 
 class QuestionAskedHandler(Handler):
-    """Has the Work wait for a person's answer, and pauses the workflow."""
+    """Has the Work wait for a person's answer, and pauses the workflow.
+
+    A question with a default is answered by a command that becomes due at its deadline.
+    """
 
     async def handle(self, unit: UnitOfWork, incoming: IncomingEvent, prelude: object = None) -> None:
         event = incoming.event
@@ -115,11 +121,22 @@ class QuestionAskedHandler(Handler):
         asking = task.query_status in (QueryStatus.SENT, QueryStatus.PROCESSING)
         if not asking and task.report_status is not ReportStatus.GENERATING:
             return self.refuse(incoming, f"the query of task {task.id} is {task.query_status}")
-        task.ask(event.question)
+        deadline = self._deadline(event)
+        task.ask(event.question, event.choices, event.default, None if deadline is None else deadline.isoformat())
         work.wait()
         await unit.tx.works.save(work)
-        reason = f"work {work.name} asks: {event.question}"
+        if event.default is not None and deadline is not None:
+            command = default_answer(workflow.id, task.id, task.attempt, event.default, deadline)
+            await unit.tx.publish(COMMAND_STREAM, command)
+        choices = f" (choices: {', '.join(event.choices)})" if event.choices else ""
+        reason = f"work {work.name} asks: {event.question}{choices}"
         return await halt_after_failure(self.context, unit, workflow, work, reason, fail=False)
+
+    def _deadline(self, event: QuestionAsked) -> datetime | None:
+        if event.deadline is not None:
+            return datetime.fromisoformat(event.deadline)
+        hours = self.context.question_hours
+        return None if event.default is None or hours is None else self.context.clock() + timedelta(hours=hours)
 
 
 class ReportGeneratedHandler(Handler):

@@ -98,6 +98,11 @@ class WorkflowTransaction:
         await self._before_write()
         await self.session.fetch("DELETE FROM wf_counter WHERE name = ?", name)
 
+    async def publish(self, stream: str, envelope: Envelope) -> None:
+        """Publish to another stream of the bus with the commit, such as a command that becomes due later."""
+        await self._before_write()
+        await self._bus.publish(stream, envelope, tx=self.session.connection)
+
     async def consume(self, event_id: str) -> bool:
         """Consume an event of the bus in this transaction; return False if it cannot be handled (any more)."""
         return await self._bus.consume(STREAM, event_id, tx=self.session.connection)

@@ -215,16 +215,22 @@ async def _resume_plan(
     return ResumePlan("reset", None if point is None else point.id)
 
 
-async def answer_workflow(context: WorkflowContext, workflow_id: str, text: str) -> None:
+async def answer_workflow(
+    context: WorkflowContext, workflow_id: str, text: str, *, task_id: str | None = None, attempt: int | None = None
+) -> None:
     """Answer the question of an agent; its Work goes on in the same conversation.
 
-    Raises :class:`kingdom.workflow.errors.NotModifiable` if no Work waits for an answer.
+    With ``task_id`` and ``attempt`` only the question of that attempt is answered; nothing happens if it is not open
+    any more. Otherwise raises :class:`kingdom.workflow.errors.NotModifiable` if no Work waits for an answer.
     """
     async with context.locks.of(workflow_id):
         async with context.unit_of_work() as unit:
             workflow = await unit.tx.workflows.get(workflow_id)
             works = await unit.tx.works.of_workflow(workflow_id)
             waiting = next((work for work in works if work.status is WorkStatus.WAITING), None)
+            task = None if waiting is None else waiting.current_task
+            if task_id is not None and (task is None or (task.id, task.attempt) != (task_id, attempt)):
+                return
             if waiting is None:
                 raise NotModifiable(f"workflow {workflow_id} is {workflow.status}, and no work of it asks anything")
             waiting.answer(text)
