@@ -60,6 +60,11 @@ _scan: Final[Callable[[str, int], tuple[Any, int]]] = make_scanner(cast("Any", j
 _MAX_DEPTH: Final = 20  # deeper values stay on one line
 _MAX_CHARS: Final = 65_536  # longer values, too: formatting them costs more than anybody would read
 _MAX_LIST_CHARS: Final = 100  # a shorter list of values of one line each stays on one line
+_CONSTANTS: Final[dict[type, Callable[[Any], str]]] = {
+    type(None): lambda _: "null",
+    bool: lambda value: "true" if value else "false",
+    int: repr,
+}
 
 
 def pretty(
@@ -73,18 +78,22 @@ def pretty(
 
 
 def _pretty(value: Any, encode: Callable[[Any], str], quote: Callable[[str], str], indent: str, depth: int) -> str:
-    if type(value) is str:
+    kind = type(value)
+    if kind is str:
         return quote(value)
+    if kind in _CONSTANTS:
+        return _CONSTANTS[kind](value)
     if not value or not isinstance(value, (dict, list, tuple, Mapping)):
         return encode(value)
     if depth and (depth > _MAX_DEPTH or (depth == 1 and len(value) > 5 and len(encode(value)) > _MAX_CHARS)):
         return encode(value)
     inner = f"{indent}  "
+    # Strings, most of a document, are encoded here: a call for each would take twice as long.
     parts = [
-        _pretty(item, encode, quote, inner, depth + 1)
-        for item in (value if isinstance(value, (list, tuple)) else value.values())
+        quote(item) if type(item) is str else _pretty(item, encode, quote, inner, depth + 1)
+        for item in (value.values() if isinstance(value, Mapping) else value)
     ]
-    if isinstance(value, (list, tuple)):
+    if not isinstance(value, Mapping):
         if sum(map(len, parts)) + 2 * len(parts) <= _MAX_LIST_CHARS and not any("\n" in part for part in parts):
             return f"[{', '.join(parts)}]"
         return f"[{inner}{f',{inner}'.join(parts)}{indent}]"

@@ -196,8 +196,9 @@ class TaskProgressStore:
         """Return the path and content of a progress file, for a batch of writes."""
         return self._path(progress.task_id), encode_json({name: getattr(progress, name) for name in progress.__slots__})
 
-    def forget(self, task_id: str) -> None:
-        self._path(task_id).unlink(missing_ok=True)
+    def forget(self, *task_ids: str) -> None:
+        for task_id in task_ids:
+            self._path(task_id).unlink(missing_ok=True)
 
     def sweep(self) -> None:
         """Remove temporary files of killed processes. Call it at start only, before anything is written."""

@@ -324,6 +324,7 @@ class General:
         done: list[tuple[Delivery, str | None]] = []
         parked: list[tuple[Delivery, float, str, str]] = []
         closed: list[_HeldTask] = []
+        forgotten: list[str] = []  # tasks whose progress files can go
         ended = list(ended)
         storing_error = await self._store_results(ended)
         for held in ended:
@@ -343,8 +344,9 @@ class General:
                 log.warning("%s: the lease of %s was lost before it was settled", self.name, held.task.id)
             elif held.result is not None:
                 self._parked.pop(held.task.id, None)
-                self._context.progress_store.forget(held.task.id)
+                forgotten.append(held.task.id)
                 self._finished[held.result.status] = self._finished.get(held.result.status, 0) + 1
+        await asyncio.to_thread(self._context.progress_store.forget, *forgotten)
         if storing_error is not None:
             raise storing_error
 

@@ -7,7 +7,7 @@ import itertools
 import os
 import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -124,14 +124,15 @@ def prepare_handover(home: Home, task_id: str) -> None:
     home.raw_result(task_id).unlink(missing_ok=True)
 
 
-def remove_handover(home: Home, task_id: str) -> None:
-    """Remove the folder in which the soldiers of a task left their results."""
-    path = home.handover(task_id)
-    try:
-        path.unlink(missing_ok=True)
-        path.parent.rmdir()
-    except OSError:  # gone already, or not empty
-        shutil.rmtree(path.parent, ignore_errors=True)
+def remove_handovers(home: Home, task_ids: Iterable[str]) -> None:
+    """Remove the folders in which the soldiers of tasks left their results."""
+    for task_id in task_ids:
+        path = home.handover(task_id)
+        try:
+            path.unlink(missing_ok=True)
+            path.parent.rmdir()
+        except OSError:  # gone already, or not empty
+            shutil.rmtree(path.parent, ignore_errors=True)
 
 
 def assignment_file(home: Home, task_id: str, soldier_id: str) -> tuple[Path, str]:

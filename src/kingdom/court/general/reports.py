@@ -20,7 +20,7 @@ from kingdom.court.days import day_of
 from kingdom.court.general.comments import comments_of
 from kingdom.court.general.context import RESUME_TYPE, load_task_history
 from kingdom.court.general.errors import TaskRefused
-from kingdom.court.general.preparation import remove_handover, session_file
+from kingdom.court.general.preparation import remove_handovers, session_file
 from kingdom.court.general.prompts import add_to_memory
 from kingdom.court.general.workspace import TASK_FILE
 from kingdom.court.models import Question, Result
@@ -200,6 +200,9 @@ async def store_results(context: GeneralContext, *results: Result) -> dict[str, 
                 await context.writer.write(*files)
             except OSError as error:
                 errors[task_id] = error
+    # In a thread: while other processes sync, removing a folder takes a millisecond.
+    kept = [result.task_id for result in results if result.task_id not in errors]
+    await asyncio.to_thread(remove_handovers, context.home, kept)
     for result in results:
         if result.task_id not in errors:
             try:
@@ -219,7 +222,6 @@ def _result_files(home: Home, result: Result) -> list[tuple[Path, bytes]]:
 
 def _after_result_stored(context: GeneralContext, result: Result, *, again: bool) -> None:
     home = context.home
-    remove_handover(home, result.task_id)
     day = day_of(result.ended_at.timestamp(), ZoneInfo(context.system.timezone)).isoformat()
     memory = home.general_memory(context.name)
     add_to_memory(memory, result.task_id, day, result.memory_updates, context.manifest.memory_max_bytes)
