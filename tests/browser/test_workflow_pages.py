@@ -76,6 +76,7 @@ async def test_from_a_template_to_a_finished_workflow_and_back(visitor: Visitor,
         await expect(page.get_by_role("log", name="Agent output")).to_contain_text("The timeout is set.")
         await shoot_for_docs(page, "dashboard-workflow")
         await _go_back_to_the_plan(page)
+        await _restore_what_was_dropped(page)
         await _add_a_work(page, workflow)
         await page.get_by_role("button", name="Resume", exact=True).click()
         await expect(_state(page)).to_have_text("completed")
@@ -139,6 +140,14 @@ async def _go_back_to_the_plan(page: Page) -> None:
     await expect(_state(page)).to_have_text("paused")
     await expect(page.locator(".k-point .k-badge:visible")).to_have_text(["left behind"])
     assert await _still_there(page)
+
+
+async def _restore_what_was_dropped(page: Page) -> None:
+    dropped = page.locator("[data-rescue]")
+    await expect(dropped).to_have_count(1)
+    await dropped.get_by_role("button", name="Restore").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Restore").click()
+    await expect(page.get_by_text("The files are back in the worktree")).to_be_visible()
 
 
 async def _add_a_work(page: Page, workflow: str) -> None:

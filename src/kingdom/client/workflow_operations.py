@@ -34,6 +34,8 @@ from kingdom.client.models.workflows import (
     PlanChangeResult,
     ReportInfo,
     ReportSummary,
+    RescueInfo,
+    RestoredRescue,
     Template,
     TemplateSummary,
     VerificationResult,
@@ -239,6 +241,18 @@ class WorkflowOperations(Connection):
             "GET",
             f"/api/workflows/{path_segment(workflow_id)}/checkpoints/{path_segment(checkpoint_id)}/diff",
             query={"against": against, "form": form},
+        )
+        return answer
+
+    def list_workflow_rescues(self, workflow_id: str) -> Page[RescueInfo]:
+        """List what was dropped of a workflow."""
+        answer: Page[RescueInfo] = self.request("GET", f"/api/workflows/{path_segment(workflow_id)}/rescues")
+        return answer
+
+    def restore_workflow_rescue(self, workflow_id: str, rescue_id: str) -> RestoredRescue:
+        """Restore what was dropped of a workflow."""
+        answer: RestoredRescue = self.request(
+            "POST", f"/api/workflows/{path_segment(workflow_id)}/rescues/{path_segment(rescue_id)}/restore"
         )
         return answer
 

@@ -88,6 +88,18 @@ async def test_a_workflow_is_made_run_looked_at_gone_back_in_and_forked(tmp_path
         saved = await desk.post(f"{fork_path}/template", {"name": "saved"})
         assert [work["name"] for work in saved["works"]] == ["plan", "fix"]
 
+        assert (await desk.get(f"{path}/rescues"))["items"] == []
+        await desk.post(f"{path}/resume", {"checkpointId": first["id"], "hold": True}, status=202)
+        held = await desk.until(made["id"], "PAUSED", "FAILED")
+        (tree,) = [Path(one["path"]) for one in held["repositories"]]
+        assert (tree / "plan.md").read_text() == "one\ntwo\n"
+        (dropped,) = (await desk.get(f"{path}/rescues"))["items"]
+        assert (dropped["repository"], dropped["ref"].endswith(dropped["id"])) == ("web", True)
+        restored = await desk.post(f"{path}/rescues/{dropped['id']}/restore", status=200)
+        assert (restored["rescue"], restored["path"]) == (dropped, str(tree))
+        assert (tree / "plan.md").read_text() == "one\n2\n"
+        error(await web.client.post(f"/api/{path}/rescues/nothing/restore"), 404, "WFL_NOT_FOUND")
+
         data(await web.client.delete(f"/api/{path}"))
         error(await web.client.get(f"/api/{path}"), 404, "WFL_NOT_FOUND")
         assert (await desk.get(f"{path}/events", limit=100))["items"][-1]["type"] == "WorkflowDeleted"

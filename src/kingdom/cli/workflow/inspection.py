@@ -11,7 +11,7 @@ from kingdom.cli import output
 from kingdom.cli.options import checkpoint_argument, json_option, store_option, workflow_argument, workflow_home_option
 from kingdom.cli.parsing import argument, command
 from kingdom.cli.session import find_workflow_home, open_workflow_store, run_async, utc_now, with_store
-from kingdom.cli.workflow.rescues import KeptWork, print_rescues, read_rescues
+from kingdom.cli.workflow.rescues import print_rescues
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kingdom.workflow.home import WorkflowHome
     from kingdom.workflow.overview import WorkflowOverview
     from kingdom.workflow.ports import WorkflowStore
+    from kingdom.workflow.rescues import KeptWork
     from kingdom.workflow.store.transactions import WorkflowTransaction
 
 _EVENTS_PER_PAGE = 500
@@ -139,6 +140,7 @@ async def _read_whole(
     """Return a workflow, whether an engine runs, and what was dropped of it."""
     from kingdom.gitops import GitError
     from kingdom.workflow.home import git_service
+    from kingdom.workflow.rescues import read_rescues
 
     overview = await read_overview(store, word)
     kept: list[KeptWork] = []

@@ -108,6 +108,8 @@ from kingdom.client.models.workflows import ReportInfo as ReportInfo
 from kingdom.client.models.workflows import ReportStatus as ReportStatus
 from kingdom.client.models.workflows import ReportSummary as ReportSummary
 from kingdom.client.models.workflows import RepositoryDiff as RepositoryDiff
+from kingdom.client.models.workflows import RescueInfo as RescueInfo
+from kingdom.client.models.workflows import RestoredRescue as RestoredRescue
 from kingdom.client.models.workflows import TaskFields as TaskFields
 from kingdom.client.models.workflows import TaskStatus as TaskStatus
 from kingdom.client.models.workflows import Template as Template

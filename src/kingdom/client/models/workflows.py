@@ -201,6 +201,25 @@ class RepositoryDiff(TypedDict):
     files: list[ChangedFile]
 
 
+class RescueInfo(TypedDict):
+    """Files and commits that were dropped, and kept under a ref."""
+
+    id: str
+    repository: str
+    ref: str
+    commit: str
+    madeAt: str
+    why: str
+
+
+class RestoredRescue(TypedDict):
+    """A rescue whose files are in the worktree again."""
+
+    rescue: RescueInfo
+    path: str
+    replaced: str | None
+
+
 class TaskFields(TypedDict):
     """A task in a plan."""
 

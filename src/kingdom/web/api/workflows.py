@@ -26,9 +26,10 @@ from kingdom.web.api.workflow_models import (
 )
 from kingdom.web.context import Context, WebContext
 from kingdom.web.envelope import ApiError, ApiModel, Cursor, Limit, Ok, Page, ok
-from kingdom.web.views import checkpoints, templates, workflow_output, workflows
+from kingdom.web.views import checkpoints, rescues, templates, workflow_output, workflows
 from kingdom.web.views.checkpoints import CheckpointDiff, CheckpointInfo, DiffForm, VerificationResult
 from kingdom.web.views.redaction import restore_ref_secrets
+from kingdom.web.views.rescues import RescueInfo, RestoredRescue
 from kingdom.web.views.templates import LandFields, Template, git_refs, mcp_refs
 from kingdom.web.views.workflow_output import AgentOutput, ReportInfo, ReportSummary, WorkflowUsage
 from kingdom.web.views.workflow_state import find_checkpoint, find_workflow, workflow_state
@@ -324,6 +325,7 @@ async def _start_command(context: WebContext, kind: str, workflow_id: str, **arg
 CheckpointId: TypeAlias = Annotated[
     str, Path(alias="checkpointId", pattern=ID_PATTERN, max_length=100, examples=["cp-0198c2d7"])
 ]
+RescueId: TypeAlias = Annotated[str, Path(alias="rescueId", pattern=r"^[\w.:+@-]+$", max_length=250)]
 ReportId: TypeAlias = Annotated[
     str, Path(alias="reportId", pattern=ID_PATTERN, max_length=100, examples=["report-0198c2d6"])
 ]
@@ -363,6 +365,22 @@ async def get_checkpoint_diff(
 ) -> Ok[CheckpointDiff]:
     """Changes by repository and file. Large diffs are cut and marked as truncated."""
     return ok(await checkpoints.read_diff(context, workflow_id, checkpoint_id, against=against, form=form))
+
+
+@router.get("/{workflowId}/rescues", summary="List what was dropped of a workflow")
+async def list_workflow_rescues(context: Context, workflow_id: WorkflowId) -> Ok[Page[RescueInfo]]:
+    """Files and commits that were dropped when the workflow went back, and kept; all on one page, oldest first."""
+    return ok(Page(items=await rescues.list_rescues(context, workflow_id)))
+
+
+@router.post("/{workflowId}/rescues/{rescueId}/restore", summary="Restore what was dropped of a workflow")
+async def restore_workflow_rescue(context: Context, workflow_id: WorkflowId, rescue_id: RescueId) -> Ok[RestoredRescue]:
+    """Bring the files back into the worktree; the next checkpoint has them.
+
+    What they replace is kept in its turn. 409: the workflow runs, or its worktree is gone.
+    """
+    with error_prefix("WFL"):
+        return ok(await rescues.restore(context, workflow_id, rescue_id))
 
 
 @router.get("/{workflowId}/reports", summary="List the reports of a workflow")

@@ -286,6 +286,13 @@ WORKFLOW_WORDS: Final[dict[str, str]] = {
     "report.source": "Source",
     "report.title": "Reports",
     "report.written": "Written by an agent.",
+    "rescue.ask": "Bring these files back?",
+    "rescue.ask.detail": (
+        "The worktree gets the files as they were when they were dropped. What they replace is kept in its turn."
+    ),
+    "rescue.did": "The files are back in the worktree",
+    "rescue.restore": "Restore",
+    "rescue.title": "Dropped and kept",
     "sources.ask.detail": "It is also removed from the templates that use it.",
     "sources.ask.git": "Remove the repository {name}?",
     "sources.ask.mcp": "Remove the MCP server {name}?",

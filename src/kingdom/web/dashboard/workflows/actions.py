@@ -13,6 +13,7 @@ from kingdom.web.api.workflows import (
     create_template_from_workflow,
     fork_workflow,
     land_workflow,
+    restore_workflow_rescue,
 )
 from kingdom.web.dashboard.components import button, confirm, labelled, run_and_notify, tag, text
 from kingdom.web.dashboard.formats import page_url
@@ -91,6 +92,18 @@ class WorkflowActions:
             await land_workflow(self._visit.context, self._workflow)
 
         await run_and_notify(self._visit, act, self._words("workflow.did.land"))
+        self._after()
+
+    async def restore(self, rescue_id: str) -> None:
+        """Bring the files of a rescue back, after confirmation."""
+        question, detail = self._words("rescue.ask"), self._words("rescue.ask.detail")
+        if not await confirm(self._visit, question, detail=detail, yes=self._words("rescue.restore")):
+            return
+
+        async def act() -> None:
+            await restore_workflow_rescue(self._visit.context, self._workflow, rescue_id)
+
+        await run_and_notify(self._visit, act, self._words("rescue.did"))
         self._after()
 
     async def cancel(self) -> None:

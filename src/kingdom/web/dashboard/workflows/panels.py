@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kingdom.web.dashboard.visit import Visit
     from kingdom.web.dashboard.workflows.actions import WorkflowActions
     from kingdom.web.views.checkpoints import CheckpointInfo
+    from kingdom.web.views.rescues import RescueInfo
     from kingdom.web.views.workflows import WorkflowFull, WorkInfo, WorkTreeInfo
 
 
@@ -87,6 +88,30 @@ class CheckpointList:
 
         update(seen)
         return update
+
+
+class RescueList:
+    """What was dropped when the workflow went back, newest first. Its card is hidden while there is nothing."""
+
+    def __init__(self, visit: Visit, workflow_id: str, commands: WorkflowActions, zone: tzinfo, card: Element) -> None:
+        self._visit = visit
+        self._workflow = workflow_id
+        self._commands = commands
+        self._zone = zone
+        self._card = card
+        self._rescues: KeyedList[RescueInfo] = KeyedList(tag("ol", "k-lines"), lambda one: one.id, self._rescue)
+
+    def show(self, found: list[RescueInfo]) -> None:
+        self._card.set_visibility(bool(found))
+        self._rescues.show(reversed(found))
+
+    def _rescue(self, seen: RescueInfo) -> None:
+        with tag("li", data_rescue=seen.id):
+            with tag("div", "k-row k-wrapping"):
+                text(seen.why, "k-strong k-wrap")
+                text(format_minute(seen.made_at, self._zone), "k-muted k-small")
+            text(f"{seen.repository}@{seen.commit[:10]}", "k-mono k-muted k-wrap", name="div")
+            button(self._visit.words("rescue.restore"), lambda: self._commands.restore(seen.id))
 
 
 class ReportList:

@@ -21,10 +21,12 @@ from kingdom.web.dashboard.workflows.panels import (
     EventLog,
     EventReader,
     ReportList,
+    RescueList,
     WorktreeList,
 )
 from kingdom.web.dashboard.workflows.progress import Durations, Timeline, WorkGraph, layout_graph
 from kingdom.web.dashboard.workflows.widgets import update_badge, update_progress, update_text
+from kingdom.web.views.rescues import RescueInfo, list_rescues
 from kingdom.web.views.workflow_output import WorkflowUsage, read_usage
 from kingdom.web.views.workflows import LandingInfo, WorkflowEvent, WorkflowFull, read_workflow
 from kingdom.workflow.domain.statuses import WORKFLOW_ACTIVE_STATUSES
@@ -141,6 +143,7 @@ class StatusCard:
 
 
 _TICK_SECONDS: Final = 1.0
+_DROPPING_EVENTS: Final = ("WorkflowResumed", "WorkflowPaused", "WorkflowCancelled", "WorkflowFailed")
 _RESTING_STATUSES: Final = ("CREATED", "READY", "PAUSED", "FAILED", "COMPLETED", "CANCELLED")
 
 
@@ -151,6 +154,7 @@ class WorkflowPageData:
     full: WorkflowFull
     usage: WorkflowUsage
     events: list[WorkflowEvent]
+    rescues: list[RescueInfo]
 
 
 @page("/workflows/{workflow_id}", title="nav.workflows", nav="workflows")
@@ -159,15 +163,26 @@ async def workflow_page(visit: Visit, workflow_id: str) -> None:
     full, zone = await read_workflow(visit.context, workflow_id), await court_timezone(visit)
     place = page_head(full.name, above=(visit.words("nav.workflows"), "/workflows"))
     refresher = PageRefresher(visit, lambda event: event.workflow_id == workflow_id)
-    commands = WorkflowActions(visit, workflow_id, full.name, refresher.wake)
+    kept: list[RescueInfo] | None = None  # None: to be read
+
+    def acted() -> None:
+        nonlocal kept
+        kept = None
+        refresher.wake()
+
+    commands = WorkflowActions(visit, workflow_id, full.name, acted)
     actions = ActionButtons(visit, commands, place, workflow_id)
     feed = EventReader(visit, workflow_id)
     parts: list[_PageParts] = []
 
     async def load() -> WorkflowPageData:
+        nonlocal kept
         now = await read_workflow(visit.context, workflow_id)
         # read after the state, so that the events include all that led to it
-        return WorkflowPageData(now, await read_usage(visit.context, workflow_id), await feed.read_on())
+        usage, events = await read_usage(visit.context, workflow_id), await feed.read_on()
+        if kept is None or any(event.type in _DROPPING_EVENTS for event in events):  # they are read with git
+            kept = await list_rescues(visit.context, workflow_id)
+        return WorkflowPageData(now, usage, events, kept)
 
     def draw(look: WorkflowPageData) -> None:
         if not parts or parts[0].gone:
@@ -202,6 +217,8 @@ class _PageParts:
                     self._voices = AgentOutputPanel(visit, full.id)
                 with card(words("checkpoint.title"), flush=True):
                     self._checkpoints = CheckpointList(visit, full.id, commands, zone)
+                with card(words("rescue.title"), flush=True) as (body, _):
+                    self._rescues = RescueList(visit, full.id, commands, zone, _card_of(body))
                 with card(words("report.title"), flush=True) as (body, _):
                     self._reports = ReportList(visit, full.id, _card_of(body))
                 with card(words("sources.repositories"), flush=True):
@@ -220,6 +237,7 @@ class _PageParts:
         self._timeline.show(full.works, self._durations, look.usage.by_work)
         self._voices.active = full.status not in _RESTING_STATUSES or bool(look.events)
         self._checkpoints.show(full)
+        self._rescues.show(look.rescues)
         self._reports.show(full)
         self._trees.show(full)
         self._log.add(look.events, full.works)

@@ -1,0 +1,77 @@
+"""What was dropped of a workflow when it went back, and kept: list it and bring it back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kingdom.workflow.errors import NotModifiable
+
+if TYPE_CHECKING:
+    from kingdom.gitops.reset import Rescue
+    from kingdom.workflow.adapters.git_service import GitopsService
+    from kingdom.workflow.domain.resources import Git, WorkTree
+    from kingdom.workflow.domain.workflow import Workflow
+    from kingdom.workflow.ports import WorkflowStore
+
+
+class KeptWork(NamedTuple):
+    """A rescue, with its repository."""
+
+    id: str  # the last part of its ref
+    git: Git
+    rescue: Rescue
+
+    def document(self) -> dict[str, Any]:
+        """Return it as a JSON document."""
+        return {
+            "id": self.id,
+            "repository": self.git.name,
+            "ref": self.rescue.ref,
+            "commit": self.rescue.commit,
+            "madeAt": self.rescue.at.isoformat(),
+            "why": self.rescue.title,
+        }
+
+
+class RestoredWork(NamedTuple):
+    """Where the files of a rescue are now, and the rescue ref of what they replaced, if anything was lost."""
+
+    path: str
+    replaced: str | None
+
+
+async def read_rescues(store: WorkflowStore, service: GitopsService, workflow: Workflow) -> list[KeptWork]:
+    """Return the rescues of a workflow in all its repositories, oldest first."""
+    async with store.reading() as tx:
+        ids = {ref.git_id for ref in workflow.git_refs}
+        ids |= {tree.git_id for tree in await tx.work_trees.of_workflow(workflow.id)}
+        gits = [git for git_id in sorted(ids) if (git := await tx.gits.find(git_id)) is not None]
+    kept = [KeptWork(one.name, git, one) for git in gits for one in await service.rescues(git, workflow.id)]
+    return sorted(kept, key=lambda one: one.rescue.at)
+
+
+async def restore_rescue(
+    store: WorkflowStore, service: GitopsService, workflow: Workflow, kept: KeptWork
+) -> RestoredWork:
+    """Set the files of the worktree to those of a rescue. The branch does not move: the next checkpoint has them.
+
+    Raises :class:`NotModifiable` while the workflow runs, and when the worktree is gone.
+    """
+    if workflow.is_active:
+        raise NotModifiable(f"{workflow.name} is {workflow.status}: pause it first")
+    async with store.reading() as tx:
+        trees = await tx.work_trees.of_workflow(workflow.id)
+    tree = _tree_of(service, trees, kept)
+    return RestoredWork(str(tree.path), await service.restore(tree, kept.rescue))
+
+
+def _tree_of(service: GitopsService, trees: list[WorkTree], kept: KeptWork) -> WorkTree:
+    """Return the worktree that the files were dropped from; if it is gone, that of the workflow."""
+    ready = [tree for tree in trees if tree.git_id == kept.git.id and tree.status == "READY"]
+    same = [tree for tree in ready if service.name_of(tree) == kept.rescue.worktree]
+    own = [tree for tree in ready if tree.work_id is None]
+    if not (same or own):
+        raise NotModifiable(
+            f"the worktree of {kept.git.name} is gone: the files are in the commit {kept.rescue.commit} of its clone"
+        )
+    return (same or own)[0]
