@@ -15,6 +15,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from kingdom.court.home import Home
+from kingdom.court.supervisor.record import running_supervisor
 from kingdom.web.record import record_path, running_server
 from kingdom.web.security import read_token
 from tests.support.command import COMMAND, environment, kingdom
@@ -154,6 +156,43 @@ def test_a_court_has_its_web_and_workflows_are_worked_on_by_it(tmp_path: Path, m
     for log in (court.root / "logs").rglob("*.log"):
         assert token_of(court.root) not in log.read_text()
     assert not re.search(r"web .*(died|hangs|does not stop)", court.said), court.said
+
+
+def test_a_court_in_a_terminal_prints_the_link_and_others_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KINGDOM_WEB", "on")
+    court = Court(tmp_path / "court")
+    court.make()
+    with (court.root / "config" / "system.yaml").open("a") as file:
+        file.write("\nweb:\n  port: 0\n")
+    master, terminal = pty.openpty()
+    started = subprocess.Popen(
+        [*COMMAND, "up", "--roles", "king,web"],
+        stdin=subprocess.DEVNULL,
+        stdout=terminal,
+        stderr=terminal,
+        env=environment(KINGDOM_HOME=str(court.root)),
+        start_new_session=True,
+    )
+    os.close(terminal)
+    try:
+        until(lambda: running_supervisor(Home(court.root)), "a court")
+        shown = court.run("web", "--link")  # before the server has started
+        assert shown.returncode == 0, shown.stderr
+        url = running_server(court.root).url  # type: ignore[union-attr]
+        link = f"{url}/login?token={token_of(court.root)}"
+        assert link in shown.stdout
+        screen = ""
+        while link not in screen:
+            screen += os.read(master, 65536).decode()
+    finally:
+        started.send_signal(signal.SIGTERM)
+        with contextlib.suppress(OSError):  # how Linux says that the other end of a terminal is gone
+            while os.read(master, 65536):
+                pass
+        started.wait(timeout=PATIENCE)
+        os.close(master)
 
 
 def _only_the_web_has_web_frameworks(pids: dict[str, int], web_pid: int) -> None:

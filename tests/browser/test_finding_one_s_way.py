@@ -94,17 +94,17 @@ async def test_tasks_are_filtered_and_searched_and_the_address_tells(visitor: Vi
 async def test_theme_and_language_are_chosen_and_kept(visitor: Visitor) -> None:
     async with visitor.page("/tasks") as page:
         await page.get_by_role("button", name="Theme").click()
-        await page.get_by_role("link", name="Dark").click()
+        await page.get_by_role("menuitem", name="Dark").click()
         await expect(page.locator("body")).to_have_class("desktop no-touch body--dark")
         await page.get_by_role("button", name="Language").click()
-        await page.get_by_role("link", name="한국어").click()
+        await page.get_by_role("menuitem", name="한국어").click()
         await expect(page.get_by_role("heading", name="작업", level=1)).to_be_visible()
         assert page.url.endswith("/tasks")
         await expect(page.locator("body")).to_have_class("desktop no-touch body--dark")
 
 
 async def test_what_is_not_there_is_told_with_what_to_do(visitor: Visitor) -> None:
-    async with visitor.page("/tasks/task-20260207-999") as page:
+    async with visitor.page("/tasks/task-20260207-999", status=404) as page:
         await expect(page.get_by_role("alert")).to_contain_text("no task task-20260207-999 here")
         await expect(page.locator(".k-nav").get_by_role("link", name="Tasks")).to_be_visible()
 

@@ -46,7 +46,7 @@ async def test_a_page_shows_what_there_is(visitor: Visitor, name: str, path: str
             await expect(main).to_contain_text(promised)
         assert await page.locator("html").get_attribute("lang") == {"en": "en-US", "ko": "ko-KR"}[locale]
         await expect(page.locator("body")).to_have_class(f"desktop no-touch body--{theme}")
-        await expect(page.locator("[data-health]")).to_have_text(TEXTS[locale]["health.green"])
+        await expect(page.locator("[data-condition]")).to_have_text(TEXTS[locale]["condition.down"])
         for width in (PHONE, DESKTOP):
             await page.set_viewport_size({"width": width, "height": 800})
             await expect(page.locator(".k-nav")).to_be_visible(visible=width == DESKTOP)

@@ -44,7 +44,7 @@ async def test_the_start_page_begins_with_health_budget_and_alerts(visitor: Visi
     words = TEXTS[locale]
     async with visitor.page("/", locale=locale, width=PHONE) as page:
         condition = page.locator(".k-condition")
-        for promised in ("health.yellow", "budget.warning", "court.attention"):
+        for promised in ("condition.down", "budget.warning", "court.attention"):
             await expect(condition).to_contain_text(words[promised])
         await expect(condition).to_contain_text("memory at 85 %")
         await expect(condition).to_contain_text("$2.50 of $10.00")
@@ -52,6 +52,13 @@ async def test_the_start_page_begins_with_health_budget_and_alerts(visitor: Visi
         asked = words["court.attention.questions"].format(n=1, subject=ASKING)
         await expect(condition.locator("[data-attention=questions]")).to_have_text(asked)
         await expect(condition.locator("[data-attention=down]")).to_have_text(words["court.attention.down"])
+        load = words["court.attention.load"].format(state=words["load.yellow"], reason=" (memory at 85 %)")
+        await expect(condition.locator("[data-attention=load]")).to_have_text(load)
+        badge = page.locator("[data-condition=down]")  # says the same, and why
+        await expect(badge).to_have_text(words["condition.down"])
+        await badge.click()
+        for reason in (ALERT, load, words["court.attention.down"]):
+            await expect(page.locator(".k-reasons").get_by_role("link", name=reason)).to_be_visible()
         assert await overflow(page) == 0
 
 

@@ -319,7 +319,7 @@ async def test_what_agents_and_people_write_is_shown_letter_by_letter(visitor: V
         links = report.get_by_role("link")
         assert await links.all_inner_texts() == ["docs", "a picture"]
         assert await links.first.get_attribute("rel") == "noopener noreferrer nofollow"
-        await _go(page, f"{visitor.web.url}/workflows/%3Cimg%20src=x%20onerror=window.owned=1%3E")
+    async with visitor.page("/workflows/%3Cimg%20src=x%20onerror=window.owned=1%3E", status=404) as page:
         await expect(page.get_by_role("alert")).to_contain_text("no workflow '<img src=x onerror=")
         assert await page.evaluate("window.owned ?? null") is None
 

@@ -59,7 +59,7 @@ def web(
         _print_openapi()
         return
     from kingdom.cli.session import errors_reported, find_workflow_home
-    from kingdom.web.record import running_server
+    from kingdom.web.record import running_server, starting_server
     from kingdom.web.security.credentials import obtain_token, renew_token
     from kingdom.web.settings import settings_of
 
@@ -67,7 +67,7 @@ def web(
     if new_token:
         renew_token(root)
     token = obtain_token(root)
-    running = running_server(root)
+    running = starting_server(root) if link or new_token or open_browser else running_server(root)
     if running is not None and (link or new_token or open_browser):
         if new_token:
             output.say("created a new token: clients with the old one are disconnected within a second")

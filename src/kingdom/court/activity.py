@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -78,10 +78,11 @@ def _parse(line: bytes) -> Entry | None:
 class RecentJournal:
     """The journal entries of some types of the last 24 hours. A second call reads only what is new. Thread-safe."""
 
-    def __init__(self, path: Path, types: Iterable[str]) -> None:
+    def __init__(self, path: Path, types: Iterable[str], markers: Sequence[bytes] = ()) -> None:
+        """With ``markers``, only lines that contain one of them count."""
         self._path = path
         self._types = frozenset(types)
-        self._markers = tuple(f'"{name}"'.encode() for name in self._types)  # to parse few of many lines
+        self._markers = tuple(markers) or tuple(f'"{name}"'.encode() for name in self._types)  # to parse few lines
         self._entries: deque[Entry] = deque()
         self._reader: Reader | None = None
         self._lock = threading.Lock()

@@ -92,6 +92,14 @@ def limits_of(section: BudgetSection | GeneralBudget, general: str | None = None
     return [BudgetLimit(general, period, unit, float(amount)) for period, unit, amount in found if amount is not None]
 
 
+def all_limits(system: SystemConfig, generals: Mapping[str, GeneralPackage]) -> list[BudgetLimit]:
+    """Return the limits of the court, then those of its generals by name."""
+    found = limits_of(system.budget)
+    for name, general in sorted(generals.items()):
+        found += limits_of(general.manifest.budget, name)
+    return found
+
+
 class Budget:
     """The budget gate that a task passes before it starts (:class:`kingdom.court.king.admission.ReservingGate`)."""
 
@@ -194,12 +202,12 @@ class CostSummary:
     limits: dict[str, tuple[str, float]]  # by name of the limit: text ("$2.50 of $10.00") and used fraction
 
 
-def cost_summary(now: float, ledger: Ledger, system: SystemConfig) -> CostSummary:
-    """Return what the whole court has spent in the day and month that contain ``now``."""
+def cost_summary(
+    now: float, ledger: Ledger, system: SystemConfig, generals: Mapping[str, GeneralPackage]
+) -> CostSummary:
+    """Return what the whole court has spent in the day and month that contain ``now``, and all limits."""
     spending = spending_at(ledger, now, ZoneInfo(system.timezone))
-    limits = {}
-    for limit in limits_of(system.budget):
-        limits[limit.name] = limit_usage(limit, spending)
+    limits = {limit.name: limit_usage(limit, spending) for limit in all_limits(system, generals)}
     return CostSummary(spending.day.cost_usd, spending.day.tokens, spending.month.cost_usd, limits)
 
 

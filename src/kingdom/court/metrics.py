@@ -91,7 +91,7 @@ class CourtMetrics:
             soldiers.add_metric([general], count)
         yield soldiers
         yield self._single("questions", "Open questions", len(seen.questions))
-        yield self._single("problems", "Problems that need attention", len(seen.problems))
+        yield self._single("problems", "Problems that need attention", sum(one.count for one in seen.problems))
 
     def _cost(self) -> Iterator[Metric]:
         zone = ZoneInfo(load_system(self._services.home).timezone)

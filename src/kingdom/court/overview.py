@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 from pydantic import ConfigDict, Field
-from pydantic.alias_generators import to_camel
 
 from kingdom.agents.errors import InvalidOrder
 from kingdom.agents.ledger import Ledger
@@ -17,14 +15,21 @@ from kingdom.agents.processes import is_running
 from kingdom.base.files import read_json, read_object
 from kingdom.base.times import epoch_seconds
 from kingdom.bus import BusError
-from kingdom.court.activity import RecentJournal
-from kingdom.court.attention import attention_of
+from kingdom.court.attention import attention_of, condition_of
 from kingdom.court.bootstrap import available_roles, configured_sandbox, stop_order
 from kingdom.court.budget import cost_summary
 from kingdom.court.config import load_system
 from kingdom.court.errors import CourtError
 from kingdom.court.king.admission import HealthGate
-from kingdom.court.packages.installed import held_tasks, load_generals
+from kingdom.court.packages.installed import GeneralsCache, held_tasks, load_generals
+from kingdom.court.problems import (
+    API_CONFIG,
+    CourtProblem,
+    failure_journal,
+    home_problems,
+    queue_problems,
+    recent_failures,
+)
 from kingdom.court.queues import (
     EVENTS,
     MESSAGES,
@@ -33,14 +38,10 @@ from kingdom.court.queues import (
     invalid_files,
     is_answered,
     is_answered_in_files,
-    repair_hint,
     uses_files,
 )
 from kingdom.court.soldiers import SoldierIndex
 from kingdom.court.supervisor.record import running_supervisor
-from kingdom.court.trust.config import TRUST_FILE as TRUST
-from kingdom.journal import JournalError
-from kingdom.journal.catalog import EventDiscarded, TaskFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -50,22 +51,15 @@ if TYPE_CHECKING:
     from kingdom.court.loop import Services
     from kingdom.court.soldiers import Soldier
 
-_MAX_PROBLEMS: Final = 20  # of each kind
 _MAX_SAMPLES: Final = 3  # tasks that are named for each reason of a hold
-_MAX_WAITING_TASKS: Final = 1000  # that are checked for a missing general
-_MIN_FREE_BYTES: Final = 1 << 20  # on the disk of the home
 _DEFAULT_INTERVAL_SECONDS: Final = 60.0
-
-
-# The state classes are also response models of the API. There, fields have camelCase names.
-_API_CONFIG: Final = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
 
 
 @dataclass(frozen=True, slots=True)
 class RoleState:
     """A role of the court."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _API_CONFIG
+    __pydantic_config__: ClassVar[ConfigDict] = API_CONFIG
 
     name: Annotated[str, Field(examples=["king"])]
     state: Annotated[
@@ -82,7 +76,7 @@ class RoleState:
 class QueueState:
     """A queue and its number of documents by state."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _API_CONFIG
+    __pydantic_config__: ClassVar[ConfigDict] = API_CONFIG
 
     name: Annotated[str, Field(examples=["tasks"])]
     counts: Annotated[dict[str, int], Field(examples=[{"pending": 2, "in_progress": 1, "invalid": 0}])]
@@ -103,7 +97,7 @@ class RunningSoldier:
 class OpenQuestion:
     """A question of a task that waits for a person."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _API_CONFIG
+    __pydantic_config__: ClassVar[ConfigDict] = API_CONFIG
 
     task_id: Annotated[str, Field(examples=["task-20260207-001"])]
     general: str
@@ -113,20 +107,10 @@ class OpenQuestion:
 
 
 @dataclass(frozen=True, slots=True)
-class CourtProblem:
-    """A problem that needs attention."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = _API_CONFIG
-
-    what: Annotated[str, Field(examples=["queue/events/invalid/evt-github-1.json"])]
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class HealthState:
     """The health level that applies now."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _API_CONFIG
+    __pydantic_config__: ClassVar[ConfigDict] = API_CONFIG
 
     level: Annotated[str, Field(description="green, yellow, orange or red", examples=["green"])]
     reason: str
@@ -136,7 +120,7 @@ class HealthState:
 class BudgetSummary:
     """The budget of the court."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _API_CONFIG
+    __pydantic_config__: ClassVar[ConfigDict] = API_CONFIG
 
     status: Annotated[str, Field(description="ok, warning or critical", examples=["ok"])]
     spent: Annotated[list[str], Field(examples=[["daily budget: $2.50 of $10.00"]])]
@@ -146,7 +130,7 @@ class BudgetSummary:
 class ActiveAlert:
     """An alert of the chamberlain that is not over."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _API_CONFIG
+    __pydantic_config__: ClassVar[ConfigDict] = API_CONFIG
 
     name: Annotated[str, Field(examples=["failures:gen-pr"])]
     text: Annotated[str, Field(examples=["gen-pr has failed 3 tasks in a row"])]
@@ -170,8 +154,10 @@ class CourtOverview:
     timezone: str = "UTC"
 
     def document(self) -> dict[str, Any]:
-        first = ("health", "budget", "alerts")
-        whole = {**asdict(self), "attention": self.attention()}
+        first = ("condition", "health", "budget", "alerts")
+        found = condition_of(self)
+        condition = {"level": found.level, "reasons": [str(one) for one in found.reasons]}
+        whole = {"condition": condition, **asdict(self), "attention": self.attention()}
         return {name: whole[name] for name in (*first, "attention", *(name for name in whole if name not in first))}
 
     def attention(self) -> list[str]:
@@ -185,7 +171,7 @@ async def read_overview(services: Services, readers: OverviewReaders | None = No
     try:
         view.questions = await _unanswered(services, view.questions)
         view.queues = await _queues(services)
-        view.problems += await _queue_problems(services)
+        view.problems += await queue_problems(services)
     except BusError as error:  # a full disk, for example: the rest is still useful
         view.problems.insert(0, CourtProblem("queues", str(error)))
     return view
@@ -199,7 +185,8 @@ class OverviewReaders:
 
     def __init__(self, home: Home, roster: SoldierIndex | None = None) -> None:
         self.roster = roster or SoldierIndex(home)
-        self.journal = RecentJournal(home.journal, (TaskFailed.spec.name, EventDiscarded.spec.name))
+        self.journal = failure_journal(home.journal)
+        self.generals = GeneralsCache(home)
         self.ledger = Ledger(home.ledger)
 
     def close(self) -> None:
@@ -217,7 +204,7 @@ def read_overview_without_queues(home: Home, now: float, readers: OverviewReader
         record.mode if record else None,
     )
     used = readers or OverviewReaders(home)
-    _read_condition(view, home, now, used.ledger)
+    _read_condition(view, home, now, used)
     view.roles = _roles(home, now)
     holds = read_object(home.heartbeat("king")).get("holds")
     view.holds = dict(holds) if isinstance(holds, dict) else {}
@@ -225,7 +212,7 @@ def read_overview_without_queues(home: Home, now: float, readers: OverviewReader
         view.holds[reason] = {"count": len(tasks), "tasks": tasks[:_MAX_SAMPLES]}
     view.soldiers = _soldiers(used.roster.at_work(), now)
     view.questions = _questions(home)
-    view.problems += _home_problems(home) + _recent_failures(used.journal, now)
+    view.problems += home_problems(home) + recent_failures(used.journal, now)
     if readers is None:
         used.close()
     return view
@@ -242,7 +229,7 @@ async def _unanswered(services: Services, asked: list[OpenQuestion]) -> list[Ope
     return [one for one in asked if not await is_answered(services, one.task_id)]
 
 
-def _read_condition(view: CourtOverview, home: Home, now: float, ledger: Ledger) -> None:
+def _read_condition(view: CourtOverview, home: Home, now: float, used: OverviewReaders) -> None:
     """Read health, budget and alerts."""
     view.health = HealthState(*HealthGate(home).level(now))
     texts = read_object(home.heartbeat("chamberlain")).get("alert_texts")
@@ -251,7 +238,7 @@ def _read_condition(view: CourtOverview, home: Home, now: float, ledger: Ledger)
     status = read_object(home.role("chamberlain") / "tokens.json").get("status")
     try:
         system = load_system(home)
-        limits = cost_summary(now, ledger, system).limits
+        limits = cost_summary(now, used.ledger, system, used.generals.current().by_name).limits
     except (CourtError, OSError) as error:
         view.problems.append(CourtProblem("config", str(error)))
         return
@@ -259,7 +246,15 @@ def _read_condition(view: CourtOverview, home: Home, now: float, ledger: Ledger)
     if (unconfined := _unconfined(system)) is not None:
         view.problems.append(CourtProblem("sandbox", unconfined))
     spent = [f"{name}: {shown}" for name, (shown, _) in limits.items()]
-    view.budget = BudgetSummary(status if isinstance(status, str) else "ok", spent)
+    parts = [part for _, part in limits.values()]
+    view.budget = BudgetSummary(_budget_status(status, max(parts, default=0.0), system.budget.warning_percent), spent)
+
+
+def _budget_status(court: object, part: float, warning_percent: float) -> str:
+    """Return the status that the chamberlain wrote for the court, or a worse one of a general's own limit."""
+    if court == "critical" or part >= 1:
+        return "critical"
+    return "warning" if court == "warning" or part * 100 >= warning_percent else "ok"
 
 
 def _unconfined(system: SystemConfig) -> str | None:
@@ -360,53 +355,3 @@ def _deadline(king: Mapping[str, Any], task_id: str, question: Mapping[str, Any]
     known = king.get("deadlines")
     until = (known.get(task_id) if isinstance(known, dict) else None) or question.get("deadline")
     return None if until is None else str(until)
-
-
-def _home_problems(home: Home) -> list[CourtProblem]:
-    found = [CourtProblem("config", problem) for problem in load_generals(home).problems]
-    free = shutil.disk_usage(home.root).free
-    if free < _MIN_FREE_BYTES:
-        found.append(CourtProblem("disk", f"only {free:,} bytes are free on the disk of the home: free some space"))
-    return found
-
-
-async def _queue_problems(services: Services) -> list[CourtProblem]:
-    """Return tasks without a general, invalid files and dead letters."""
-    generals = await asyncio.to_thread(load_generals, services.home)
-    known = {*generals.by_name, *generals.broken}
-    waiting = await services.bus.peek(TASKS, limit=_MAX_WAITING_TASKS)
-    strays = [record.envelope for record in waiting if record.envelope.type not in known]
-    found = [CourtProblem(one.event_id, f"waits: {one.type} is not installed") for one in strays[:_MAX_PROBLEMS]]
-    aside = [*await asyncio.to_thread(lambda: [*invalid_files(services.home)])]
-    found += [
-        CourtProblem(path, f"{why}: {repair_hint(path.split('/')[1], path)}") for path, why in aside[:_MAX_PROBLEMS]
-    ]
-    if len(aside) > _MAX_PROBLEMS:
-        found.append(CourtProblem("queue/*/invalid/", f"{len(aside) - _MAX_PROBLEMS} more documents are invalid"))
-    for stream in (EVENTS, TASKS, MESSAGES):
-        for letter in await services.bus.dead(stream, _MAX_PROBLEMS):
-            path = letter.event_id
-            if uses_files(services.bus):
-                path = f"queue/{stream}/{STATES[stream]['DEAD']}/{letter.event_id}.json"
-            if path not in dict(aside):
-                found.append(CourtProblem(path, letter.error_message or letter.error_code or "no reason given"))
-    return found
-
-
-def _recent_failures(journal: RecentJournal, now: float) -> list[CourtProblem]:
-    """Return the tasks that failed in the last 24 hours, and the events that were refused."""
-    try:
-        recent = journal.read(now)
-    except JournalError as error:
-        return [CourtProblem("journal", str(error))]
-    failed = [
-        CourtProblem(str(entry.fields.get("task_id")), f"failed: {entry.fields.get('error')}")
-        for entry in recent
-        if entry.type == TaskFailed.spec.name
-    ]
-    refused = [
-        CourtProblem(str(entry.fields.get("event_id")), f"refused: {entry.fields.get('reason')}")
-        for entry in recent
-        if entry.type == EventDiscarded.spec.name and TRUST in str(entry.fields.get("reason"))
-    ]
-    return failed[-_MAX_PROBLEMS:] + refused[-_MAX_PROBLEMS:]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.base.files import read_json, write_json
-from kingdom.court.supervisor.record import ProcessHandle, own_process
+from kingdom.court.home import Home
+from kingdom.court.supervisor.record import ProcessHandle, own_process, running_supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
 
 STATE_FOLDER: Final = "state/web"
 """The folder of the server's own files, relative to its root."""
+START_SECONDS: Final = 30.0
+"""How long a server may take to start."""
+_LOOK_SECONDS: Final = 0.1  # between two looks for its record
+_WEB_ROLE: Final = "web"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,17 @@ def running_server(root: Path) -> ServerRecord | None:
     if document is None or process is None or not isinstance(document.get("url"), str) or not process.alive:
         return None
     return ServerRecord(document["url"], process)
+
+
+def starting_server(root: Path, seconds: float = START_SECONDS) -> ServerRecord | None:
+    """Return the server of a root. If a court is up there whose web role starts, wait for its server."""
+    until = time.monotonic() + seconds
+    while (found := running_server(root)) is None:
+        court = running_supervisor(Home(root))
+        if court is None or _WEB_ROLE not in court.roles or time.monotonic() > until:
+            return None
+        time.sleep(_LOOK_SECONDS)
+    return found
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from kingdom.court.activity import RecentJournal, journal_tail, missing_entries, recent_entries
 from kingdom.court.home import Home
 from kingdom.court.overview import read_overview_without_queues
+from kingdom.court.problems import CourtProblem
 from kingdom.journal import Journal, Reader, rotate
 
 MIDNIGHT = datetime(2026, 2, 8, tzinfo=UTC).timestamp()
@@ -47,9 +49,43 @@ def test_after_midnight_the_failures_of_the_day_before_are_still_told(written: W
     rotate(written.home.journal, datetime.fromtimestamp(written.now, UTC), max_bytes=1)
     assert not written.home.journal.exists() or not written.home.journal.read_bytes()
     problems = read_overview_without_queues(written.home, written.now).problems
-    assert len(problems) == 20  # that many of each kind are shown
-    assert problems[-1].what == "task-20260208-0100"
-    assert problems[0].what == "task-20260207-0600"
+    assert len(problems) == 25  # all of 24 hours
+    assert problems[0].what == "task-20260208-0100"  # the newest first
+    assert problems[-1].what == "task-20260207-0100"
+
+
+def test_a_failure_that_was_retried_is_no_problem_any_more(written: Written) -> None:
+    failed = "task-20260208-0100"
+    retry = {"event_id": f"evt-web-retry-{failed}-1770512400", "task_id": "task-20260208-900", "target_general": "g"}
+    written.journal.emit("event.dispatched", "king", retry)
+    what = [problem.what for problem in read_overview_without_queues(written.home, written.now).problems]
+    assert failed not in what
+    assert len(what) == 24
+
+
+def test_more_failures_than_are_listed_are_counted(written: Written) -> None:
+    for number in range(300):
+        data = {"task_id": f"task-20260208-{number:04}", "error": "no", "retry_count": 0}
+        written.journal.emit("task.failed", "gen-pr", data)
+    overview = read_overview_without_queues(written.home, written.now)
+    assert len(overview.problems) == 201
+    assert overview.problems[-1] == CourtProblem("tasks", "125 more tasks failed", 125)
+    assert "325 problems, listed below" in overview.attention()
+
+
+def test_the_limits_of_generals_count_as_those_of_the_court_do(written: Written) -> None:
+    general = written.home.general("gen-pr")
+    general.mkdir(parents=True)
+    budget = "budget: {daily_usd: 1}"
+    (general / "manifest.yaml").write_text(f"name: gen-pr\ndescription: d\nsubscribes: [x.y]\n{budget}\n")
+    (general / "prompt.md").write_text("Do it.\n")
+    written.home.ledger.mkdir(parents=True)
+    ts = datetime.fromtimestamp(written.now, UTC).isoformat()
+    line = {"ts": ts, "run_id": "r", "general": "gen-pr", "cost_usd": 1.5, "tokens": {"total": 7}}
+    (written.home.ledger / f"{ts[:7]}.jsonl").write_text(json.dumps(line) + "\n")
+    budget_of_court = read_overview_without_queues(written.home, written.now).budget
+    assert budget_of_court.status == "critical"
+    assert budget_of_court.spent == ["daily budget of gen-pr: $1.50 of $1.00"]
 
 
 def test_a_line_of_before_midnight_is_not_written_again(written: Written) -> None:

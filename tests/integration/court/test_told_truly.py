@@ -117,7 +117,9 @@ async def test_the_state_of_a_court_begins_with_what_needs_a_person(realm: Realm
     write_json(realm.home.role("chamberlain") / "health.json", health)
     overview = await read_overview(services_of(realm))
     document = overview.document()
-    assert list(document)[:4] == ["health", "budget", "alerts", "attention"]
+    assert list(document)[:5] == ["condition", "health", "budget", "alerts", "attention"]
+    assert document["condition"]["level"] == "down"
+    assert "health is orange (disk_percent: 96)" in document["condition"]["reasons"]
     assert document["health"] == {"level": "orange", "reason": "disk_percent: 96"}
     assert document["budget"] == {"status": "ok", "spent": ["daily budget: $0.00 of $10.00"]}
     wanted = " / ".join(overview.attention())

@@ -51,7 +51,8 @@ def _read_overview(home: Path | None) -> CourtOverview:
     import time
 
     from kingdom.bus.errors import StorageFull, TransportUnavailable
-    from kingdom.court.overview import CourtProblem, read_overview, read_overview_without_queues
+    from kingdom.court.overview import read_overview, read_overview_without_queues
+    from kingdom.court.problems import CourtProblem
 
     try:
         return with_court(home, read_overview)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kingdom.court.home import Home
     from kingdom.court.init_home import InitResult
     from kingdom.court.supervisor.logs import Announce
+    from kingdom.web.record import ServerRecord
 
 # KillMode=process: soldiers run in sessions of their own and are adopted at the next start.
 _SYSTEMD_UNIT: Final = """\
@@ -156,11 +157,44 @@ def _run_in_background(court: Home, only: list[str] | None, *, inline: bool) -> 
 def _print_dashboard_url(court: Home, only: list[str] | None) -> None:
     from kingdom.court.bootstrap import available_roles
     from kingdom.court.config import load_system
-    from kingdom.web.record import url_of
+    from kingdom.web.record import starting_server, url_of
 
     web = load_system(court).web
-    if web.port and "web" in available_roles(court) and (only is None or "web" in only):
+    if "web" not in available_roles(court) or (only is not None and "web" not in only):
+        return
+    if sys.stdout.isatty() and (running := starting_server(court.root)) is not None:
+        _say_link(court, running)
+    elif web.port:
         output.say(f"the dashboard starts at {url_of(web.host, web.port)}: kingdom web --link logs a browser in")
+
+
+class _LinkAnnouncer:
+    """Prints the link that logs a browser in once the web server runs; on a terminal only: it contains the token."""
+
+    def __init__(self, court: Home) -> None:
+        self._court = court
+        self._done = not sys.stdout.isatty()
+
+    def __call__(self) -> None:
+        from kingdom.web.record import running_server
+
+        if not self._done and (running := running_server(self._court.root)) is not None:
+            self._done = True
+            _say_link(self._court, running)
+
+
+def _say_link(court: Home, running: ServerRecord) -> None:
+    from kingdom.web.security.credentials import login_link, obtain_token
+
+    output.say(f"the dashboard is at {running.url}; log in with {login_link(running.url, obtain_token(court.root))}")
+
+
+def _together(*functions: Callable[[], None]) -> Callable[[], None]:
+    def call() -> None:
+        for function in functions:
+            function()
+
+    return call
 
 
 def _run_court(
@@ -174,7 +208,7 @@ def _run_court(
 ) -> None:
     from kingdom.court.supervisor.logs import JournalFollower, with_system_log
 
-    meanwhile = JournalFollower(court, say) if follow else None
+    meanwhile = _together(JournalFollower(court, say), _LinkAnnouncer(court)) if follow else None
     say = with_system_log(court, say)
     if inline:
         import asyncio

@@ -128,8 +128,8 @@ def notes_line(snapshot: TopSnapshot) -> Text:
         count = detail.get("count", "?") if isinstance(detail, dict) else detail
         parts.append(one_line(f"{count} held back: {reason}", _WARN))
     if overview.problems:
-        last = overview.problems[-1]
-        parts.append(one_line(f"{len(overview.problems)} problems, the last: {last.what}: {last.why}", _BAD))
+        first, count = overview.problems[0], sum(one.count for one in overview.problems)
+        parts.append(one_line(f"{count} problems, the first: {first.what}: {first.why}", _BAD))
     return Text("  │  ", style=_DIM, no_wrap=True, overflow="ellipsis").join(parts)
 
 

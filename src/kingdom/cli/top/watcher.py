@@ -275,7 +275,8 @@ class _CourtReader:
         return self._gate.level(self._services.clock())
 
     def cost(self) -> CostSummary:
-        return cost_summary(self._services.clock(), self._ledger, self._system)
+        generals = self._readers.generals.current().by_name
+        return cost_summary(self._services.clock(), self._ledger, self._system, generals)
 
     def said(self, overview: CourtOverview) -> dict[str, list[str]]:
         return self._transcripts.read([soldier.id for soldier in overview.soldiers])

@@ -9,6 +9,7 @@ from kingdom.client.models.court import Alive as Alive
 from kingdom.client.models.court import BudgetState as BudgetState
 from kingdom.client.models.court import BudgetSummary as BudgetSummary
 from kingdom.client.models.court import CommandAccepted as CommandAccepted
+from kingdom.client.models.court import ConditionState as ConditionState
 from kingdom.client.models.court import CostState as CostState
 from kingdom.client.models.court import CourtEventDocument as CourtEventDocument
 from kingdom.client.models.court import CourtProblem as CourtProblem

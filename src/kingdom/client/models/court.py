@@ -43,6 +43,13 @@ class CommandAccepted(TypedDict):
     taskId: str
 
 
+class ConditionState(TypedDict):
+    """How the court is."""
+
+    level: Literal["ok", "limited", "attention", "down"]
+    reasons: list[str]
+
+
 class CostState(TypedDict):
     """Spending and limits."""
 
@@ -60,6 +67,7 @@ class CourtProblem(TypedDict):
 
     what: str
     why: str
+    count: NotRequired[int]
 
 
 class CourtState(TypedDict):
@@ -76,6 +84,7 @@ class CourtState(TypedDict):
     soldiers: list[SoldierAtWork]
     questions: list[OpenQuestion]
     problems: list[CourtProblem]
+    condition: ConditionState
     health: HealthState
     budget: BudgetSummary
     alerts: list[ActiveAlert]

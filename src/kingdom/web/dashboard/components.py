@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from nicegui import ui
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 
 E = TypeVar("E", bound="Element")
+_BROWSER_SECONDS: Final = 5.0  # for the browser to answer
 
 
 def tag(name: str, classes: str = "", **attributes: str) -> Element:
@@ -40,6 +42,22 @@ def labelled(element: E, label: str) -> E:
     """Set the accessible name of an element. (``.props("aria-label=…")`` would parse the text.)"""
     element.props["aria-label"] = label
     return element
+
+
+def with_draft(element: E, name: str) -> E:
+    """Keep what is typed into a field in the browser, under this name, until :func:`forget_draft` (``drafts.js``)."""
+    if name:
+        element.props["data-draft"] = name
+    return element
+
+
+async def forget_draft(name: str) -> None:
+    """Remove a draft, and those below it, from the browser: the text has arrived.
+
+    Waits for the browser, which would otherwise ask before it leaves the page.
+    """
+    with suppress(TimeoutError):  # the page is gone
+        await ui.run_javascript(f"kingdomDrafts.forget({json.dumps(name)})", timeout=_BROWSER_SECONDS)
 
 
 def text(content: object, classes: str = "", name: str = "span") -> ui.label:
@@ -69,9 +87,12 @@ def stack(classes: str = "") -> Iterator[Element]:
 
 
 @contextmanager
-def card(title: str, classes: str = "", *, flush: bool = False) -> Iterator[tuple[Element, Element]]:
-    """Create a card with a title. Yields its body, in which the block builds, and the right side of its header."""
-    with tag("section", f"k-card {classes}", aria_label=title):
+def card(title: str, classes: str = "", *, flush: bool = False, anchor: str = "") -> Iterator[tuple[Element, Element]]:
+    """Create a card with a title. Yields its body, in which the block builds, and the right side of its header.
+
+    ``anchor`` is the name by which links lead to it.
+    """
+    with tag("section", f"k-card {classes}", aria_label=title, **({"id": anchor} if anchor else {})):
         with tag("div", "k-card-head"):
             text(title, name="h2")
             side = tag("div", "k-card-side")
@@ -144,18 +165,23 @@ log = logging.getLogger("kingdom.web")
 
 async def confirm(visit: Visit, question: str, *, detail: str = "", yes: str, danger: bool = False) -> bool:
     """Ask for confirmation in a dialog. Returns True only if the visitor confirms."""
-    with ui.dialog() as dialog, ui.card().classes("k-dialog"):
-        dialog.props["aria-label"] = question
-        text(question, name="h2")
+    with dialog_box(question) as dialog:
         if detail:
             text(detail, "k-muted k-wrap", name="div")
         with tag("div", "k-dialog-actions"):
             button(visit.words("action.back"), lambda: dialog.submit(False)).props("autofocus")
             button(yes, lambda: dialog.submit(True), kind="danger" if danger else "primary")
-    try:
-        return await dialog is True
-    finally:
-        dialog.delete()
+    return await dialog is True
+
+
+@contextmanager
+def dialog_box(question: str) -> Iterator[ui.dialog]:
+    """Create a dialog with a title, to be awaited. It is removed when it has closed and given the focus back."""
+    with ui.dialog() as dialog, ui.card().classes("k-dialog"):
+        dialog.props["aria-label"] = question
+        dialog.on("hide", dialog.delete)
+        text(question, name="h2")
+        yield dialog
 
 
 async def run_and_notify(visit: Visit, act: Callable[[], Awaitable[object]], done: str) -> bool:

@@ -10,7 +10,7 @@ from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from urllib.parse import quote
 
-from kingdom.court.attention import attention_of
+from kingdom.court.attention import attention_of, condition_of, held_count
 from kingdom.web.dashboard.components import (
     KeyedList,
     RowList,
@@ -37,7 +37,7 @@ from kingdom.web.dashboard.formats import (
     format_usd,
 )
 from kingdom.web.dashboard.refresh import FOLLOW_SECONDS, SLOW_SECONDS, PageRefresher
-from kingdom.web.dashboard.shell import page
+from kingdom.web.dashboard.shell import attention_text, page
 from kingdom.web.dashboard.task_actions import draw_question
 from kingdom.web.dashboard.theme import Tone
 from kingdom.web.dashboard.visit import Visit
@@ -46,20 +46,20 @@ from kingdom.web.views.court import court_overview
 if TYPE_CHECKING:
     from nicegui.element import Element
 
-    from kingdom.court.attention import AttentionItem
+    from kingdom.court.attention import AttentionItem, CourtCondition
     from kingdom.court.overview import (
         BudgetSummary,
-        CourtProblem,
-        HealthState,
         OpenQuestion,
         QueueState,
         RoleState,
     )
+    from kingdom.court.problems import CourtProblem
     from kingdom.web.dashboard.components import ListRow
     from kingdom.web.views.court import CostState, CourtState, JournalLine, SoldierAtWork
 
-Condition: TypeAlias = "tuple[HealthState, BudgetSummary, Sequence[AttentionItem]]"
+Condition: TypeAlias = "tuple[CourtCondition, BudgetSummary, Sequence[AttentionItem]]"
 _MAX_LINES: Final = 30
+_SHOWN_PROBLEMS: Final = 5  # the others are folded
 _MAX_LINE_CHARS: Final = 240
 _TONE_BY_OUTCOME: Final[dict[str, Tone]] = {
     "failed": "bad",
@@ -80,19 +80,29 @@ def draw_troubles(visit: Visit, holds: dict[str, Any], problems: Sequence[CourtP
         return
     with tag("ul", "k-lines"):
         for reason, held in holds.items():
-            count = held.get("count", 1) if isinstance(held, dict) else 1
             with tag("li", "k-stack k-tight"):
                 with row():
                     badge(words("court.held"), "warning")
-                    text(words("court.held.count", n=count), "k-muted k-small")
+                    text(words("court.held.count", n=held_count(held)), "k-muted k-small")
                 text(reason, "k-wrap")
-        for problem in problems:
-            with tag("li", "k-stack k-tight"):
-                if problem.what.startswith("task-"):
-                    link(problem.what, f"/tasks/{problem.what}", "k-mono")
-                else:
-                    text(problem.what, "k-mono k-wrap")
-                text(problem.why, "k-wrap k-text-bad")
+        for problem in problems[:_SHOWN_PROBLEMS]:
+            _draw_problem(problem)
+    if problems[_SHOWN_PROBLEMS:]:
+        more = sum(one.count for one in problems[_SHOWN_PROBLEMS:])
+        with tag("details", "k-details k-pad"):
+            text(words("list.rest", n=f"{more:,}"), name="summary")
+            with tag("ul", "k-lines"):
+                for problem in problems[_SHOWN_PROBLEMS:]:
+                    _draw_problem(problem)
+
+
+def _draw_problem(problem: CourtProblem) -> None:
+    with tag("li", "k-stack k-tight"):
+        if problem.what.startswith("task-"):
+            link(problem.what, f"/tasks/{problem.what}", "k-mono")
+        else:
+            text(problem.what, "k-mono k-wrap")
+        text(problem.why, "k-wrap k-text-bad")
 
 
 def draw_cost(visit: Visit, cost: CostState) -> None:
@@ -163,31 +173,28 @@ def draw_notice(visit: Visit, running: bool) -> None:
         text(f"kingdom up --home {visit.context.root}", "k-mono k-command")
 
 
-def draw_condition(visit: Visit, condition: Condition) -> None:
-    """Draw health, budget and what needs a person: the lines that `kingdom status` begins with."""
-    words, (health, budget, wanted) = visit.words, condition
+def draw_condition(visit: Visit, found: Condition) -> None:
+    """Draw the condition with its reasons, the budget, and what needs a person."""
+    words, (condition, budget, wanted) = visit.words, found
     with tag("div", "k-stack k-tight", role="status"):
         with row("k-wrapping"):
             text(words("court.health"), "k-muted k-small")
-            badge(words.of("health", health.level), health.level)
-            if health.reason and health.level != "green":
-                text(health.reason, "k-small k-wrap")
+            badge(words.of("condition", condition.level), condition.level)
             text(words("court.budget"), "k-muted k-small")
             badge(words.of("budget", budget.status), budget.status)
             text("; ".join(budget.spent), "k-small k-muted k-wrap")
+        limits = [item for item in condition.reasons if item not in wanted]
+        _draw_items(visit, limits, "k-muted")
         text(words("court.attention" if wanted else "court.attention.none"), "k-strong" if wanted else "k-text-ok")
+        _draw_items(visit, wanted, "")
+
+
+def _draw_items(visit: Visit, items: Sequence[AttentionItem], classes: str) -> None:
+    if items:
         with tag("ul", "k-stack k-tight"):
-            for item in wanted:
-                text(_attention_text(visit, item), "k-wrap", name="li").props["data-attention"] = item.kind
-
-
-def _attention_text(visit: Visit, item: AttentionItem) -> str:
-    words = visit.words
-    if item.kind == "alert":
-        return item.subject
-    reason = f" ({item.reason})" if item.reason else ""
-    state = words.of("role", item.detail)
-    return words(f"court.attention.{item.kind}", subject=item.subject, state=state, reason=reason, n=item.count)
+            for item in items:
+                shown = text(attention_text(visit.words, item), f"k-wrap {classes}", name="li")
+                shown.props["data-attention"] = item.kind
 
 
 # ── Main column ──
@@ -360,24 +367,24 @@ async def court_page(visit: Visit) -> None:
                 journal = JournalList(visit, body, zone)
             await refresher.panel(body, seen(lambda state: state.recent), journal.show, keep=True)
         with tag("div", "k-column k-col-4"):
-            with card(words("court.troubles"), flush=True) as (body, _):
+            with card(words("court.troubles"), flush=True, anchor="troubles") as (body, _):
                 pass
             await refresher.panel(
                 body, seen(lambda state: (state.holds, state.problems)), lambda found: draw_troubles(visit, *found)
             )
-            with card(words("court.cost")) as (body, _):
+            with card(words("court.cost"), anchor="cost") as (body, _):
                 pass
             await refresher.panel(body, seen(lambda state: state.cost), lambda cost: draw_cost(visit, cost))
             with card(words("court.queues"), flush=True) as (body, _):
                 pass
             await refresher.panel(body, seen(lambda state: state.queues), lambda queues: draw_queues(visit, queues))
-            with card(words("court.roles"), flush=True) as (body, _):
+            with card(words("court.roles"), flush=True, anchor="roles") as (body, _):
                 pass
             await refresher.panel(body, seen(_settled), lambda roles: draw_roles(visit, roles))
 
 
 def _condition(state: CourtState) -> Condition:
-    return state.health, state.budget, tuple(attention_of(state))
+    return condition_of(state), state.budget, tuple(attention_of(state))
 
 
 def _settled(state: CourtState) -> list[RoleState]:
@@ -397,7 +404,7 @@ def _figures(state: CourtState) -> list[tuple[str, str, Tone | None]]:
         ("court.figure.soldiers", f"{len(state.soldiers):,}", "busy" if state.soldiers else None),
         ("court.figure.waiting", f"{waiting:,}", None),
         ("court.figure.questions", f"{len(state.questions):,}", "warn" if state.questions else None),
-        ("court.figure.problems", f"{len(state.problems):,}", "bad" if state.problems else None),
+        ("court.figure.problems", f"{sum(one.count for one in state.problems):,}", "bad" if state.problems else None),
         ("court.figure.cost", format_usd(state.cost.day_usd), None),
     ]
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
+import html
 import inspect
+import json
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final, Literal, TypeAlias, cast
@@ -14,12 +15,15 @@ from fastapi import APIRouter, Query
 from nicegui import ui
 from starlette.responses import RedirectResponse
 
+from kingdom.court.attention import AttentionItem, CourtCondition, condition_of
 from kingdom.web.dashboard import theme
 from kingdom.web.dashboard.components import badge, empty, failed, labelled, link, tag, text
 from kingdom.web.dashboard.refresh import PageRefresher
 from kingdom.web.dashboard.visit import LOCALE_COOKIE, THEME_COOKIE, THEMES, Theme, Visit, current_visit
-from kingdom.web.dashboard.words import LOCALE_NAMES, LOCALES
-from kingdom.web.views.court_state import court_state
+from kingdom.web.dashboard.words import LOCALE_NAMES, LOCALES, Translations
+from kingdom.web.errors import as_api_error
+from kingdom.web.security import nonce
+from kingdom.web.views.court import court_overview
 
 # ── Registration of pages ──
 
@@ -96,13 +100,25 @@ def _is_local_path(path: str) -> bool:
     return path.startswith("/") and path[1:2] not in ("/", "\\") and not any(ord(letter) < 32 for letter in path)
 
 
-async def court_health(visit: Visit) -> tuple[str, str]:
-    """Return the health level (green, yellow, orange, red) and its reason."""
+_CONDITION_SECONDS: Final = 2.0  # how long the condition in the header is reused; the court page reads its own
 
-    async def read() -> tuple[str, str]:
-        return await asyncio.to_thread(court_state(visit.context).health.level, visit.context.clock())
 
-    return await visit.shared.read("health", read)
+async def court_condition(visit: Visit) -> CourtCondition:
+    """Return the condition of the court and its reasons."""
+
+    async def read() -> CourtCondition:
+        return condition_of(await court_overview(visit.context))
+
+    return await visit.shared.read("condition", read, _CONDITION_SECONDS)
+
+
+def attention_text(words: Translations, item: AttentionItem) -> str:
+    """Say what needs a person, or limits the court."""
+    if item.kind == "alert":
+        return item.subject
+    reason = f" ({item.reason})" if item.reason else ""
+    state = words.of({"load": "load", "budget": "budget"}.get(item.kind, "role"), item.detail)
+    return words(f"court.attention.{item.kind}", subject=item.subject, state=state, reason=reason, n=item.count)
 
 
 # ── Frame ──
@@ -117,6 +133,8 @@ NAVIGATION: Final = (
     ("templates", "/templates"),
     ("bus", "/bus"),
 )
+_REASON_PAGES: Final = {"problems": "/#troubles", "held": "/#troubles", "role": "/#roles", "budget": "/#cost"}
+_SCRIPT_WORDS: Final = ("restored", "discard")
 _THEME_ICONS: Final = {"auto": "brightness_auto", "light": "light_mode", "dark": "dark_mode"}
 
 
@@ -128,6 +146,7 @@ async def build_page(
     ui.page_title(f"{words(title)} · {_court_name(visit)}")
     ui.add_head_html(
         f'<style>{theme.background(visit.dark)}</style><link rel="stylesheet" href="{theme.STYLESHEET_PATH}">'
+        f'<script nonce="{nonce()}" src="{theme.SCRIPT_PATH}" data-words="{_script_words(words)}" defer></script>'
     )
     drawer = _drawer(visit, nav)
     await _header(visit, nav, drawer)
@@ -143,10 +162,19 @@ async def build_page(
         try:
             await build(visit, **arguments)
         except Exception as error:  # show the error inside the frame, so that other pages stay reachable
-            log.warning("cannot show %s: %s", visit.path, error, exc_info=error)
+            status = as_api_error(error).status
+            if status >= 500:
+                log.warning("cannot show %s: %s", visit.path, error, exc_info=error)
+            elif not ui.context.client.has_socket_connection:
+                ui.context.client.status_code = status
             main.clear()
             with main:
                 failed(visit, error, page=True)
+
+
+def _script_words(words: Translations) -> str:
+    """Return the texts of the page's script as an attribute."""
+    return html.escape(json.dumps({key: words(f"script.{key}") for key in _SCRIPT_WORDS}))
 
 
 def page_head(title: str, *, above: tuple[str, str] | None = None) -> Any:
@@ -209,20 +237,29 @@ async def _health(visit: Visit) -> None:
     if visit.context.services is None:
         return
 
-    def draw(found: tuple[str, str]) -> None:
-        colour, why = found
-        shown = badge(visit.words.of("health", colour), colour)
-        shown.props["title"] = why
-        shown.props["data-health"] = colour
+    def draw(found: CourtCondition) -> None:
+        words, level = visit.words, visit.words.of("condition", found.level)
+        with (
+            ui.button(color=None).props("flat no-caps dense aria-haspopup=true").classes("k-condition-button") as shown
+        ):
+            badge(level, found.level)
+            with ui.menu().classes("k-menu k-reasons"), tag("ul", "k-lines"):
+                for item in found.reasons:
+                    with tag("li"):
+                        link(attention_text(words, item), _REASON_PAGES.get(item.kind, "/"), "k-wrap")
+                if not found.reasons:
+                    text(words("condition.none"), name="li")
+        labelled(shown, words("condition.why", level=level)).props["data-condition"] = found.level
 
-    await PageRefresher(visit).panel(tag("span"), lambda: court_health(visit), draw)
+    await PageRefresher(visit).panel(tag("span"), lambda: court_condition(visit), draw)
 
 
 def _choice(icon: str, label: str, choices: list[tuple[str, str, bool]]) -> None:
     opener = labelled(ui.button(icon=icon, color=None).props("flat round dense aria-haspopup=true"), label)
-    with opener, ui.menu().classes("k-menu"):
+    with opener, ui.menu().classes("k-menu").props("role=menu"):
         for content, target, chosen in choices:
             entry = link(content, target)
+            entry.props["role"] = "menuitem"
             if chosen:
                 entry.props["aria-current"] = "true"
 

@@ -9,7 +9,17 @@ from nicegui import ui
 
 from kingdom.court import commands
 from kingdom.web.api.court_models import WEB_SOURCE
-from kingdom.web.dashboard.components import button, confirm, labelled, row, run_and_notify, tag, text
+from kingdom.web.dashboard.components import (
+    button,
+    confirm,
+    forget_draft,
+    labelled,
+    row,
+    run_and_notify,
+    tag,
+    text,
+    with_draft,
+)
 from kingdom.web.dashboard.formats import format_datetime
 
 if TYPE_CHECKING:
@@ -72,10 +82,11 @@ _MAX_ANSWER_CHARS: Final = 10_000
 
 def draw_question(visit: Visit, task_id: str, question: str, choices: Sequence[str], done: Callable[[], None]) -> None:
     """Draw a question with buttons for its choices and an input for other answers. ``done`` runs after an answer."""
-    words = visit.words
+    words, draft = visit.words, f"answer/{task_id}"
 
     async def give(answer: str) -> None:
         if await answer_task(visit, task_id, answer):
+            await forget_draft(draft)
             done()
 
     text(question, "k-wrap k-strong", name="p")
@@ -86,7 +97,7 @@ def draw_question(visit: Visit, task_id: str, question: str, choices: Sequence[s
     with row():
         box = ui.input(placeholder=words("task.answer.hint")).props("outlined dense").classes("k-field k-grow")
         box.props["maxlength"] = _MAX_ANSWER_CHARS
-        labelled(box, words("task.answer.to", task=task_id))
+        with_draft(labelled(box, words("task.answer.to", task=task_id)), draft)
 
         async def send() -> None:
             if (box.value or "").strip():

@@ -1,4 +1,4 @@
-"""Colours of the dashboard for light and dark, its style sheet and logo.
+"""Colours of the dashboard for light and dark, its style sheet, script and logo.
 
 Every text colour has a contrast of at least 4.5 to its background; a test computes it.
 """
@@ -91,6 +91,9 @@ _TONE_BY_STATUS: Final[dict[str, Tone]] = {
     "green": "ok",
     "ok": "ok",
     "late": "warn",
+    "limited": "warn",
+    "attention": "bad",
+    "down": "bad",
     "paused": "warn",
     "needs_human": "warn",
     "yellow": "warn",
@@ -140,6 +143,9 @@ _STYLESHEET: Final = theme.variables() + "".join(
 STYLESHEET_PATH: Final = f"/assets/kingdom-{hashlib.sha256(_STYLESHEET.encode()).hexdigest()[:12]}.css"
 """The name contains a hash of the content: a new version has a new URL."""
 
+_SCRIPT: Final = "".join(path.read_text(encoding="utf-8") for path in sorted(_ASSETS_FOLDER.glob("*.js")))
+SCRIPT_PATH: Final = f"/assets/kingdom-{hashlib.sha256(_SCRIPT.encode()).hexdigest()[:12]}.js"
+
 assets_router = APIRouter(include_in_schema=False)
 _CACHE_FOREVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
 
@@ -147,6 +153,11 @@ _CACHE_FOREVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
 @assets_router.get(STYLESHEET_PATH)
 async def get_stylesheet() -> Response:
     return Response(_STYLESHEET, media_type="text/css", headers=_CACHE_FOREVER)
+
+
+@assets_router.get(SCRIPT_PATH)
+async def get_script() -> Response:
+    return Response(_SCRIPT, media_type="text/javascript", headers=_CACHE_FOREVER)
 
 
 @assets_router.get("/assets/mark.svg")

@@ -13,7 +13,8 @@ from pydantic import Field
 
 from kingdom.agents.engines import default_engines
 from kingdom.court.activity import journal_tail
-from kingdom.court.budget import cost_summary, limit_usage, limits_of, spending_at
+from kingdom.court.attention import ConditionLevel
+from kingdom.court.budget import all_limits, cost_summary, limit_usage, spending_at
 from kingdom.court.chamberlain.reports import current_stats, load_report
 from kingdom.court.config import load_system
 from kingdom.court.home import check_name
@@ -21,7 +22,6 @@ from kingdom.court.models import timestamp
 from kingdom.court.overview import (
     ActiveAlert,
     BudgetSummary,
-    CourtProblem,
     HealthState,
     OpenQuestion,
     QueueState,
@@ -31,6 +31,7 @@ from kingdom.court.overview import (
 )
 from kingdom.court.packages.installed import load_generals
 from kingdom.court.packages.installer import check_package
+from kingdom.court.problems import CourtProblem
 from kingdom.web.envelope import ApiModel, not_found
 from kingdom.web.views.court_state import court_state
 from kingdom.web.views.redaction import json_safe
@@ -119,6 +120,13 @@ class JournalLine(ApiModel):
     data: dict[str, Any]
 
 
+class ConditionState(ApiModel):
+    """How the court is."""
+
+    level: ConditionLevel
+    reasons: list[str] = Field(description="Everything that speaks against `ok`.")
+
+
 class CourtState(ApiModel):
     """The state of the court."""
 
@@ -133,6 +141,7 @@ class CourtState(ApiModel):
     soldiers: list[SoldierAtWork]
     questions: list[OpenQuestion]
     problems: list[CourtProblem]
+    condition: ConditionState
     health: HealthState
     budget: BudgetSummary
     alerts: list[ActiveAlert]
@@ -191,9 +200,10 @@ def _question(question: OpenQuestion) -> OpenQuestion:
 
 def _cost(context: WebContext) -> CostState:
     view_state = court_state(context)
-    system = load_system(view_state.services.home)
+    home = view_state.services.home
+    system, generals = load_system(home), load_generals(home).by_name
     with view_state.ledger() as ledger:
-        cost = cost_summary(context.clock(), ledger, system)
+        cost = cost_summary(context.clock(), ledger, system, generals)
     limits = [LimitState(name=name, shown=shown, part=part) for name, (shown, part) in cost.limits.items()]
     return CostState(day_usd=cost.day_usd, day_tokens=cost.day_tokens, month_usd=cost.month_usd, limits=limits)
 
@@ -325,9 +335,7 @@ def _budget(context: WebContext) -> BudgetState:
     system = load_system(home)
     with view_state.ledger() as ledger:
         spending = spending_at(ledger, context.clock(), ZoneInfo(system.timezone))
-    limits = limits_of(system.budget)
-    for name, general in load_generals(home).by_name.items():
-        limits += limits_of(general.manifest.budget, name)
+    limits = all_limits(system, load_generals(home).by_name)
     return BudgetState(
         timezone=system.timezone,
         day=_spent(spending.day),

@@ -15,7 +15,7 @@ from kingdom.web.api.workflows import (
     land_workflow,
     restore_workflow_rescue,
 )
-from kingdom.web.dashboard.components import button, confirm, labelled, run_and_notify, tag, text
+from kingdom.web.dashboard.components import button, confirm, dialog_box, labelled, run_and_notify, tag, text
 from kingdom.web.dashboard.formats import page_url
 from kingdom.web.envelope import parse_body
 from kingdom.web.views.workflows import read_workflow
@@ -166,9 +166,7 @@ class WorkflowActions:
 
 async def ask_for_name(visit: Visit, question: str, detail: str, value: str, yes: str) -> str | None:
     """Ask for a name in a dialog. Returns None if the visitor cancels."""
-    with ui.dialog() as dialog, ui.card().classes("k-dialog"):
-        dialog.props["aria-label"] = question
-        text(question, name="h2")
+    with dialog_box(question) as dialog:
         text(detail, "k-muted k-wrap", name="div")
         field = ui.input(value=value).props("outlined dense autofocus").classes("k-field")
         labelled(field, question)
@@ -176,8 +174,5 @@ async def ask_for_name(visit: Visit, question: str, detail: str, value: str, yes
         with tag("div", "k-dialog-actions"):
             button(visit.words("action.back"), lambda: dialog.submit(None))
             button(yes, lambda: dialog.submit(field.value), kind="primary")
-    try:
-        given = await dialog
-    finally:
-        dialog.delete()
+    given = await dialog
     return str(given).strip() or None if given is not None else None

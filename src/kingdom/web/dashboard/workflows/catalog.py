@@ -95,11 +95,12 @@ async def new_template_page(visit: Visit) -> None:
     """The page that creates a template."""
     words = visit.words
     actions = page_head(words("template.new"), above=(words("nav.templates"), "/templates"))
-    editor = await make_editor(visit, None)
+    editor = await make_editor(visit, "template/new", None)
 
     async def save() -> None:
         made = await editor.run(lambda yaml: create_from_yaml(visit.context, parse_body(YamlBody, yaml=yaml)))
         if made is not None:
+            await editor.saved()
             ui.navigate.to(page_url("templates", made.data.id))
 
     with actions:
@@ -112,7 +113,7 @@ async def template_page(visit: Visit, template_id: str) -> None:
     words = visit.words
     found = await read_template(visit.context, template_id)
     actions = page_head(found.name, above=(words("nav.templates"), "/templates"))
-    editor = await make_editor(visit, await read_yaml(visit.context, template_id))
+    editor = await make_editor(visit, f"template/{template_id}", await read_yaml(visit.context, template_id))
 
     async def delete() -> None:
         question = words("template.ask.delete", name=found.name)
@@ -134,6 +135,7 @@ async def _save(visit: Visit, template_id: str, editor: PlanEditorPanel) -> None
         return await update_from_yaml(visit.context, template_id, parse_body(YamlBody, yaml=yaml))
 
     if await editor.run(act) is not None:
+        await editor.saved()
         ui.notify(visit.words("template.did.save"), type="positive")
 
 

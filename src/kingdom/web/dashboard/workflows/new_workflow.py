@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 from nicegui import background_tasks, ui
 
 from kingdom.web.api.workflows import WorkflowBody, create_workflow
-from kingdom.web.dashboard.components import button, empty, labelled, link, run_and_notify, tag, text
+from kingdom.web.dashboard.components import (
+    button,
+    empty,
+    forget_draft,
+    labelled,
+    link,
+    run_and_notify,
+    tag,
+    text,
+    with_draft,
+)
 from kingdom.web.dashboard.formats import page_url
 from kingdom.web.dashboard.shell import page, page_head
 from kingdom.web.dashboard.visit import Visit
@@ -67,11 +77,12 @@ async def new_workflow_page(visit: Visit, template: str = "") -> None:
         link(words("template.new"), "/templates/new", "k-state-link")
         return
     chosen = await read_template(visit.context, template or found[0].id)
-    with tag("div", "k-card k-pad k-form k-column"):
+    draft = f"workflow/new/{chosen.id}"
+    with tag("div", "k-card k-pad k-form k-column", data_draft_form=draft):
         _choose(visit, {one.id: one.name for one in found}, chosen.id)
         if chosen.description:
             text(chosen.description, "k-muted k-wrap", name="div")
-        _NewWorkflowForm(visit, chosen, await read_source_ids(visit.context.parts.store))
+        _NewWorkflowForm(visit, draft, chosen, await read_source_ids(visit.context.parts.store))
 
 
 def _choose(visit: Visit, templates: dict[str, str], chosen: str) -> None:
@@ -88,8 +99,9 @@ def _choose(visit: Visit, templates: dict[str, str], chosen: str) -> None:
 class _NewWorkflowForm:
     """The fields of a new workflow besides its template."""
 
-    def __init__(self, visit: Visit, template: Template, sources: SourceIds) -> None:
+    def __init__(self, visit: Visit, draft: str, template: Template, sources: SourceIds) -> None:
         self._visit = visit
+        self._draft = draft
         self._words = words = visit.words
         self._template = template
         self._git_ids = dict(sources.repositories)
@@ -97,9 +109,9 @@ class _NewWorkflowForm:
         self.issue_key = ""
         self.description = template.description
         self.variables: dict[str, str] = {}
-        text_field(words("plan.name"), self, "name")
-        text_field(words("workflow.issue"), self, "issue_key")
-        text_area(words("plan.description"), self, "description")
+        text_field(words("plan.name"), self, "name", draft=f"{draft}/name")
+        text_field(words("workflow.issue"), self, "issue_key", draft=f"{draft}/issue")
+        text_area(words("plan.description"), self, "description", draft=f"{draft}/description")
         self._variables()
         self._repositories()
         with tag("div", "k-row k-wrapping"):
@@ -118,7 +130,8 @@ class _NewWorkflowForm:
     def _variable(self, name: str) -> None:
         with labelled_field(name):
             typing: ui.textarea = ui.textarea(on_change=lambda: self.variables.update({name: typing.value or ""}))
-        labelled(typing.props("outlined dense autogrow").classes("k-field"), name)
+        field = labelled(typing.props("outlined dense autogrow").classes("k-field"), name)
+        with_draft(field, f"{self._draft}/variable.{name}")
 
     def _repositories(self) -> None:
         names = {git_id: name for name, git_id in self._git_ids.items()}
@@ -150,6 +163,7 @@ class _NewWorkflowForm:
 
         if not await run_and_notify(self._visit, act, self._words("workflow.did.create")):
             return
+        await forget_draft(self._draft)
         workflow_id = made[0].id
         if start:
             # not awaited: cloning the repositories may take minutes

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from kingdom.base.yamlfile import parse_yaml
 from kingdom.web.views.workflows import WorkInfo
@@ -38,6 +38,8 @@ class TaskDraft:
     retries: int = 1
     locked: bool = False
     """The task is completed and cannot be changed."""
+    uid: str = ""
+    """Names the drafts of its fields in the browser."""
 
 
 @dataclass(slots=True)
@@ -58,6 +60,8 @@ class WorkDraft:
     """The work has started and cannot be moved; its remaining tasks can be changed unless it is locked."""
     continues: str | None = None
     """The form does not show it but keeps it."""
+    uid: str = ""
+    """Names the drafts of its fields in the browser."""
 
 
 @dataclass(slots=True)
@@ -76,6 +80,34 @@ class PlanDraft:
 
     The form does not show them but keeps them.
     """
+
+    def number(self) -> None:
+        """Give works and tasks that have none an id that is the same whenever the same plan is edited."""
+        for place, work in enumerate(self.works):
+            work.uid = work.uid or f"w{place}"
+            for at, task in enumerate(work.tasks):
+                task.uid = task.uid or f"{work.uid}t{at}"
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return what the form shows, for :meth:`restored`."""
+        found: dict[str, Any] = _DRAFT_ADAPTER.dump_python(self, mode="json", exclude={"env", "land"})
+        return found
+
+    def restored(self, snapshot: object) -> PlanDraft:
+        """Return the draft of a snapshot. What can be changed, and what the form does not show, comes from this one.
+
+        Raises :class:`pydantic.ValidationError`.
+        """
+        found = _DRAFT_ADAPTER.validate_python(snapshot)
+        found.env, found.land = self.env, self.land
+        known = {work.name: work for work in self.works}
+        for work in found.works:
+            same = known.get(work.name, WorkDraft(tasks=[]))
+            work.locked, work.begun, work.continues = same.locked, same.begun, same.continues
+            locked = {task.name for task in same.tasks if task.locked}
+            for task in work.tasks:
+                task.locked = task.name in locked
+        return found
 
     def text(self) -> str:
         """Return the plan as YAML.
@@ -114,6 +146,9 @@ class PlanDraft:
 
     def _mcp(self, work: str, names: Collection[str]) -> list[Any]:
         return [_short({"name": name, "env": dict(self.env.get((work, name), {}))}) for name in names]
+
+
+_DRAFT_ADAPTER: Final = TypeAdapter(PlanDraft)
 
 
 def draft_of(template: WorkflowTemplate, sources: SourceIds, works: Sequence[WorkInfo] = ()) -> PlanDraft:

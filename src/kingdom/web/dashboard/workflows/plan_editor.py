@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from nicegui import ui
+from pydantic import ValidationError
 
 from kingdom.base.yamlfile import YamlProblem
 from kingdom.web.api.plan_changes import PlanBody, PlanChangeResult, change_plan
-from kingdom.web.dashboard.components import button, confirm, empty, labelled, tag, text
+from kingdom.web.dashboard.components import button, confirm, empty, forget_draft, labelled, tag, text, with_draft
 from kingdom.web.dashboard.formats import page_url
 from kingdom.web.dashboard.shell import page, page_head
 from kingdom.web.dashboard.visit import Visit
@@ -34,26 +36,41 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger("kingdom.web")
 _YAML_NAME: Final = "template"  # precedes line numbers in error messages, here and in the views
+_KEEP_SECONDS: Final = 1.0  # between two looks at what has changed
+_ANSWER_SECONDS: Final = 10.0  # for the browser to answer
 _LINE_PATTERN: Final = re.compile(rf"{_YAML_NAME}:(\d+): ")
 
 
-async def make_editor(visit: Visit, yaml: str | None, works: Sequence[WorkInfo] = ()) -> PlanEditorPanel:
+async def make_editor(visit: Visit, name: str, yaml: str | None, works: Sequence[WorkInfo] = ()) -> PlanEditorPanel:
     """Create an editor for a plan, or for a new one if ``yaml`` is None.
 
-    ``works`` are those of the workflow, if any.
+    ``name`` is that of the draft, which the browser keeps until it is saved. ``works`` are those of the workflow, if
+    any.
     """
     sources = await read_source_ids(visit.context.parts.store)
     known = KnownNames(engines=frozenset(engine_names(visit.context)))
-    editor = PlanEditorPanel(visit, yaml, sources, known, works)
+    with tag("div", data_draft_form=name):
+        editor = PlanEditorPanel(visit, name, yaml, sources, known, works)
     await editor.begin()
+    ui.timer(0, editor.restore, once=True)
+    ui.timer(_KEEP_SECONDS, editor.keep)
     return editor
 
 
 class PlanEditorPanel:
     def __init__(
-        self, visit: Visit, yaml: str | None, sources: SourceIds, known: KnownNames, works: Sequence[WorkInfo]
+        self,
+        visit: Visit,
+        name: str,
+        yaml: str | None,
+        sources: SourceIds,
+        known: KnownNames,
+        works: Sequence[WorkInfo],
     ) -> None:
         self._visit = visit
+        self._name = name
+        self._form: PlanForm | None = None
+        self._kept: dict[str, Any] | None = None  # the draft that the browser has
         self._sources = sources
         self._known = known
         self._works = works
@@ -66,7 +83,7 @@ class PlanEditorPanel:
         self._problems = tag("div", "k-problems", role="alert")
         self._form_place = tag("div")
         self._text = ui.textarea(value=yaml or "").props("outlined autogrow spellcheck=false").classes("k-field k-yaml")
-        labelled(self._text, words("plan.yaml"))
+        with_draft(labelled(self._text, words("plan.yaml")), f"{name}/yaml")
         self._as_yaml = yaml is not None
 
     async def begin(self) -> None:
@@ -78,10 +95,44 @@ class PlanEditorPanel:
         if self._as_yaml:  # not valid, for example because an engine no longer exists
             self._choose(as_yaml=True)
 
+    async def restore(self) -> None:
+        """Show the draft that the browser kept, if there is one."""
+        await ui.context.client.connected()
+        self._kept = self._snapshot()
+        found = await ui.run_javascript(f"kingdomDrafts.read({json.dumps(self._name)})", timeout=_ANSWER_SECONDS)
+        if not isinstance(found, dict) or found == self._kept:
+            return
+        if isinstance(found.get("yaml"), str):
+            self._choose(as_yaml=True)
+            self._text.set_value(found["yaml"])
+        else:
+            try:
+                self._draw((PlanDraft() if self._form is None else self._form.draft).restored(found.get("form")))
+            except ValidationError:  # of another version
+                return
+        self._kept = self._snapshot()
+        ui.run_javascript(f"kingdomDrafts.restored({json.dumps(self._name)})")
+
+    def keep(self) -> None:
+        """Have the browser keep what has changed."""
+        if self._kept is not None and (now := self._snapshot()) != self._kept:
+            self._kept = now
+            ui.run_javascript(f"kingdomDrafts.keep({json.dumps(self._name)}, {json.dumps(now)})")
+
+    async def saved(self) -> None:
+        """Have the browser forget the draft."""
+        self._kept = self._snapshot()
+        await forget_draft(self._name)
+
+    def _snapshot(self) -> dict[str, Any]:
+        if self._as_yaml or self._form is None:
+            return {"yaml": str(self._text.value or "")}
+        return {"form": self._form.draft.snapshot()}
+
     def yaml(self) -> str | None:
         """Return the plan as YAML; None if it has errors, which are shown."""
         try:
-            return str(self._text.value or "") if self._as_yaml else self._form.draft.text()
+            return str(self._text.value or "") if self._as_yaml or self._form is None else self._form.draft.text()
         except YamlProblem as problem:
             self.show_problems(problem.problems)
             return None
@@ -124,7 +175,7 @@ class PlanEditorPanel:
         )
         self._form_place.clear()
         with self._form_place:
-            self._form = PlanForm(self._visit, draft, choices, of_workflow=bool(self._works))
+            self._form = PlanForm(self._visit, draft, choices, of_workflow=bool(self._works), name=self._name)
         self._choose(as_yaml=False)
 
     async def _to_form(self) -> None:
@@ -185,7 +236,8 @@ async def plan_page(visit: Visit, workflow_id: str) -> None:
             button(words("act.pause"), commands.pause, kind="primary", icon="pause").classes("k-state-link")
         return
     text(words("plan.about"), "k-muted", name="p")
-    editor = await make_editor(visit, await read_plan(visit.context, workflow_id), full.works)
+    plan = await read_plan(visit.context, workflow_id)
+    editor = await make_editor(visit, f"plan/{workflow_id}", plan, full.works)
     with actions:
         button(words("plan.apply"), lambda: _apply(visit, workflow_id, editor), kind="primary", icon="check")
 
@@ -206,4 +258,5 @@ async def _apply(visit: Visit, workflow_id: str, editor: PlanEditorPanel) -> Non
     if not await confirm(visit, question, detail="\n".join(found.changes), yes=words("plan.apply")):
         return
     if await editor.run(lambda yaml: change(yaml, dry_run=False)) is not None:
+        await editor.saved()
         ui.navigate.to(page_url("workflows", workflow_id))

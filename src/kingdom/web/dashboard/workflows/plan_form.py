@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -67,9 +68,10 @@ class WorkForm:
 
     def _fields(self) -> None:
         words, work, locked = self._words, self._work, self._work.locked
+        kept = f"{self._plan.name}/{work.uid}"
         engines = sorted({*self._plan.choices.engines, work.engine})
         with tag("div", "k-row k-wrapping k-fields"):
-            name = text_field(words("plan.name"), work, "name", locked=locked or work.begun)
+            name = text_field(words("plan.name"), work, "name", locked=locked or work.begun, draft=f"{kept}.name")
             before = work.name
 
             def rename() -> None:
@@ -80,7 +82,7 @@ class WorkForm:
 
             name.on("blur", rename)
             select_field(words("plan.engine"), engines, work, "engine", locked=locked)
-            text_field(words("plan.model"), work, "model", locked=locked)
+            text_field(words("plan.model"), work, "model", locked=locked, draft=f"{kept}.model")
         with tag("div", "k-row k-wrapping k-fields"):
             if len(self._plan.draft.works) > 1:
                 others, hint = self._plan.others(work), words("plan.after.hint")
@@ -92,7 +94,7 @@ class WorkForm:
             checkbox_field(words("plan.merge"), work, "merge", locked=work.begun)
         with tag("details", "k-options"):
             text(words("plan.options"), name="summary")
-            text_area(words("plan.options.label"), work, "options", locked=locked, mono=True)
+            text_area(words("plan.options.label"), work, "options", locked=locked, mono=True, draft=f"{kept}.options")
 
     def offer(self) -> None:
         """Update the names that can be waited for, after a work was renamed."""
@@ -102,6 +104,7 @@ class WorkForm:
     # ── tasks ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _draw_tasks(self) -> None:
+        self._plan.draft.number()
         self._tasks.clear()
         with self._tasks:
             for number, task in enumerate(self._work.tasks):
@@ -109,7 +112,7 @@ class WorkForm:
 
     def _task(self, number: int, task: TaskDraft) -> None:
         words, locked = self._words, task.locked or self._work.locked
-        title = words("plan.task", number=number + 1)
+        title, kept = words("plan.task", number=number + 1), f"{self._plan.name}/{task.uid}"
         with tag("li", "k-task-form", aria_label=title):
             with tag("div", "k-row"):
                 text(title, "k-strong")
@@ -122,10 +125,11 @@ class WorkForm:
                     removing = icon_button("delete", words("plan.task.remove"), lambda: self._remove_task(number))
                     removing.set_enabled(not locked and len(self._work.tasks) > 1)
             with tag("div", "k-row k-wrapping k-fields"):
-                text_field(words("plan.task.name"), task, "name", locked=locked)
+                text_field(words("plan.task.name"), task, "name", locked=locked, draft=f"{kept}.name")
                 number_field(words("plan.retries"), task, "retries", most=_MAX_RETRIES, locked=locked)
-            text_area(words("plan.query"), task, "query", hint=words("plan.query.hint"), locked=locked)
-            text_area(words("plan.outline"), task, "outline", locked=locked)
+            hint = words("plan.query.hint")
+            text_area(words("plan.query"), task, "query", hint=hint, locked=locked, draft=f"{kept}.query")
+            text_area(words("plan.outline"), task, "outline", locked=locked, draft=f"{kept}.outline")
 
     def _movable(self, number: int, by: int) -> bool:
         at, tasks = number + by, self._work.tasks
@@ -140,7 +144,7 @@ class WorkForm:
         self._draw_tasks()
 
     def _add_task(self) -> None:
-        self._work.tasks.append(TaskDraft())
+        self._work.tasks.append(TaskDraft(uid=new_uid()))
         self._draw_tasks()
 
 
@@ -148,6 +152,11 @@ def icon_button(icon: str, label: str, on_click: Callable[..., object]) -> ui.bu
     """Create an icon button with an accessible name."""
     made = ui.button(icon=icon, on_click=on_click, color=None).props("flat dense round")
     return labelled(made.classes("k-icon-button"), label)
+
+
+def new_uid() -> str:
+    """Return an id for a new work or task, unlike any that a draft may have."""
+    return secrets.token_hex(6)
 
 
 def move_item(items: list[T], number: int, by: int) -> None:
@@ -167,8 +176,12 @@ class PlanChoices:
 class PlanForm:
     """The form of a plan. Input is written into ``draft``."""
 
-    def __init__(self, visit: Visit, draft: PlanDraft, choices: PlanChoices, *, of_workflow: bool) -> None:
+    def __init__(
+        self, visit: Visit, draft: PlanDraft, choices: PlanChoices, *, of_workflow: bool, name: str = ""
+    ) -> None:
+        """``name`` is that of the draft in the browser."""
         self.draft = draft
+        self.name = name
         self._visit = visit
         self._words = visit.words
         self.choices = choices
@@ -181,8 +194,8 @@ class PlanForm:
     def _about(self) -> None:
         words, draft = self._words, self.draft
         if not self._of_workflow:
-            text_field(words("plan.name"), draft, "name")
-            text_area(words("plan.description"), draft, "description")
+            text_field(words("plan.name"), draft, "name", draft=f"{self.name}/name")
+            text_area(words("plan.description"), draft, "description", draft=f"{self.name}/description")
         with tag("div", "k-row k-wrapping k-fields"):
             self._repositories()
             if self.choices.mcp or draft.mcp:
@@ -225,6 +238,7 @@ class PlanForm:
 
     def redraw(self) -> None:
         """Redraw the works after they were added, removed or reordered."""
+        self.draft.number()
         self._works.clear()
         with self._works:
             self._forms = [WorkForm(self._visit, self, number, work) for number, work in enumerate(self.draft.works)]
@@ -261,5 +275,6 @@ class PlanForm:
 
     def _add(self) -> None:
         last = self.draft.works[-1]  # there is always one; the new work gets its engine
-        self.draft.works.append(WorkDraft(engine=last.engine, model=last.model, options=last.options))
+        added = WorkDraft(engine=last.engine, model=last.model, options=last.options, uid=new_uid())
+        self.draft.works.append(added)
         self.redraw()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from nicegui import ui
 from nicegui.elements.mixins.disableable_element import DisableableElement
 
-from kingdom.web.dashboard.components import labelled, tag, text
+from kingdom.web.dashboard.components import labelled, tag, text, with_draft
 from kingdom.web.dashboard.theme import Tone, tone_of
 
 if TYPE_CHECKING:
@@ -33,20 +33,22 @@ def labelled_field(label: str, hint: str = "", classes: str = "") -> Iterator[No
             text(hint, "k-hint", name="div")
 
 
-def text_field(label: str, target: Any, name: str, *, hint: str = "", locked: bool = False) -> ui.input:
-    """Create a one-line text field bound to ``target.name``."""
+def text_field(
+    label: str, target: Any, name: str, *, hint: str = "", locked: bool = False, draft: str = ""
+) -> ui.input:
+    """Create a one-line text field bound to ``target.name``. ``draft`` names what is typed until it is saved."""
     with labelled_field(label, hint):
         made = ui.input(value=getattr(target, name)).bind_value_to(target, name, forward=_text)
-    return _styled(made, label, locked=locked)
+    return with_draft(_styled(made, label, locked=locked), draft)
 
 
 def text_area(
-    label: str, target: Any, name: str, *, hint: str = "", locked: bool = False, mono: bool = False
+    label: str, target: Any, name: str, *, hint: str = "", locked: bool = False, mono: bool = False, draft: str = ""
 ) -> ui.textarea:
-    """Create a multi-line text field bound to ``target.name``."""
+    """Create a multi-line text field bound to ``target.name``. ``draft`` names what is typed until it is saved."""
     with labelled_field(label, hint, "k-mono-field" if mono else ""):
         made = ui.textarea(value=getattr(target, name)).bind_value_to(target, name, forward=_text)
-    return _styled(made, label, "autogrow", locked=locked)
+    return with_draft(_styled(made, label, "autogrow", locked=locked), draft)
 
 
 def select_field(label: str, options: Any, target: Any, name: str, *, locked: bool = False) -> ui.select:
