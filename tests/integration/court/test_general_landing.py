@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 import pytest
 
 from kingdom.agents.port import Order, Outcome
+from kingdom.court.commands import InvalidTaskState
+from kingdom.court.general.landing import land_again
+from kingdom.court.loop import Services
 from tests.support.fake_agents import FakeAgents
 from tests.support.generals import Post, posted
 from tests.support.git_server import trusted
@@ -103,9 +107,32 @@ async def test_an_outage_passes_and_a_refusal_is_said_without_undoing_the_succes
     assert ("but was not landed: no pull request may be made in acme/app" in result["summary"]) == (count == 0)
 
 
+async def test_what_was_refused_is_landed_later(
+    post: Post, github: GitHubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kingdom.court.general.landing.RETRY_SECONDS", ())
+    github.fail_next = [403]
+    result = await finish(post)
+    assert f"Land it later with: kingdom task land {result['task_id']}" in result["summary"]
+    (post.home.config / "system.yaml").write_text(json.dumps(post.system | {"repos": {"base_url": github.url}}))
+    package = {**post.manifest.model_dump(mode="json", exclude_defaults=True), "subscribes": ["test.happened"]}
+    (post.folder / "manifest.yaml").write_text(json.dumps(package))
+    services = Services(post.home, post.bus, post.journal)
+    landed = await land_again(services, result["task_id"])
+    (pull,) = github.pulls["acme/app"]
+    assert (landed.branch, landed.commits, landed.url) == ("kingdom/APP-7", 1, pull["html_url"])
+    kept = json.loads(post.home.result(result["task_id"]).read_text())
+    assert (kept["links"], kept["branch"]) == ([pull["html_url"], "https://ci.example/1"], "kingdom/APP-7")
+    assert await land_again(services, result["task_id"]) == landed, "the same request"
+
+
 async def test_nothing_is_landed_of_a_task_that_failed(post: Post, github: GitHubServer) -> None:
     fake(post).script = lambda order, number: Outcome("failed", error="no")
-    assert (await finish(post))["status"] == "failed"
+    failed = await finish(post)
+    assert failed["status"] == "failed"
+    services = Services(post.home, post.bus, post.journal)
+    with pytest.raises(InvalidTaskState, match="has not ended with success: only what succeeded can be landed"):
+        await land_again(services, failed["task_id"])
     assert github.refs("acme/app").keys() == {"main"}
 
 

@@ -206,7 +206,7 @@ def attach(task_id: str, plain: bool, home: Path | None) -> None:
 
 @group("task")
 def app() -> None:
-    """Manage tasks: list, show, attach, cancel, retry, transcript."""
+    """Manage tasks: list, show, attach, cancel, retry, land, transcript."""
 
 
 @command()
@@ -373,5 +373,28 @@ async def _task_document(services: Services, task_id: str) -> dict[str, Any]:
     }
 
 
-for _command in (ls, show, attach, cancel, retry, transcript):
+@command()
+@task_argument
+@click.option("--push", is_flag=True, help="Only push the branch; open no pull request.")
+@home_option
+@json_option
+def land(task_id: str, push: bool, home: Path | None, json: bool) -> None:
+    """Push what a finished task committed, and open or update its pull request.
+
+    For a task that could not be landed when it ended, or whose general does not land. May be repeated.
+    """
+    from kingdom.court.general.landing import land_again
+    from kingdom.gitops.errors import GitError
+
+    try:
+        landed = with_court(home, lambda services: land_again(services, task_id, "push" if push else None))
+    except GitError as error:
+        raise output.CommandError("NOT_LANDED", str(error)) from error
+    if json:
+        output.print_json({"task_id": task_id, "branch": landed.branch, "commits": landed.commits, "url": landed.url})
+    else:
+        output.say(f"{landed.branch}: {landed.commits} commit(s) pushed" + (f", {landed.url}" if landed.url else ""))
+
+
+for _command in (ls, show, attach, cancel, retry, land, transcript):
     app.add_command(_command)

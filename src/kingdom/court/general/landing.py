@@ -9,9 +9,17 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kingdom.agents.untrusted import clean, clean_line, cut_middle
+from kingdom.base.files import read_object, write_json
+from kingdom.court.commands import InvalidTaskState, find_task
+from kingdom.court.config import load_system
+from kingdom.court.general.context import load_task_context
+from kingdom.court.general.workspace import Workspace, allows_local
+from kingdom.court.models import Task
+from kingdom.court.packages.installed import load_generals
+from kingdom.court.packages.manifest import LandSection
 from kingdom.gitops.commits import log
 from kingdom.gitops.errors import GitError, LandingRefused
 from kingdom.gitops.landing import free_branch, push_branch
@@ -23,8 +31,8 @@ if TYPE_CHECKING:
 
     from kingdom.court.general.context import GeneralContext, TaskContext
     from kingdom.court.general.workspace import Workplace
+    from kingdom.court.loop import Services
     from kingdom.court.models import Result
-    from kingdom.court.packages.manifest import LandSection
     from kingdom.gitops import Worktree
 
 _MAX_BODY_CHARS: Final = 60_000
@@ -93,13 +101,59 @@ async def land_result(
     try:
         landed = await land_task(place.tree, plan, texts)
     except GitError as error:
-        said = f"The work is done, on {place.tree.branch} in {place.folder}, but was not landed: {error}"
+        said = f"The work is done, on {place.tree.branch} in {place.folder}, but was not landed: {error}. "
+        said += f"Land it later with: kingdom task land {task.id}"
         return result.model_copy(update={"summary": f"{result.summary}\n\n{said}".strip()})
     if landed is None:
         return result
     links = [landed.url] if landed.url else []
     more = [link for link in result.links if link not in links]
     return result.model_copy(update={"links": [*links, *more], "branch": landed.branch})
+
+
+async def land_again(
+    services: Services, task_id: str, how: Literal["pull-request", "push"] | None = None
+) -> LandedTask:
+    """Land what a finished task committed, after its remote refused it or without a word of it in the manifest.
+
+    The result gets the link. Raises :class:`InvalidTaskState` when there is nothing to land, and
+    :class:`kingdom.gitops.GitError` when the remote refuses it.
+    """
+    home = services.home
+    task = Task.model_validate((await find_task(services, task_id)).document)
+    result = read_object(home.result(task_id))
+    if result.get("status") != "success":
+        raise InvalidTaskState(
+            "NOTHING_TO_LAND", f"{task_id} has not ended with success: only what succeeded can be landed"
+        )
+    generals = load_generals(home)
+    package = generals.by_name.get(task.target_general)
+    if package is None:
+        raise InvalidTaskState(
+            "NOTHING_TO_LAND", f"{task_id} was done by {task.target_general}, which is not installed any more"
+        )
+    plan = package.manifest.land or LandSection(how="pull-request")
+    if how is not None or plan.how == "review":
+        plan = plan.model_copy(update={"how": how or "pull-request"})
+    context = await load_task_context(home, services.bus, task)
+    system = load_system(home)
+    local = allows_local(system.repos.base_url, package.manifest.default_repo)
+    workspace = Workspace(home, task.target_general, local=local, settings=system.git.settings())
+    place = workspace.find(context.history.work_id)
+    if place is None or place.tree is None:
+        raise InvalidTaskState(
+            "NOTHING_TO_LAND", f"{task_id} has no worktree any more, or never had one: its branch is in the clone"
+        )
+    cost = result.get("cost_usd")
+    summary = str(result.get("summary") or "")
+    texts = TaskTexts(task.id, task.target_general, context.subject, task.payload, summary, cost)
+    landed = await land_task(place.tree, plan, texts)
+    if landed is None:
+        raise InvalidTaskState("NOTHING_TO_LAND", f"{task_id} made no commit: there is nothing to land")
+    links = [landed.url] if landed.url else []
+    links += [link for link in result.get("links") or [] if link not in links]
+    write_json(home.result(task_id), {**result, "links": links, "branch": landed.branch})
+    return landed
 
 
 async def land_task(tree: Worktree, plan: LandSection, texts: TaskTexts) -> LandedTask | None:
