@@ -51,6 +51,7 @@ walks: $(READY) components  ## Crash walks, short kill campaigns and long random
 components: $(READY)  # what tests need that pip does not bring
 	@scripts/system-packages
 	@scripts/agent-clis || test $$? = 3  # 3: they cannot be had here; their tests are skipped and say so
+	@scripts/axe-core || test $$? = 3  # the same
 	@scripts/api-examples || test $$? = 3  # the same
 
 compiled-tests: $(READY)  # otherwise each worker does it for itself

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
-from tests.support.browser import PHONE, Visitor, shoot, visiting
+from tests.support.browser import PHONE, Visitor, barriers, shoot, visiting
 from tests.support.seen_court import ASKING, FAILED, RUNNING, WAITING, SeenCourt
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -104,6 +104,9 @@ async def test_theme_and_language_are_chosen_and_kept(visitor: Visitor) -> None:
 
 
 async def test_what_is_not_there_is_told_with_what_to_do(visitor: Visitor) -> None:
+    async with visitor.page("/nowhere", status=404) as page:
+        await expect(page.locator("#main")).to_contain_text("Page not found")
+        assert await barriers(page) == []
     async with visitor.page("/tasks/task-20260207-999", status=404) as page:
         await expect(page.get_by_role("alert")).to_contain_text("no task task-20260207-999 here")
         await expect(page.locator(".k-nav").get_by_role("link", name="Tasks")).to_be_visible()

@@ -10,7 +10,18 @@ from playwright.async_api import Browser, expect
 
 from kingdom.court.queues import EVENTS, open_queues
 from kingdom.web.dashboard.words import TEXTS
-from tests.support.browser import DESKTOP, LOOKS, PHONE, Theme, Visitor, overflow, shoot, visiting
+from tests.support.browser import (
+    DESKTOP,
+    LOOKS,
+    PHONE,
+    Theme,
+    Visitor,
+    axe_is_missing,
+    barriers,
+    overflow,
+    shoot,
+    visiting,
+)
 from tests.support.seen_court import ASKING, FAILED, RUNNING, SeenCourt
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -37,6 +48,12 @@ async def visitor(browser: Browser, tmp_path_factory: pytest.TempPathFactory) ->
         yield visitor
 
 
+async def test_axe_core_is_there() -> None:
+    """Without it the other tests look for no barriers, and this one says so."""
+    if (why := axe_is_missing()) is not None:
+        pytest.skip(why)
+
+
 @pytest.mark.parametrize(("theme", "locale"), LOOKS)
 @pytest.mark.parametrize(("name", "path"), PAGES)
 async def test_a_page_shows_what_there_is(visitor: Visitor, name: str, path: str, theme: Theme, locale: str) -> None:
@@ -52,3 +69,4 @@ async def test_a_page_shows_what_there_is(visitor: Visitor, name: str, path: str
             await expect(page.locator(".k-nav")).to_be_visible(visible=width == DESKTOP)
             assert await overflow(page) == 0
             await shoot(page, f"{name}-{theme}-{locale}-{width}")
+        assert await barriers(page) == []

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Dialog, Page, expect
 
-from tests.support.browser import Visitor, connected, shoot, visiting
+from tests.support.browser import Visitor, barriers, connected, shoot, visiting
 from tests.support.seen_court import ASKING, FAILED, SeenCourt
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -45,6 +45,8 @@ async def test_an_answer_survives_a_lost_server_until_it_is_sent(visitor: Visito
         await expect(box).to_have_value("b, please")
         await page.keyboard.press("Tab")
         await box.press("Enter")
+        await expect(page.locator(".q-notification")).to_be_visible()
+        assert await barriers(page) == []  # the notice has enough contrast, too
         await expect(page.locator("[data-question]")).to_have_count(0)
         assert await page.evaluate("kingdomDrafts.read('answer/" + ASKING + "')") is None
 

@@ -15,6 +15,7 @@ from tests.support.browser import (
     PATIENCE,
     PHONE,
     Visitor,
+    barriers,
     connected,
     overflow,
     shoot,
@@ -298,6 +299,7 @@ async def test_every_page_is_whole_in_every_look_and_no_script_runs(
             await _go(page, visitor.web.url + path)
             await expect(page.locator("h1")).to_be_visible()
             await shoot(page, f"workflows-{name}-{theme}-{locale}-{width}")
+            assert await barriers(page) == [], name
             assert await overflow(page) == 0, name
             assert await page.evaluate("window.owned ?? null") is None, name
             assert await page.locator("#main img, #main script, #main iframe").count() == 0, name

@@ -16,6 +16,7 @@ from tests.support.web import TOKEN, Served, served
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOTS = ROOT / "artifacts" / "screenshots"
+AXE = ROOT / ".tools" / "axe-core" / "node_modules" / "axe-core" / "axe.min.js"
 IMAGES = ROOT / "docs" / "images"
 # With a process for each site instead of each page, and none for a GPU, a page costs a third of the CPU time.
 FLAGS = [
@@ -145,3 +146,23 @@ async def overflow(page: Page) -> int:
     """By how many pixels a page is wider than its window: nobody wants to scroll sideways."""
     wide: int = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     return wide
+
+
+def axe_is_missing() -> str | None:
+    """Why pages cannot be checked for barriers; None when they can."""
+    if AXE.exists():
+        return None
+    assert os.environ.get("CI") != "true", "axe-core is not installed: run scripts/axe-core"
+    return "axe-core is not installed: run scripts/axe-core"
+
+
+async def barriers(page: Page) -> list[str]:
+    """What axe-core finds on a page that keeps people out, in short; nothing where it is not installed."""
+    if axe_is_missing() is not None:
+        return []
+    await page.evaluate(AXE.read_text(encoding="utf-8"))
+    found: list[str] = await page.evaluate(
+        """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations.flatMap((one) =>
+            one.nodes.map((node) => `${one.id}: ${node.html.slice(0, 200)} ${node.any.map((any) => any.message)}`))"""
+    )
+    return found

@@ -29,6 +29,7 @@ from kingdom.web.views.court import court_overview
 
 
 PageBuilder: TypeAlias = Callable[..., Awaitable[None]]
+_LANGUAGES: Final[dict[str, Any]] = {"en": "en-US", "ko": "ko-KR"}
 _BUILD_SECONDS: Final = 30.0  # NiceGUI aborts a page that takes longer
 
 
@@ -43,7 +44,7 @@ class LocalizedPage(ui.page):
     def resolve_language(self) -> Any:
         """Return the visitor's language, for screen readers and for Quasar's own texts."""
         visit = current_visit.get(None)
-        return {"en": "en-US", "ko": "ko-KR"}[visit.locale] if visit else "en-US"
+        return _LANGUAGES[visit.locale] if visit else "en-US"
 
 
 def page(path: str, *, title: str, nav: str, court: bool = False) -> Callable[[PageBuilder], PageBuilder]:
@@ -152,6 +153,7 @@ async def build_page(
     await _header(visit, nav, drawer)
     with tag("div", "k-main", id="main", tabindex="-1") as main:  # in the <main> of Quasar
         if court and visit.context.services is None:
+            text(words(title), "k-hidden-text", name="h1")
             empty(
                 words("nocourt.title"),
                 words("nocourt.hint", folder=visit.context.root),
@@ -169,6 +171,7 @@ async def build_page(
                 ui.context.client.status_code = status
             main.clear()
             with main:
+                text(words(title), "k-hidden-text", name="h1")
                 failed(visit, error, page=True)
 
 
@@ -271,11 +274,13 @@ async def not_found_page() -> None:
     """Show "not found" inside the usual frame."""
     visit = current_visit.get()
     ui.context.client.status_code = 404
+    ui.context.client.page.language = _LANGUAGES[visit.locale]
     ui.dark_mode(visit.dark)
     await build_page(visit, _build_not_found, {}, title="nowhere.title", nav="", court=False)
 
 
 async def _build_not_found(visit: Visit) -> None:
     words = visit.words
+    text(words("nowhere.title"), "k-hidden-text", name="h1")
     empty(words("nowhere.title"), words("nowhere.hint", path=visit.path[:200]), page=True)
     link(words("nav.court"), "/")

@@ -262,7 +262,8 @@ class EventLog:
     def __init__(self, visit: Visit, zone: tzinfo) -> None:
         self._zone = zone
         self._shown: deque[ui.label] = deque()
-        self._place = tag("ol", "k-events", role="log", tabindex="0", aria_label=visit.words("workflow.events"))
+        with tag("div", "k-events", role="log", tabindex="0", aria_label=visit.words("workflow.events")):
+            self._place = tag("ol")
 
     def add(self, events: list[WorkflowEvent], works: list[WorkInfo]) -> None:
         names = names_by_id(works)

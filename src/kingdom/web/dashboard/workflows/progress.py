@@ -174,12 +174,12 @@ class Timeline:
                     text(seen.task.name, "k-wrap")
                     state = text("", "k-muted k-small")
                     attempt = text("", "k-small k-attempt")
-                    report = link(words("report.mark"), "#", "k-small")
                     took = text("", "k-muted k-small k-took")
                 text(words("workflow.query"), "k-label", name="div")
                 query = text("", "k-words", name="pre")
                 answer_label = text(words("workflow.answer"), "k-label", name="div")
                 answer = text("", "k-words", name="pre")
+            report = link(words("report.mark"), "#", "k-small k-task-report")
             error = text("", "k-error k-wrap", name="div")
 
         def update(new: _TaskRow) -> None:

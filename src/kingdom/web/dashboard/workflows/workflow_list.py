@@ -9,7 +9,7 @@ from typing import Final
 
 from nicegui import ui
 
-from kingdom.web.dashboard.components import KeyedList, badge, button, card, empty, link, tab, tag, text
+from kingdom.web.dashboard.components import KeyedList, badge, button, card, empty, labelled, link, tab, tag, text
 from kingdom.web.dashboard.formats import court_timezone, format_minute, format_usd, page_url
 from kingdom.web.dashboard.refresh import PageRefresher
 from kingdom.web.dashboard.shell import page, page_head
@@ -125,6 +125,7 @@ class _WorkflowTable:
                 status = badge("", "")
             with tag("td", "k-cell-progress"):
                 bar = tag("div", "k-progress", role="progressbar", aria_valuemin="0")
+                labelled(bar, self._words("workflow.column.progress"))
                 with bar:
                     fill = tag("div")
                 count = text("", "k-small k-muted")
