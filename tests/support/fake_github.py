@@ -26,6 +26,7 @@ class FakeGitHub(FakeServer):
         self.timelines: dict[tuple[str, int], list[dict[str, Any]]] = {}
         self.line_comments: dict[int, list[dict[str, Any]]] = {}
         self.threads: dict[str, dict[str, Any]] = {}
+        self.checks: dict[str, list[dict[str, Any]]] = {}
         self.poll_interval = 60
         self.always_unchanged = False
         """Every conditional request for notifications is answered with 304, whatever happened."""
@@ -128,6 +129,14 @@ class FakeGitHub(FakeServer):
         self.subjects[repo, number]["head"]["sha"] = sha
         return self.entry(number, "head_ref_force_pushed", by, repo=repo, commit_id=sha)
 
+    def check(self, number: int, conclusion: str, name: str = "tests", repo: str = REPO) -> int:
+        """A check of the head ends; returns its id. Nobody is notified, and the pull request is not updated."""
+        run = {"id": self._next(), "name": name, "status": "completed", "conclusion": conclusion}
+        run |= {"completed_at": self._now(), "html_url": "https://ci.example/1", "app": {"slug": "ci"}}
+        run |= {"output": {"title": "2 failed", "summary": "test_ls failed"}}
+        self.checks.setdefault(self.subjects[repo, number]["head"]["sha"], []).append(run)
+        return int(run["id"])
+
     def merge(self, number: int, by: str = "grace") -> None:
         """Merge it: two entries, as GitHub writes them."""
         self.subjects[REPO, number] |= {"state": "closed", "merged": True}
@@ -194,6 +203,8 @@ class FakeGitHub(FakeServer):
         if path == "/user":
             headers = {} if self.scopes is None else {"X-OAuth-Scopes": self.scopes}
             return Response({"login": ME}, headers=headers)
+        if path == "/search/issues":
+            return self._search(request.query["q"])
         if path == "/notifications":
             return self._notifications(request)
         if found := re.fullmatch(r"/user/(\d+)", path):
@@ -278,6 +289,8 @@ class FakeGitHub(FakeServer):
             if request.headers.get("if-none-match") == etag:
                 return Response(status=304, headers={"ETag": etag})
             return self._page(request, found, {"ETag": etag})
+        if match := re.fullmatch(r"commits/(\w+)/check-runs", rest):
+            return Response({"check_runs": self.checks.get(match[1], [])})
         if match := re.fullmatch(r"commits/(\w+)", rest):
             by, at = self.commits[match[1]]
             written = {"committer": {"date": at}}
@@ -293,6 +306,15 @@ class FakeGitHub(FakeServer):
         if review := re.fullmatch(r"/reviews/(\d+)/comments", below):
             return self._page(request, self.line_comments.get(int(review[1]), []))
         return _not_found()
+
+    def _search(self, query: str) -> Response:
+        author = query.removeprefix("is:pr is:open author:")
+        found = [
+            {"number": number, "repository_url": f"{self.url}/repos/{repo}"}
+            for (repo, number), subject in self.subjects.items()
+            if "head" in subject and subject["state"] == "open" and subject["user"]["login"] == author
+        ]
+        return Response({"total_count": len(found), "items": found})
 
     def _shown(self, key: tuple[str, int]) -> dict[str, Any]:
         """A subject as it is shown: a pull request names its repository, an issue only the address of it."""

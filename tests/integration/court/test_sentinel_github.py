@@ -426,7 +426,7 @@ async def test_repositories_are_watched_with_any_token(post: Post, github: FakeG
         await look(post, watch)
     assert post.types() == ["pr.opened"] * 3 + ["pr.commented"]
     assert github.asked("/notifications") == 0
-    assert "if-none-match" in github.requests[-1].headers
+    assert "if-none-match" in [one for one in github.requests if one.path.startswith("/repos/")][-1].headers
 
 
 async def test_the_inbox_and_a_repository_together_tell_each_thing_once(post: Post, github: FakeGitHub) -> None:
@@ -508,3 +508,46 @@ async def test_a_second_comment_in_the_second_in_which_the_first_was_read_is_hea
         await look(post, watch)
         assert len(github.requests) <= asked + 1, "once the second is over, nothing is read again"
     assert {f"evt-github-900000-1-comment-{comment}" for comment in (first, second)} <= heard
+
+
+# ── checks ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("more", [{}, {"notifications": False, "repos": [REPO]}])
+async def test_a_failed_check_of_an_own_pull_request_is_heard_once(
+    post: Post, github: FakeGitHub, more: dict[str, Any]
+) -> None:
+    async with post.watch("github", section(github, **more)) as watch:
+        await look(post, watch)
+        github.open(1, by=ME)
+        github.open(2)
+        for number in (1, 2):
+            github.check(number, "success", "lint")
+        failed = github.check(1, "failure")
+        github.check(2, "failure")
+        for _ in range(12):
+            await look(post, watch)
+        found = [event for event in post.events() if event["type"] == "github.pr.check_failed"]
+        assert [event["id"] for event in found] == [f"evt-github-900000-1-check_failed-{failed}"]
+        assert found[0]["payload"]["check"] == {
+            "name": "tests", "conclusion": "failure", "url": "https://ci.example/1",
+            "title": "2 failed", "summary": "test_ls failed",
+        }  # fmt: skip
+        assert found[0]["payload"]["url"] == f"https://github.example/{REPO}/pull/1"
+        assert github.asked("/search/issues") <= 4, "every five minutes"
+
+
+async def test_checks_that_cannot_be_read_stop_nothing_else(post: Post, github: FakeGitHub) -> None:
+    github.open(1, by=ME)
+    del github.subjects[REPO, 1]["head"]["sha"]
+    async with post.watch("github", section(github)) as watch:
+        await look(post, watch)
+        github.open(2)
+        await look(post, watch)
+    assert post.types() == ["pr.opened"]
+
+
+async def test_checks_are_not_asked_for_when_they_are_switched_off(post: Post, github: FakeGitHub) -> None:
+    async with post.watch("github", section(github, checks=False)) as watch:
+        await look(post, watch)
+    assert github.asked("/search/issues") == 0

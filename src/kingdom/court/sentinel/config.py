@@ -124,6 +124,8 @@ class GitHubSection(SourceSection):
     """Further accounts that act for the court. Their actions do not become events."""
     for_anyone: bool = False
     """Review requests and assignments for other people become events, too."""
+    checks: bool = True
+    """Read the failed checks of the open pull requests of this account and ``own_accounts``, every five minutes."""
     mark_read: bool = True
     """Mark notifications as read once their events are in the queue."""
     full_read_every: int = Field(default=10, ge=1, le=1000)

@@ -52,7 +52,9 @@ SOURCE_EVENT_TYPES: Final = (
     ),
     SourceEventType("github.pr.commented", "a comment, or a review that neither approves nor requests changes"),
     SourceEventType("github.pr.reviewed", "a review that approves or requests changes"),
-    SourceEventType("github.pr.check_failed", "a check failed or timed out; only by a webhook, polling sees no checks"),
+    SourceEventType(
+        "github.pr.check_failed", "a check failed or timed out; polling sees those of our own pull requests"
+    ),
     SourceEventType("github.pr.labeled", "a label was added"),
     SourceEventType("github.pr.ready_for_review", "a draft became ready for review"),
     SourceEventType("github.pr.closed", "closed without being merged"),

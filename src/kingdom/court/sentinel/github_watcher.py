@@ -22,6 +22,7 @@ from kingdom.court.sentinel.github_api import (
     int_at,
     is_repo_name,
 )
+from kingdom.court.sentinel.github_checks import CheckedPull, OwnPullChecks
 from kingdom.court.sentinel.github_events import (
     GITHUB,
     GitHubAccount,
@@ -86,6 +87,7 @@ class GitHubWatcher:
         self._clock = services.clock
         self._section = section
         self._client = connect_github(section, token, services.clock)
+        self._checks = OwnPullChecks(self._client, section, services.clock)
         self._hints = Hints(services.home, GITHUB)
         self._account: GitHubAccount | None = None
         self._server_interval = 0.0  # the interval that the server asks for
@@ -136,6 +138,8 @@ class GitHubWatcher:
         # The lists' cursor is stored with their last batch of subjects: usually there is only one, so one write.
         batch.cursor = self._drop_stale_subjects({**memory, **listed.cursor})
         batch.done += listed.unread
+        assert self._account is not None
+        batch.items += await self._checks.read(self._account, float(memory["baseline"]))
         self._withheld = {**describe_unread(unread_subjects(batch.cursor)), **await self._withheld_lists(batch.cursor)}
         yield batch
         self._listed = None
@@ -363,7 +367,9 @@ class GitHubWatcher:
         return memory
 
 
-def _make_events(item: ReadSubject) -> list[Event]:
+def _make_events(item: ReadSubject | CheckedPull) -> list[Event]:
+    if isinstance(item, CheckedPull):
+        return [make_action_event(*item)]
     if item.history is None:
         return [make_notification_event(item.ref)]
     return [make_action_event(item.ref, item.history.subject, action) for action in item.actions]

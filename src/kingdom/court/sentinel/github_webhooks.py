@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kingdom.court.sentinel.events import clean_text, parse_epoch
 from kingdom.court.sentinel.github_api import SubjectRef, int_at, is_repo_name, login_of, text_at
+from kingdom.court.sentinel.github_checks import failed_check
 from kingdom.court.sentinel.github_events import (
     GitHubAccount,
     GitHubAction,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from kingdom.court.models import Event
 
-_FAILED_CONCLUSIONS: Final = ("failure", "timed_out")
 _UNFILTERED_ACTIONS: Final = {"reopened", "ready_for_review", "labeled"}
 
 
@@ -55,26 +55,16 @@ def parse_github_webhook(
 
 
 def _failed_checks(payload: dict[str, Any], repo: str, repo_id: int) -> Iterator[Event]:
-    """Yield an event for each pull request whose check has failed. Polling does not see checks."""
+    """Yield an event for each pull request whose check has failed."""
     run = _object(payload, "check_run")
-    if payload.get("action") != "completed" or run.get("conclusion") not in _FAILED_CONCLUSIONS:
+    if payload.get("action") != "completed":
         return
     site = text_at(payload, "repository", "html_url") or f"https://github.com/{repo}"
-    check = {
-        "name": clean_text(run.get("name"), 200),
-        "conclusion": run["conclusion"],
-        "url": run.get("html_url"),
-        "title": clean_text(text_at(run, "output", "title"), 1000),
-        "summary": clean_text(text_at(run, "output", "summary")),
-    }
-    actor = text_at(run, "app", "slug") or login_of(payload, "sender")
     for pull in _list(run, "pull_requests"):
-        if (number := int_at(pull, "number")) is None:
-            continue
-        subject = {**pull, "title": f"{check['name']} failed", "html_url": f"{site}/pull/{number}"}
-        name = f"check_failed-{run.get('id')}"
-        action = GitHubAction("check_failed", name, actor, parse_epoch(run.get("completed_at")), {"check": check})
-        yield make_action_event(SubjectRef(repo, number, True, repo_id), subject, action)
+        if (number := int_at(pull, "number")) is not None:
+            ref = SubjectRef(repo, number, True, repo_id)
+            if (failed := failed_check(run, ref, pull, site, login_of(payload, "sender"))) is not None:
+                yield make_action_event(*failed)
 
 
 def _actions(
